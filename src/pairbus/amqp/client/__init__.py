@@ -1,0 +1,27 @@
+"""An AMQP client for Service Bus on a blocking socket, for Spark workers and tools.
+
+    options = ClientOptions.from_connection_string(text)
+    with Client(options) as client, Sender(client, "orders") as sender:
+        sender.send_batch(messages)
+"""
+
+from pairbus.amqp.client.client import Client
+from pairbus.amqp.client.management import Management
+from pairbus.amqp.client.options import ClientOptions
+from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
+from pairbus.amqp.client.sender import Posted, Sender
+from pairbus.amqp.client.tokens import Credential, SharedKey, Signature
+
+__all__ = [
+    "AnySession",
+    "Client",
+    "ClientOptions",
+    "Credential",
+    "Management",
+    "Posted",
+    "Receiver",
+    "Sender",
+    "SharedKey",
+    "Signature",
+    "lock_token",
+]

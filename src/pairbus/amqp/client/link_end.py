@@ -1,0 +1,104 @@
+"""What senders, receivers and requests have in common: a link that is attached when it is needed."""
+
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from pairbus.amqp.client.client import CLOSE_TIMEOUT_S, Client
+from pairbus.amqp.events import Delivery, Sent
+from pairbus.amqp.link import Link
+from pairbus.amqp.session import Session
+from pairbus.errors import AmqpError, StateError
+
+AnyLink = TypeVar("AnyLink", bound=Link)
+
+
+class LinkEnd(Generic[AnyLink]):
+    """One link, by the path of its entity. Attached by the first call that needs it, and again after
+    it was lost."""
+
+    def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
+        self.client = client
+        self.path = path
+        self.error: AmqpError | None = None
+        """Why the link is gone."""
+        self._authorize = authorize
+        self._link: AnyLink | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self, timeout_s: float | None = None) -> None:
+        """Attach the link now. Raises what the namespace says against it."""
+        self.attached(self.client.deadline(timeout_s))
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Detach, if there is something to detach. Can be called again."""
+        self._closed = True
+        link = self._link
+        if link is None or not link.alive:
+            return
+        link.detach()
+        try:
+            self.client.run(
+                lambda: self.error is not None,
+                self.client.deadline(timeout_s),
+                f"the link to {self.path!r} to detach",
+            )
+        except AmqpError:
+            pass  # closing promises no more than to have tried
+
+    def attached(self, deadline: float) -> AnyLink:
+        """The link, attached and authorized."""
+        if self._closed:
+            raise StateError(f"{type(self).__name__.lower()} of {self.path!r} is closed")
+        link = self._link
+        if link is not None and self._authorize and link.alive:
+            self.client.authorize(self.path, deadline)
+        return link if link is not None and link.alive else self._attach(deadline)
+
+    def _attach(self, deadline: float) -> AnyLink:
+        client = self.client
+        client.connect(max(deadline - client.now(), 0.001))
+        if self._authorize:
+            client.authorize(self.path, deadline)
+        self.error = None
+        link = self._link = self.ask(client.session(deadline))
+        link.context = self
+        try:
+            client.run(
+                lambda: link.alive or self.error is not None, deadline, f"a link to {self.path!r}"
+            )
+        except AmqpError:
+            link.detach()
+            raise
+        if self.error is not None:
+            raise self.error
+        return link
+
+    def ask(self, session: Session) -> AnyLink:
+        """Ask for the link."""
+        raise NotImplementedError
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        """A message has come."""
+
+    def on_updated(self, sent: Sent, state: Any, settled: bool) -> None:
+        """The peer says how a delivery of ours fared."""
+
+    def on_resolved(self, delivery: Delivery, state: Any, settled: bool) -> None:
+        """The peer answers our settlement."""
+
+    def on_lost(self, link: Link, error: AmqpError) -> None:
+        """A link of ours is gone: the present one, or one that was given up before."""
+        if link is self._link and self.error is None:
+            self.error = error

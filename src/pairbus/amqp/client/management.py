@@ -1,0 +1,215 @@
+"""What a namespace does on request, over an entity's `$management` node."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pairbus.amqp.client.client import Client
+from pairbus.amqp.client.requests import Requests, Response
+from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Array, Int32, Timestamp, UInt
+from pairbus.errors import ProtocolError
+
+COMPLETED, ABANDONED, DEFERRED, DEAD_LETTERED = "completed", "abandoned", "defered", "suspended"
+"""What `settle` can do. The third is spelled as the service spells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message that was received by its sequence number: its bytes, and its lock if it has one."""
+
+    payload: bytes
+    lock_token: UUID | None
+
+
+class Management:
+    """Requests to one queue or subscription. Many can be under way: `post_…` sends, `wait` waits."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        self.client = client
+        self.path = path
+        self._requests = Requests(
+            client,
+            f"{path}/$management",
+            status_key="statusCode",
+            description_key="statusDescription",
+        )
+
+    def __enter__(self) -> "Management":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._requests.close()
+
+    def peek(
+        self,
+        from_sequence_number: int = 1,
+        count: int = 1,
+        *,
+        session_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> list[bytes]:
+        """Encoded messages from a sequence number on, without taking or locking them."""
+        body: dict[str, Any] = {
+            "from-sequence-number": from_sequence_number,
+            "message-count": Int32(count),
+        }
+        if session_id is not None:
+            body["session-id"] = session_id
+        answer = self._ask("com.microsoft:peek-message", body, timeout_s)
+        return [_payload(entry) for entry in _entries(answer)]
+
+    def post_settle(
+        self,
+        lock_tokens: Iterable[UUID],
+        status: str = COMPLETED,
+        *,
+        reason: str | None = None,
+        description: str | None = None,
+        properties_to_modify: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Response:
+        """Settle messages by their lock tokens, whichever connection received them."""
+        body: dict[str, Any] = {
+            "disposition-status": status,
+            "lock-tokens": Array(UUID, tuple(lock_tokens)),
+        }
+        if reason is not None:
+            body["deadletter-reason"] = reason
+        if description is not None:
+            body["deadletter-description"] = description
+        if properties_to_modify is not None:
+            body["properties-to-modify"] = dict(properties_to_modify)
+        if session_id is not None:
+            body["session-id"] = session_id
+        return self._post("com.microsoft:update-disposition", body, timeout_s)
+
+    def wait(self, responses: Sequence[Response], *, timeout_s: float | None = None) -> None:
+        """Wait until each has its answer; `response.raise_for_status` tells what it was."""
+        self._requests.wait(list(responses), self.client.deadline(timeout_s))
+
+    def settle(
+        self, lock_tokens: Iterable[UUID], status: str = COMPLETED, **options: Any
+    ) -> None:
+        """Settle, and wait for the answer. Raises LockLost if one of the locks is gone."""
+        response = self.post_settle(lock_tokens, status, **options)
+        self.wait([response], timeout_s=options.get("timeout_s"))
+        response.raise_for_status(f"settling on {self.path!r} failed")
+
+    def renew_locks(
+        self, lock_tokens: Iterable[UUID], *, timeout_s: float | None = None
+    ) -> list[Timestamp]:
+        """Start the locks anew; until when each holds now."""
+        body = {"lock-tokens": Array(UUID, tuple(lock_tokens))}
+        answer = self._ask("com.microsoft:renew-lock", body, timeout_s)
+        return list(_items(answer, "expirations"))
+
+    def schedule(
+        self, messages: Iterable[bytes], *, timeout_s: float | None = None
+    ) -> list[int]:
+        """Hand over encoded messages that carry `x-opt-scheduled-enqueue-time`; their sequence
+        numbers."""
+        entries = []
+        for payload in messages:
+            properties = Message.parse(payload).read_properties()
+            entry: dict[str, Any] = {"message": payload}
+            if properties.message_id is not None:
+                entry["message-id"] = str(properties.message_id)
+            if properties.group_id is not None:
+                entry["session-id"] = properties.group_id
+            entries.append(entry)
+        answer = self._ask("com.microsoft:schedule-message", {"messages": entries}, timeout_s)
+        return [int(number) for number in _items(answer, "sequence-numbers")]
+
+    def cancel(
+        self, sequence_numbers: Iterable[int], *, timeout_s: float | None = None
+    ) -> None:
+        """Cancel scheduled messages. Raises MessageNotFound if one is not there any more."""
+        body = {"sequence-numbers": Array(int, tuple(sequence_numbers))}
+        self._ask("com.microsoft:cancel-scheduled-message", body, timeout_s)
+
+    def receive(
+        self,
+        sequence_numbers: Iterable[int],
+        *,
+        settled: bool = False,
+        session_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Taken]:
+        """Receive deferred messages by their sequence numbers."""
+        body: dict[str, Any] = {
+            "sequence-numbers": Array(int, tuple(sequence_numbers)),
+            "receiver-settle-mode": UInt(0 if settled else 1),
+        }
+        if session_id is not None:
+            body["session-id"] = session_id
+        answer = self._ask("com.microsoft:receive-by-sequence-number", body, timeout_s)
+        return [Taken(_payload(entry), entry.get("lock-token")) for entry in _entries(answer)]
+
+    def get_session_state(
+        self, session_id: str, *, timeout_s: float | None = None
+    ) -> bytes | None:
+        answer = self._ask(
+            "com.microsoft:get-session-state", {"session-id": session_id}, timeout_s
+        )
+        state = answer.get("session-state") if isinstance(answer, dict) else None
+        return state if isinstance(state, bytes) else None
+
+    def set_session_state(
+        self, session_id: str, state: bytes | None, *, timeout_s: float | None = None
+    ) -> None:
+        body = {"session-id": session_id, "session-state": state}
+        self._ask("com.microsoft:set-session-state", body, timeout_s)
+
+    def renew_session_lock(self, session_id: str, *, timeout_s: float | None = None) -> Timestamp:
+        """Start the lock of a session anew; until when it holds now."""
+        answer = self._ask(
+            "com.microsoft:renew-session-lock", {"session-id": session_id}, timeout_s
+        )
+        until = answer.get("expiration") if isinstance(answer, dict) else None
+        if not isinstance(until, Timestamp):
+            raise ProtocolError(f"{self.path!r} renewed a session without saying until when")
+        return until
+
+    def _post(self, operation: str, body: dict[str, Any], timeout_s: float | None) -> Response:
+        deadline = self.client.deadline(timeout_s)
+        milliseconds = max(int((deadline - self.client.now()) * 1000), 1)
+        return self._requests.post(
+            {"operation": operation, "com.microsoft:server-timeout": UInt(milliseconds)},
+            body,
+            deadline,
+        )
+
+    def _ask(self, operation: str, body: dict[str, Any], timeout_s: float | None) -> Any:
+        response = self._post(operation, body, timeout_s)
+        self.wait([response], timeout_s=timeout_s)
+        response.raise_for_status(f"{operation} on {self.path!r} failed")
+        return response.body
+
+
+def _items(answer: Any, key: str) -> Sequence[Any]:
+    found = answer.get(key) if isinstance(answer, dict) else None
+    if isinstance(found, Array):
+        return found.items
+    if not isinstance(found, list):
+        raise ProtocolError(f"an answer has no {key!r}")
+    return found
+
+
+def _entries(answer: Any) -> list[dict[str, Any]]:
+    """Messages of an answer; none where it has no body (status 204)."""
+    if not isinstance(answer, dict) or "messages" not in answer:
+        return []
+    return [entry for entry in _items(answer, "messages") if isinstance(entry, dict)]
+
+
+def _payload(entry: dict[str, Any]) -> bytes:
+    payload = entry.get("message")
+    if not isinstance(payload, bytes):
+        raise ProtocolError("an answer has a message without bytes")
+    return payload

@@ -1,0 +1,83 @@
+"""How to reach a namespace."""
+
+import ssl
+from dataclasses import dataclass
+
+from pairbus.amqp.client.connection_string import ConnectionString
+from pairbus.amqp.client.tokens import SharedKey, Signature, TokenSource
+from pairbus.amqp.sasl import SaslClient
+from pairbus.errors import ConfigurationError
+
+AMQPS_PORT, AMQP_PORT = 5671, 5672
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Address, security and bounds of a client. Plain values, so that they can be sent to workers."""
+
+    host: str
+    port: int | None = None
+    """None: 5671 with TLS, 5672 without."""
+    tls: bool = True
+    ca_file: str | None = None
+    """Certificates to trust; None: the system's."""
+    certificate_file: str | None = None
+    """A certificate with its key, for SASL EXTERNAL."""
+    dial: str | None = None
+    """Connect to this host instead; `host` stays the name that is asked for."""
+    tokens: TokenSource | None = None
+    """Where tokens for CBS come from; None: none are sent."""
+    sasl: SaslClient | None = None
+    """None: anonymous, as a namespace with tokens wants it."""
+    connect_timeout_s: float = 30
+    operation_timeout_s: float = 60
+    """How long a call waits that is given no timeout of its own."""
+    idle_timeout_s: float = 120
+    """Silence after which the connection is given up."""
+    max_frame_size: int = 65536
+
+    def __post_init__(self) -> None:
+        if not self.host:
+            raise ConfigurationError("host is empty")
+        if self.port is not None and not 0 < self.port < 65536:
+            raise ConfigurationError(f"port is 1 to 65535, not {self.port}")
+        for name in ("connect_timeout_s", "operation_timeout_s", "idle_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} must be above 0, not {getattr(self, name)}")
+
+    @classmethod
+    def from_connection_string(cls, text: str, **options: object) -> "ClientOptions":
+        """Options from a Service Bus connection string; others by name. Raises ConfigurationError."""
+        parsed = ConnectionString.parse(text)
+        tokens: TokenSource | None = None
+        if parsed.key_name is not None and parsed.key is not None:
+            tokens = SharedKey(parsed.key_name, parsed.key)
+        elif parsed.signature is not None:
+            tokens = Signature(parsed.signature)
+        given = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
+        return cls(**{**given, "tokens": tokens, **options})  # type: ignore[arg-type]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What to connect to."""
+        default = AMQPS_PORT if self.tls else AMQP_PORT
+        return self.dial or self.host, default if self.port is None else self.port
+
+    def audience(self, path: str) -> str:
+        """What a token for this path is for."""
+        port = "" if self.port in (None, AMQPS_PORT) else f":{self.port}"
+        return f"sb://{self.host}{port}/{path}"
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate_file is not None:
+                context.load_cert_chain(self.certificate_file)
+        except (OSError, ssl.SSLError) as exc:
+            raise ConfigurationError(
+                f"cannot use ca_file {self.ca_file!r} or certificate_file "
+                f"{self.certificate_file!r}: {exc}"
+            ) from exc
+        return context

@@ -1,0 +1,187 @@
+"""Receiving: credit, long polls, drain, settlement."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from pairbus.amqp.client.client import Client
+from pairbus.amqp.client.link_end import LinkEnd
+from pairbus.amqp.client.translate import translate
+from pairbus.amqp.events import Delivery
+from pairbus.amqp.link import ReceiverLink
+from pairbus.amqp.performatives import (
+    SETTLE_FIRST,
+    SETTLE_SECOND,
+    SETTLE_SETTLED,
+    SETTLE_UNSETTLED,
+    Accepted,
+    Rejected,
+    Source,
+)
+from pairbus.amqp.session import Session, error_of
+from pairbus.amqp.types import Described, Symbol, UInt
+from pairbus.errors import AmqpError, LockLost, OperationTimeout
+
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+
+
+class AnySession:
+    """Whichever session has messages and no owner."""
+
+
+def lock_token(delivery: Delivery) -> UUID:
+    """The lock token of a message: Service Bus makes it the delivery's tag."""
+    return UUID(bytes_le=delivery.tag)
+
+
+class Receiver(LinkEnd[ReceiverLink]):
+    """Receives from a path, under a lock until settled, or with `settled=True` for good at once.
+
+    `session_id` opens a session: one by its id, or any that is free (`AnySession`). Without `confirm`,
+    settling does not wait for the namespace's word.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        *,
+        settled: bool = False,
+        session_id: str | type[AnySession] | None = None,
+        confirm: bool = True,
+        authorize: bool = True,
+    ) -> None:
+        super().__init__(client, path, authorize=authorize)
+        self._settled = settled
+        self._session_id = session_id
+        self._confirm = confirm and not settled
+        self._arrived: deque[Delivery] = deque()
+        self._settling: set[int] = set()
+        self._refusals: list[AmqpError] = []
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that was given to us."""
+        remote = None if self._link is None else self._link.remote
+        if remote is None or not isinstance(remote.source, Source):
+            return None
+        filters = remote.source.filter
+        value = filters.get(SESSION_FILTER) if filters else None
+        value = value.value if isinstance(value, Described) else value
+        return value if isinstance(value, str) else None
+
+    @property
+    def credit(self) -> int:
+        """How many messages the namespace may still send unasked."""
+        return 0 if self._link is None else self._link.credit
+
+    def receive(self, count: int = 1, *, timeout_s: float | None = None) -> list[Delivery]:
+        """Up to `count` messages: those that are there, or else the first that come before the
+        timeout. Fewer than `count` does not mean that there are no more.
+
+        Credit that was not used stays: a message that comes later is kept for the next call.
+        `drain` takes it back.
+        """
+        deadline = self.client.deadline(timeout_s)
+        link = self.attached(deadline)
+        missing = count - len(self._arrived)
+        if missing > link.credit:
+            link.flow(missing)
+        try:
+            self.client.run(
+                lambda: bool(self._arrived) or self.error is not None, deadline, "a message"
+            )
+            while len(self._arrived) < count and self.error is None:
+                if not self.client.step(self.client.now()):  # what has come in the meantime
+                    break
+        except OperationTimeout:
+            pass
+        if self.error is not None and not self._arrived:
+            raise self.error
+        return [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
+
+    def drain(self, *, timeout_s: float | None = None) -> list[Delivery]:
+        """Take back all credit; the messages that came before it was gone."""
+        link = self._link
+        if link is not None and link.alive and link.credit > 0:
+            link.flow(link.credit, drain=True)
+            self.client.run(
+                lambda: link.credit == 0 or self.error is not None,
+                self.client.deadline(timeout_s),
+                f"{self.path!r} to drain",
+            )
+        arrived = list(self._arrived)
+        self._arrived.clear()
+        return arrived
+
+    def settle(
+        self,
+        deliveries: Iterable[Delivery],
+        state: Any | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Settle deliveries of this link, Accepted unless said otherwise, and wait until the namespace
+        has confirmed each. Raises LockLost, or what it said against the first that it refused."""
+        state = Accepted() if state is None else state
+        todo = [delivery for delivery in deliveries if not delivery.settled]
+        link = self._link
+        if link is None or not link.alive or any(one.link is not link for one in todo):
+            raise LockLost(f"the link to {self.path!r} that held the locks is gone") from self.error
+        self._refusals.clear()
+        self._settling = {delivery.id for delivery in todo}
+        for first, last in ranges(sorted(self._settling)):
+            link.session.settle(first, last, state, settled=not self._confirm)
+        if not self._confirm:
+            self._settling.clear()
+            self.client.step(self.client.now())
+            return
+        self.client.run(
+            lambda: not self._settling or self.error is not None,
+            self.client.deadline(timeout_s),
+            f"{self.path!r} to confirm",
+        )
+        if self._settling and self.error is not None:
+            raise self.error
+        if self._refusals:
+            raise self._refusals[0]
+
+    def ask(self, session: Session) -> ReceiverLink:
+        filters: dict[Any, Any] | None = None
+        if self._session_id is not None:
+            wanted = None if self._session_id is AnySession else self._session_id
+            filters = {SESSION_FILTER: Described(SESSION_FILTER, wanted)}
+        self._arrived.clear()
+        milliseconds = int(self.client.options.operation_timeout_s * 1000)
+        return session.attach_receiver(
+            self.client.link_name("receiver"),
+            source=Source(self.path, filter=filters),
+            snd_settle_mode=SETTLE_SETTLED if self._settled else SETTLE_UNSETTLED,
+            rcv_settle_mode=SETTLE_SECOND if self._confirm else SETTLE_FIRST,
+            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+        )
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        self._arrived.append(delivery)
+
+    def on_resolved(self, delivery: Delivery, state: Any, settled: bool) -> None:
+        if not settled or delivery.id not in self._settling:
+            return
+        self._settling.discard(delivery.id)
+        # Rejected with an error is a refusal, even of a rejection: without one it is its echo.
+        if isinstance(state, Rejected) and state.error is not None:
+            self._refusals.append(
+                translate(error_of(state.error), f"{self.path!r} did not settle a message")
+            )
+
+
+def ranges(ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Sorted ids as ranges without gaps, both ends included."""
+    result: list[tuple[int, int]] = []
+    for id_ in ids:
+        if result and result[-1][1] == id_ - 1:
+            result[-1] = result[-1][0], id_
+        else:
+            result.append((id_, id_))
+    return result

@@ -1,0 +1,136 @@
+"""Sending: one at a time, in batches, several in flight."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pairbus.amqp.batch import BATCH_FORMAT, make_batch
+from pairbus.amqp.client.client import Client
+from pairbus.amqp.client.link_end import LinkEnd
+from pairbus.amqp.client.translate import translate
+from pairbus.amqp.events import Sent
+from pairbus.amqp.link import Link, SenderLink
+from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, Target
+from pairbus.amqp.session import Session, error_of
+from pairbus.amqp.types import Symbol, UInt
+from pairbus.errors import AmqpError, MessageTooLarge, OperationTimeout, Unavailable
+
+
+class Posted:
+    """A delivery that is on its way: `done` once it was answered, `error` if it was not accepted.
+
+    A delivery that ends with ConnectionLost, LinkLost or OperationTimeout may have arrived.
+    """
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: AmqpError | None = None
+
+
+class Sender(LinkEnd[SenderLink]):
+    """Sends encoded messages to a path. Nothing counts as sent before the namespace accepted it."""
+
+    def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
+        super().__init__(client, path, authorize=authorize)
+        self._in_flight: dict[int, Posted] = {}
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def max_message_size(self) -> int | None:
+        """What the namespace takes in one delivery; None where it set no limit."""
+        return None if self._link is None else self._link.remote_max_message_size
+
+    def send(
+        self, payload: bytes, *, message_format: int = 0, timeout_s: float | None = None
+    ) -> None:
+        """Send one delivery and wait until it is accepted. Raises why it was not."""
+        deadline = self.client.deadline(timeout_s)
+        posted = self._post(payload, message_format, deadline)
+        self._wait([posted], deadline)
+        if posted.error is not None:
+            raise posted.error
+
+    def send_batch(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> None:
+        """Send encoded messages as one delivery: all are accepted, or none is."""
+        self.send(make_batch(messages), message_format=BATCH_FORMAT, timeout_s=timeout_s)
+
+    def post(
+        self, payload: bytes, *, message_format: int = 0, timeout_s: float | None = None
+    ) -> Posted:
+        """Send one delivery without waiting for its answer; waits for credit where there is none."""
+        return self._post(payload, message_format, self.client.deadline(timeout_s))
+
+    def wait(self, posted: Iterable[Posted], *, timeout_s: float | None = None) -> None:
+        """Wait until each is done; look at its `error` then. What has no answer in time is done, with
+        OperationTimeout as its error."""
+        self._wait(list(posted), self.client.deadline(timeout_s))
+
+    def _post(self, payload: bytes, message_format: int, deadline: float) -> Posted:
+        link = self.attached(deadline)
+        limit = link.remote_max_message_size
+        if limit is not None and len(payload) > limit:
+            raise MessageTooLarge(
+                f"{len(payload)} bytes for {self.path!r}, which takes {limit} at most"
+            )
+        if link.credit <= 0:
+            self.client.run(
+                lambda: link.credit > 0 or self.error is not None,
+                deadline,
+                f"credit to send to {self.path!r}",
+            )
+            if self.error is not None:
+                raise self.error
+        posted = Posted()
+        self._in_flight[link.send(payload, message_format=message_format)] = posted
+        return posted
+
+    def _wait(self, posted: list[Posted], deadline: float) -> None:
+        try:
+            self.client.run(
+                lambda: all(one.done for one in posted), deadline, f"{self.path!r} to accept"
+            )
+        except OperationTimeout as exc:
+            self._give_up(posted, exc)
+
+    def _give_up(self, posted: list[Posted], error: AmqpError) -> None:
+        late = {id(one) for one in posted if not one.done}
+        for delivery_id, one in list(self._in_flight.items()):
+            if id(one) in late:
+                del self._in_flight[delivery_id]
+                one.done, one.error = True, error
+
+    def ask(self, session: Session) -> SenderLink:
+        milliseconds = int(self.client.options.operation_timeout_s * 1000)
+        return session.attach_sender(
+            self.client.link_name("sender"),
+            target=Target(self.path),
+            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+        )
+
+    def on_updated(self, sent: Sent, state: Any, settled: bool) -> None:
+        if not settled and not isinstance(state, Accepted | Rejected | Released | Modified):
+            return
+        posted = self._in_flight.pop(sent.id, None)
+        if posted is None:
+            return
+        posted.done = True
+        if isinstance(state, Rejected):
+            posted.error = translate(
+                error_of(state.error) or AmqpError("no reason was given"),
+                f"{self.path!r} rejected a message",
+            )
+        elif not isinstance(state, Accepted):
+            name = type(state).__name__.lower()
+            posted.error = Unavailable(f"{self.path!r} gave a message back ({name})")
+
+    def on_lost(self, link: Link, error: AmqpError) -> None:
+        super().on_lost(link, error)
+        if link is not self._link:
+            return
+        for posted in self._in_flight.values():
+            posted.done, posted.error = True, error
+        self._in_flight.clear()

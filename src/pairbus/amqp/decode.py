@@ -1,0 +1,388 @@
+"""Reading AMQP values: every legal encoding, within bounds.
+
+A reader takes the bytes, the place behind the constructor and a depth, and gives the value and the
+place behind it. Readers do not check for the end of the bytes where Python does it for them: an
+index or `unpack_from` past the end raises, and a slice past the end leaves a place past the end,
+which is caught where the enclosing value ends.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+from uuid import UUID
+
+from pairbus.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float32,
+    Int32,
+    Pairs,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from pairbus.errors import DecodeError
+
+MAX_DEPTH = 32
+"""How deeply lists, maps, arrays and described values may stand in each other."""
+
+MAX_EMPTY_ITEMS = 256
+"""How many elements an array may have whose encoding takes no bytes: they cost memory, not bytes."""
+
+Reader = Callable[[bytes, int, int], tuple[Any, int]]
+
+_U16, _U32, _U64 = Struct(">H").unpack_from, Struct(">I").unpack_from, Struct(">Q").unpack_from
+_I8, _I16 = Struct(">b").unpack_from, Struct(">h").unpack_from
+_I32, _I64 = Struct(">i").unpack_from, Struct(">q").unpack_from
+_F32, _F64 = Struct(">f").unpack_from, Struct(">d").unpack_from
+_SIZE_COUNT = Struct(">II").unpack_from
+
+
+def decode(data: bytes, pos: int = 0) -> tuple[Any, int]:
+    """Read one value at `pos`: the value, and the place behind it.
+
+    Raises DecodeError, and nothing else, whatever the bytes.
+    """
+    try:
+        value, after = _READERS[data[pos]](data, pos + 1, 0)
+    except (IndexError, StructError):
+        raise DecodeError("the bytes end within a value") from None
+    except UnicodeDecodeError as exc:
+        raise DecodeError(f"text is not valid: {exc.reason}") from None
+    if after > len(data):
+        raise DecodeError("the bytes end within a value")
+    return value, after
+
+
+def decode_whole(data: bytes) -> Any:
+    """Read one value that takes all the bytes."""
+    value, after = decode(data)
+    if after != len(data):
+        raise DecodeError(f"{len(data) - after} bytes are left over behind a value")
+    return value
+
+
+def skip(data: bytes, pos: int) -> int:
+    """The place behind the value at `pos`, found without reading the value."""
+    try:
+        while data[pos] == 0:  # a descriptor, then what it describes
+            pos = skip(data, pos + 1)
+        code = data[pos]
+        width = _WIDTHS[code]
+        if width >= 0:
+            after = pos + 1 + width
+        elif width == -1:
+            after = pos + 2 + data[pos + 1]
+        elif width == -4:
+            after = pos + 5 + _U32(data, pos + 1)[0]
+        else:
+            raise _unknown(code)
+    except (IndexError, StructError):
+        raise DecodeError("the bytes end within a value") from None
+    except RecursionError:
+        raise DecodeError("descriptors of descriptors are nested too deeply") from None
+    if after > len(data):
+        raise DecodeError("the bytes end within a value")
+    return after
+
+
+def _width_of(code: int) -> int:
+    """Bytes behind a constructor; -1 and -4: a size of one or of four bytes; -9: no such code."""
+    if code not in _CODES:
+        return -9
+    return {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xB: -4, 0xD: -4, 0xF: -4}.get(code >> 4, -1)
+
+
+def _unknown(code: int) -> DecodeError:
+    return DecodeError(f"no AMQP type has the constructor 0x{code:02x}")
+
+
+def _unassigned(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    raise _unknown(data[pos - 1])
+
+
+def _described(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    if depth >= MAX_DEPTH:
+        raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
+    descriptor, pos = _READERS[data[pos]](data, pos + 1, depth + 1)
+    value, pos = _READERS[data[pos]](data, pos + 1, depth + 1)
+    return Described(descriptor, value), pos
+
+
+def _boolean(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    value = data[pos]
+    if value > 1:
+        raise DecodeError(f"a boolean is 0 or 1, not {value}")
+    return value == 1, pos + 1
+
+
+def _char(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    value = _U32(data, pos)[0]
+    if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
+        raise DecodeError(f"0x{value:x} is not a Unicode character")
+    return Char(chr(value)), pos + 4
+
+
+def _uuid(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    raw = data[pos : pos + 16]
+    if len(raw) != 16:
+        raise DecodeError("the bytes end within a uuid")
+    return UUID(bytes=raw), pos + 16
+
+
+def _fixed(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int, kind: type | None) -> Reader:
+    """Numbers of a fixed width, as `kind` or, without one, as Python unpacks them."""
+    if kind is None:
+
+        def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+            return unpack(data, pos)[0], pos + width
+
+    else:
+
+        def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+            return kind(unpack(data, pos)[0]), pos + width
+
+    return read
+
+
+def _opaque(kind: type, width: int) -> Reader:
+    def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+        return kind(data[pos : pos + width]), pos + width
+
+    return read
+
+
+def _constant(value: Any) -> Reader:
+    def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+        return value, pos
+
+    return read
+
+
+def _empty_list(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    return [], pos
+
+
+def _binary8(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    end = pos + 1 + data[pos]
+    return data[pos + 1 : end], end
+
+
+def _binary32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    end = pos + 4 + _U32(data, pos)[0]
+    return data[pos + 4 : end], end
+
+
+def _string8(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    end = pos + 1 + data[pos]
+    return data[pos + 1 : end].decode(), end
+
+
+def _string32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    end = pos + 4 + _U32(data, pos)[0]
+    return data[pos + 4 : end].decode(), end
+
+
+# Peers repeat a few dozen symbols in every frame: making each once saves most of their cost.
+_SYMBOLS: dict[bytes, Symbol] = {}
+
+
+def _symbol(raw: bytes) -> Symbol:
+    symbol = _SYMBOLS.get(raw)
+    if symbol is None:
+        symbol = Symbol(raw.decode("ascii"))
+        if len(raw) <= 64 and len(_SYMBOLS) < 1024:
+            _SYMBOLS[raw] = symbol
+    return symbol
+
+
+def _symbol8(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    end = pos + 1 + data[pos]
+    return _symbol(data[pos + 1 : end]), end
+
+
+def _symbol32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    end = pos + 4 + _U32(data, pos)[0]
+    return _symbol(data[pos + 4 : end]), end
+
+
+def _compound8(data: bytes, pos: int, depth: int) -> tuple[int, int, int]:
+    """Count, first element and end of a list, map or array with one-byte size and count."""
+    end = pos + 1 + data[pos]
+    count = data[pos + 1]
+    if depth >= MAX_DEPTH:
+        raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
+    if end > len(data) or end < pos + 2:
+        raise DecodeError("the size of a compound value does not fit its bytes")
+    return count, pos + 2, end
+
+
+def _compound32(data: bytes, pos: int, depth: int) -> tuple[int, int, int]:
+    size, count = _SIZE_COUNT(data, pos)
+    end = pos + 4 + size
+    if depth >= MAX_DEPTH:
+        raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
+    if end > len(data) or size < 4:
+        raise DecodeError("the size of a compound value does not fit its bytes")
+    return count, pos + 8, end
+
+
+def _items(data: bytes, count: int, pos: int, end: int, depth: int) -> list[Any]:
+    # Each element takes a byte at least, so a count beyond the bytes ends the loop early.
+    readers = _READERS
+    items = []
+    for _ in range(count):
+        if pos >= end:
+            raise DecodeError("a compound value has fewer elements than it says")
+        value, pos = readers[data[pos]](data, pos + 1, depth)
+        items.append(value)
+    if pos != end:
+        raise DecodeError("the elements of a compound value do not fit its size")
+    return items
+
+
+def _list8(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    count, pos, end = _compound8(data, pos, depth)
+    return _items(data, count, pos, end, depth + 1), end
+
+
+def _list32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    count, pos, end = _compound32(data, pos, depth)
+    return _items(data, count, pos, end, depth + 1), end
+
+
+def _as_map(items: list[Any]) -> Any:
+    if len(items) % 2:
+        raise DecodeError("a map has a key without a value")
+    keys = items[::2]
+    try:
+        result = dict(zip(keys, items[1::2], strict=True))
+    except TypeError:
+        result = None
+    if result is not None and len(result) == len(keys):
+        return result
+    typed = [_identity(key) for key in keys]
+    if len(set(typed)) != len(typed):
+        raise DecodeError("a map has the same key twice")
+    return Pairs(zip(keys, items[1::2], strict=True))
+
+
+def _identity(key: Any) -> str:
+    """Differs exactly where two keys differ in AMQP: types count, at every level."""
+    if isinstance(key, dict):
+        return f"{{{','.join(sorted(_identity(pair) for pair in key.items()))}}}"
+    if isinstance(key, list | tuple):
+        return f"{type(key).__name__}[{','.join(_identity(item) for item in key)}]"
+    if isinstance(key, Array):
+        return f"array[{key.kind.__name__},{_identity(key.items)},{_identity(key.descriptor)}]"
+    if isinstance(key, Described):
+        return f"described[{_identity(key.descriptor)},{_identity(key.value)}]"
+    return f"{type(key).__name__}:{key!r}"
+
+
+def _map8(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    count, pos, end = _compound8(data, pos, depth)
+    return _as_map(_items(data, count, pos, end, depth + 1)), end
+
+
+def _map32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    count, pos, end = _compound32(data, pos, depth)
+    return _as_map(_items(data, count, pos, end, depth + 1)), end
+
+
+def _array(data: bytes, count: int, pos: int, end: int, depth: int) -> Array:
+    descriptor = None
+    code = data[pos]
+    if code == 0:
+        descriptor, pos = _READERS[data[pos + 1]](data, pos + 2, depth)
+        if descriptor is None:
+            raise DecodeError("the elements of an array are described by null")
+        code = data[pos]
+        if code == 0:
+            raise DecodeError("the elements of an array have two descriptors")
+    kind = _KINDS[code]
+    if kind is None:
+        raise _unknown(code)
+    pos += 1
+    width = _WIDTHS[code]
+    if width == 0:
+        if count > MAX_EMPTY_ITEMS:
+            raise DecodeError(f"an array has more than {MAX_EMPTY_ITEMS} elements of no size")
+    elif count > end - pos:
+        raise DecodeError("an array has fewer elements than it says")
+    reader = _READERS[code]
+    items = []
+    for _ in range(count):
+        value, pos = reader(data, pos, depth)
+        items.append(value)
+    if pos != end:
+        raise DecodeError("the elements of an array do not fit its size")
+    return Array(kind, tuple(items), descriptor)
+
+
+def _array8(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    count, pos, end = _compound8(data, pos, depth)
+    return _array(data, count, pos, end, depth + 1), end
+
+
+def _array32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+    count, pos, end = _compound32(data, pos, depth)
+    return _array(data, count, pos, end, depth + 1), end
+
+
+_CODES: dict[int, tuple[type, Reader]] = {
+    0x40: (type(None), _constant(None)),
+    0x41: (bool, _constant(True)),
+    0x42: (bool, _constant(False)),
+    0x43: (UInt, _constant(UInt(0))),
+    0x44: (ULong, _constant(ULong(0))),
+    0x45: (list, _empty_list),
+    0x50: (UByte, _fixed(Struct(">B").unpack_from, 1, UByte)),
+    0x51: (Byte, _fixed(_I8, 1, Byte)),
+    0x52: (UInt, _fixed(Struct(">B").unpack_from, 1, UInt)),
+    0x53: (ULong, _fixed(Struct(">B").unpack_from, 1, ULong)),
+    0x54: (Int32, _fixed(_I8, 1, Int32)),
+    0x55: (int, _fixed(_I8, 1, None)),
+    0x56: (bool, _boolean),
+    0x60: (UShort, _fixed(_U16, 2, UShort)),
+    0x61: (Short, _fixed(_I16, 2, Short)),
+    0x70: (UInt, _fixed(_U32, 4, UInt)),
+    0x71: (Int32, _fixed(_I32, 4, Int32)),
+    0x72: (Float32, _fixed(_F32, 4, Float32)),
+    0x73: (Char, _char),
+    0x74: (Decimal32, _opaque(Decimal32, 4)),
+    0x80: (ULong, _fixed(_U64, 8, ULong)),
+    0x81: (int, _fixed(_I64, 8, None)),
+    0x82: (float, _fixed(_F64, 8, None)),
+    0x83: (Timestamp, _fixed(_I64, 8, Timestamp)),
+    0x84: (Decimal64, _opaque(Decimal64, 8)),
+    0x94: (Decimal128, _opaque(Decimal128, 16)),
+    0x98: (UUID, _uuid),
+    0xA0: (bytes, _binary8),
+    0xA1: (str, _string8),
+    0xA3: (Symbol, _symbol8),
+    0xB0: (bytes, _binary32),
+    0xB1: (str, _string32),
+    0xB3: (Symbol, _symbol32),
+    0xC0: (list, _list8),
+    0xC1: (dict, _map8),
+    0xD0: (list, _list32),
+    0xD1: (dict, _map32),
+    0xE0: (Array, _array8),
+    0xF0: (Array, _array32),
+}
+
+_READERS: list[Reader] = [_CODES[code][1] if code in _CODES else _unassigned for code in range(256)]
+_READERS[0] = _described
+_KINDS: list[type | None] = [_CODES[code][0] if code in _CODES else None for code in range(256)]
+_WIDTHS: list[int] = [_width_of(code) for code in range(256)]

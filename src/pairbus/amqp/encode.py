@@ -1,0 +1,282 @@
+"""Writing AMQP values, each in its smallest encoding."""
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+from uuid import UUID
+
+from pairbus.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float32,
+    Int32,
+    Pairs,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from pairbus.errors import EncodeError
+
+Writer = Callable[[Any], bytes]
+
+_U32 = Struct(">I").pack
+_CODE_U32 = Struct(">BI").pack
+_CODE_SIZE_COUNT = Struct(">BII").pack
+
+
+def encode(value: Any) -> bytes:
+    """The smallest encoding of a value. Raises EncodeError for a value that has none."""
+    try:
+        return _encode(value)
+    except StructError as exc:
+        raise EncodeError(f"a value is out of the range of its AMQP type: {exc}") from None
+    except UnicodeEncodeError as exc:
+        raise EncodeError(f"text has no AMQP encoding: {exc.reason}") from None
+    except RecursionError:
+        raise EncodeError("values are nested too deeply") from None
+
+
+def _encode(value: Any) -> bytes:
+    writer = _WRITERS.get(type(value))
+    if writer is None:
+        writer = _writer_of_base(type(value))
+    return writer(value)
+
+
+def _writer_of_base(kind: type) -> Writer:
+    """Classes derived from those in the table (an IntEnum, a str Enum) are written as their base."""
+    for base in kind.__mro__:
+        if base in _WRITERS:
+            return _WRITERS[base]
+    raise EncodeError(f"AMQP has no encoding for {kind.__module__}.{kind.__qualname__}")
+
+
+def _number(small: int, zero: bytes | None, large: Callable[..., bytes], code: int) -> Writer:
+    """An unsigned integer that takes no byte as zero and one below 256."""
+
+    def write(value: int) -> bytes:
+        if 0 <= value < 256:
+            return zero if zero is not None and value == 0 else bytes((small, value))
+        return large(code, value)
+
+    return write
+
+
+def _signed(small: int, large: Callable[..., bytes], code: int) -> Writer:
+    def write(value: int) -> bytes:
+        if -128 <= value < 128:
+            return bytes((small, value & 0xFF))
+        return large(code, value)
+
+    return write
+
+
+def _fixed(format_: str, code: int) -> Writer:
+    pack = Struct(">B" + format_).pack
+
+    def write(value: Any) -> bytes:
+        return pack(code, value)
+
+    return write
+
+
+def _opaque(code: int, width: int) -> Writer:
+    def write(value: bytes) -> bytes:
+        if len(value) != width:
+            raise EncodeError(f"{type(value).__name__} takes {width} bytes, not {len(value)}")
+        return bytes((code,)) + value
+
+    return write
+
+
+def _float32(value: float) -> bytes:
+    try:
+        return _FLOAT32(0x72, value)
+    except OverflowError:
+        raise EncodeError(f"{value!r} is out of the range of a 32-bit float") from None
+
+
+_FLOAT32 = Struct(">Bf").pack
+
+
+def _char(value: str) -> bytes:
+    if len(value) != 1:
+        raise EncodeError(f"a char is one character, not {len(value)}")
+    return b"\x73" + value.encode("utf-32-be")
+
+
+def _variable(small: int, raw: bytes) -> bytes:
+    """Binary, string or symbol: the constructor for a four-byte size is 0x10 above the small one."""
+    size = len(raw)
+    if size < 256:
+        return bytes((small, size)) + raw
+    return _CODE_U32(small + 0x10, size) + raw
+
+
+def encode_str(value: str) -> bytes:
+    raw = value.encode()
+    size = len(raw)
+    if size < 256:
+        return bytes((0xA1, size)) + raw
+    return _CODE_U32(0xB1, size) + raw
+
+
+def _symbol(value: str) -> bytes:
+    return _variable(0xA3, value.encode("ascii"))
+
+
+def compound(small: int, count: int, body: bytes) -> bytes:
+    """A list (0xc0), map (0xc1) or array (0xe0) around its encoded elements."""
+    size = len(body)
+    if size < 255 and count < 256:
+        return bytes((small, size + 1, count)) + body
+    return _CODE_SIZE_COUNT(small + 0x10, size + 4, count) + body
+
+
+def _list(value: Any) -> bytes:
+    if not value:
+        return b"\x45"
+    return compound(0xC0, len(value), b"".join([_encode(item) for item in value]))
+
+
+def _map(value: dict[Any, Any]) -> bytes:
+    parts = []
+    for key, item in value.items():
+        parts.append(_encode(key))
+        parts.append(_encode(item))
+    return compound(0xC1, len(parts), b"".join(parts))
+
+
+def _pairs(value: Pairs) -> bytes:
+    parts = [_encode(part) for pair in value for part in pair]
+    return compound(0xC1, len(parts), b"".join(parts))
+
+
+def _described(value: Described) -> bytes:
+    return b"\x00" + _encode(value.descriptor) + _encode(value.value)
+
+
+def _array(value: Array) -> bytes:
+    """Elements share one constructor, so each is written in the smallest one that fits them all."""
+    if value.kind not in _WRITERS or value.kind in (Described, Pairs, tuple):
+        raise EncodeError(f"an array cannot hold {value.kind.__qualname__}")
+    encoded = [_encode(item) for item in value.items]
+    widest = _WIDEST.get(value.kind)
+    code = max((raw[0] for raw in encoded), default=_EMPTY_ARRAY.get(value.kind, 0x40))
+    if widest is not None:
+        # Booleans, small integers and empty lists have constructors without any bytes behind
+        # them; one that several elements share must have room for each.
+        code = widest(code)
+    elements = []
+    for item, raw in zip(value.items, encoded, strict=True):
+        if not _of_kind(item, value.kind):
+            raise EncodeError(f"an array of {value.kind.__name__} cannot hold {item!r}")
+        elements.append(raw[1:] if raw[0] == code else _widen(raw, code))
+    constructor = bytes((code,))
+    if value.descriptor is not None:
+        constructor = b"\x00" + _encode(value.descriptor) + constructor
+    return compound(0xE0, len(elements), constructor + b"".join(elements))
+
+
+def _of_kind(item: Any, kind: type) -> bool:
+    # A Symbol is a str in Python, and a bool an int, but not in AMQP.
+    if kind is dict:
+        return isinstance(item, dict | Pairs)
+    return type(item) is kind or (kind is list and type(item) is tuple)
+
+
+def _widen(raw: bytes, code: int) -> bytes:
+    """Element bytes of `raw` as they stand behind the wider constructor `code` of the same type."""
+    small, rest = raw[0], raw[1:]
+    if code == 0x56:
+        return b"\x01" if small == 0x41 else b"\x00"
+    if code in (0x52, 0x53):  # from zero
+        return b"\x00"
+    if code == 0x70 or code == 0x80:
+        width = 4 if code == 0x70 else 8
+        return rest.rjust(width, b"\x00")
+    if code == 0x71 or code == 0x81:
+        width = 4 if code == 0x71 else 8
+        return rest.rjust(width, b"\xff" if rest[0] & 0x80 else b"\x00")
+    if small == 0x45:  # an empty list among longer ones
+        return b"\x01\x00" if code == 0xC0 else b"\x00\x00\x00\x04\x00\x00\x00\x00"
+    if code < 0xC0:  # binary, string, symbol
+        return _U32(rest[0]) + rest[1:]
+    # A list, map or array: size and count grow from one byte to four.
+    return _U32(rest[0] + 3) + _U32(rest[1]) + rest[2:]
+
+
+_WIDEST: dict[type, Callable[[int], int]] = {
+    bool: lambda code: 0x56,
+    UInt: lambda code: max(code, 0x52),
+    ULong: lambda code: max(code, 0x53),
+    list: lambda code: max(code, 0xC0),
+}
+
+_EMPTY_ARRAY: dict[type, int] = {
+    UByte: 0x50,
+    UShort: 0x60,
+    UInt: 0x52,
+    ULong: 0x53,
+    Byte: 0x51,
+    Short: 0x61,
+    Int32: 0x54,
+    int: 0x55,
+    Float32: 0x72,
+    float: 0x82,
+    Decimal32: 0x74,
+    Decimal64: 0x84,
+    Decimal128: 0x94,
+    Char: 0x73,
+    Timestamp: 0x83,
+    UUID: 0x98,
+    bytes: 0xA0,
+    str: 0xA1,
+    Symbol: 0xA3,
+    dict: 0xC1,
+    Array: 0xE0,
+}
+
+_WRITERS: dict[type, Writer] = {
+    type(None): lambda value: b"\x40",
+    bool: lambda value: b"\x41" if value else b"\x42",
+    UByte: _fixed("B", 0x50),
+    UShort: _fixed("H", 0x60),
+    UInt: _number(0x52, b"\x43", Struct(">BI").pack, 0x70),
+    ULong: _number(0x53, b"\x44", Struct(">BQ").pack, 0x80),
+    Byte: _fixed("b", 0x51),
+    Short: _fixed("h", 0x61),
+    Int32: _signed(0x54, Struct(">Bi").pack, 0x71),
+    int: _signed(0x55, Struct(">Bq").pack, 0x81),
+    Float32: _float32,
+    float: _fixed("d", 0x82),
+    Decimal32: _opaque(0x74, 4),
+    Decimal64: _opaque(0x84, 8),
+    Decimal128: _opaque(0x94, 16),
+    Char: _char,
+    Timestamp: _fixed("q", 0x83),
+    UUID: lambda value: b"\x98" + value.bytes,
+    bytes: lambda value: _variable(0xA0, value),
+    bytearray: lambda value: _variable(0xA0, bytes(value)),
+    memoryview: lambda value: _variable(0xA0, bytes(value)),
+    str: encode_str,
+    Symbol: _symbol,
+    list: _list,
+    tuple: _list,
+    dict: _map,
+    Pairs: _pairs,
+    Array: _array,
+    Described: _described,
+}
+
+encode_uint: Callable[[int], bytes] = _WRITERS[UInt]

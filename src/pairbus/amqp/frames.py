@@ -1,0 +1,191 @@
+"""Frames: their header, and the transfer performative, which is worth a reader of its own.
+
+Every other performative goes through `composite`. A transfer stands before every message, so it is
+read and written here without making objects for its fields.
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+from pairbus.amqp.composite import from_described
+from pairbus.amqp.decode import decode
+from pairbus.amqp.encode import encode_uint
+from pairbus.amqp.performatives import Transfer
+from pairbus.errors import DecodeError
+
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+MIN_MAX_FRAME_SIZE = 512
+MAX_TAG_SIZE = 32
+AMQP_FRAME, SASL_FRAME = 0, 1
+EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+TRANSFER = b"\x00\x53\x14"
+"""How the body of a transfer frame starts, as every peer we know writes it."""
+
+frame_header = Struct(">IBBH")
+_U32 = Struct(">I").unpack_from
+_SIZE_COUNT = Struct(">II").unpack_from
+
+
+def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
+    """One frame without extended header."""
+    return frame_header.pack(8 + len(body), 2, kind, channel) + body
+
+
+class Flags(NamedTuple):
+    """The fields of a transfer from the fifth on: few combinations occur, so each is read once."""
+
+    settled: bool
+    more: bool
+    state: Any
+    resume: bool
+    aborted: bool
+
+
+PLAIN_FLAGS = Flags(settled=False, more=False, state=None, resume=False, aborted=False)
+"""Nothing special: one frame, not settled. Always this very object, so that `is` tells."""
+_FLAGS: dict[bytes, tuple[int, Flags]] = {b"": (4, PLAIN_FLAGS)}
+"""By their bytes: how many fields the transfer has in all, and what they say."""
+
+
+def read_transfer(
+    data: bytes, pos: int, end: int
+) -> tuple[int, int | None, bytes | None, int, Flags, int]:
+    """Read the transfer whose list starts at `pos`: handle, delivery id, delivery tag, message
+    format, flags, and the place where its payload starts."""
+    start = pos
+    try:
+        code = data[pos]
+        if code == 0xC0:
+            stop = pos + 2 + data[pos + 1]
+            count = data[pos + 2]
+            pos += 3
+        elif code == 0xD0:
+            size, count = _SIZE_COUNT(data, pos + 1)
+            stop = pos + 5 + size
+            pos += 9
+        else:
+            return _read_any_transfer(data, start, end)
+        if stop > end or count < 4:
+            return _read_any_transfer(data, start, end)
+
+        code = data[pos]
+        if code == 0x43:
+            handle = 0
+            pos += 1
+        elif code == 0x52:
+            handle = data[pos + 1]
+            pos += 2
+        else:
+            return _read_any_transfer(data, start, end)
+
+        code = data[pos]
+        delivery_id: int | None
+        if code == 0x70:
+            delivery_id = _U32(data, pos + 1)[0]
+            pos += 5
+        elif code == 0x52:
+            delivery_id = data[pos + 1]
+            pos += 2
+        elif code == 0x43:
+            delivery_id = 0
+            pos += 1
+        elif code == 0x40:
+            delivery_id = None
+            pos += 1
+        else:
+            return _read_any_transfer(data, start, end)
+
+        code = data[pos]
+        if code == 0xA0 and data[pos + 1] <= MAX_TAG_SIZE:
+            after = pos + 2 + data[pos + 1]
+            tag: bytes | None = data[pos + 2 : after]
+            pos = after
+        elif code == 0x40:
+            tag = None
+            pos += 1
+        else:
+            return _read_any_transfer(data, start, end)
+
+        code = data[pos]
+        if code == 0x43 or code == 0x40:
+            message_format = 0
+            pos += 1
+        elif code == 0x70:
+            message_format = _U32(data, pos + 1)[0]
+            pos += 5
+        elif code == 0x52:
+            message_format = data[pos + 1]
+            pos += 2
+        else:
+            return _read_any_transfer(data, start, end)
+    except (IndexError, StructError):
+        raise DecodeError("a transfer ends within a field") from None
+
+    known = _FLAGS.get(data[pos:stop])
+    if known is None or known[0] != count or pos > stop:
+        result = _read_any_transfer(data, start, end)
+        if stop - pos <= 16 and len(_FLAGS) < 1024:
+            _FLAGS[data[pos:stop]] = count, result[4]
+        return result
+    return handle, delivery_id, tag, message_format, known[1], stop
+
+
+def _read_any_transfer(
+    data: bytes, pos: int, end: int
+) -> tuple[int, int | None, bytes | None, int, Flags, int]:
+    described, after = decode(TRANSFER + data[pos:end])
+    transfer = from_described(described)
+    assert isinstance(transfer, Transfer)  # by its descriptor
+    if transfer.delivery_tag is not None and len(transfer.delivery_tag) > MAX_TAG_SIZE:
+        raise DecodeError("a delivery tag is too long", condition="amqp:invalid-field")
+    flags = Flags(
+        transfer.settled is True,
+        transfer.more,
+        transfer.state,
+        transfer.resume,
+        transfer.aborted,
+    )
+    return (
+        transfer.handle,
+        transfer.delivery_id,
+        transfer.delivery_tag,
+        0 if transfer.message_format is None else transfer.message_format,
+        PLAIN_FLAGS if flags == PLAIN_FLAGS else flags,
+        pos + after - len(TRANSFER),
+    )
+
+
+def transfer_list(count: int, fields: bytes) -> bytes:
+    """A transfer performative around its encoded fields, which are always short."""
+    return b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, count)) + fields
+
+
+def first_transfer(
+    handle: bytes, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool
+) -> bytes:
+    """The performative of a delivery's first frame."""
+    fields = (
+        handle
+        + encode_uint(delivery_id)
+        + bytes((0xA0, len(tag)))
+        + tag
+        + encode_uint(message_format)
+    )
+    if more:
+        return transfer_list(6, fields + (b"\x41\x41" if settled else b"\x42\x41"))
+    if settled:
+        return transfer_list(5, fields + b"\x41")
+    return transfer_list(4, fields)
+
+
+def next_transfer(handle: bytes, settled: bool, more: bool) -> bytes:
+    """The performative of a delivery's later frames."""
+    fields = handle + b"\x40\x40\x40" + (b"\x41" if settled else b"\x42")
+    return transfer_list(6, fields + b"\x41") if more else transfer_list(5, fields)
+
+
+def abort_transfer(handle: bytes) -> bytes:
+    """The performative that takes back a delivery whose first frames were sent."""
+    return transfer_list(10, handle + b"\x40\x40\x40\x40\x40\x40\x40\x40\x41")

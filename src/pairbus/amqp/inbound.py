@@ -1,0 +1,201 @@
+"""What a session receives: the window it grants, the order of deliveries, their frames put together."""
+
+from typing import TYPE_CHECKING
+
+from pairbus.amqp.events import Aborted, Delivery, Event
+from pairbus.amqp.frames import PLAIN_FLAGS, Flags, read_transfer
+from pairbus.amqp.link import Link, LinkState, ReceiverLink
+from pairbus.amqp.serial import SERIAL, among
+from pairbus.amqp.violations import LinkError, SessionError
+from pairbus.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from pairbus.amqp.session import Session
+
+
+class Partial:
+    """A delivery of which frames are still to come."""
+
+    __slots__ = ("flags", "id", "message_format", "parts", "size", "tag")
+
+    def __init__(self, id: int, tag: bytes, message_format: int, flags: Flags) -> None:
+        self.id = id
+        self.tag = tag
+        self.message_format = message_format
+        self.flags = flags
+        self.parts: list[bytes] = []
+        self.size = 0
+
+
+class Inbound:
+    """The receiving half of a session."""
+
+    def __init__(self, session: "Session", links: dict[int, Link], window: int) -> None:
+        self.next_id = 0
+        """The transfer id that the peer's next frame has."""
+        self.window = window
+        """How many more frames the peer may send."""
+        self.unsettled: dict[int, Delivery] = {}
+        self._session = session
+        self._links = links
+        self._full_window = window
+        self._low_window = window >> 1
+        self._expected: int | None = None
+        self._partials: dict[ReceiverLink, Partial] = {}
+
+    def take(self, data: bytes, pos: int, end: int, events: list[Event]) -> None:
+        """Take a transfer frame whose performative's list starts at `pos`."""
+        handle, delivery_id, tag, message_format, flags, start = read_transfer(data, pos, end)
+        self.next_id = (self.next_id + 1) & SERIAL
+        window = self.window = self.window - 1
+        if window <= self._low_window:
+            self._refill(window)
+        link = self._links.get(handle)
+        if flags is not PLAIN_FLAGS or self._partials or type(link) is not ReceiverLink:
+            self._take_any(
+                link, handle, delivery_id, tag, message_format, flags, data[start:end], events
+            )
+            return
+        # One frame, one delivery, not settled: what nearly every transfer is.
+        if delivery_id != self._expected or delivery_id is None or tag is None:
+            self._check_start(delivery_id, tag)
+        if link.credit <= 0:
+            if link.state is not LinkState.ATTACHED:
+                self._pass(delivery_id)
+                return
+            raise _over_credit(link)
+        if end - start > link.max_message_size:
+            raise _too_large(link)
+        self._expected = (delivery_id + 1) & SERIAL  # type: ignore[operator]
+        link.delivery_count = (link.delivery_count + 1) & SERIAL
+        link.credit -= 1
+        delivery = Delivery(link, delivery_id, tag, data[start:end], message_format, link.settles)  # type: ignore[arg-type]
+        if not link.settles:
+            self.unsettled[delivery_id] = delivery  # type: ignore[index]
+        events.append(delivery)
+
+    def settle(self, first: int, last: int) -> None:
+        for delivery_id in among(self.unsettled, first, last):
+            del self.unsettled[delivery_id]
+
+    def resolved(self, first: int, last: int, settled: bool) -> list[Delivery]:
+        """What a disposition of the sender speaks of."""
+        get = self.unsettled.pop if settled else self.unsettled.__getitem__
+        return [get(delivery_id) for delivery_id in among(self.unsettled, first, last)]
+
+    def forget(self, link: ReceiverLink) -> None:
+        """Drop what an ended link has left behind."""
+        self._drop_partial(link)
+        if self.unsettled:
+            self.unsettled = {
+                key: delivery for key, delivery in self.unsettled.items() if delivery.link is not link
+            }
+
+    def forget_all(self) -> None:
+        for link in list(self._partials):
+            self._drop_partial(link)
+        self.unsettled.clear()
+
+    def _refill(self, window: int) -> None:
+        if window < 0:
+            raise SessionError("amqp:session:window-violation", "more frames than the window allows")
+        self.window = self._full_window
+        self._session.write(self._session.flow())
+
+    def _check_start(self, delivery_id: int | None, tag: bytes | None) -> None:
+        if delivery_id is None or tag is None:
+            raise SessionError("amqp:invalid-field", "a delivery starts without an id or a tag")
+        if self._expected is not None and delivery_id != self._expected:
+            raise SessionError(
+                "amqp:invalid-field", f"delivery {delivery_id} came where {self._expected} was due"
+            )
+
+    def _pass(self, delivery_id: int | None) -> None:
+        """A transfer that was under way when its link was detached: it counts, and is dropped."""
+        if delivery_id is not None:
+            self._expected = (delivery_id + 1) & SERIAL
+
+    def _take_any(
+        self,
+        link: Link | None,
+        handle: int,
+        delivery_id: int | None,
+        tag: bytes | None,
+        message_format: int,
+        flags: Flags,
+        payload: bytes,
+        events: list[Event],
+    ) -> None:
+        if link is None:
+            raise SessionError("amqp:session:unattached-handle", f"no link has handle {handle}")
+        if not isinstance(link, ReceiverLink):
+            raise SessionError("amqp:session:errant-link", "a transfer came on a link that sends")
+        if link.state is not LinkState.ATTACHED:
+            self._pass(delivery_id)
+            return
+        partial = self._partials.get(link)
+        if partial is None:
+            if flags.aborted:
+                raise SessionError("amqp:invalid-field", "a delivery is aborted that had not begun")
+            if flags.resume:
+                raise LinkError(link, "amqp:not-implemented", "resuming a delivery is not supported")
+            self._check_start(delivery_id, tag)
+            if link.credit <= 0:
+                raise _over_credit(link)
+            assert delivery_id is not None and tag is not None
+            self._expected = (delivery_id + 1) & SERIAL
+            link.delivery_count = (link.delivery_count + 1) & SERIAL
+            link.credit -= 1
+            partial = self._partials[link] = Partial(delivery_id, tag, message_format, flags)
+        elif delivery_id is not None and delivery_id != partial.id:
+            raise SessionError("amqp:invalid-field", "a delivery goes on with another id")
+        if flags.aborted:
+            self._drop_partial(link)
+            events.append(Aborted(link, partial.id))
+            return
+        connection = self._session.connection
+        partial.parts.append(payload)
+        partial.size += len(payload)
+        connection.buffered += len(payload)
+        if partial.size > link.max_message_size:
+            raise _too_large(link)
+        if connection.buffered > connection.settings.max_buffered:
+            raise ProtocolError(
+                f"unfinished messages hold more than {connection.settings.max_buffered} bytes",
+                condition="amqp:resource-limit-exceeded",
+            )
+        if flags.more:
+            return
+        self._drop_partial(link)
+        settled = partial.flags.settled or flags.settled or link.settles
+        delivery = Delivery(
+            link,
+            partial.id,
+            partial.tag,
+            payload if len(partial.parts) == 1 else b"".join(partial.parts),
+            partial.message_format,
+            settled,
+            partial.flags.state if flags.state is None else flags.state,
+        )
+        if not settled:
+            self.unsettled[partial.id] = delivery
+        events.append(delivery)
+
+    def _drop_partial(self, link: ReceiverLink) -> None:
+        partial = self._partials.pop(link, None)
+        if partial is not None:
+            self._session.connection.buffered -= partial.size
+
+
+def _over_credit(link: Link) -> LinkError:
+    return LinkError(
+        link, "amqp:link:transfer-limit-exceeded", "a delivery came that no credit allows"
+    )
+
+
+def _too_large(link: ReceiverLink) -> LinkError:
+    return LinkError(
+        link,
+        "amqp:link:message-size-exceeded",
+        f"a message is larger than {link.max_message_size} bytes",
+    )

@@ -1,0 +1,350 @@
+"""Links: one end of a way for messages in one direction.
+
+Calls on a link that has ended do nothing, so that a program may work through a list of events
+without asking before each step whether a later one has ended the link. `send` alone raises: it
+would lose a message.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pairbus.amqp.encode import encode_uint
+from pairbus.amqp.frames import (
+    MAX_TAG_SIZE,
+    abort_transfer,
+    first_transfer,
+    frame,
+    next_transfer,
+)
+from pairbus.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    SETTLE_MIXED,
+    SETTLE_SETTLED,
+    Attach,
+    Detach,
+    Error,
+    Flow,
+    Source,
+    Target,
+)
+from pairbus.amqp.serial import SERIAL, ahead
+from pairbus.errors import AmqpError, EncodeError, StateError
+
+if TYPE_CHECKING:
+    from pairbus.amqp.session import Session
+
+_HEAD_ROOM = 96
+"""More than the header of a frame and the performative of a transfer ever take."""
+
+_ALL = 1 << 64
+
+
+class LinkState(Enum):
+    ATTACHING = "we have asked, the peer has not answered"
+    ASKED = "the peer has asked, we have not answered"
+    ATTACHED = "both have attached"
+    DETACHING = "we have detached, the peer has not"
+    DETACHED = "ended"
+
+
+class Link:
+    """What both ends have in common."""
+
+    role: ClassVar[bool]
+
+    def __init__(self, session: "Session", name: str, handle: int, state: LinkState) -> None:
+        self.session = session
+        self.name = name
+        self.handle = handle
+        self.remote_handle: int | None = None
+        self.state = state
+        self.local: Attach | None = None
+        """The attach that we sent."""
+        self.remote: Attach | None = None
+        """The attach that the peer sent."""
+        self.refused = False
+        """The peer's attach had no terminus: a detach that says why is on its way."""
+        self.credit = 0
+        self.delivery_count = 0
+        self.drain = False
+        self.available = 0
+        self.properties: dict[Any, Any] | None = None
+        """Properties of the peer's last flow."""
+        self.context: Any = None
+        """Free for the program that uses the engine."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.state.name.lower()})"
+
+    @property
+    def alive(self) -> bool:
+        """Attached, and not on its way out."""
+        return self.state is LinkState.ATTACHED and not self.refused
+
+    @property
+    def remote_max_message_size(self) -> int | None:
+        """What the peer takes at most; None: it sets no limit."""
+        size = None if self.remote is None else self.remote.max_message_size
+        return size if size else None
+
+    def accept(
+        self,
+        *,
+        source: Source | None = None,
+        target: Target | None = None,
+        snd_settle_mode: int | None = None,
+        rcv_settle_mode: int | None = None,
+        initial_delivery_count: int = 0,
+        max_message_size: int | None = None,
+        properties: dict[Any, Any] | None = None,
+        offered_capabilities: tuple[Any, ...] = (),
+    ) -> None:
+        """Answer the peer's attach with ours. What is not given is as the peer asked."""
+        asked = self.remote
+        if self.state is not LinkState.ASKED or asked is None:
+            return
+        self._answer(
+            Attach(
+                self.name,
+                self.handle,
+                self.role,
+                asked.snd_settle_mode if snd_settle_mode is None else snd_settle_mode,
+                asked.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode,
+                asked.source if source is None else source,
+                asked.target if target is None else target,
+                initial_delivery_count=initial_delivery_count if self.role == SENDER else None,
+                max_message_size=max_message_size,
+                properties=properties,
+                offered_capabilities=offered_capabilities,
+            )
+        )
+
+    def refuse(self, error: AmqpError) -> None:
+        """Answer the peer's attach with a null terminus, then detach with the error (part 2, 2.6.3).
+
+        The order matters: the Azure SDK takes anything else for a broken connection.
+        """
+        asked = self.remote
+        if self.state is not LinkState.ASKED or asked is None:
+            return
+        sender = self.role == SENDER
+        self._answer(
+            Attach(
+                self.name,
+                self.handle,
+                self.role,
+                asked.snd_settle_mode,
+                asked.rcv_settle_mode,
+                source=None if sender else asked.source,
+                target=asked.target if sender else None,
+                initial_delivery_count=0 if sender else None,
+            )
+        )
+        self.detach(error)
+
+    def _answer(self, attach: Attach) -> None:
+        self.state = LinkState.ATTACHED
+        self.session.write(attach)
+        self.on_local(attach)
+
+    def on_local(self, attach: Attach) -> None:
+        """Our attach is sent."""
+        self.local = attach
+
+    def on_remote(self, attach: Attach) -> None:
+        """The peer's attach is here."""
+        self.remote = attach
+
+    def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
+        """End the link. The peer's answer comes as a Detached event."""
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+            return
+        self.session.outbound.drop_waiting(self)
+        self.session.write(Detach(self.handle, closed, None if error is None else Error.of(error)))
+        self.state = LinkState.DETACHING
+        self.credit = 0
+
+    def write_flow(self, *, echo: bool = False, properties: dict[Any, Any] | None = None) -> None:
+        """Tell the peer how this end stands."""
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+            return
+        known = self.role == SENDER or self.remote is not None
+        self.session.write(
+            self.session.flow(
+                handle=self.handle,
+                delivery_count=self.delivery_count if known else None,
+                link_credit=self.credit,
+                available=self.available if self.role == SENDER else None,
+                drain=self.drain,
+                echo=echo,
+                properties=properties,
+            )
+        )
+
+    def on_flow(self, flow: Flow) -> None:
+        """The peer's flow is here."""
+        self.properties = flow.properties
+
+    def bury(self) -> None:
+        """It is over, for whatever reason."""
+        self.state = LinkState.DETACHED
+        self.credit = 0
+
+
+class SenderLink(Link):
+    """Our end sends. `credit` says how many deliveries the peer takes now."""
+
+    role = SENDER
+
+    def __init__(self, session: "Session", name: str, handle: int, state: LinkState) -> None:
+        super().__init__(session, name, handle, state)
+        self.settle_mode = SETTLE_MIXED
+        self._handle_bytes = encode_uint(handle)
+        self._unfinished: tuple[int, bool] | None = None
+        """Id and settled flag of a delivery whose last frame is still to come."""
+
+    def on_local(self, attach: Attach) -> None:
+        super().on_local(attach)
+        self.settle_mode = attach.snd_settle_mode
+        if attach.initial_delivery_count is not None:
+            self.delivery_count = attach.initial_delivery_count
+
+    def on_flow(self, flow: Flow) -> None:
+        if flow.link_credit is not None:
+            # A receiver that has not seen our attach yet does not know our count.
+            seen = self.delivery_count if flow.delivery_count is None else flow.delivery_count
+            self.credit = ahead(seen + flow.link_credit, self.delivery_count)
+        self.drain = flow.drain
+        super().on_flow(flow)
+
+    def send(
+        self,
+        payload: bytes,
+        *,
+        tag: bytes | None = None,
+        message_format: int = 0,
+        settled: bool | None = None,
+        more: bool = False,
+    ) -> int:
+        """Send a delivery, or a part of one where `more` is set; the delivery's id.
+
+        It goes out in as many frames as the peer's frame size asks for, as soon as the session's
+        window allows. Raises StateError without credit, EncodeError for a tag or size out of bounds.
+        """
+        if self._unfinished is not None:
+            return self._continue(self._unfinished, payload, more)
+        if self.credit <= 0 or self.state is not LinkState.ATTACHED:
+            raise StateError(f"{self} has no credit")
+        if settled is None:
+            settled = self.settle_mode == SETTLE_SETTLED
+        elif self.settle_mode != SETTLE_MIXED and settled != (self.settle_mode == SETTLE_SETTLED):
+            raise StateError(f"{self} has settle mode {self.settle_mode}, not settled={settled}")
+        limit = self.remote_max_message_size
+        if limit is not None and len(payload) > limit:
+            raise EncodeError(f"{len(payload)} bytes exceed the link's limit of {limit}")
+        if tag is not None and not 0 < len(tag) <= MAX_TAG_SIZE:
+            raise EncodeError(f"a delivery tag has 1 to {MAX_TAG_SIZE} bytes, not {len(tag)}")
+        session = self.session
+        outbound = session.outbound
+        delivery_id, tag = outbound.start(self, tag, settled)
+        self.delivery_count = (self.delivery_count + 1) & SERIAL
+        self.credit -= 1
+        room = session.connection.remote_max_frame_size - _HEAD_ROOM
+        first, rest = (payload, b"") if len(payload) <= room else (payload[:room], payload[room:])
+        unfinished = more or bool(rest)
+        head = first_transfer(
+            self._handle_bytes, delivery_id, tag, message_format, settled, unfinished
+        )
+        outbound.write(self, frame(session.channel, head + first))
+        if unfinished:
+            self._unfinished = delivery_id, settled
+            if rest:
+                self._continue(self._unfinished, rest, more)
+        return delivery_id
+
+    def _continue(self, unfinished: tuple[int, bool], payload: bytes, more: bool) -> int:
+        if self.state is not LinkState.ATTACHED:
+            raise StateError(f"{self} cannot send")
+        session = self.session
+        delivery_id, settled = unfinished
+        room = session.connection.remote_max_frame_size - _HEAD_ROOM
+        for start in range(0, max(len(payload), 1), room):
+            last = start + room >= len(payload) and not more
+            head = next_transfer(self._handle_bytes, settled, not last)
+            part = payload[start : start + room]
+            session.outbound.write(self, frame(session.channel, head + part))
+        if not more:
+            self._unfinished = None
+        return delivery_id
+
+    def abort(self) -> None:
+        """Take back the delivery whose last frame is still to come."""
+        if self._unfinished is None or self.state is not LinkState.ATTACHED:
+            return
+        outbound = self.session.outbound
+        outbound.unsettled.pop(self._unfinished[0], None)
+        outbound.write(self, frame(self.session.channel, abort_transfer(self._handle_bytes)))
+        self._unfinished = None
+
+    def drained(self) -> None:
+        """Answer a drain: there is nothing more to send, and the credit is used up."""
+        if not self.drain:
+            return
+        self.delivery_count = (self.delivery_count + self.credit) & SERIAL
+        self.credit = 0
+        self.write_flow()
+        self.drain = False
+
+
+class ReceiverLink(Link):
+    """Our end receives. `credit` says how many deliveries the peer may still send."""
+
+    role = RECEIVER
+
+    def __init__(self, session: "Session", name: str, handle: int, state: LinkState) -> None:
+        super().__init__(session, name, handle, state)
+        self.max_message_size = _ALL
+        """What we take at most."""
+        self.settles = False
+        """Whether the sender settles everything as it sends."""
+
+    def on_local(self, attach: Attach) -> None:
+        super().on_local(attach)
+        if attach.max_message_size:  # 0 and null: no limit
+            self.max_message_size = attach.max_message_size
+
+    def on_remote(self, attach: Attach) -> None:
+        super().on_remote(attach)
+        self.settles = attach.snd_settle_mode == SETTLE_SETTLED
+        if attach.initial_delivery_count is not None:
+            self.delivery_count = attach.initial_delivery_count
+
+    def on_flow(self, flow: Flow) -> None:
+        if flow.delivery_count is not None:
+            # The sender's count is ahead of ours where it has given up credit to a drain.
+            given_up = ahead(flow.delivery_count, self.delivery_count)
+            if given_up <= self.credit:
+                self.credit -= given_up
+                self.delivery_count = flow.delivery_count
+        if flow.available is not None:
+            self.available = flow.available
+        if self.credit == 0:
+            self.drain = False
+        super().on_flow(flow)
+
+    def flow(
+        self,
+        credit: int,
+        *,
+        drain: bool = False,
+        echo: bool = False,
+        properties: dict[Any, Any] | None = None,
+    ) -> None:
+        """Let the peer send this many more deliveries. With `drain` it uses the credit at once or
+        gives it up: a Flowed event with no credit left says that it has."""
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+            return
+        self.credit = credit
+        self.drain = drain
+        self.write_flow(echo=echo, properties=properties)

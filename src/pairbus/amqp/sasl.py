@@ -1,0 +1,148 @@
+"""SASL: which mechanism a client picks, and how a server answers. Frames in, frames out.
+
+ANONYMOUS and MSSBCBS say nothing about who the client is (on Service Bus, tokens follow over CBS);
+PLAIN carries a name and a password; EXTERNAL points at what TLS has shown.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pairbus.amqp.events import Authenticated
+from pairbus.amqp.performatives import (
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from pairbus.amqp.types import Symbol
+from pairbus.errors import AmqpError, ConnectionLost, NotAuthorized, ProtocolError
+
+OK, AUTH_FAILED = 0, 1
+_OUTCOMES = {
+    1: "the name, password or certificate was not accepted",
+    2: "a system error",
+    3: "a permanent system error",
+    4: "a temporary system error",
+}
+
+Step = tuple[list[Any], Authenticated | AmqpError | None]
+"""Frames to answer with, and how it ended, if it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslClient:
+    """Mechanisms in order of preference, each with its initial response."""
+
+    responses: Mapping[str, bytes] = field(repr=False)
+
+    @classmethod
+    def anonymous(cls) -> "SaslClient":
+        """For a Service Bus with tokens over CBS: MSSBCBS where it is offered, else ANONYMOUS."""
+        return cls({"MSSBCBS": b"", "ANONYMOUS": b"anonymous"})
+
+    @classmethod
+    def plain(cls, name: str, password: str) -> "SaslClient":
+        return cls({"PLAIN": b"\x00" + name.encode() + b"\x00" + password.encode()})
+
+    @classmethod
+    def external(cls) -> "SaslClient":
+        return cls({"EXTERNAL": b""})
+
+
+@dataclass(frozen=True, slots=True)
+class SaslServer:
+    """Mechanisms that are offered, each with a function from the client's response to an identity.
+
+    The function gives None for a client that is not let in.
+    """
+
+    mechanisms: Mapping[str, Callable[[bytes], Any]]
+
+    @classmethod
+    def open_to_all(cls) -> "SaslServer":
+        return cls({"MSSBCBS": _anybody, "ANONYMOUS": _anybody})
+
+
+class ClientHandshake:
+    """The client's side of one SASL exchange."""
+
+    def __init__(self, sasl: SaslClient, hostname: str | None) -> None:
+        self._sasl = sasl
+        self._hostname = hostname
+        self._mechanism: str | None = None
+        self._challenged = False
+
+    def start(self) -> list[Any]:
+        return []
+
+    def take(self, performative: Any) -> Step:
+        if isinstance(performative, SaslMechanisms) and self._mechanism is None:
+            offered = performative.sasl_server_mechanisms
+            for mechanism, response in self._sasl.responses.items():
+                if mechanism in offered:
+                    self._mechanism = mechanism
+                    return [SaslInit(mechanism, response, self._hostname)], None
+            return [], NotAuthorized(
+                f"the server offers {', '.join(offered) or 'no mechanism'}; "
+                f"this client can {', '.join(self._sasl.responses)}"
+            )
+        mechanism = self._mechanism or ""
+        if isinstance(performative, SaslChallenge) and mechanism and not self._challenged:
+            self._challenged = True
+            return [SaslResponse(self._sasl.responses[mechanism])], None
+        if isinstance(performative, SaslOutcome) and mechanism:
+            if performative.code == OK:
+                return [], Authenticated(mechanism, None)
+            reason = _OUTCOMES.get(performative.code, "a reason that AMQP does not know")
+            kind = NotAuthorized if performative.code == AUTH_FAILED else ConnectionLost
+            return [], kind(f"SASL {mechanism} failed: {reason}")
+        raise ProtocolError(f"{type(performative).__name__} is out of place")
+
+
+class ServerHandshake:
+    """The server's side of one SASL exchange."""
+
+    def __init__(self, sasl: SaslServer) -> None:
+        self._sasl = sasl
+        self._mechanism: str | None = None
+        self._challenged = False
+
+    def start(self) -> list[Any]:
+        return [SaslMechanisms(tuple(map(Symbol, self._sasl.mechanisms)))]
+
+    def take(self, performative: Any) -> Step:
+        if isinstance(performative, SaslInit) and self._mechanism is None:
+            self._mechanism = performative.mechanism
+            if performative.initial_response is None and self._mechanism in ("PLAIN", "EXTERNAL"):
+                self._challenged = True
+                return [SaslChallenge(b"")], None
+            return self._decide(self._mechanism, performative.initial_response or b"")
+        if isinstance(performative, SaslResponse) and self._challenged and self._mechanism:
+            self._challenged = False
+            return self._decide(self._mechanism, performative.response)
+        raise ProtocolError(f"{type(performative).__name__} is out of place")
+
+    def _decide(self, mechanism: str, response: bytes) -> Step:
+        check = self._sasl.mechanisms.get(mechanism)
+        identity = None if check is None else check(response)
+        if identity is None:
+            error = NotAuthorized(f"a client was not let in by SASL {mechanism}")
+            return [SaslOutcome(AUTH_FAILED)], error
+        return [SaslOutcome(OK)], Authenticated(mechanism, identity)
+
+
+def _anybody(response: bytes) -> str:
+    return "anonymous"
+
+
+def read_plain(response: bytes) -> tuple[str, str] | None:
+    """Name and password of a PLAIN response, or None where it is not one (RFC 4616)."""
+    parts = response.split(b"\x00")
+    if len(parts) != 3:
+        return None
+    try:
+        return parts[1].decode(), parts[2].decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,351 @@
+"""Sessions: links by name and handle, and between the two halves that send and receive."""
+
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.events import (
+    Attached,
+    Attaching,
+    Begun,
+    Detached,
+    Ended,
+    Event,
+    Flowed,
+    Resolved,
+    Updated,
+)
+from pairbus.amqp.inbound import Inbound
+from pairbus.amqp.link import Link, LinkState, ReceiverLink, SenderLink
+from pairbus.amqp.outbound import Outbound
+from pairbus.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    SETTLE_FIRST,
+    SETTLE_MIXED,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Source,
+    Target,
+)
+from pairbus.amqp.serial import SERIAL
+from pairbus.amqp.violations import LinkError, SessionError
+from pairbus.errors import AmqpError, ProtocolError, StateError
+
+if TYPE_CHECKING:
+    from pairbus.amqp.connection import Connection
+
+
+class Session:
+    """One session. Made by `Connection.begin`, or by the engine when the peer begins one."""
+
+    def __init__(self, connection: "Connection", channel: int) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.remote_channel: int | None = None
+        self.begun = False
+        """The peer has begun it too."""
+        self.ended = False
+        """We have ended it: what still comes is dropped."""
+        self.context: Any = None
+        """Free for the program that uses the engine."""
+        self._by_handle: dict[int, Link] = {}
+        self._by_remote_handle: dict[int, Link] = {}
+        self._by_name: dict[tuple[str, bool], Link] = {}
+        self._handle_max = 0xFF
+        self.inbound = Inbound(self, self._by_remote_handle, connection.settings.incoming_window)
+        self.outbound = Outbound(self)
+
+    def __repr__(self) -> str:
+        return f"Session(channel={self.channel}, {len(self._by_handle)} links)"
+
+    @property
+    def links(self) -> list[Link]:
+        return list(self._by_handle.values())
+
+    def attach_sender(
+        self,
+        name: str,
+        *,
+        target: Target,
+        source: Source | None = None,
+        snd_settle_mode: int = SETTLE_MIXED,
+        rcv_settle_mode: int = SETTLE_FIRST,
+        max_message_size: int | None = None,
+        properties: dict[Any, Any] | None = None,
+        desired_capabilities: tuple[Any, ...] = (),
+    ) -> SenderLink:
+        """Ask for a link to send on. An Attached or a Detached event answers."""
+        link = SenderLink(self, name, self._handle_for(name, SENDER), LinkState.ATTACHING)
+        self._ask(
+            link,
+            Attach(
+                name,
+                link.handle,
+                SENDER,
+                snd_settle_mode,
+                rcv_settle_mode,
+                Source() if source is None else source,
+                target,
+                initial_delivery_count=0,
+                max_message_size=max_message_size,
+                properties=properties,
+                desired_capabilities=desired_capabilities,
+            ),
+        )
+        return link
+
+    def attach_receiver(
+        self,
+        name: str,
+        *,
+        source: Source,
+        target: Target | None = None,
+        snd_settle_mode: int = SETTLE_MIXED,
+        rcv_settle_mode: int = SETTLE_FIRST,
+        max_message_size: int | None = None,
+        properties: dict[Any, Any] | None = None,
+        desired_capabilities: tuple[Any, ...] = (),
+    ) -> ReceiverLink:
+        """Ask for a link to receive on. An Attached or a Detached event answers."""
+        link = ReceiverLink(self, name, self._handle_for(name, RECEIVER), LinkState.ATTACHING)
+        self._ask(
+            link,
+            Attach(
+                name,
+                link.handle,
+                RECEIVER,
+                snd_settle_mode,
+                rcv_settle_mode,
+                source,
+                Target() if target is None else target,
+                max_message_size=max_message_size,
+                properties=properties,
+                desired_capabilities=desired_capabilities,
+            ),
+        )
+        return link
+
+    def settle(self, first: int, last: int, state: Any, *, settled: bool = True) -> None:
+        """Say how deliveries that we received fared: all from `first` to `last`, ids included."""
+        if not self.ended:
+            if settled:
+                self.inbound.settle(first, last)
+            self._dispose(RECEIVER, first, last, state, settled)
+
+    def confirm(self, first: int, last: int, state: Any) -> None:
+        """Settle deliveries that we sent, where the receiver waits for it (settle mode second)."""
+        if not self.ended:
+            self.outbound.updated(first, last, settled=True)
+            self._dispose(SENDER, first, last, state, True)
+
+    def end(self, error: AmqpError | None = None) -> None:
+        """End the session and its links. The peer's answer comes as an Ended event."""
+        if self.ended:
+            return
+        self.write(End(None if error is None else Error.of(error)))
+        self.bury()
+
+    # What follows is between the parts of the engine.
+
+    def write(self, performative: Any) -> None:
+        self.connection.write(self.channel, performative)
+
+    def flow(self, **link_fields: Any) -> Flow:
+        """A flow performative with the session's windows."""
+        return Flow(
+            self.inbound.next_id if self.begun else None,
+            self.inbound.window,
+            self.outbound.next_id,
+            self.connection.settings.outgoing_window,
+            **link_fields,
+        )
+
+    def bury(self) -> None:
+        """It is over, for whatever reason."""
+        self.ended = True
+        for link in {*self._by_handle.values(), *self._by_remote_handle.values()}:
+            link.bury()
+        self.inbound.forget_all()
+        self.outbound.waiting.clear()
+
+    def fail(self, error: AmqpError, events: list[Event]) -> None:
+        """End the session because the peer broke it."""
+        self.end(error)
+        events.append(Ended(self, error, by_peer=False))
+
+    def fail_link(self, violation: LinkError, events: list[Event]) -> None:
+        """Detach a link because the peer broke it."""
+        violation.link.detach(violation)
+        events.append(Detached(violation.link, violation, closed=True, by_peer=False))
+
+    def begin(self, remote_channel: int | None = None) -> None:
+        """Write our begin."""
+        settings = self.connection.settings
+        self.write(
+            Begin(
+                remote_channel,
+                self.outbound.next_id,
+                settings.incoming_window,
+                settings.outgoing_window,
+                settings.handle_max,
+            )
+        )
+
+    def on_begin(self, begin: Begin, remote_channel: int, events: list[Event]) -> None:
+        self.begun = True
+        self.remote_channel = remote_channel
+        self._handle_max = begin.handle_max
+        self.inbound.next_id = begin.next_outgoing_id
+        self.outbound.window = begin.incoming_window
+        if not self.ended:
+            events.append(Begun(self))
+
+    def on_performative(self, performative: Any, events: list[Event]) -> None:
+        """Take any frame of this session but a transfer."""
+        if isinstance(performative, End):
+            if not self.ended:
+                self.write(End())
+                self.bury()
+            self.connection.forget(self)
+            events.append(Ended(self, error_of(performative.error)))
+        elif self.ended:
+            pass
+        elif isinstance(performative, Disposition):
+            self._on_disposition(performative, events)
+        elif isinstance(performative, Flow):
+            self._on_flow(performative, events)
+        elif isinstance(performative, Attach):
+            self._on_attach(performative, events)
+        elif isinstance(performative, Detach):
+            self._on_detach(performative, events)
+        else:
+            raise ProtocolError(f"{type(performative).__name__} has no place on a session")
+
+    def _handle_for(self, name: str, role: bool) -> int:
+        if self.ended:
+            raise StateError(f"{self} has ended")
+        if (name, role) in self._by_name:
+            raise StateError(f"a link named {name!r} is attached already")
+        handle = self._free_handle()
+        if handle is None:
+            raise StateError(f"all {self._handle_max + 1} links that the peer allows are in use")
+        return handle
+
+    def _free_handle(self) -> int | None:
+        handle = len(self._by_handle)
+        if handle in self._by_handle:
+            handle = next(n for n in range(handle + 1) if n not in self._by_handle)
+        return handle if handle <= self._handle_max else None
+
+    def _ask(self, link: Link, attach: Attach) -> None:
+        self.write(attach)
+        link.on_local(attach)
+        self._by_handle[link.handle] = link
+        self._by_name[link.name, link.role] = link
+
+    def _dispose(self, role: bool, first: int, last: int, state: Any, settled: bool) -> None:
+        self.write(Disposition(role, first, None if last == first else last, settled, state))
+
+    def _on_attach(self, attach: Attach, events: list[Event]) -> None:
+        if attach.handle > self.connection.settings.handle_max:
+            raise ProtocolError(
+                f"handle {attach.handle} is above the maximum",
+                condition="amqp:connection:framing-error",
+            )
+        if attach.handle in self._by_remote_handle:
+            raise SessionError("amqp:session:handle-in-use", f"handle {attach.handle} is in use")
+        if isinstance(attach.source, Target) or isinstance(attach.target, Source):
+            raise SessionError("amqp:invalid-field", "source and target are the wrong way round")
+        if attach.role == SENDER and attach.initial_delivery_count is None:
+            raise SessionError("amqp:invalid-field", "a sender gives no initial delivery count")
+        role = not attach.role
+        link = self._by_name.get((attach.name, role))
+        if link is None:
+            self._on_new_link(attach, role, events)
+            return
+        if link.remote is not None:
+            raise SessionError("amqp:session:errant-link", f"{attach.name!r} is attached already")
+        link.remote_handle = attach.handle
+        self._by_remote_handle[attach.handle] = link
+        link.on_remote(attach)
+        if link.state is not LinkState.ATTACHING:
+            return  # we have detached in the meantime; the peer's detach will follow
+        link.state = LinkState.ATTACHED
+        link.refused = (attach.target if role == SENDER else attach.source) is None
+        if not link.refused:
+            events.append(Attached(link))
+
+    def _on_new_link(self, attach: Attach, role: bool, events: list[Event]) -> None:
+        handle = self._free_handle()
+        if handle is None:
+            raise SessionError("amqp:resource-limit-exceeded", "too many links on this session")
+        kind = SenderLink if role == SENDER else ReceiverLink
+        link = kind(self, attach.name, handle, LinkState.ASKED)
+        link.remote_handle = attach.handle
+        link.on_remote(attach)
+        self._by_handle[handle] = link
+        self._by_remote_handle[attach.handle] = link
+        self._by_name[attach.name, role] = link
+        events.append(Attaching(link))
+
+    def _link(self, handle: int) -> Link:
+        link = self._by_remote_handle.get(handle)
+        if link is None:
+            raise SessionError("amqp:session:unattached-handle", f"no link has handle {handle}")
+        return link
+
+    def _on_detach(self, detach: Detach, events: list[Event]) -> None:
+        link = self._link(detach.handle)
+        if link.state is LinkState.ASKED:
+            link.refuse(ProtocolError("it was detached before it was answered"))
+        elif link.state is LinkState.ATTACHED:
+            self.write(Detach(link.handle, detach.closed))
+        del self._by_handle[link.handle]
+        del self._by_remote_handle[detach.handle]
+        del self._by_name[link.name, link.role]
+        link.bury()
+        if isinstance(link, ReceiverLink):
+            self.inbound.forget(link)
+        else:
+            self.outbound.forget(link)
+        events.append(Detached(link, error_of(detach.error), detach.closed))
+
+    def _on_flow(self, flow: Flow, events: list[Event]) -> None:
+        link = None if flow.handle is None else self._link(flow.handle)
+        self.outbound.on_flow(flow)
+        if link is not None:
+            if link.state in (LinkState.DETACHING, LinkState.DETACHED):
+                return
+            link.on_flow(flow)
+        if flow.echo:
+            if link is None or link.state is LinkState.ASKED:
+                self.write(self.flow())
+            else:
+                link.write_flow()
+        events.append(Flowed(self, link))
+
+    def _on_disposition(self, disposition: Disposition, events: list[Event]) -> None:
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        if (last - first) & SERIAL > SERIAL >> 1:
+            raise SessionError("amqp:invalid-field", f"a disposition from {first} to {last}")
+        state, settled = disposition.state, disposition.settled
+        if disposition.role == RECEIVER:
+            sent = self.outbound.updated(first, last, settled)
+            if sent:
+                events.append(Updated(self, sent, state, settled))
+        else:
+            received = self.inbound.resolved(first, last, settled)
+            if received:
+                events.append(Resolved(self, received, state, settled))
+
+
+def error_of(error: Error | None) -> AmqpError | None:
+    """The error field of a detach, end or close as an exception that can be raised or translated."""
+    if error is None:
+        return None
+    return AmqpError(error.description or "", condition=error.condition, info=error.info)
