@@ -1,0 +1,41 @@
+PY := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench rules fuzz clean setup-demo setup-test
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup-demo ## Show what there is: the AMQP engine, both roles, in one process
+	@$(PY) examples/engine/demo.py
+
+test: setup-test ## Run all tests; ARGS="tests/amqp -k flow" picks some
+	@$(PY) -m pytest $(ARGS)
+
+lint: setup-test ## Check style and types
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+format: setup-test ## Put the code into the house format
+	@$(PY) -m ruff check --fix-only .
+	@$(PY) -m ruff format .
+
+bench: setup-test ## Measure the engine beside its peers
+	@$(PY) -m benchmarks
+
+rules: setup-test ## List every rule with the tests that prove it, here and in docs/rules.md
+	@$(PY) scripts/rules.py
+
+fuzz: setup-test ## Throw bad input at the engine; SECONDS=600 for longer than a minute
+	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+clean: ## Remove everything that make made
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache tests/peers/node_modules
+	find src tests benchmarks scripts examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+setup-demo:
+	@scripts/setup demo
+
+setup-test:
+	@scripts/setup test

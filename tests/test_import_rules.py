@@ -1,0 +1,247 @@
+"""Imports point one way. The rules are those of docs/design.md; a room that is absent breaks none.
+
+A room is a module or package directly below `pairbus`. Every import statement counts, wherever it
+stands, those for type checkers included.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "pairbus"
+
+LAYERS = [
+    {"cli"},
+    {"syphon", "cost", "broker", "pairing"},
+    {"transfer", "amqp"},
+    {"options", "events", "errors"},
+]
+LAYER = {room: depth for depth, rooms in enumerate(LAYERS) for room in rooms}
+
+# pairbus/__init__.py: imported with every module, so it must not bring in Spark or the broker.
+TOP = "__init__"
+INIT = "__init__.py"
+NOT_IN_TOP = {"cli", "broker", "syphon"}
+
+# A library from outside, and the only places that may import it.
+PLACES = {
+    "azure": ("pairing/",),
+    "sqlite3": ("broker/store.py",),
+    "pyspark": ("syphon/", "cost/report.py"),
+}
+
+ENGINE = "amqp/"
+CLIENT = "amqp/client/"
+NOT_IN_ENGINE = {"socket", "ssl", "asyncio", "threading", "select", "selectors", "time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    target: tuple[str, ...]  # ("pairbus", "amqp", "types")
+    line: int
+    in_function: bool
+
+
+def imports_of(path: str, text: str) -> Iterator[Import]:
+    """The imports of a file, `path` being relative to src/pairbus, with full names."""
+    package = ("pairbus", *PurePosixPath(path).parts[:-1])
+
+    def walk(node: ast.AST, in_function: bool) -> Iterator[Import]:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield Import(tuple(alias.name.split(".")), node.lineno, in_function)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = package[: len(package) - level + 1] if level else ()
+                base += tuple(module.split(".")) if module else ()
+                for alias in names:
+                    yield Import((*base, alias.name), node.lineno, in_function)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                in_function = True
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, in_function)
+
+    yield from walk(ast.parse(text, path), in_function=False)
+
+
+def room_of(path: str) -> str:
+    return PurePosixPath(path).parts[0].removesuffix(".py")
+
+
+def room_named_by(found: Import) -> str | None:
+    """The room that an import reaches, or None if it is not one of ours."""
+    if found.target[0] != "pairbus":
+        return None
+    return found.target[1] if found.target[1:2] and found.target[1] in LAYER else TOP
+
+
+def complaint(path: str, found: Import) -> str | None:
+    """What is wrong with one import, or None."""
+    library = found.target[0]
+    if library in PLACES and not path.startswith(PLACES[library]):
+        return f"{library} belongs in {' and '.join(PLACES[library])} only"
+    in_engine = path.startswith(ENGINE) and not path.startswith(CLIENT)
+    if in_engine and library in NOT_IN_ENGINE:
+        return f"the engine does no I/O and has no clock, so it cannot use {library}"
+    if in_engine and found.target[:3] == ("pairbus", "amqp", "client") and path != ENGINE + INIT:
+        return "the engine does not know its client"
+
+    here, there = room_of(path), room_named_by(found)
+    if there is None or there == here:
+        return None
+    if here == TOP:
+        return f"importing pairbus must not import {there}" if there in NOT_IN_TOP else None
+    if there == TOP:
+        return None if here == "cli" else "rooms do not import the package that gathers them"
+    if there == "broker" and here != "cli":
+        return "broker is imported by cli only"
+    if LAYER[there] < LAYER[here]:
+        return f"{there} lies above {here}"
+    if (here, there) == ("pairing", "syphon") and not found.in_function:
+        return "pairing imports syphon only inside the function that starts it"
+    return None
+
+
+def circles(sources: dict[str, str]) -> Iterator[str]:
+    """Rooms of one layer may use each other, but not in a circle."""
+    uses: dict[str, set[str]] = {}
+    for path, text in sources.items():
+        for found in imports_of(path, text):
+            here, there = room_of(path), room_named_by(found)
+            starts_the_syphon = found.in_function and (here, there) == ("pairing", "syphon")
+            if here in LAYER and there in LAYER and here != there and not starts_the_syphon:
+                uses.setdefault(here, set()).add(there)
+
+    def reach(room: str, seen: set[str]) -> set[str]:
+        for there in uses.get(room, set()) - seen:
+            seen.add(there)
+            reach(there, seen)
+        return seen
+
+    for room in sorted(uses):
+        if room in reach(room, set()):
+            yield f"{room} imports itself in a circle"
+
+
+def complaints(sources: dict[str, str]) -> Iterator[str]:
+    """All broken rules of a tree of files, given as path below src/pairbus and text."""
+    placed = LAYER.keys() | {TOP}
+    for path, text in sources.items():
+        if room_of(path) not in placed:
+            yield f"{path} has no layer: give it one here and in docs/design.md"
+            continue
+        for found in imports_of(path, text):
+            if wrong := complaint(path, found):
+                yield f"{path}:{found.line} imports {'.'.join(found.target)}: {wrong}"
+    yield from circles(sources)
+
+
+def test_source_follows_the_import_rules():
+    sources = {
+        path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+
+    assert INIT in sources
+    assert list(complaints(sources)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        # Upwards.
+        ("amqp/types.py", "from pairbus.pairing import health"),
+        ("transfer.py", "import pairbus.cost.ledger"),
+        ("errors.py", "from pairbus import options, amqp"),
+        ("options.py", "from . import transfer"),
+        ("pairing/sender.py", "from ..cli import main"),
+        ("pairing/aio/sender.py", "from ...cli.send import main"),
+        # The package that gathers the rooms.
+        ("errors.py", "import pairbus"),
+        ("pairing/client.py", "from pairbus import __version__"),
+        ("pairing/client.py", "from .. import pair_namespace"),
+        ("__init__.py", "from pairbus.broker import Namespace"),
+        ("__init__.py", "from .syphon import Syphon"),
+        # The broker is for cli only.
+        ("syphon/pipeline.py", "from pairbus.broker.meter import Meter"),
+        ("cost/forecast.py", "def f():\n    from ..broker import meter"),
+        # Libraries that belong in one place.
+        ("syphon/source.py", "from azure.servicebus import ServiceBusClient"),
+        ("amqp/client/token.py", "import azure.core.credentials as credentials"),
+        ("broker/server.py", "import sqlite3"),
+        ("cost/ledger.py", "import pyspark.sql"),
+        ("pairing/client.py", "from pyspark import SparkContext"),
+        # Types count as much as values.
+        ("errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import azure.core"),
+        # Pairing starts the syphon, and does not need it.
+        ("pairing/client.py", "from pairbus.syphon import pipeline"),
+        ("pairing/client.py", "class C:\n    from ..syphon import pipeline"),
+        ("pairing/client.py", "if TYPE_CHECKING:\n    from ..syphon import pipeline"),
+        # No I/O and no clock in the engine.
+        *[("amqp/engine.py", f"import {name}") for name in sorted(NOT_IN_ENGINE)],
+        ("amqp/__init__.py", "from time import monotonic"),
+        ("amqp/sasl.py", "def f():\n    import ssl"),
+        ("amqp/client.py", "import socket"),
+        ("amqp/engine.py", "from .client import Connection"),
+        ("amqp/engine.py", "from . import client"),
+        # A room that nobody placed.
+        ("utils.py", "x = 1"),
+    ],
+)
+def test_broken_rule_is_caught(path: str, text: str):
+    assert len(list(complaints({path: text}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("cli/send.py", "from pairbus import __version__, broker, pairing, syphon"),
+        ("pairing/sender.py", "from azure.servicebus import aio\nfrom .. import errors"),
+        ("pairing/aio/sender.py", "from ..health import Health\nfrom ... import transfer"),
+        ("pairing/client.py", "def start():\n    from pairbus.syphon import pipeline"),
+        ("pairing/client.py", "async def start():\n  if x:\n    from ..syphon import a"),
+        ("syphon/source.py", "from pyspark.sql import functions\nfrom ..amqp import client"),
+        ("cost/report.py", "import pyspark"),
+        ("broker/store.py", "import sqlite3"),
+        ("broker/server.py", "import asyncio, ssl, time\nfrom ..amqp import engine"),
+        ("transfer.py", "from .amqp import sections"),
+        ("amqp/client/connection.py", "import socket, ssl, time\nfrom ..engine import Engine"),
+        ("amqp/engine.py", "import struct, timeline\nfrom . import types\nfrom ..errors import E"),
+        ("amqp/__init__.py", "from .client import Connection"),
+        ("options.py", "from .errors import OptionError"),
+        ("__init__.py", "from .pairing import pair_namespace\nfrom .errors import PairbusError"),
+    ],
+)
+def test_proper_import_is_let_pass(path: str, text: str):
+    assert list(complaints({path: text})) == []
+
+
+def test_rooms_of_one_layer_do_not_import_each_other_in_a_circle():
+    one_way = {"syphon/pipeline.py": "from ..cost import ledger"}
+    both_ways = one_way | {"cost/ledger.py": "from ..syphon import pipeline"}
+
+    assert list(complaints(one_way)) == []
+    assert list(complaints(both_ways)) == [
+        "cost imports itself in a circle",
+        "syphon imports itself in a circle",
+    ]
+
+
+def test_import_inside_a_function_that_starts_the_syphon_makes_no_circle():
+    sources = {
+        "pairing/client.py": "def start():\n    from ..syphon import pipeline",
+        "syphon/supervisor.py": "from ..pairing import client",
+    }
+
+    assert list(complaints(sources)) == []
+
+
+def test_complaint_names_file_line_and_import():
+    broken = complaints({"cost/ledger.py": "x = 1\n\nimport sqlite3"})
+
+    assert list(broken) == [
+        "cost/ledger.py:3 imports sqlite3: sqlite3 belongs in broker/store.py only"
+    ]
