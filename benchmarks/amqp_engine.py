@@ -1,0 +1,498 @@
+"""The AMQP engine, beside proton's Python classes and the codec of the Azure SDK.
+
+All three do the same job on the same bytes where they can. The SDK's codec is a codec only: it keeps
+no windows, credit or delivery state, which proton and ours do.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import proton
+from azure.servicebus._pyamqp import _decode as sdk_decode
+from azure.servicebus._pyamqp import _encode as sdk_encode
+from azure.servicebus._pyamqp.message import BatchMessage
+from azure.servicebus._pyamqp.message import Message as SdkMessage
+from azure.servicebus._pyamqp.performatives import TransferFrame
+from azure.servicebus._pyamqp.types import TYPE, VALUE, AMQPTypes
+
+from benchmarks.harness import OURS, Figure, Timed, compare, timed
+from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch
+from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.events import Attaching, Delivery, Updated
+from pairbus.amqp.link import ReceiverLink, SenderLink
+from pairbus.amqp.performatives import Accepted, Disposition, Target
+from pairbus.amqp.sections import GROUP_ID, TTL, Header, Keys, Message, Properties
+from pairbus.amqp.types import Symbol, Timestamp, UInt
+
+PROTON, SDK = "proton", "SDK codec"
+COUNT = 5000
+BATCH = 500
+CHUNK = 65536
+TAG = bytes(range(16))
+
+
+def figures(rounds: int) -> list[Figure]:
+    message = Message.build(
+        properties=Properties(message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0"), data=b"x" * 255
+    ).encode()
+    assert len(message) == 300, len(message)
+    return [
+        receive(message, rounds),
+        send(message, rounds),
+        write_batch(message, rounds),
+        read_batch(message, rounds),
+        dispose(message, rounds),
+        rewrite(rounds),
+    ]
+
+
+# ── ours ──
+
+
+def linked() -> tuple[Connection, SenderLink, Connection, ReceiverLink]:
+    """Two engines with a link between them, and credit for all messages."""
+    window = {"incoming_window": 4 * COUNT, "outgoing_window": 4 * COUNT}
+    a = Connection(Settings(container_id="a", **window), client=True, now=0.0)
+    b = Connection(Settings(container_id="b", **window), client=False, now=0.0)
+    pump(a, b)
+    sender = a.begin().attach_sender("bench", target=Target("queue"))
+    link = next(event.link for event in pump(a, b) if isinstance(event, Attaching))
+    link.accept(max_message_size=1024 * 1024)
+    assert isinstance(link, ReceiverLink)
+    link.flow(2 * COUNT)
+    pump(a, b)
+    assert sender.credit == 2 * COUNT
+    return a, sender, b, link
+
+
+def pump(a: Connection, b: Connection) -> list[object]:
+    events: list[object] = []
+    while a.has_data_to_send or b.has_data_to_send:
+        events += b.receive(a.data_to_send(), 0.0)
+        events += a.receive(b.data_to_send(), 0.0)
+    return events
+
+
+def chunks(data: bytes) -> list[bytes]:
+    return [data[start : start + CHUNK] for start in range(0, len(data), CHUNK)]
+
+
+# ── proton ──
+
+
+@contextmanager
+def proton_linked() -> Iterator[tuple[proton.Transport, proton.Sender, proton.Transport, proton.Receiver]]:
+    """Two proton connections in memory with a link between them."""
+    ends = []
+    for name, mode in (("a", proton.Transport.CLIENT), ("b", proton.Transport.SERVER)):
+        connection = proton.Connection()
+        connection.container = name
+        transport = proton.Transport(mode)
+        transport.bind(connection)
+        connection.open()
+        ends.append((connection, transport))
+    (a, at), (b, bt) = ends
+    session = a.session()
+    session.open()
+    sender = session.sender("bench")
+    sender.target.address = "queue"
+    sender.open()
+    proton_pump(at, bt)
+    other = b.session_head(proton.Endpoint.REMOTE_ACTIVE)
+    other.open()
+    receiver = b.link_head(proton.Endpoint.REMOTE_ACTIVE)
+    receiver.target.copy(receiver.remote_target)
+    receiver.open()
+    receiver.flow(2 * COUNT)
+    proton_pump(at, bt)
+    assert sender.credit == 2 * COUNT
+    yield at, sender, bt, receiver
+    at.unbind()
+    bt.unbind()
+
+
+def proton_take(transport: proton.Transport) -> bytes:
+    parts = []
+    while transport.pending() > 0:
+        data = transport.peek(transport.pending())
+        parts.append(data)
+        transport.pop(len(data))
+    return b"".join(parts)
+
+
+def proton_give(transport: proton.Transport, data: bytes) -> None:
+    while data:
+        room = transport.capacity()
+        transport.push(data[:room])
+        data = data[room:]
+
+
+def proton_pump(a: proton.Transport, b: proton.Transport) -> None:
+    while a.pending() > 0 or b.pending() > 0:
+        proton_give(b, proton_take(a))
+        proton_give(a, proton_take(b))
+
+
+# ── figures ──
+
+
+def receive(message: bytes, rounds: int) -> Figure:
+    """From bytes of the socket to a delivery with its payload."""
+
+    def ours() -> Timed:
+        a, sender, b, _ = linked()
+        for _ in range(COUNT):
+            sender.send(message, tag=TAG)
+        pieces = chunks(a.data_to_send())
+
+        def work() -> int:
+            count = 0
+            for piece in pieces:
+                for event in b.receive(piece, 0.0):
+                    if type(event) is Delivery and len(event.payload) == 300:
+                        count += 1
+            assert count == COUNT
+            return count
+
+        return timed(work)
+
+    def by_proton() -> Timed:
+        with proton_linked() as (at, sender, bt, receiver):
+            for number in range(COUNT):
+                sender.delivery(number.to_bytes(16, "big"))
+                sender.send(message)
+                sender.advance()
+            pieces = chunks(proton_take(at))
+
+            def work() -> int:
+                count = 0
+                for piece in pieces:
+                    proton_give(bt, piece)
+                    while (delivery := receiver.current) is not None and not delivery.partial:
+                        if not delivery.readable or len(receiver.recv(delivery.pending)) != 300:
+                            break
+                        receiver.advance()
+                        count += 1
+                assert count == COUNT, count
+                return count
+
+            return timed(work)
+
+    def by_sdk() -> Timed:
+        a, sender, _, _ = linked()
+        for _ in range(COUNT):
+            sender.send(message, tag=TAG)
+        data = a.data_to_send()
+
+        def work() -> int:
+            count = pos = 0
+            while pos < len(data):
+                size = int.from_bytes(data[pos : pos + 4], "big")
+                _, fields = sdk_decode.decode_frame(memoryview(data)[pos + 8 : pos + size])
+                if len(bytes(fields[11])) == 300:
+                    count += 1
+                pos += size
+            assert count == COUNT
+            return count
+
+        return timed(work)
+
+    return compare(
+        "receive a transfer", {OURS: ours, PROTON: by_proton, SDK: by_sdk}, rounds=rounds, aim=3
+    )
+
+
+def send(message: bytes, rounds: int) -> Figure:
+    """From a payload to bytes for the socket."""
+
+    def ours() -> Timed:
+        a, sender, _, _ = linked()
+
+        def work() -> int:
+            for _ in range(COUNT):
+                sender.send(message, tag=TAG)
+            assert len(a.data_to_send()) > COUNT * 300
+            return COUNT
+
+        return timed(work)
+
+    def by_proton() -> Timed:
+        with proton_linked() as (at, sender, _, _):
+
+            def work() -> int:
+                for number in range(COUNT):
+                    sender.delivery(number.to_bytes(16, "big"))
+                    sender.send(message)
+                    sender.advance()
+                assert len(proton_take(at)) > COUNT * 300
+                return COUNT
+
+            return timed(work)
+
+    def by_sdk() -> Timed:
+        def work() -> int:
+            size = 0
+            for number in range(COUNT):
+                transfer = TransferFrame(
+                    payload=message,
+                    handle=0,
+                    delivery_id=number,
+                    delivery_tag=TAG,
+                    message_format=0,
+                    settled=False,
+                    more=False,
+                )
+                header, body = sdk_encode.encode_frame(transfer)
+                size += len(header + body)
+            assert size > COUNT * 300
+            return COUNT
+
+        return timed(work)
+
+    return compare("send a transfer", {OURS: ours, PROTON: by_proton, SDK: by_sdk}, rounds=rounds)
+
+
+def write_batch(message: bytes, rounds: int) -> Figure:
+    """500 encoded messages into one delivery, down to the bytes for the socket."""
+    messages = [message] * BATCH
+
+    def ours() -> Timed:
+        a, sender, _, _ = linked()
+
+        def work() -> int:
+            for _ in range(10):
+                sender.send(make_batch(messages), message_format=BATCH_FORMAT)
+            assert len(a.data_to_send()) > 10 * BATCH * 300
+            return 10 * BATCH
+
+        return timed(work)
+
+    def by_sdk() -> Timed:
+        def work() -> int:
+            for _ in range(10):
+                batch = BatchMessage(data=messages)
+                assert len(sdk_encode.encode_payload(bytearray(), batch)) > BATCH * 300
+            return 10 * BATCH
+
+        return timed(work)
+
+    return compare(
+        "write a batch of 500",
+        {OURS: ours, SDK: by_sdk},
+        rounds=rounds,
+        aim=1,
+        notes={PROTON: "cannot"},
+    )
+
+
+def read_batch(message: bytes, rounds: int) -> Figure:
+    """A batch of 500 from bytes of the socket to encoded messages."""
+
+    def ours() -> Timed:
+        a, sender, b, _ = linked()
+        for _ in range(10):
+            sender.send(make_batch([message] * BATCH), message_format=BATCH_FORMAT)
+        pieces = chunks(a.data_to_send())
+
+        def work() -> int:
+            count = 0
+            for piece in pieces:
+                for event in b.receive(piece, 0.0):
+                    if type(event) is Delivery and event.message_format == BATCH_FORMAT:
+                        count += len(split_batch(event.payload))
+            assert count == 10 * BATCH
+            return count
+
+        return timed(work)
+
+    payload = make_batch([message] * BATCH)
+
+    def by_sdk() -> Timed:
+        def work() -> int:
+            count = 0
+            for _ in range(10):
+                count += len(list(sdk_decode.decode_payload(memoryview(payload)).data))
+            assert count == 10 * BATCH
+            return count
+
+        return timed(work)
+
+    return compare(
+        "read a batch of 500",
+        {OURS: ours, SDK: by_sdk},
+        rounds=rounds,
+        aim=1,
+        notes={PROTON: "cannot"},
+    )
+
+
+def dispose(message: bytes, rounds: int) -> Figure:
+    """The answer to 500 sends: from bytes of the socket to knowing each of them accepted."""
+
+    def ours() -> Timed:
+        a, sender, b, _ = linked()
+        for _ in range(COUNT):
+            sender.send(message, tag=TAG)
+        deliveries = [e for e in b.receive(a.data_to_send(), 0.0) if type(e) is Delivery]
+        session = deliveries[0].link.session
+        for first in range(0, COUNT, BATCH):
+            session.settle(first, first + BATCH - 1, Accepted())
+        data = b.data_to_send()
+
+        def work() -> int:
+            count = 0
+            for event in a.receive(data, 0.0):
+                if isinstance(event, Updated) and isinstance(event.state, Accepted):
+                    count += len(event.sent)
+            assert count == COUNT
+            return count
+
+        return timed(work)
+
+    def by_proton() -> Timed:
+        with proton_linked() as (at, sender, bt, receiver):
+            sent = []
+            for number in range(COUNT):
+                sent.append(sender.delivery(number.to_bytes(16, "big")))
+                sender.send(message)
+                sender.advance()
+            proton_give(bt, proton_take(at))
+            while (delivery := receiver.current) is not None and delivery.readable:
+                receiver.recv(delivery.pending)
+                receiver.advance()
+                delivery.update(proton.Delivery.ACCEPTED)
+                delivery.settle()
+            data = proton_take(bt)
+
+            def work() -> int:
+                proton_give(at, data)
+                count = 0
+                for delivery in sent:
+                    if delivery.remote_state == proton.Delivery.ACCEPTED:
+                        delivery.settle()
+                        count += 1
+                assert count == COUNT, count
+                return count
+
+            return timed(work)
+
+    frames = sdk_dispositions()
+
+    def by_sdk() -> Timed:
+        def work() -> int:
+            count = 0
+            for body in frames:
+                _, fields = sdk_decode.decode_frame(memoryview(body))
+                count += fields[2] - fields[1] + 1
+            assert count == COUNT
+            return count
+
+        return timed(work)
+
+    return compare(
+        "disposition of 500", {OURS: ours, PROTON: by_proton, SDK: by_sdk}, rounds=rounds
+    )
+
+
+def sdk_dispositions() -> list[bytes]:
+    """Bodies of disposition frames for COUNT deliveries, for a codec that keeps no deliveries."""
+    from pairbus.amqp.composite import write
+
+    return [
+        write(Disposition(True, first, first + BATCH - 1, True, Accepted()))
+        for first in range(0, COUNT, BATCH)
+    ]
+
+
+def rewrite(rounds: int) -> Figure:
+    """Out of the backlog: four application properties off; session, time-to-live, schedule on."""
+    ours_bytes = backlog_message()
+    names = Keys(
+        ("x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc")
+    )
+    schedule = Symbol("x-opt-scheduled-enqueue-time")
+
+    def ours() -> Timed:
+        def work() -> int:
+            for _ in range(COUNT):
+                message = Message.parse(ours_bytes)
+                taken = message.edit_application_properties({}, names)
+                message.edit_header({TTL: UInt(taken["x-ms-timetolive"])})
+                message.edit_properties({GROUP_ID: taken["x-ms-sessionid"]})
+                message.edit_message_annotations(
+                    {schedule: taken["x-ms-scheduledenqueuetimeutc"]}
+                )
+                result = message.encode()
+            assert Message.parse(result).read_properties().group_id == "session-17"
+            return COUNT
+
+        return timed(work)
+
+    def by_proton() -> Timed:
+        def work() -> int:
+            for _ in range(COUNT // 10):
+                message = proton.Message()
+                message.decode(ours_bytes)
+                taken = [message.properties.pop(name) for name in names]
+                message.group_id = taken[1]
+                message.ttl = taken[2] / 1000
+                message.annotations[proton.symbol(schedule)] = taken[3]
+                result = message.encode()
+            assert Message.parse(result).read_properties().group_id == "session-17"
+            return COUNT // 10
+
+        return timed(work)
+
+    def by_sdk() -> Timed:
+        keys = [name.encode() for name in names]
+
+        def work() -> int:
+            for _ in range(COUNT // 10):
+                message = sdk_decode.decode_payload(memoryview(ours_bytes))
+                application_properties = dict(message.application_properties)
+                taken = [application_properties.pop(key) for key in keys]
+                changed = SdkMessage(
+                    header=message.header._replace(ttl=taken[2]),
+                    message_annotations={
+                        **(message.message_annotations or {}),
+                        schedule.encode(): {TYPE: AMQPTypes.timestamp, VALUE: taken[3]},
+                    },
+                    properties=message.properties._replace(group_id=taken[1]),
+                    application_properties=application_properties,
+                    data=message.data,
+                )
+                result = sdk_encode.encode_payload(bytearray(), changed)
+            assert Message.parse(bytes(result)).read_properties().group_id == "session-17"
+            return COUNT // 10
+
+        return timed(work)
+
+    return compare(
+        "rewrite for the primary, 1 KB",
+        {OURS: ours, PROTON: by_proton, SDK: by_sdk},
+        rounds=rounds,
+        aim=12,
+    )
+
+
+def backlog_message() -> bytes:
+    """A message as it lies in the backlog, with 1 KB of body."""
+    return Message.build(
+        header=Header(durable=True),
+        message_annotations={Symbol("x-opt-partition-key"): "partition-4"},
+        properties=Properties(
+            message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0",
+            subject="order",
+            correlation_id="order-4711",
+            content_type="application/json",
+        ),
+        application_properties={
+            "tenant": "north",
+            "attempt": 1,
+            "x-ms-sessionid": "session-17",
+            "x-ms-timetolive": 86_400_000,
+            "x-ms-scheduledenqueuetimeutc": Timestamp(1_800_000_000_000),
+            "x-ms-path": "orders/incoming",
+        },
+        data=b"x" * 1024,
+    ).encode()
