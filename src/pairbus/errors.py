@@ -4,7 +4,8 @@
     ├── ConfigurationError (ValueError)   a wrong option, address or connection string
     ├── EncodeError (ValueError)          a value that AMQP cannot carry; nothing was sent
     ├── StateError (RuntimeError)         a call that makes no sense now: closed, or no credit
-    └── AmqpError                         what one peer says to another: condition, description, info
+    └── AmqpError                         what one peer says to another: condition, description,
+    info
         ├── ProtocolError                 a peer broke the protocol
         │   └── DecodeError               bytes that are not AMQP
         ├── Unavailable                   try again: nothing is known to be wrong with the request
@@ -34,7 +35,8 @@ class PairbusError(Exception):
 
 
 class ConfigurationError(PairbusError, ValueError):
-    """An option, an address or a connection string is wrong. Says which, and what would be right."""
+    """An option, an address or a connection string is wrong. Says which, and what would be
+    right."""
 
 
 class EncodeError(PairbusError, ValueError):
@@ -67,7 +69,8 @@ class AmqpError(PairbusError):
 
 
 class ProtocolError(AmqpError):
-    """A peer did what AMQP does not allow; the connection, session or link it concerned is closed."""
+    """A peer did what AMQP does not allow; the connection, session or link it concerned is
+    closed."""
 
     default_condition = "amqp:not-allowed"
 
@@ -79,7 +82,8 @@ class DecodeError(ProtocolError):
 
 
 class Unavailable(AmqpError):
-    """The other side could not be reached or could not answer. The same request may succeed later."""
+    """The other side could not be reached or could not answer. The same request may succeed
+    later."""
 
 
 class ConnectionLost(Unavailable):

@@ -1,10 +1,11 @@
-"""Service Bus batches: one delivery whose data sections are messages, marked by its message format."""
+"""Service Bus batches: one delivery whose data sections are messages, as its format says."""
 
 from collections.abc import Iterable
 from struct import Struct
 from struct import error as StructError
 
-from pairbus.amqp.decode import skip
+from pairbus.amqp.decode import decode, skip
+from pairbus.amqp.splice import DATA, SEQUENCE, VALUE, read_descriptor
 from pairbus.errors import DecodeError
 
 BATCH_FORMAT = 0x80013700
@@ -17,7 +18,7 @@ _read_size = Struct(">I").unpack_from
 
 
 def make_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
-    """One payload of many encoded messages. `envelope`: sections of the batch itself, to go first."""
+    """One payload of encoded messages. `envelope`: sections of the batch itself, to go first."""
     parts = [envelope]
     for message in messages:
         size = len(message)
@@ -36,6 +37,8 @@ def member_size(message_size: int) -> int:
 
 def split_batch(payload: bytes) -> list[bytes]:
     """The encoded messages of a batch; sections of the batch itself are passed over."""
+    if type(payload) is not bytes:
+        payload = bytes(payload)
     messages = []
     pos, size = 0, len(payload)
     try:
@@ -50,7 +53,7 @@ def split_batch(payload: bytes) -> list[bytes]:
                 pos = start + payload[pos + 4]
                 messages.append(payload[start:pos])
             else:
-                pos = _pass_section(payload, pos)
+                pos = _take_section(payload, pos, messages)
     except (IndexError, StructError) as exc:
         raise DecodeError("a batch ends within a section") from exc
     if pos > size:
@@ -58,10 +61,14 @@ def split_batch(payload: bytes) -> list[bytes]:
     return messages
 
 
-def _pass_section(payload: bytes, pos: int) -> int:
-    """The place behind a section that is not a message."""
-    if payload[pos] != 0 or payload[pos + 1] != 0x53 or not 0x70 <= payload[pos + 2] <= 0x78:
-        raise DecodeError("a batch holds something that is not a section")
-    if payload[pos + 2] in (0x75, 0x76, 0x77):
+def _take_section(payload: bytes, pos: int, messages: list[bytes]) -> int:
+    """Pass over a section of the batch itself, or take a message that is not written as most are;
+    the place behind it."""
+    code, pos = read_descriptor(payload, pos)
+    if code == DATA and payload[pos] in (0xA0, 0xB0):
+        message, after = decode(payload, pos)
+        messages.append(message)
+        return after
+    if code in (DATA, SEQUENCE, VALUE):
         raise DecodeError("a batch has a body that is not made of messages")
-    return skip(payload, pos + 3)
+    return skip(payload, pos)

@@ -2,8 +2,8 @@
 
 A declaration says everything once: the order of the fields, their AMQP types, which may be left out
 and what they then mean. A field without a default is mandatory. On reading, a field that is null
-or left out at the end is its default; on writing, a field that equals its default is null, and nulls
-at the end are left out.
+or left out at the end is its default; on writing, a field that equals its default is null, and
+nulls at the end are left out.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pairbus.amqp.encode import compound, encode
-from pairbus.amqp.types import Array, Described, Pairs, Symbol, UByte, UInt, ULong, UShort
+from pairbus.amqp.types import Array, Described, Symbol, UByte, UInt, ULong, UShort
 from pairbus.errors import DecodeError, EncodeError
 
 U8 = Annotated[int, UByte]
@@ -56,7 +56,7 @@ class Layout:
             raise DecodeError(f"{self.cls.__name__} is not a list", condition="amqp:invalid-field")
         if len(fields) > len(self.names):
             raise DecodeError(
-                f"{self.cls.__name__} has {len(fields)} fields, at most {len(self.names)} are known",
+                f"{self.cls.__name__} has {len(fields)} fields; {len(self.names)} are known",
                 condition="amqp:invalid-field",
             )
         values = self.defaults.copy()
@@ -108,7 +108,7 @@ class _Kind:
         elif hint == Symbols:
             self.accepts, self.convert = (Symbol, Array), _symbols
         elif hint == Map:
-            self.accepts = (dict, Pairs)
+            self.accepts = (dict,)  # keys are symbols, so a dict holds every map that is legal
         elif get_origin(hint) is Annotated:
             self.accepts = (hint.__metadata__[0],)
             self.convert = hint.__metadata__[0]
@@ -119,7 +119,10 @@ class _Kind:
     def read(self, value: Any) -> Any:
         if isinstance(value, Described):
             value = from_described(value)
-        if not isinstance(value, self.accepts) or (self.hint is str and isinstance(value, Symbol)):
+        if not isinstance(value, self.accepts):
+            raise TypeError
+        # A symbol and a char are str in Python, and a decimal is bytes, but not in AMQP.
+        if (self.hint is str or self.hint is bytes) and type(value) is not self.hint:
             raise TypeError
         return _symbols(value) if self.hint == Symbols else value
 
@@ -138,8 +141,8 @@ def _same(value: Any) -> Any:
 def _symbols(value: Any) -> tuple[Symbol, ...]:
     if isinstance(value, Symbol):
         return (value,)
-    if value.kind is not Symbol or value.descriptor is not None:
-        raise TypeError
+    if value.descriptor is not None or (value.items and value.kind is not Symbol):
+        raise TypeError  # an empty array may come without a kind
     items: tuple[Symbol, ...] = value.items
     return items
 

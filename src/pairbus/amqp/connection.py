@@ -6,8 +6,8 @@
         for event in conn.receive(socket.recv(65536), now=clock()):
             ...
 
-It does no I/O and has no clock: `now`, in seconds, is passed in. Whatever bytes arrive, `receive` does
-not raise: a peer that breaks the protocol gets a detach, end or close with the error, and the
+It does no I/O and has no clock: `now`, in seconds, is passed in. Whatever bytes arrive, `receive`
+does not raise: a peer that breaks the protocol gets a detach, end or close with the error, and the
 program an event that says so.
 """
 
@@ -31,6 +31,7 @@ from pairbus.amqp.frames import (
 from pairbus.amqp.performatives import (
     Begin,
     Close,
+    Detach,
     Error,
     Open,
     Transfer,
@@ -112,6 +113,8 @@ class Connection:
         self._output: list[bytes] = []
         self._sessions: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
+        self._ended_channels: set[int] = set()
+        """Channels of sessions that the peer has ended, and not begun again."""
         self._last_received = self._last_sent = now
         self._remote_idle_s: float | None = None
         if self._client:
@@ -123,6 +126,8 @@ class Connection:
         """Begin a session. A Begun event answers."""
         if self._closing or self.closed:
             raise StateError("the connection is closed")
+        if not self._opened:
+            raise StateError("the connection is not open yet")
         limit = self.settings.channel_max
         if self.remote is not None:
             limit = min(limit, self.remote.channel_max)
@@ -166,7 +171,7 @@ class Connection:
             self._fail(exc, events)
         except EncodeError as exc:
             # Our answer does not fit the peer's frame size.
-            self._fail(ProtocolError(str(exc), condition="amqp:resource-limit-exceeded"), events)
+            self._fail(ProtocolError(str(exc), condition="amqp:frame-size-too-small"), events)
         else:
             if rest < len(data) and not self.closed:
                 self._input += data[rest:]
@@ -194,9 +199,10 @@ class Connection:
                 ),
                 events,
             )
+        elif self._closing or self._output:
+            pass  # nothing may follow a close, and what is to be written does for a heartbeat
         elif self._remote_idle_s is not None and now - self._last_sent >= self._remote_idle_s / 2:
-            if not self._output:
-                self._output.append(EMPTY_FRAME)
+            self._output.append(EMPTY_FRAME)
         return events
 
     @property
@@ -207,7 +213,7 @@ class Connection:
         times = []
         if self.settings.idle_timeout_s is not None:
             times.append(self._last_received + self.settings.idle_timeout_s)
-        if self._remote_idle_s is not None:
+        if self._remote_idle_s is not None and not self._closing:
             times.append(self._last_sent + self._remote_idle_s / 2)
         return min(times, default=None)
 
@@ -241,6 +247,7 @@ class Connection:
         self._sessions.pop(session.channel, None)
         if session.remote_channel is not None:
             self._by_remote_channel.pop(session.remote_channel, None)
+            self._ended_channels.add(session.remote_channel)
 
     def _write_frame_of(self, channel: int, performative: Any) -> None:
         body = write(performative)
@@ -277,7 +284,7 @@ class Connection:
         try:
             self._write_frame_of(0, Close(None if error is None else Error.of(error)))
         except EncodeError:
-            self._write_frame_of(0, Close())
+            self._write_frame_of(0, Close(None if error is None else Error.of(error).brief()))
 
     def _bury(self) -> None:
         for session in {*self._sessions.values(), *self._by_remote_channel.values()}:
@@ -384,6 +391,8 @@ class Connection:
         else:
             session = self._by_remote_channel.get(channel)
             if session is None:
+                if isinstance(performative, Detach) and channel in self._ended_channels:
+                    return  # the Azure SDK ends a session first, and then detaches its links
                 raise _no_session(channel)
             if not isinstance(performative, Transfer):
                 session.on_performative(performative, events)
@@ -423,6 +432,7 @@ class Connection:
             )
         if channel in self._by_remote_channel:
             raise ProtocolError(f"a second begin on channel {channel}")
+        self._ended_channels.discard(channel)
         if begin.remote_channel is not None:
             session = self._sessions.get(begin.remote_channel)
             if session is None or session.begun:

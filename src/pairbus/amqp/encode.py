@@ -37,7 +37,7 @@ _CODE_SIZE_COUNT = Struct(">BII").pack
 def encode(value: Any) -> bytes:
     """The smallest encoding of a value. Raises EncodeError for a value that has none."""
     try:
-        return _encode(value)
+        return _WRITERS[type(value)](value)
     except StructError as exc:
         raise EncodeError(f"a value is out of the range of its AMQP type: {exc}") from None
     except UnicodeEncodeError as exc:
@@ -46,19 +46,15 @@ def encode(value: Any) -> bytes:
         raise EncodeError("values are nested too deeply") from None
 
 
-def _encode(value: Any) -> bytes:
-    writer = _WRITERS.get(type(value))
-    if writer is None:
-        writer = _writer_of_base(type(value))
-    return writer(value)
+class _Writers(dict[type, Writer]):
+    """Writers by class. A class derived from one of them (an IntEnum, a str Enum) has its
+    base's."""
 
-
-def _writer_of_base(kind: type) -> Writer:
-    """Classes derived from those in the table (an IntEnum, a str Enum) are written as their base."""
-    for base in kind.__mro__:
-        if base in _WRITERS:
-            return _WRITERS[base]
-    raise EncodeError(f"AMQP has no encoding for {kind.__module__}.{kind.__qualname__}")
+    def __missing__(self, kind: type) -> Writer:
+        for base in kind.__mro__:
+            if base in self:
+                return self[base]
+        raise EncodeError(f"AMQP has no encoding for {kind.__module__}.{kind.__qualname__}")
 
 
 def _number(small: int, zero: bytes | None, large: Callable[..., bytes], code: int) -> Writer:
@@ -116,7 +112,8 @@ def _char(value: str) -> bytes:
 
 
 def _variable(small: int, raw: bytes) -> bytes:
-    """Binary, string or symbol: the constructor for a four-byte size is 0x10 above the small one."""
+    """Binary, string or symbol: the constructor for a four-byte size is 0x10 above the small
+    one."""
     size = len(raw)
     if size < 256:
         return bytes((small, size)) + raw
@@ -131,8 +128,17 @@ def encode_str(value: str) -> bytes:
     return _CODE_U32(0xB1, size) + raw
 
 
+# The same few dozen symbols are written again and again.
+_SYMBOLS: dict[str, bytes] = {}
+
+
 def _symbol(value: str) -> bytes:
-    return _variable(0xA3, value.encode("ascii"))
+    raw = _SYMBOLS.get(value)
+    if raw is None:
+        raw = _variable(0xA3, value.encode("ascii"))
+        if len(raw) <= 64 and len(_SYMBOLS) < 1024:
+            _SYMBOLS[value] = raw
+    return raw
 
 
 def compound(small: int, count: int, body: bytes) -> bytes:
@@ -146,31 +152,37 @@ def compound(small: int, count: int, body: bytes) -> bytes:
 def _list(value: Any) -> bytes:
     if not value:
         return b"\x45"
-    return compound(0xC0, len(value), b"".join([_encode(item) for item in value]))
+    return compound(0xC0, len(value), b"".join([_WRITERS[type(item)](item) for item in value]))
 
 
 def _map(value: dict[Any, Any]) -> bytes:
     parts = []
     for key, item in value.items():
-        parts.append(_encode(key))
-        parts.append(_encode(item))
+        parts.append(_WRITERS[type(key)](key))
+        parts.append(_WRITERS[type(item)](item))
     return compound(0xC1, len(parts), b"".join(parts))
 
 
 def _pairs(value: Pairs) -> bytes:
-    parts = [_encode(part) for pair in value for part in pair]
+    if any(len(pair) != 2 for pair in value):
+        raise EncodeError("Pairs holds something that is not a key and a value")
+    parts = [_WRITERS[type(part)](part) for pair in value for part in pair]
     return compound(0xC1, len(parts), b"".join(parts))
 
 
 def _described(value: Described) -> bytes:
-    return b"\x00" + _encode(value.descriptor) + _encode(value.value)
+    return (
+        b"\x00"
+        + _WRITERS[type(value.descriptor)](value.descriptor)
+        + _WRITERS[type(value.value)](value.value)
+    )
 
 
 def _array(value: Array) -> bytes:
     """Elements share one constructor, so each is written in the smallest one that fits them all."""
     if value.kind not in _WRITERS or value.kind in (Described, Pairs, tuple):
         raise EncodeError(f"an array cannot hold {value.kind.__qualname__}")
-    encoded = [_encode(item) for item in value.items]
+    encoded = [_WRITERS[type(item)](item) for item in value.items]
     widest = _WIDEST.get(value.kind)
     code = max((raw[0] for raw in encoded), default=_EMPTY_ARRAY.get(value.kind, 0x40))
     if widest is not None:
@@ -184,7 +196,7 @@ def _array(value: Array) -> bytes:
         elements.append(raw[1:] if raw[0] == code else _widen(raw, code))
     constructor = bytes((code,))
     if value.descriptor is not None:
-        constructor = b"\x00" + _encode(value.descriptor) + constructor
+        constructor = b"\x00" + _WRITERS[type(value.descriptor)](value.descriptor) + constructor
     return compound(0xE0, len(elements), constructor + b"".join(elements))
 
 
@@ -247,36 +259,38 @@ _EMPTY_ARRAY: dict[type, int] = {
     Array: 0xE0,
 }
 
-_WRITERS: dict[type, Writer] = {
-    type(None): lambda value: b"\x40",
-    bool: lambda value: b"\x41" if value else b"\x42",
-    UByte: _fixed("B", 0x50),
-    UShort: _fixed("H", 0x60),
-    UInt: _number(0x52, b"\x43", Struct(">BI").pack, 0x70),
-    ULong: _number(0x53, b"\x44", Struct(">BQ").pack, 0x80),
-    Byte: _fixed("b", 0x51),
-    Short: _fixed("h", 0x61),
-    Int32: _signed(0x54, Struct(">Bi").pack, 0x71),
-    int: _signed(0x55, Struct(">Bq").pack, 0x81),
-    Float32: _float32,
-    float: _fixed("d", 0x82),
-    Decimal32: _opaque(0x74, 4),
-    Decimal64: _opaque(0x84, 8),
-    Decimal128: _opaque(0x94, 16),
-    Char: _char,
-    Timestamp: _fixed("q", 0x83),
-    UUID: lambda value: b"\x98" + value.bytes,
-    bytes: lambda value: _variable(0xA0, value),
-    bytearray: lambda value: _variable(0xA0, bytes(value)),
-    memoryview: lambda value: _variable(0xA0, bytes(value)),
-    str: encode_str,
-    Symbol: _symbol,
-    list: _list,
-    tuple: _list,
-    dict: _map,
-    Pairs: _pairs,
-    Array: _array,
-    Described: _described,
-}
+_WRITERS = _Writers(
+    {
+        type(None): lambda value: b"\x40",
+        bool: lambda value: b"\x41" if value else b"\x42",
+        UByte: _fixed("B", 0x50),
+        UShort: _fixed("H", 0x60),
+        UInt: _number(0x52, b"\x43", Struct(">BI").pack, 0x70),
+        ULong: _number(0x53, b"\x44", Struct(">BQ").pack, 0x80),
+        Byte: _fixed("b", 0x51),
+        Short: _fixed("h", 0x61),
+        Int32: _signed(0x54, Struct(">Bi").pack, 0x71),
+        int: _signed(0x55, Struct(">Bq").pack, 0x81),
+        Float32: _float32,
+        float: _fixed("d", 0x82),
+        Decimal32: _opaque(0x74, 4),
+        Decimal64: _opaque(0x84, 8),
+        Decimal128: _opaque(0x94, 16),
+        Char: _char,
+        Timestamp: _fixed("q", 0x83),
+        UUID: lambda value: b"\x98" + value.bytes,
+        bytes: lambda value: _variable(0xA0, value),
+        bytearray: lambda value: _variable(0xA0, bytes(value)),
+        memoryview: lambda value: _variable(0xA0, bytes(value)),
+        str: encode_str,
+        Symbol: _symbol,
+        list: _list,
+        tuple: _list,
+        dict: _map,
+        Pairs: _pairs,
+        Array: _array,
+        Described: _described,
+    }
+)
 
 encode_uint: Callable[[int], bytes] = _WRITERS[UInt]

@@ -101,7 +101,8 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """The peer says how deliveries of ours fared. `settled`: it has forgotten them, and so have we."""
+    """The peer says how deliveries of ours fared. `settled`: it has forgotten them, and so have
+    we."""
 
     session: "Session"
     sent: list[Sent]
@@ -148,7 +149,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The connection has ended, and all that was on it. Write what is left to write, and hang up."""
+    """The connection has ended, and all that was on it. Write what is left to write, and hang
+    up."""
 
     error: AmqpError | None
     by_peer: bool = True

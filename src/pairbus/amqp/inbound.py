@@ -1,4 +1,5 @@
-"""What a session receives: the window it grants, the order of deliveries, their frames put together."""
+"""What a session receives: the window it grants, the order of deliveries, their frames put
+together."""
 
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
 class Partial:
     """A delivery of which frames are still to come."""
 
-    __slots__ = ("flags", "id", "message_format", "parts", "size", "tag")
+    __slots__ = ("data", "flags", "id", "message_format", "tag")
 
     def __init__(self, id: int, tag: bytes, message_format: int, flags: Flags) -> None:
         self.id = id
         self.tag = tag
         self.message_format = message_format
         self.flags = flags
-        self.parts: list[bytes] = []
-        self.size = 0
+        # Not a list of parts: a peer may make them so small that the list outweighs its content.
+        self.data = bytearray()
 
 
 class Inbound:
@@ -41,7 +42,7 @@ class Inbound:
         self._full_window = window
         self._low_window = window >> 1
         self._expected: int | None = None
-        self._partials: dict[ReceiverLink, Partial] = {}
+        self._partials: dict[Link, Partial] = {}
 
     def take(self, data: bytes, pos: int, end: int, events: list[Event]) -> None:
         """Take a transfer frame whose performative's list starts at `pos`."""
@@ -58,15 +59,18 @@ class Inbound:
             return
         # One frame, one delivery, not settled: what nearly every transfer is.
         if delivery_id != self._expected or delivery_id is None or tag is None:
-            self._check_start(delivery_id, tag)
-        if link.credit <= 0:
             if link.state is not LinkState.ATTACHED:
                 self._pass(delivery_id)
                 return
-            raise _over_credit(link)
+            self._check_start(delivery_id, tag)
+        # Before what may end the link: deliveries of other links come next, and must find it right.
+        self._expected = (delivery_id + 1) & SERIAL  # type: ignore[operator]
+        if link.credit <= 0:
+            if link.state is not LinkState.ATTACHED:
+                return
+            _use_taken_back(link)
         if end - start > link.max_message_size:
             raise _too_large(link)
-        self._expected = (delivery_id + 1) & SERIAL  # type: ignore[operator]
         link.delivery_count = (link.delivery_count + 1) & SERIAL
         link.credit -= 1
         delivery = Delivery(link, delivery_id, tag, data[start:end], message_format, link.settles)  # type: ignore[arg-type]
@@ -85,20 +89,24 @@ class Inbound:
 
     def forget(self, link: ReceiverLink) -> None:
         """Drop what an ended link has left behind."""
-        self._drop_partial(link)
+        self.drop_partial(link)
         if self.unsettled:
             self.unsettled = {
-                key: delivery for key, delivery in self.unsettled.items() if delivery.link is not link
+                key: delivery
+                for key, delivery in self.unsettled.items()
+                if delivery.link is not link
             }
 
     def forget_all(self) -> None:
         for link in list(self._partials):
-            self._drop_partial(link)
+            self.drop_partial(link)
         self.unsettled.clear()
 
     def _refill(self, window: int) -> None:
         if window < 0:
-            raise SessionError("amqp:session:window-violation", "more frames than the window allows")
+            raise SessionError(
+                "amqp:session:window-violation", "more frames than the window allows"
+            )
         self.window = self._full_window
         self._session.write(self._session.flow())
 
@@ -112,7 +120,7 @@ class Inbound:
 
     def _pass(self, delivery_id: int | None) -> None:
         """A transfer that was under way when its link was detached: it counts, and is dropped."""
-        if delivery_id is not None:
+        if delivery_id is not None and self._expected in (None, delivery_id):
             self._expected = (delivery_id + 1) & SERIAL
 
     def _take_any(
@@ -137,42 +145,41 @@ class Inbound:
         if partial is None:
             if flags.aborted:
                 raise SessionError("amqp:invalid-field", "a delivery is aborted that had not begun")
-            if flags.resume:
-                raise LinkError(link, "amqp:not-implemented", "resuming a delivery is not supported")
             self._check_start(delivery_id, tag)
-            if link.credit <= 0:
-                raise _over_credit(link)
-            assert delivery_id is not None and tag is not None
+            assert delivery_id is not None
+            assert tag is not None
             self._expected = (delivery_id + 1) & SERIAL
+            if flags.resume:
+                raise LinkError(
+                    link, "amqp:not-implemented", "resuming a delivery is not supported"
+                )
+            if link.credit <= 0:
+                _use_taken_back(link)
             link.delivery_count = (link.delivery_count + 1) & SERIAL
             link.credit -= 1
-            partial = self._partials[link] = Partial(delivery_id, tag, message_format, flags)
+            partial = Partial(delivery_id, tag, message_format, flags)
+            if flags.more:
+                self._partials[link] = partial
         elif delivery_id is not None and delivery_id != partial.id:
             raise SessionError("amqp:invalid-field", "a delivery goes on with another id")
         if flags.aborted:
-            self._drop_partial(link)
+            self.drop_partial(link)
             events.append(Aborted(link, partial.id))
             return
-        connection = self._session.connection
-        partial.parts.append(payload)
-        partial.size += len(payload)
-        connection.buffered += len(payload)
-        if partial.size > link.max_message_size:
+        if len(partial.data) + len(payload) > link.max_message_size:
             raise _too_large(link)
-        if connection.buffered > connection.settings.max_buffered:
-            raise ProtocolError(
-                f"unfinished messages hold more than {connection.settings.max_buffered} bytes",
-                condition="amqp:resource-limit-exceeded",
-            )
         if flags.more:
+            self._keep(partial, payload)
             return
-        self._drop_partial(link)
+        if partial.data:
+            payload = bytes(partial.data) + payload
+        self.drop_partial(link)
         settled = partial.flags.settled or flags.settled or link.settles
         delivery = Delivery(
             link,
             partial.id,
             partial.tag,
-            payload if len(partial.parts) == 1 else b"".join(partial.parts),
+            payload,
             partial.message_format,
             settled,
             partial.flags.state if flags.state is None else flags.state,
@@ -181,10 +188,29 @@ class Inbound:
             self.unsettled[partial.id] = delivery
         events.append(delivery)
 
-    def _drop_partial(self, link: ReceiverLink) -> None:
+    def _keep(self, partial: Partial, payload: bytes) -> None:
+        partial.data += payload
+        connection = self._session.connection
+        connection.buffered += len(payload)
+        if connection.buffered > connection.settings.max_buffered:
+            raise ProtocolError(
+                f"unfinished messages hold more than {connection.settings.max_buffered} bytes",
+                condition="amqp:resource-limit-exceeded",
+            )
+
+    def drop_partial(self, link: Link) -> None:
+        """Give up a delivery whose last frame is still to come."""
         partial = self._partials.pop(link, None)
         if partial is not None:
-            self._session.connection.buffered -= partial.size
+            self._session.connection.buffered -= len(partial.data)
+
+
+def _use_taken_back(link: ReceiverLink) -> None:
+    """No credit is left, but the delivery may have been under way when it was taken back."""
+    if link.taken_back <= 0:
+        raise _over_credit(link)
+    link.taken_back -= 1
+    link.credit += 1
 
 
 def _over_credit(link: Link) -> LinkError:

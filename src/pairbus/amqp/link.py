@@ -29,7 +29,7 @@ from pairbus.amqp.performatives import (
     Target,
 )
 from pairbus.amqp.serial import SERIAL, ahead
-from pairbus.errors import AmqpError, EncodeError, StateError
+from pairbus.errors import AmqpError, EncodeError, ProtocolError, StateError
 
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
@@ -63,6 +63,8 @@ class Link:
         """The attach that we sent."""
         self.remote: Attach | None = None
         """The attach that the peer sent."""
+        self.remote_max_message_size: int | None = None
+        """What the peer takes at most; None: it sets no limit."""
         self.refused = False
         """The peer's attach had no terminus: a detach that says why is on its way."""
         self.credit = 0
@@ -82,12 +84,6 @@ class Link:
         """Attached, and not on its way out."""
         return self.state is LinkState.ATTACHED and not self.refused
 
-    @property
-    def remote_max_message_size(self) -> int | None:
-        """What the peer takes at most; None: it sets no limit."""
-        size = None if self.remote is None else self.remote.max_message_size
-        return size if size else None
-
     def accept(
         self,
         *,
@@ -100,7 +96,10 @@ class Link:
         properties: dict[Any, Any] | None = None,
         offered_capabilities: tuple[Any, ...] = (),
     ) -> None:
-        """Answer the peer's attach with ours. What is not given is as the peer asked."""
+        """Answer the peer's attach with ours. What is not given is as the peer asked.
+
+        Raises EncodeError where that does not fit the peer's frames; the link can still be refused.
+        """
         asked = self.remote
         if self.state is not LinkState.ASKED or asked is None:
             return
@@ -121,7 +120,8 @@ class Link:
         )
 
     def refuse(self, error: AmqpError) -> None:
-        """Answer the peer's attach with a null terminus, then detach with the error (part 2, 2.6.3).
+        """Answer the peer's attach with a null terminus, then detach with the error (part 2,
+        2.6.3).
 
         The order matters: the Azure SDK takes anything else for a broken connection.
         """
@@ -129,23 +129,27 @@ class Link:
         if self.state is not LinkState.ASKED or asked is None:
             return
         sender = self.role == SENDER
-        self._answer(
-            Attach(
-                self.name,
-                self.handle,
-                self.role,
-                asked.snd_settle_mode,
-                asked.rcv_settle_mode,
-                source=None if sender else asked.source,
-                target=asked.target if sender else None,
-                initial_delivery_count=0 if sender else None,
+        try:
+            self._answer(
+                Attach(
+                    self.name,
+                    self.handle,
+                    self.role,
+                    asked.snd_settle_mode,
+                    asked.rcv_settle_mode,
+                    source=None if sender else asked.source,
+                    target=asked.target if sender else None,
+                    initial_delivery_count=0 if sender else None,
+                )
             )
-        )
+        except EncodeError as exc:
+            self.session.end(ProtocolError(str(exc), condition="amqp:frame-size-too-small"))
+            return
         self.detach(error)
 
     def _answer(self, attach: Attach) -> None:
-        self.state = LinkState.ATTACHED
         self.session.write(attach)
+        self.state = LinkState.ATTACHED
         self.on_local(attach)
 
     def on_local(self, attach: Attach) -> None:
@@ -155,13 +159,17 @@ class Link:
     def on_remote(self, attach: Attach) -> None:
         """The peer's attach is here."""
         self.remote = attach
+        self.remote_max_message_size = attach.max_message_size or None  # 0 is no limit too
 
     def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
         """End the link. The peer's answer comes as a Detached event."""
         if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
             return
         self.session.outbound.drop_waiting(self)
-        self.session.write(Detach(self.handle, closed, None if error is None else Error.of(error)))
+        self.session.inbound.drop_partial(self)
+        self.session.write_last(
+            Detach(self.handle, closed, None if error is None else Error.of(error))
+        )
         self.state = LinkState.DETACHING
         self.credit = 0
 
@@ -170,17 +178,20 @@ class Link:
         if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
             return
         known = self.role == SENDER or self.remote is not None
-        self.session.write(
-            self.session.flow(
-                handle=self.handle,
-                delivery_count=self.delivery_count if known else None,
-                link_credit=self.credit,
-                available=self.available if self.role == SENDER else None,
-                drain=self.drain,
-                echo=echo,
-                properties=properties,
-            )
+        self._send_flow(
+            {
+                "handle": self.handle,
+                "delivery_count": self.delivery_count if known else None,
+                "link_credit": self.credit,
+                "available": self.available if self.role == SENDER else None,
+                "drain": self.drain,
+                "echo": echo,
+                "properties": properties,
+            }
         )
+
+    def _send_flow(self, fields: dict[str, Any]) -> None:
+        self.session.write(self.session.flow(**fields))
 
     def on_flow(self, flow: Flow) -> None:
         """The peer's flow is here."""
@@ -200,21 +211,23 @@ class SenderLink(Link):
     def __init__(self, session: "Session", name: str, handle: int, state: LinkState) -> None:
         super().__init__(session, name, handle, state)
         self.settle_mode = SETTLE_MIXED
+        self._initial_count = 0
         self._handle_bytes = encode_uint(handle)
-        self._unfinished: tuple[int, bool] | None = None
-        """Id and settled flag of a delivery whose last frame is still to come."""
+        self._unfinished: tuple[int, bool, int] | None = None
+        """Id, settled flag and size so far of a delivery whose last frame is still to come."""
 
     def on_local(self, attach: Attach) -> None:
         super().on_local(attach)
         self.settle_mode = attach.snd_settle_mode
         if attach.initial_delivery_count is not None:
-            self.delivery_count = attach.initial_delivery_count
+            self.delivery_count = self._initial_count = attach.initial_delivery_count
 
     def on_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
-            # A receiver that has not seen our attach yet does not know our count.
-            seen = self.delivery_count if flow.delivery_count is None else flow.delivery_count
-            self.credit = ahead(seen + flow.link_credit, self.delivery_count)
+            # A receiver that has not seen our attach yet counts from where it starts.
+            seen = self._initial_count if flow.delivery_count is None else flow.delivery_count
+            under_way = (self.delivery_count - seen) & SERIAL
+            self.credit = max(flow.link_credit - under_way, 0)
         self.drain = flow.drain
         super().on_flow(flow)
 
@@ -230,7 +243,8 @@ class SenderLink(Link):
         """Send a delivery, or a part of one where `more` is set; the delivery's id.
 
         It goes out in as many frames as the peer's frame size asks for, as soon as the session's
-        window allows. Raises StateError without credit, EncodeError for a tag or size out of bounds.
+        window allows. Raises StateError without credit, EncodeError for a tag or size out of
+        bounds.
         """
         if self._unfinished is not None:
             return self._continue(self._unfinished, payload, more)
@@ -245,6 +259,8 @@ class SenderLink(Link):
             raise EncodeError(f"{len(payload)} bytes exceed the link's limit of {limit}")
         if tag is not None and not 0 < len(tag) <= MAX_TAG_SIZE:
             raise EncodeError(f"a delivery tag has 1 to {MAX_TAG_SIZE} bytes, not {len(tag)}")
+        if message_format and not 0 < message_format <= SERIAL:
+            raise EncodeError(f"a message format is 0 to 4294967295, not {message_format}")
         session = self.session
         outbound = session.outbound
         delivery_id, tag = outbound.start(self, tag, settled)
@@ -257,25 +273,32 @@ class SenderLink(Link):
             self._handle_bytes, delivery_id, tag, message_format, settled, unfinished
         )
         outbound.write(self, frame(session.channel, head + first))
+        if outbound.skipped:
+            delivery_id = (delivery_id + outbound.skipped) & SERIAL
         if unfinished:
-            self._unfinished = delivery_id, settled
+            self._unfinished = delivery_id, settled, len(first)
             if rest:
                 self._continue(self._unfinished, rest, more)
         return delivery_id
 
-    def _continue(self, unfinished: tuple[int, bool], payload: bytes, more: bool) -> int:
+    def _continue(self, unfinished: tuple[int, bool, int], payload: bytes, more: bool) -> int:
         if self.state is not LinkState.ATTACHED:
             raise StateError(f"{self} cannot send")
         session = self.session
-        delivery_id, settled = unfinished
+        delivery_id, settled, size = unfinished
+        size += len(payload)
+        limit = self.remote_max_message_size
+        if limit is not None and size > limit:
+            raise EncodeError(
+                f"{size} bytes exceed the link's limit of {limit}; abort the delivery"
+            )
         room = session.connection.remote_max_frame_size - _HEAD_ROOM
         for start in range(0, max(len(payload), 1), room):
             last = start + room >= len(payload) and not more
             head = next_transfer(self._handle_bytes, settled, not last)
             part = payload[start : start + room]
             session.outbound.write(self, frame(session.channel, head + part))
-        if not more:
-            self._unfinished = None
+        self._unfinished = (delivery_id, settled, size) if more else None
         return delivery_id
 
     def abort(self) -> None:
@@ -283,7 +306,9 @@ class SenderLink(Link):
         if self._unfinished is None or self.state is not LinkState.ATTACHED:
             return
         outbound = self.session.outbound
-        outbound.unsettled.pop(self._unfinished[0], None)
+        known = outbound.peer_ids(self._unfinished[0], self._unfinished[0])
+        if known is not None:
+            outbound.unsettled.pop(known[0], None)
         outbound.write(self, frame(self.session.channel, abort_transfer(self._handle_bytes)))
         self._unfinished = None
 
@@ -295,6 +320,14 @@ class SenderLink(Link):
         self.credit = 0
         self.write_flow()
         self.drain = False
+
+    def _send_flow(self, fields: dict[str, Any]) -> None:
+        # It says how many deliveries went before it, so it must not overtake those that wait.
+        waiting = self.session.outbound.waiting
+        if waiting:
+            waiting.append((self, fields))
+        else:
+            super()._send_flow(fields)
 
 
 class ReceiverLink(Link):
@@ -308,6 +341,8 @@ class ReceiverLink(Link):
         """What we take at most."""
         self.settles = False
         """Whether the sender settles everything as it sends."""
+        self.taken_back = 0
+        """Credit that was taken back, but which the peer may have used before it knew."""
 
     def on_local(self, attach: Attach) -> None:
         super().on_local(attach)
@@ -324,8 +359,9 @@ class ReceiverLink(Link):
         if flow.delivery_count is not None:
             # The sender's count is ahead of ours where it has given up credit to a drain.
             given_up = ahead(flow.delivery_count, self.delivery_count)
-            if given_up <= self.credit:
-                self.credit -= given_up
+            if 0 < given_up <= self.credit + self.taken_back:
+                self.taken_back -= max(given_up - self.credit, 0)
+                self.credit = max(self.credit - given_up, 0)
                 self.delivery_count = flow.delivery_count
         if flow.available is not None:
             self.available = flow.available
@@ -342,9 +378,11 @@ class ReceiverLink(Link):
         properties: dict[Any, Any] | None = None,
     ) -> None:
         """Let the peer send this many more deliveries. With `drain` it uses the credit at once or
-        gives it up: a Flowed event with no credit left says that it has."""
+        gives it up: a Flowed event with no credit left says that it has. Less credit than before
+        takes the rest back, but deliveries that were under way by then still arrive."""
         if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
             return
+        self.taken_back = max(self.credit + self.taken_back - credit, 0)
         self.credit = credit
         self.drain = drain
         self.write_flow(echo=echo, properties=properties)

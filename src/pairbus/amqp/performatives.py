@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.amqp.composite import U8, U16, U32, U64, Map, Sym, Symbols, composite
+from pairbus.amqp.types import Symbol
 from pairbus.errors import AmqpError
 
 SENDER, RECEIVER = False, True
@@ -30,9 +31,14 @@ class Error:
 
     @classmethod
     def of(cls, exc: AmqpError) -> "Error":
-        # An empty info map misleads the Azure SDK as much as a missing one.
-        info = dict(exc.info) if exc.info else {"condition": exc.condition}
-        return cls(exc.condition, exc.description, info)
+        # An empty info map misleads the Azure SDK as much as a missing one. Its keys are symbols.
+        info = exc.info or {"condition": exc.condition}
+        symbolic = {Symbol(key) if type(key) is str else key: info[key] for key in info}
+        return cls(exc.condition, exc.description, symbolic)
+
+    def brief(self) -> "Error":
+        """The condition without its story, for a peer whose frames do not hold the story."""
+        return Error(self.condition, None, {Symbol("condition"): self.condition})
 
 
 @composite(0x10, "amqp:open:list")

@@ -11,14 +11,24 @@ from struct import error as StructError
 from typing import Any
 
 from pairbus.amqp.composite import U8, U32, Map, Sym, composite, from_described, write
-from pairbus.amqp.decode import decode, decode_whole, skip
-from pairbus.amqp.encode import compound, encode
+from pairbus.amqp.decode import STEPS, decode, decode_whole, skip
+from pairbus.amqp.encode import encode
+from pairbus.amqp.splice import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    edit_list,
+    edit_map,
+    read_descriptor,
+)
 from pairbus.amqp.types import Pairs, Timestamp, UInt
 from pairbus.errors import DecodeError
-
-HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS = 0x70, 0x71, 0x72
-PROPERTIES, APPLICATION_PROPERTIES = 0x73, 0x74
-DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
 
 # Places of fields, for `edit_header` and `edit_properties`.
 DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
@@ -38,36 +48,24 @@ DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
     REPLY_TO_GROUP_ID,
 ) = range(13)
 
-_LISTS = frozenset((0x45, 0xC0, 0xD0))
-_MAPS = frozenset((0xC1, 0xD1))
-_BINARIES = frozenset((0xA0, 0xB0))
-_CONSTRUCTORS: dict[int, frozenset[int]] = {
-    HEADER: _LISTS,
-    DELIVERY_ANNOTATIONS: _MAPS,
-    MESSAGE_ANNOTATIONS: _MAPS,
-    PROPERTIES: _LISTS,
-    APPLICATION_PROPERTIES: _MAPS,
-    DATA: _BINARIES,
-    SEQUENCE: _LISTS,
-    FOOTER: _MAPS,
-}
-_NAMES = {
-    f"amqp:{name}": code
-    for name, code in {
-        "header:list": HEADER,
-        "delivery-annotations:map": DELIVERY_ANNOTATIONS,
-        "message-annotations:map": MESSAGE_ANNOTATIONS,
-        "properties:list": PROPERTIES,
-        "application-properties:map": APPLICATION_PROPERTIES,
-        "data:binary": DATA,
-        "amqp-sequence:list": SEQUENCE,
-        "amqp-value:*": VALUE,
-        "footer:map": FOOTER,
+_LISTS, _MAPS, _BINARIES = (0x45, 0xC0, 0xD0), (0xC1, 0xD1), (0xA0, 0xB0)
+_TYPED = {
+    code << 8 | constructor
+    for code, constructors in {
+        HEADER: _LISTS,
+        DELIVERY_ANNOTATIONS: _MAPS,
+        MESSAGE_ANNOTATIONS: _MAPS,
+        PROPERTIES: _LISTS,
+        APPLICATION_PROPERTIES: _MAPS,
+        DATA: _BINARIES,
+        SEQUENCE: _LISTS,
+        FOOTER: _MAPS,
     }.items()
+    for constructor in constructors
 }
+"""Which constructors a section may have. A value may have any."""
+_HEAD = Struct(">HBB").unpack_from
 _U32 = Struct(">I").unpack_from
-_SIZE_COUNT = Struct(">II").unpack_from
-_NULL = b"\x40"
 
 
 @composite(HEADER, "amqp:header:list")
@@ -122,52 +120,61 @@ class Message:
     @classmethod
     def parse(cls, data: bytes) -> "Message":
         """Take an encoded message apart."""
-        message = cls()
-        pos, size, last = 0, len(data), 0
-        body_start = body_end = 0
+        if type(data) is not bytes:
+            data = bytes(data)
+        header = delivery_annotations = message_annotations = properties = b""
+        application_properties = footer = b""
+        pos, size, last, body_start, body_end = 0, len(data), 0, 0, 0
+        steps = STEPS
         try:
             while pos < size:
                 start = pos
-                if data[pos] == 0 and data[pos + 1] == 0x53:
-                    code = data[pos + 2]
-                    pos += 3
+                marker, code, constructor = _HEAD(data, pos)
+                step = steps[constructor]
+                if step == -1 and marker == 0x53:
+                    pos += 5 + data[pos + 4]
+                elif step == -4 and marker == 0x53:
+                    pos += 8 + _U32(data, pos + 4)[0]
                 else:
-                    code, pos = _read_descriptor(data, pos)
-                constructor = data[pos]
-                if constructor == 0xC1 or constructor == 0xC0 or constructor == 0xA0:
-                    pos += 2 + data[pos + 1]
-                elif constructor == 0xB0 or constructor == 0xD1 or constructor == 0xD0:
-                    pos += 5 + _U32(data, pos + 1)[0]
-                else:
-                    pos = skip(data, pos)
-                if code != VALUE and constructor not in _CONSTRUCTORS.get(code, ()):
-                    raise DecodeError(f"section 0x{code:x} has the wrong type")
-                if code <= last and (code != last or code not in (DATA, SEQUENCE)):
-                    raise DecodeError(f"section 0x{code:x} stands behind section 0x{last:x}")
+                    code, constructor, pos = _pass_section(data, pos)
+                if code << 8 | constructor not in _TYPED and code != VALUE:
+                    raise DecodeError(f"section 0x{code:x} is not known, or has the wrong type")
+                if code <= last:
+                    if code == last and code in (DATA, SEQUENCE):
+                        body_end = pos
+                        continue
+                    # The Azure SDK writes delivery annotations as the last section.
+                    if code != DELIVERY_ANNOTATIONS or pos != size or delivery_annotations:
+                        raise DecodeError(f"section 0x{code:x} stands behind 0x{last:x}")
                 if code == APPLICATION_PROPERTIES:
-                    message.application_properties = data[start:pos]
+                    application_properties = data[start:pos]
                 elif code == PROPERTIES:
-                    message.properties = data[start:pos]
+                    properties = data[start:pos]
                 elif code == MESSAGE_ANNOTATIONS:
-                    message.message_annotations = data[start:pos]
+                    message_annotations = data[start:pos]
                 elif code == HEADER:
-                    message.header = data[start:pos]
+                    header = data[start:pos]
                 elif code == FOOTER:
-                    message.footer = data[start:pos]
+                    footer = data[start:pos]
                 elif code == DELIVERY_ANNOTATIONS:
-                    message.delivery_annotations = data[start:pos]
+                    delivery_annotations = data[start:pos]
+                elif last >= DATA:
+                    raise DecodeError("a message has bodies of two kinds")
                 else:
-                    if last >= DATA and last != code:
-                        raise DecodeError("a message has bodies of two kinds")
-                    if body_end == 0:
-                        body_start = start
-                    body_end = pos
+                    body_start, body_end = start, pos
                 last = code
         except (IndexError, StructError) as exc:
             raise DecodeError("a message ends within a section") from exc
         if pos > size:
             raise DecodeError("a message ends within a section")
+        message = cls.__new__(cls)
+        message.header = header
+        message.delivery_annotations = delivery_annotations
+        message.message_annotations = message_annotations
+        message.properties = properties
+        message.application_properties = application_properties
         message.body = data[body_start:body_end]
+        message.footer = footer
         return message
 
     @classmethod
@@ -232,7 +239,7 @@ class Message:
         """The kind of the body (DATA, SEQUENCE or VALUE) and what is in each of its sections."""
         kind, values, pos = VALUE, [], 0
         while pos < len(self.body):
-            kind, pos = _read_descriptor(self.body, pos)
+            kind, pos = read_descriptor(self.body, pos)
             value, pos = decode(self.body, pos)
             values.append(value)
         return kind, values
@@ -244,26 +251,26 @@ class Message:
 
     def edit_header(self, fields: Mapping[int, Any]) -> None:
         """Set fields by their place (TTL, …) to an AMQP value, or to None: not set."""
-        self.header = _edit_list(self.header, HEADER, fields)
+        self.header = edit_list(self.header, HEADER, fields)
 
     def edit_properties(self, fields: Mapping[int, Any]) -> None:
         """Set fields by their place (GROUP_ID, …) to an AMQP value, or to None: not set."""
-        self.properties = _edit_list(self.properties, PROPERTIES, fields)
+        self.properties = edit_list(self.properties, PROPERTIES, fields)
 
     def edit_message_annotations(
-        self, put: Mapping[Any, Any], remove: Collection[str] = ()
+        self, put: Mapping[str, Any], remove: Collection[str] = ()
     ) -> dict[str, Any]:
         """Set entries and remove others; those that were removed or replaced, by key."""
-        self.message_annotations, taken = _edit_map(
+        self.message_annotations, taken = edit_map(
             self.message_annotations, MESSAGE_ANNOTATIONS, put, remove
         )
         return taken
 
     def edit_application_properties(
-        self, put: Mapping[Any, Any], remove: Collection[str] = ()
+        self, put: Mapping[str, Any], remove: Collection[str] = ()
     ) -> dict[str, Any]:
         """Set entries and remove others; those that were removed or replaced, by key."""
-        self.application_properties, taken = _edit_map(
+        self.application_properties, taken = edit_map(
             self.application_properties, APPLICATION_PROPERTIES, put, remove
         )
         return taken
@@ -278,14 +285,10 @@ def _section(code: int, value: Any) -> bytes:
     return bytes((0, 0x53, code)) + encode(value)
 
 
-def _read_descriptor(data: bytes, pos: int) -> tuple[int, int]:
-    if data[pos] != 0:
-        raise DecodeError("a section does not start with a descriptor")
-    descriptor, after = decode(data, pos + 1)
-    code = _NAMES.get(descriptor) if isinstance(descriptor, str) else descriptor
-    if not isinstance(code, int) or not HEADER <= code <= FOOTER:
-        raise DecodeError(f"{descriptor!r} is not the descriptor of a section")
-    return int(code), after
+def _pass_section(data: bytes, pos: int) -> tuple[int, int, int]:
+    """Code, constructor and end of a section, however it is written."""
+    code, pos = read_descriptor(data, pos)
+    return code, data[pos], skip(data, pos)
 
 
 def _read_list(section: bytes, kind: Any) -> Any:
@@ -303,90 +306,3 @@ def _read_map(section: bytes) -> Map:
         raise DecodeError("a section has keys that are not unique as text")
     result: Map = value
     return result
-
-
-def _content(section: bytes) -> tuple[int, int, int]:
-    """Count, first element and end of the list or map that a section is."""
-    pos = 3 if section[1] == 0x53 else _read_descriptor(section, 0)[1]
-    constructor = section[pos]
-    if constructor == 0xC0 or constructor == 0xC1:
-        return section[pos + 2], pos + 3, pos + 2 + section[pos + 1]
-    if constructor == 0x45:
-        return 0, pos + 1, pos + 1
-    size, count = _SIZE_COUNT(section, pos + 1)
-    return count, pos + 9, pos + 5 + size
-
-
-def _edit_list(section: bytes, code: int, fields: Mapping[int, Any]) -> bytes:
-    parts: list[bytes] = []
-    try:
-        if section:
-            count, pos, end = _content(section)
-            for _ in range(count):
-                start = pos
-                constructor = section[pos]
-                if constructor <= 0x45 and constructor != 0:
-                    pos += 1
-                elif 0xA0 <= constructor <= 0xA3:
-                    pos += 2 + section[pos + 1]
-                else:
-                    pos = skip(section, pos)
-                parts.append(section[start:pos])
-            if pos != end or end != len(section):
-                raise DecodeError("the fields of a section do not fit its size")
-    except (IndexError, StructError, UnicodeDecodeError) as exc:
-        raise DecodeError("a section ends within a field") from exc
-    for place, value in fields.items():
-        while len(parts) <= place:
-            parts.append(_NULL)
-        parts[place] = _NULL if value is None else encode(value)
-    while parts and parts[-1] == _NULL:
-        parts.pop()
-    if not parts:
-        return b""
-    return bytes((0, 0x53, code)) + compound(0xC0, len(parts), b"".join(parts))
-
-
-def _edit_map(
-    section: bytes, code: int, put: Mapping[Any, Any], remove: Collection[str]
-) -> tuple[bytes, dict[str, Any]]:
-    taken: dict[str, Any] = {}
-    parts: list[bytes] = []
-    kept = 0
-    try:
-        if section:
-            count, pos, end = _content(section)
-            span = pos
-            for _ in range(count >> 1):
-                start = pos
-                constructor = section[pos]
-                if constructor == 0xA1 or constructor == 0xA3:
-                    pos += 2 + section[pos + 1]
-                    key: Any = section[start + 2 : pos].decode()
-                else:
-                    key, pos = decode(section, pos)
-                if isinstance(key, str) and (key in remove or key in put):
-                    parts.append(section[span:start])
-                    taken[key], pos = decode(section, pos)
-                    span = pos
-                else:
-                    kept += 2
-                    constructor = section[pos]
-                    if 0xA0 <= constructor <= 0xA3:
-                        pos += 2 + section[pos + 1]
-                    else:
-                        pos = skip(section, pos)
-            if pos != end or end != len(section) or count & 1:
-                raise DecodeError("the entries of a section do not fit its size")
-            if not taken and not put:
-                return section, taken
-            parts.append(section[span:end])
-    except (IndexError, StructError, UnicodeDecodeError) as exc:
-        raise DecodeError("a section ends within an entry") from exc
-    for key, value in put.items():
-        parts.append(encode(key))
-        parts.append(encode(value))
-        kept += 2
-    if not kept:
-        return b"", taken
-    return bytes((0, 0x53, code)) + compound(0xC1, kept, b"".join(parts)), taken

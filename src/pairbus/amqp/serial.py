@@ -1,4 +1,5 @@
-"""Serial numbers of 32 bits (RFC 1982): delivery ids, transfer ids and delivery counts wrap around."""
+"""Serial numbers of 32 bits (RFC 1982): delivery ids, transfer ids and delivery counts wrap
+around."""
 
 from collections.abc import Collection
 

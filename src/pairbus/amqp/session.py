@@ -1,5 +1,6 @@
 """Sessions: links by name and handle, and between the two halves that send and receive."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.events import (
@@ -21,6 +22,7 @@ from pairbus.amqp.performatives import (
     SENDER,
     SETTLE_FIRST,
     SETTLE_MIXED,
+    SETTLE_SECOND,
     Attach,
     Begin,
     Detach,
@@ -33,7 +35,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.serial import SERIAL
 from pairbus.amqp.violations import LinkError, SessionError
-from pairbus.errors import AmqpError, ProtocolError, StateError
+from pairbus.errors import AmqpError, EncodeError, ProtocolError, StateError
 
 if TYPE_CHECKING:
     from pairbus.amqp.connection import Connection
@@ -139,20 +141,31 @@ class Session:
     def confirm(self, first: int, last: int, state: Any) -> None:
         """Settle deliveries that we sent, where the receiver waits for it (settle mode second)."""
         if not self.ended:
-            self.outbound.updated(first, last, settled=True)
-            self._dispose(SENDER, first, last, state, True)
+            known = self.outbound.peer_ids(first, last)
+            if known is not None:
+                self.outbound.updated(*known, settled=True)
+                self._dispose(SENDER, *known, state, True)
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session and its links. The peer's answer comes as an Ended event."""
         if self.ended:
             return
-        self.write(End(None if error is None else Error.of(error)))
+        self.write_last(End(None if error is None else Error.of(error)))
         self.bury()
 
     # What follows is between the parts of the engine.
 
     def write(self, performative: Any) -> None:
         self.connection.write(self.channel, performative)
+
+    def write_last(self, performative: Detach | End) -> None:
+        """Write a detach or end, with the bare condition where the peer's frames hold no more."""
+        try:
+            self.write(performative)
+        except EncodeError:
+            if performative.error is None:
+                raise
+            self.write(replace(performative, error=performative.error.brief()))
 
     def flow(self, **link_fields: Any) -> Flow:
         """A flow performative with the session's windows."""
@@ -260,6 +273,8 @@ class Session:
             raise SessionError("amqp:session:handle-in-use", f"handle {attach.handle} is in use")
         if isinstance(attach.source, Target) or isinstance(attach.target, Source):
             raise SessionError("amqp:invalid-field", "source and target are the wrong way round")
+        if attach.snd_settle_mode > SETTLE_MIXED or attach.rcv_settle_mode > SETTLE_SECOND:
+            raise SessionError("amqp:invalid-field", "there is no such settle mode")
         if attach.role == SENDER and attach.initial_delivery_count is None:
             raise SessionError("amqp:invalid-field", "a sender gives no initial delivery count")
         role = not attach.role
@@ -345,7 +360,8 @@ class Session:
 
 
 def error_of(error: Error | None) -> AmqpError | None:
-    """The error field of a detach, end or close as an exception that can be raised or translated."""
+    """The error field of a detach, end or close as an exception that can be raised or
+    translated."""
     if error is None:
         return None
     return AmqpError(error.description or "", condition=error.condition, info=error.info)

@@ -4,7 +4,8 @@
 | --- | --- | --- | --- |
 | null | None | float | Float32 |
 | boolean | bool | double | float |
-| ubyte, ushort, uint, ulong | UByte, UShort, UInt, ULong | decimal32, 64, 128 | Decimal32, 64, 128 |
+| ubyte, ushort, uint, ulong | UByte, UShort, UInt, ULong | decimal32, 64, 128 | Decimal32, 64,
+128 |
 | byte, short, int | Byte, Short, Int32 | char | Char |
 | long | int | timestamp | Timestamp |
 | binary | bytes | uuid | uuid.UUID |

@@ -3,6 +3,8 @@
     options = ClientOptions.from_connection_string(text)
     with Client(options) as client, Sender(client, "orders") as sender:
         sender.send_batch(messages)
+
+Every call waits a bounded time, and raises an error of `pairbus.errors`.
 """
 
 from pairbus.amqp.client.client import Client

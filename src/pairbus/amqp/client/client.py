@@ -20,6 +20,7 @@ from pairbus.amqp.client.translate import translate
 from pairbus.amqp.client.wire import Clock, Wire
 from pairbus.amqp.connection import Connection, Settings
 from pairbus.amqp.events import (
+    Attaching,
     Closed,
     Delivery,
     Detached,
@@ -28,9 +29,20 @@ from pairbus.amqp.events import (
     Resolved,
     Updated,
 )
+from pairbus.amqp.link import Link
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.session import Session
-from pairbus.errors import AmqpError, ConnectionLost, NotAuthorized, OperationTimeout, StateError
+from pairbus.amqp.types import Symbol
+from pairbus.errors import (
+    AmqpError,
+    ConnectionLost,
+    LinkLost,
+    NotAuthorized,
+    OperationTimeout,
+    PairbusError,
+    Refused,
+    StateError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +52,7 @@ RENEW_AT = 0.9
 
 
 class Client:
-    """A connection to a namespace that is made when it is first needed, and again when it is lost."""
+    """A connection to a namespace, made when it is first needed, and again when it is lost."""
 
     def __init__(
         self,
@@ -59,6 +71,7 @@ class Client:
         self._engine: Connection | None = None
         self._session: Session | None = None
         self._lost: AmqpError | None = None
+        self._ended: AmqpError | None = None
         self._renewals: dict[str, float] = {}
         self._cbs: Any = None
         self._closed = False
@@ -81,9 +94,10 @@ class Client:
         """Make sure of a connection. Raises NotAuthorized, ConnectionLost or OperationTimeout."""
         if self._closed:
             raise StateError("the client is closed")
-        if self._engine is not None and not self._engine.closed:
+        if self._engine is not None:
+            self.step(self._clock())  # it may have ended since somebody looked
+        if self._engine is not None:
             return
-        self._hang_up()
         options = self.options
         wait = options.connect_timeout_s if timeout_s is None else timeout_s
         deadline = self._clock() + wait
@@ -96,22 +110,22 @@ class Client:
             deadline=deadline,
             clock=self._clock,
         )
-        self._lost = None
+        self._lost = self._ended = None
         self._renewals.clear()
         self._cbs = None
         self.generation += 1
-        self._engine = Connection(
-            Settings(
-                container_id=self._container_id,
-                hostname=options.host,
-                max_frame_size=options.max_frame_size,
-                idle_timeout_s=options.idle_timeout_s,
-                properties={"product": "pairbus"},
-            ),
-            sasl=SaslClient.anonymous() if options.sasl is None else options.sasl,
-            now=self._clock(),
-        )
         try:
+            self._engine = Connection(
+                Settings(
+                    container_id=self._container_id,
+                    hostname=options.host,
+                    max_frame_size=options.max_frame_size,
+                    idle_timeout_s=options.idle_timeout_s,
+                    properties={Symbol("product"): "pairbus"},
+                ),
+                sasl=SaslClient.anonymous() if options.sasl is None else options.sasl,
+                now=self._clock(),
+            )
             self.session(deadline)
         except BaseException:
             self._hang_up()
@@ -127,9 +141,16 @@ class Client:
             host, port = self.options.address
             where = f"{host}:{port}"
             self.run(lambda: engine.remote is not None, deadline, f"{where} to open")
+            if self._lost is not None:  # who is not welcome gets an open and a close in one
+                raise self._lost
             session = self._session = engine.begin()
             self.run(lambda: session.begun, deadline, f"{where} to begin a session")
+            if session.ended:
+                raise self._why_ended()
         return self._session
+
+    def _why_ended(self) -> AmqpError:
+        return self._lost or self._ended or LinkLost("the session was ended")
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Say good-bye if the other side listens, and hang up. Can be called again."""
@@ -144,11 +165,16 @@ class Client:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        if self._wire is not None:
-            if self._engine is not None:
-                self._wire.flush(self._engine.data_to_send(), self._clock() + 1)
-            self._wire.close()
-        self._wire = self._engine = self._session = None
+        wire, engine = self._wire, self._engine
+        self._wire = self._engine = None
+        if engine is not None:
+            for event in engine.lost("the connection was given up"):
+                self._deliver(event)
+        if wire is not None:
+            if engine is not None:
+                wire.flush(engine.data_to_send(), self._clock() + 1)
+            wire.close()
+        self._session = None
 
     # What follows is for senders, receivers and requests.
 
@@ -167,6 +193,7 @@ class Client:
 
     def authorize(self, path: str, deadline: float) -> None:
         """Put a token for the path, if one is due."""
+        path = path.removesuffix("/$management")  # a part of the entity, whose token covers it
         source = self.options.tokens
         if source is None or self._clock() < self._renewals.get(path, float("-inf")):
             return
@@ -177,7 +204,7 @@ class Client:
         audience = self.options.audience(path)
         try:
             token: Token = source.token(audience, self._wall_clock())
-        except AmqpError:
+        except PairbusError:
             raise
         except Exception as exc:
             raise NotAuthorized(f"no token for {audience} could be had: {exc}") from exc
@@ -187,13 +214,16 @@ class Client:
         logger.debug("a token for %s is valid for %.0f s", audience, life)
 
     def run(self, done: Callable[[], bool], deadline: float, what: str) -> None:
-        """Exchange frames until `done`. Raises OperationTimeout at the deadline, and the reason when
-        the connection ends before."""
+        """Exchange frames until `done`. Raises OperationTimeout at the deadline, and the reason
+        when the connection ends before."""
+        timed_out = False
         while not done():
             if self._lost is not None:
                 raise self._lost
-            if not self.step(deadline) and self._clock() >= deadline and not done():
+            if timed_out:
                 raise OperationTimeout(f"waited in vain for {what}")
+            self.step(deadline)
+            timed_out = self._clock() >= deadline  # also where a peer never stops talking
 
     def step(self, deadline: float) -> bool:
         """Write what is to be written, wait for input until the deadline, deliver what came.
@@ -204,21 +234,24 @@ class Client:
         if engine is None or wire is None:
             raise self._lost or ConnectionLost("there is no connection")
         now = self._clock()
-        events = engine.tick(now)
-        if not events:
-            due = engine.deadline
-            until = deadline if due is None else min(deadline, due)
-            try:
-                data = wire.exchange(engine.data_to_send(now), until)
-            except ConnectionLost as exc:
-                events = engine.lost(exc.description)
-            else:
-                if not data:
-                    return False
-                events = engine.receive(data, self._clock())
+        data = b""
+        events: list[Event] = []
+        try:
+            if engine.deadline is not None and engine.deadline <= now:
+                # Nobody has read while nobody called: what came meanwhile shows a peer that lives.
+                data = wire.exchange(b"", now)
+                if not data and engine.tick(now):
+                    raise ConnectionLost(f"nothing was heard for {self.options.idle_timeout_s:g} s")
+            if not data:
+                output, due = engine.data_to_send(now), engine.deadline
+                data = wire.exchange(output, deadline if due is None else min(deadline, due))
+            events = engine.receive(data, self._clock())
+        except ConnectionLost as exc:
+            engine.lost(exc.description)
+            events = [Closed(exc)]
         for event in events:
             self._deliver(event)
-        return True
+        return bool(data or events)
 
     def _deliver(self, event: Event) -> None:
         if type(event) is Delivery:
@@ -231,14 +264,24 @@ class Client:
                 delivery.link.context.on_resolved(delivery, event.state, event.settled)
         elif isinstance(event, Detached):
             error = translate(event.error, f"link {event.link.name!r} was detached", link=True)
-            event.link.context.on_lost(event.link, error)
+            _lose(event.link, error)
         elif isinstance(event, Ended):
-            self._lose_all(translate(event.error, "the session was ended", link=True))
+            if event.session is self._session:  # not one that was given up before
+                self._ended = translate(event.error, "the session was ended", link=True)
+                self._lose_all(self._ended)
         elif isinstance(event, Closed):
-            self._lost = translate(event.error, "the connection was closed")
+            self._lost = translate(event.error, "the connection was closed", connection=True)
             self._lose_all(self._lost)
+            self._hang_up()
+        elif isinstance(event, Attaching):
+            event.link.refuse(Refused("links are asked for by the client"))
 
     def _lose_all(self, error: AmqpError) -> None:
         if self._session is not None:
             for link in self._session.links:
-                link.context.on_lost(link, error)
+                _lose(link, error)
+
+
+def _lose(link: Link, error: AmqpError) -> None:
+    if link.context is not None:  # None: the peer asked for it, and was refused
+        link.context.on_lost(link, error)

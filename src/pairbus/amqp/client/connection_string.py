@@ -5,14 +5,15 @@ from urllib.parse import urlsplit
 
 from pairbus.errors import ConfigurationError
 
-_KNOWN = {
-    "endpoint",
-    "sharedaccesskeyname",
-    "sharedaccesskey",
-    "sharedaccesssignature",
-    "entitypath",
-    "usedevelopmentemulator",
-}
+_PARTS = (
+    "Endpoint",
+    "SharedAccessKeyName",
+    "SharedAccessKey",
+    "SharedAccessSignature",
+    "EntityPath",
+    "UseDevelopmentEmulator",
+)
+_KNOWN = {name.lower() for name in _PARTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,15 @@ class ConnectionString:
     def parse(cls, text: str) -> "ConnectionString":
         """Raises ConfigurationError, without the text: it holds a secret."""
         parts: dict[str, str] = {}
-        for part in filter(None, (piece.strip() for piece in text.strip().split(";"))):
+        for place, part in enumerate(text.split(";"), start=1):
             name, equals, value = part.partition("=")
+            if not part.strip():
+                continue
             if not equals or name.strip().lower() not in _KNOWN:
                 raise ConfigurationError(
-                    f"a connection string has no part {name.strip()[:24]!r}; it looks like "
-                    "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=…;SharedAccessKey=…"
+                    f"part {place} of the connection string is none of {'=, '.join(_PARTS)}=; it "
+                    "looks like Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=…;"
+                    "SharedAccessKey=…"
                 )
             parts[name.strip().lower()] = value.strip()
         endpoint = parts.get("endpoint")
@@ -46,13 +50,15 @@ class ConnectionString:
         try:
             url = urlsplit(endpoint)
             host, port = url.hostname, url.port
-        except ValueError as exc:
-            raise ConfigurationError(f"the connection string's endpoint is wrong: {exc}") from exc
+        except ValueError:
+            raise _wrong_endpoint() from None  # what it quotes may be a key in the wrong place
         if url.scheme not in ("sb", "amqp", "amqps") or not host:
-            raise ConfigurationError(f"the endpoint {endpoint!r} is not of the form sb://host[:port]/")
+            raise _wrong_endpoint()
         key_name, key = parts.get("sharedaccesskeyname"), parts.get("sharedaccesskey")
         if bool(key_name) != bool(key):
             raise ConfigurationError("SharedAccessKeyName and SharedAccessKey go together")
+        if key and parts.get("sharedaccesssignature"):
+            raise ConfigurationError("give a SharedAccessKey or a SharedAccessSignature, not both")
         return cls(
             host,
             port,
@@ -62,3 +68,9 @@ class ConnectionString:
             parts.get("entitypath") or None,
             parts.get("usedevelopmentemulator", "").lower() == "true",
         )
+
+
+def _wrong_endpoint() -> ConfigurationError:
+    return ConfigurationError(
+        "the connection string's Endpoint is not of the form sb://host[:port]/"
+    )

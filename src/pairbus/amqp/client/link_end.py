@@ -1,5 +1,6 @@
-"""What senders, receivers and requests have in common: a link that is attached when it is needed."""
+"""What senders, receivers and requests have in common: a link, attached when it is needed."""
 
+import contextlib
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -13,8 +14,8 @@ AnyLink = TypeVar("AnyLink", bound=Link)
 
 
 class LinkEnd(Generic[AnyLink]):
-    """One link, by the path of its entity. Attached by the first call that needs it, and again after
-    it was lost."""
+    """One link, by the path of its entity. Attached by the first call that needs it, and again
+    after it was lost."""
 
     def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
         self.client = client
@@ -48,37 +49,34 @@ class LinkEnd(Generic[AnyLink]):
         if link is None or not link.alive:
             return
         link.detach()
-        try:
+        with contextlib.suppress(AmqpError):  # closing promises no more than to have tried
             self.client.run(
                 lambda: self.error is not None,
                 self.client.deadline(timeout_s),
                 f"the link to {self.path!r} to detach",
             )
-        except AmqpError:
-            pass  # closing promises no more than to have tried
 
     def attached(self, deadline: float) -> AnyLink:
         """The link, attached and authorized."""
         if self._closed:
             raise StateError(f"{type(self).__name__.lower()} of {self.path!r} is closed")
+        client = self.client
+        client.connect(min(deadline - client.now(), client.options.connect_timeout_s))
+        if self._authorize:
+            client.authorize(self.path, deadline)
         link = self._link
-        if link is not None and self._authorize and link.alive:
-            self.client.authorize(self.path, deadline)
         return link if link is not None and link.alive else self._attach(deadline)
 
     def _attach(self, deadline: float) -> AnyLink:
-        client = self.client
-        client.connect(max(deadline - client.now(), 0.001))
-        if self._authorize:
-            client.authorize(self.path, deadline)
+        session = self.client.session(deadline)
         self.error = None
-        link = self._link = self.ask(client.session(deadline))
+        link = self._link = self.ask(session)
         link.context = self
         try:
-            client.run(
+            self.client.run(
                 lambda: link.alive or self.error is not None, deadline, f"a link to {self.path!r}"
             )
-        except AmqpError:
+        except BaseException:
             link.detach()
             raise
         if self.error is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pairbus.amqp.client.client import Client
@@ -10,6 +10,8 @@ from pairbus.amqp.client.requests import Requests, Response
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Int32, Timestamp, UInt
 from pairbus.errors import ProtocolError
+
+Item = TypeVar("Item")
 
 COMPLETED, ABANDONED, DEFERRED, DEAD_LETTERED = "completed", "abandoned", "defered", "suspended"
 """What `settle` can do. The third is spelled as the service spells it."""
@@ -24,7 +26,7 @@ class Taken:
 
 
 class Management:
-    """Requests to one queue or subscription. Many can be under way: `post_…` sends, `wait` waits."""
+    """Requests to one queue or subscription. Several can be under way: `post_…`, then `wait`."""
 
     def __init__(self, client: Client, path: str) -> None:
         self.client = client
@@ -61,7 +63,7 @@ class Management:
         if session_id is not None:
             body["session-id"] = session_id
         answer = self._ask("com.microsoft:peek-message", body, timeout_s)
-        return [_payload(entry) for entry in _entries(answer)]
+        return [_payload(entry) for entry in _messages(answer)]
 
     def post_settle(
         self,
@@ -75,6 +77,7 @@ class Management:
         timeout_s: float | None = None,
     ) -> Response:
         """Settle messages by their lock tokens, whichever connection received them."""
+        deadline = self.client.deadline(timeout_s)
         body: dict[str, Any] = {
             "disposition-status": status,
             "lock-tokens": Array(UUID, tuple(lock_tokens)),
@@ -87,18 +90,17 @@ class Management:
             body["properties-to-modify"] = dict(properties_to_modify)
         if session_id is not None:
             body["session-id"] = session_id
-        return self._post("com.microsoft:update-disposition", body, timeout_s)
+        return self._post("com.microsoft:update-disposition", body, deadline)
 
     def wait(self, responses: Sequence[Response], *, timeout_s: float | None = None) -> None:
         """Wait until each has its answer; `response.raise_for_status` tells what it was."""
         self._requests.wait(list(responses), self.client.deadline(timeout_s))
 
-    def settle(
-        self, lock_tokens: Iterable[UUID], status: str = COMPLETED, **options: Any
-    ) -> None:
+    def settle(self, lock_tokens: Iterable[UUID], status: str = COMPLETED, **options: Any) -> None:
         """Settle, and wait for the answer. Raises LockLost if one of the locks is gone."""
+        deadline = self.client.deadline(options.get("timeout_s"))
         response = self.post_settle(lock_tokens, status, **options)
-        self.wait([response], timeout_s=options.get("timeout_s"))
+        self._requests.wait([response], deadline)
         response.raise_for_status(f"settling on {self.path!r} failed")
 
     def renew_locks(
@@ -107,28 +109,16 @@ class Management:
         """Start the locks anew; until when each holds now."""
         body = {"lock-tokens": Array(UUID, tuple(lock_tokens))}
         answer = self._ask("com.microsoft:renew-lock", body, timeout_s)
-        return list(_items(answer, "expirations"))
+        return _items(answer, "expirations", Timestamp)
 
-    def schedule(
-        self, messages: Iterable[bytes], *, timeout_s: float | None = None
-    ) -> list[int]:
+    def schedule(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> list[int]:
         """Hand over encoded messages that carry `x-opt-scheduled-enqueue-time`; their sequence
         numbers."""
-        entries = []
-        for payload in messages:
-            properties = Message.parse(payload).read_properties()
-            entry: dict[str, Any] = {"message": payload}
-            if properties.message_id is not None:
-                entry["message-id"] = str(properties.message_id)
-            if properties.group_id is not None:
-                entry["session-id"] = properties.group_id
-            entries.append(entry)
-        answer = self._ask("com.microsoft:schedule-message", {"messages": entries}, timeout_s)
-        return [int(number) for number in _items(answer, "sequence-numbers")]
+        body = {"messages": [_to_schedule(payload) for payload in messages]}
+        answer = self._ask("com.microsoft:schedule-message", body, timeout_s)
+        return _items(answer, "sequence-numbers", int)
 
-    def cancel(
-        self, sequence_numbers: Iterable[int], *, timeout_s: float | None = None
-    ) -> None:
+    def cancel(self, sequence_numbers: Iterable[int], *, timeout_s: float | None = None) -> None:
         """Cancel scheduled messages. Raises MessageNotFound if one is not there any more."""
         body = {"sequence-numbers": Array(int, tuple(sequence_numbers))}
         self._ask("com.microsoft:cancel-scheduled-message", body, timeout_s)
@@ -149,14 +139,10 @@ class Management:
         if session_id is not None:
             body["session-id"] = session_id
         answer = self._ask("com.microsoft:receive-by-sequence-number", body, timeout_s)
-        return [Taken(_payload(entry), entry.get("lock-token")) for entry in _entries(answer)]
+        return [_taken(entry) for entry in _messages(answer)]
 
-    def get_session_state(
-        self, session_id: str, *, timeout_s: float | None = None
-    ) -> bytes | None:
-        answer = self._ask(
-            "com.microsoft:get-session-state", {"session-id": session_id}, timeout_s
-        )
+    def get_session_state(self, session_id: str, *, timeout_s: float | None = None) -> bytes | None:
+        answer = self._ask("com.microsoft:get-session-state", {"session-id": session_id}, timeout_s)
         state = answer.get("session-state") if isinstance(answer, dict) else None
         return state if isinstance(state, bytes) else None
 
@@ -176,8 +162,7 @@ class Management:
             raise ProtocolError(f"{self.path!r} renewed a session without saying until when")
         return until
 
-    def _post(self, operation: str, body: dict[str, Any], timeout_s: float | None) -> Response:
-        deadline = self.client.deadline(timeout_s)
+    def _post(self, operation: str, body: dict[str, Any], deadline: float) -> Response:
         milliseconds = max(int((deadline - self.client.now()) * 1000), 1)
         return self._requests.post(
             {"operation": operation, "com.microsoft:server-timeout": UInt(milliseconds)},
@@ -186,30 +171,52 @@ class Management:
         )
 
     def _ask(self, operation: str, body: dict[str, Any], timeout_s: float | None) -> Any:
-        response = self._post(operation, body, timeout_s)
-        self.wait([response], timeout_s=timeout_s)
+        deadline = self.client.deadline(timeout_s)
+        response = self._post(operation, body, deadline)
+        self._requests.wait([response], deadline)
         response.raise_for_status(f"{operation} on {self.path!r} failed")
         return response.body
 
 
-def _items(answer: Any, key: str) -> Sequence[Any]:
+def _to_schedule(payload: bytes) -> dict[str, Any]:
+    """A message as `schedule-message` takes it: what decides where it goes stands beside it."""
+    message = Message.parse(payload)
+    properties = message.read_properties()
+    beside = {
+        "message-id": None if properties.message_id is None else str(properties.message_id),
+        "session-id": properties.group_id,
+        "partition-key": message.read_message_annotations().get("x-opt-partition-key"),
+    }
+    return {name: value for name, value in beside.items() if value is not None} | {
+        "message": payload
+    }
+
+
+def _items(answer: Any, key: str, kind: type[Item]) -> list[Item]:
+    """The list or array under a key of an answer, checked to be what it should be."""
     found = answer.get(key) if isinstance(answer, dict) else None
-    if isinstance(found, Array):
-        return found.items
-    if not isinstance(found, list):
-        raise ProtocolError(f"an answer has no {key!r}")
-    return found
+    items = found.items if isinstance(found, Array) else found
+    if not isinstance(items, list | tuple) or not all(isinstance(item, kind) for item in items):
+        raise ProtocolError(f"an answer has no {key!r}, or not of the right type")
+    return list(items)
 
 
-def _entries(answer: Any) -> list[dict[str, Any]]:
+def _messages(answer: Any) -> list[dict[Any, Any]]:
     """Messages of an answer; none where it has no body (status 204)."""
     if not isinstance(answer, dict) or "messages" not in answer:
         return []
-    return [entry for entry in _items(answer, "messages") if isinstance(entry, dict)]
+    return _items(answer, "messages", dict)
 
 
-def _payload(entry: dict[str, Any]) -> bytes:
+def _payload(entry: dict[Any, Any]) -> bytes:
     payload = entry.get("message")
     if not isinstance(payload, bytes):
         raise ProtocolError("an answer has a message without bytes")
     return payload
+
+
+def _taken(entry: dict[Any, Any]) -> Taken:
+    token = entry.get("lock-token")
+    if token is not None and not isinstance(token, UUID):
+        raise ProtocolError("an answer has a lock token that is not a uuid")
+    return Taken(_payload(entry), token)

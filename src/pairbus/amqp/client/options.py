@@ -9,11 +9,13 @@ from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
 
 AMQPS_PORT, AMQP_PORT = 5671, 5672
+MAX_TIMEOUT_S = 4_000_000
+"""46 days: AMQP writes timeouts as milliseconds in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Address, security and bounds of a client. Plain values, so that they can be sent to workers."""
+    """Address, security and bounds of a client. Plain values, which can be sent to workers."""
 
     host: str
     port: int | None = None
@@ -42,12 +44,18 @@ class ClientOptions:
         if self.port is not None and not 0 < self.port < 65536:
             raise ConfigurationError(f"port is 1 to 65535, not {self.port}")
         for name in ("connect_timeout_s", "operation_timeout_s", "idle_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} must be above 0, not {getattr(self, name)}")
+            if not 0 < getattr(self, name) <= MAX_TIMEOUT_S:
+                raise ConfigurationError(
+                    f"{name} is above 0 and at most {MAX_TIMEOUT_S}, not {getattr(self, name)}"
+                )
+        if not 512 <= self.max_frame_size <= 0xFFFFFFFF:
+            raise ConfigurationError(
+                f"max_frame_size is 512 to 4294967295, not {self.max_frame_size}"
+            )
 
     @classmethod
     def from_connection_string(cls, text: str, **options: object) -> "ClientOptions":
-        """Options from a Service Bus connection string; others by name. Raises ConfigurationError."""
+        """Options from a connection string; others by name. Raises ConfigurationError."""
         parsed = ConnectionString.parse(text)
         tokens: TokenSource | None = None
         if parsed.key_name is not None and parsed.key is not None:

@@ -21,7 +21,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.session import Session, error_of
 from pairbus.amqp.types import Described, Symbol, UInt
-from pairbus.errors import AmqpError, LockLost, OperationTimeout
+from pairbus.errors import AmqpError, LockLost, OperationTimeout, StateError
 
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 
@@ -38,8 +38,8 @@ def lock_token(delivery: Delivery) -> UUID:
 class Receiver(LinkEnd[ReceiverLink]):
     """Receives from a path, under a lock until settled, or with `settled=True` for good at once.
 
-    `session_id` opens a session: one by its id, or any that is free (`AnySession`). Without `confirm`,
-    settling does not wait for the namespace's word.
+    `session_id` opens a session: one by its id, or any that is free (`AnySession`). Without
+    `confirm`, settling does not wait for the namespace's word.
     """
 
     def __init__(
@@ -93,7 +93,8 @@ class Receiver(LinkEnd[ReceiverLink]):
                 lambda: bool(self._arrived) or self.error is not None, deadline, "a message"
             )
             while len(self._arrived) < count and self.error is None:
-                if not self.client.step(self.client.now()):  # what has come in the meantime
+                now = self.client.now()
+                if now >= deadline or not self.client.step(now):  # what has come in the meantime
                     break
         except OperationTimeout:
             pass
@@ -122,13 +123,19 @@ class Receiver(LinkEnd[ReceiverLink]):
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Settle deliveries of this link, Accepted unless said otherwise, and wait until the namespace
-        has confirmed each. Raises LockLost, or what it said against the first that it refused."""
+        """Settle deliveries of this link, Accepted unless said otherwise, and wait until the
+        namespace has confirmed each. Raises LockLost, or what it said against the first that it
+        refused."""
         state = Accepted() if state is None else state
         todo = [delivery for delivery in deliveries if not delivery.settled]
+        if not todo:
+            return
         link = self._link
         if link is None or not link.alive or any(one.link is not link for one in todo):
             raise LockLost(f"the link to {self.path!r} that held the locks is gone") from self.error
+        for delivery in todo:
+            if delivery.id not in link.session.inbound.unsettled:  # nobody would answer
+                raise StateError(f"{delivery} was settled before")
         self._refusals.clear()
         self._settling = {delivery.id for delivery in todo}
         for first, last in ranges(sorted(self._settling)):
@@ -150,9 +157,10 @@ class Receiver(LinkEnd[ReceiverLink]):
     def ask(self, session: Session) -> ReceiverLink:
         filters: dict[Any, Any] | None = None
         if self._session_id is not None:
-            wanted = None if self._session_id is AnySession else self._session_id
-            filters = {SESSION_FILTER: Described(SESSION_FILTER, wanted)}
-        self._arrived.clear()
+            # Bare, as the Azure SDKs write it, where AMQP would have the value described.
+            filters = {SESSION_FILTER: None if self._session_id is AnySession else self._session_id}
+        if not self._settled:  # their locks are gone; what was settled is ours alone
+            self._arrived.clear()
         milliseconds = int(self.client.options.operation_timeout_s * 1000)
         return session.attach_receiver(
             self.client.link_name("receiver"),

@@ -78,8 +78,8 @@ class Requests:
             application_properties=application_properties,
             value=body,
         )
-        left = deadline - self.client.now()
-        self._waiting[response.id] = response, self._sender.post(message.encode(), timeout_s=left)
+        self._waiting[response.id] = response, self._sender.put(message.encode(), 0, deadline)
+        self.client.step(self.client.now())  # on its way now, not when somebody waits
         return response
 
     def wait(self, responses: list[Response], deadline: float) -> None:
@@ -151,7 +151,9 @@ class _Replies(Receiver):
         self._requests = requests
 
     def ready(self, deadline: float) -> None:
-        link = self.attached(deadline)
+        self._top_up(self.attached(deadline))
+
+    def _top_up(self, link: ReceiverLink) -> None:
         if link.credit <= self.CREDIT // 2:
             link.flow(self.CREDIT)
 
@@ -165,6 +167,7 @@ class _Replies(Receiver):
     def on_delivery(self, delivery: Delivery) -> None:
         if not delivery.settled:
             delivery.link.session.settle(delivery.id, delivery.id, Accepted())
+        self._top_up(delivery.link)
         self._requests.on_response(delivery)
 
     def on_lost(self, link: Link, error: AmqpError) -> None:

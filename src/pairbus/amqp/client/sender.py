@@ -49,27 +49,32 @@ class Sender(LinkEnd[SenderLink]):
     ) -> None:
         """Send one delivery and wait until it is accepted. Raises why it was not."""
         deadline = self.client.deadline(timeout_s)
-        posted = self._post(payload, message_format, deadline)
+        posted = self.put(payload, message_format, deadline)
         self._wait([posted], deadline)
         if posted.error is not None:
             raise posted.error
 
     def send_batch(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> None:
         """Send encoded messages as one delivery: all are accepted, or none is."""
-        self.send(make_batch(messages), message_format=BATCH_FORMAT, timeout_s=timeout_s)
+        payload = make_batch(messages)
+        if payload:  # without messages there is nothing that could be delivered
+            self.send(payload, message_format=BATCH_FORMAT, timeout_s=timeout_s)
 
     def post(
         self, payload: bytes, *, message_format: int = 0, timeout_s: float | None = None
     ) -> Posted:
-        """Send one delivery without waiting for its answer; waits for credit where there is none."""
-        return self._post(payload, message_format, self.client.deadline(timeout_s))
+        """Send one delivery without waiting for its answer; waits for credit if there is none."""
+        posted = self.put(payload, message_format, self.client.deadline(timeout_s))
+        self.client.step(self.client.now())  # on its way now, not when somebody waits
+        return posted
 
     def wait(self, posted: Iterable[Posted], *, timeout_s: float | None = None) -> None:
-        """Wait until each is done; look at its `error` then. What has no answer in time is done, with
-        OperationTimeout as its error."""
+        """Wait until each is done; look at its `error` then. What has no answer in time is done,
+        with OperationTimeout as its error."""
         self._wait(list(posted), self.client.deadline(timeout_s))
 
-    def _post(self, payload: bytes, message_format: int, deadline: float) -> Posted:
+    def put(self, payload: bytes, message_format: int, deadline: float) -> Posted:
+        """Have a delivery written with whatever is exchanged next, as soon as there is credit."""
         link = self.attached(deadline)
         limit = link.remote_max_message_size
         if limit is not None and len(payload) > limit:
@@ -114,6 +119,8 @@ class Sender(LinkEnd[SenderLink]):
     def on_updated(self, sent: Sent, state: Any, settled: bool) -> None:
         if not settled and not isinstance(state, Accepted | Rejected | Released | Modified):
             return
+        if not settled:  # the peer waits for us to settle
+            sent.link.session.confirm(sent.id, sent.id, state)
         posted = self._in_flight.pop(sent.id, None)
         if posted is None:
             return
@@ -124,8 +131,8 @@ class Sender(LinkEnd[SenderLink]):
                 f"{self.path!r} rejected a message",
             )
         elif not isinstance(state, Accepted):
-            name = type(state).__name__.lower()
-            posted.error = Unavailable(f"{self.path!r} gave a message back ({name})")
+            how = "without an outcome" if state is None else type(state).__name__.lower()
+            posted.error = Unavailable(f"{self.path!r} gave a message back ({how})")
 
     def on_lost(self, link: Link, error: AmqpError) -> None:
         super().on_lost(link, error)

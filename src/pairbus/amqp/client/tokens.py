@@ -88,6 +88,4 @@ def sign(audience: str, name: str, key: str, expiry: int) -> str:
     resource = quote_plus(audience)
     digest = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
     signature = quote_plus(base64.b64encode(digest))
-    return (
-        f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={quote_plus(name)}"
-    )
+    return f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={quote_plus(name)}"

@@ -1,5 +1,6 @@
-"""From what a namespace says to an error of our tree: the one place where conditions are looked at."""
+"""From what a namespace says to an error of our tree: the one place that looks at conditions."""
 
+from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import (
     AmqpError,
     Busy,
@@ -12,6 +13,7 @@ from pairbus.errors import (
     MessageTooLarge,
     NotAuthorized,
     OperationTimeout,
+    ProtocolError,
     QuotaExceeded,
     Refused,
     Unavailable,
@@ -56,14 +58,21 @@ _BY_STATUS: dict[int, type[AmqpError]] = {
 }
 
 
-def translate(error: AmqpError | None, otherwise: str, *, link: bool = False) -> AmqpError:
+def translate(
+    error: AmqpError | None, otherwise: str, *, link: bool = False, connection: bool = False
+) -> AmqpError:
     """The error of our tree for what a peer said. Without an error: it hung up or detached, and
     `otherwise` says what was lost. A condition that is not known may pass: it is Unavailable."""
     if error is None:
         return LinkLost(otherwise) if link else ConnectionLost(otherwise)
+    if isinstance(error, LinkError | SessionError):
+        # The engine's own. They hold on to what they ended, and could not be sent to the driver.
+        return ProtocolError(f"{otherwise}: {error.description}", condition=error.condition)
     if type(error) is not AmqpError:  # our own engine's, or translated already
         return error
     kind = BY_CONDITION.get(error.condition, Unavailable)
+    if connection and kind is QuotaExceeded:
+        kind = ConnectionLost  # an idle time-out or too many connections, not a full queue
     return kind(
         f"{otherwise}: {error.description or error.condition}",
         condition=error.condition,

@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from pairbus.errors import ConnectionLost, OperationTimeout
+from pairbus.errors import ConfigurationError, ConnectionLost, OperationTimeout
 
 _CHUNK = 256 * 1024
 
@@ -33,25 +33,23 @@ class Wire:
         deadline: float,
         clock: Clock,
     ) -> "Wire":
-        """Connect, and shake hands where there is TLS. Raises ConnectionLost or OperationTimeout."""
+        """Connect, and shake hands where there is TLS. Raises ConnectionLost, OperationTimeout, or
+        ConfigurationError for a host that cannot be one."""
         where = f"{host}:{port}"
         left = deadline - clock()
         if left <= 0:
             raise OperationTimeout(f"no time is left to connect to {where}")
         try:
-            sock = socket.create_connection((host, port), timeout=left)
+            sock = _dial(host, port, deadline, clock)
         except TimeoutError as exc:
             raise OperationTimeout(f"{where} did not answer in time") from exc
         except OSError as exc:
             raise ConnectionLost(f"cannot connect to {where}: {exc}") from exc
+        except ValueError as exc:
+            raise ConfigurationError(f"{host!r} is not the name of a host: {exc}") from exc
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
-                # Each read and write of the handshake gets what is left, so that none is unbounded.
-                sock.setblocking(False)
-                sock = tls.wrap_socket(
-                    sock, server_hostname=server_name, do_handshake_on_connect=False
-                )
+                sock = _wrap(sock, tls, server_name, where)
                 _shake_hands(sock, deadline, clock, where)
         except BaseException:
             sock.close()
@@ -120,7 +118,38 @@ class Wire:
 def _poll(sock: socket.socket, events: int, seconds: float) -> None:
     poller = select.poll()
     poller.register(sock, events)
-    poller.poll(max(1, int(seconds * 1000)))
+    poller.poll(max(1, int(min(seconds, 60) * 1000)))  # who has more time will ask again
+
+
+def _dial(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
+    """Connect to the first address that answers; each gets its share of the time that is left."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    error: OSError = TimeoutError("no time is left")
+    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
+        left = (deadline - clock()) / (len(addresses) - tried)
+        if left <= 0:
+            break
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(left)
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as exc:
+            sock.close()
+            error = exc
+    raise error
+
+
+def _wrap(sock: socket.socket, tls: ssl.SSLContext, server_name: str, where: str) -> ssl.SSLSocket:
+    # Each read and write of the handshake gets what is left of the time, so that none is unbounded.
+    sock.setblocking(False)
+    try:
+        return tls.wrap_socket(sock, server_hostname=server_name, do_handshake_on_connect=False)
+    except OSError as exc:  # reset by then
+        raise ConnectionLost(f"TLS with {where} failed: {exc}") from exc
+    except ValueError as exc:
+        raise ConfigurationError(f"{server_name!r} is not the name of a host: {exc}") from exc
 
 
 def _shake_hands(sock: ssl.SSLSocket, deadline: float, clock: Clock, where: str) -> None:
