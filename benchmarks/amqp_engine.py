@@ -21,7 +21,8 @@ from pairbus.amqp.connection import Connection, Settings
 from pairbus.amqp.events import Attaching, Delivery, Updated
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Disposition, Target
-from pairbus.amqp.sections import GROUP_ID, TTL, Header, Keys, Message, Properties
+from pairbus.amqp.sections import GROUP_ID, TTL, Header, Message, Properties
+from pairbus.amqp.splice import Keys
 from pairbus.amqp.types import Symbol, Timestamp, UInt
 
 PROTON, SDK = "proton", "SDK codec"

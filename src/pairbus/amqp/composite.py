@@ -56,7 +56,7 @@ class Layout:
             raise DecodeError(f"{self.cls.__name__} is not a list", condition="amqp:invalid-field")
         if len(fields) > len(self.names):
             raise DecodeError(
-                f"{self.cls.__name__} has {len(fields)} fields; {len(self.names)} are known",
+                f"{self.cls.__name__} has {len(fields)} fields, at most {len(self.names)} exist",
                 condition="amqp:invalid-field",
             )
         values = self.defaults.copy()
