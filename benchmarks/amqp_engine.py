@@ -408,16 +408,15 @@ def sdk_dispositions() -> list[bytes]:
 def rewrite(rounds: int) -> Figure:
     """Out of the backlog: four application properties off; session, time-to-live, schedule on."""
     ours_bytes = backlog_message()
-    names = Keys(
-        ("x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc")
-    )
+    names = ("x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc")
+    keys = Keys(names)
     schedule = Symbol("x-opt-scheduled-enqueue-time")
 
     def ours() -> Timed:
         def work() -> int:
             for _ in range(COUNT):
                 message = Message.parse(ours_bytes)
-                taken = message.edit_application_properties({}, names)
+                taken = message.edit_application_properties({}, keys)
                 message.edit_header({TTL: UInt(taken["x-ms-timetolive"])})
                 message.edit_properties({GROUP_ID: taken["x-ms-sessionid"]})
                 message.edit_message_annotations(
@@ -445,13 +444,13 @@ def rewrite(rounds: int) -> Figure:
         return timed(work)
 
     def by_sdk() -> Timed:
-        keys = [name.encode() for name in names]
+        raw = [name.encode() for name in names]
 
         def work() -> int:
             for _ in range(COUNT // 10):
                 message = sdk_decode.decode_payload(memoryview(ours_bytes))
                 application_properties = dict(message.application_properties)
-                taken = [application_properties.pop(key) for key in keys]
+                taken = [application_properties.pop(key) for key in raw]
                 changed = SdkMessage(
                     header=message.header._replace(ttl=taken[2]),
                     message_annotations={

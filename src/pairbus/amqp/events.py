@@ -86,14 +86,17 @@ class Aborted:
 
 
 class Sent:
-    """A delivery of ours that is not settled yet."""
+    """A delivery of ours. It has an id once its first frame is written."""
 
-    __slots__ = ("id", "link", "tag")
+    __slots__ = ("context", "id", "link", "settled", "tag")
 
-    def __init__(self, link: "SenderLink", id: int, tag: bytes) -> None:
+    def __init__(self, link: "SenderLink", tag: bytes | None, settled: bool) -> None:
         self.link = link
-        self.id = id
         self.tag = tag
+        self.settled = settled
+        self.id: int | None = None
+        self.context: Any = None
+        """Free for the program that uses the engine."""
 
     def __repr__(self) -> str:
         return f"Sent(id={self.id}, tag={self.tag!r})"

@@ -9,11 +9,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pairbus.amqp.encode import encode_uint
+from pairbus.amqp.events import Sent
 from pairbus.amqp.frames import (
     MAX_TAG_SIZE,
-    abort_transfer,
-    first_transfer,
-    frame,
     next_transfer,
 )
 from pairbus.amqp.performatives import (
@@ -212,9 +210,9 @@ class SenderLink(Link):
         super().__init__(session, name, handle, state)
         self.settle_mode = SETTLE_MIXED
         self._initial_count = 0
-        self._handle_bytes = encode_uint(handle)
-        self._unfinished: tuple[int, bool, int] | None = None
-        """Id, settled flag and size so far of a delivery whose last frame is still to come."""
+        self.handle_bytes = encode_uint(handle)
+        self._unfinished: tuple[Sent, int] | None = None
+        """A delivery whose last frame is still to come, and its size so far."""
 
     def on_local(self, attach: Attach) -> None:
         super().on_local(attach)
@@ -239,15 +237,15 @@ class SenderLink(Link):
         message_format: int = 0,
         settled: bool | None = None,
         more: bool = False,
-    ) -> int:
-        """Send a delivery, or a part of one where `more` is set; the delivery's id.
+    ) -> Sent:
+        """Send a delivery, or a part of one where `more` is set.
 
         It goes out in as many frames as the peer's frame size asks for, as soon as the session's
         window allows. Raises StateError without credit, EncodeError for a tag or size out of
         bounds.
         """
         if self._unfinished is not None:
-            return self._continue(self._unfinished, payload, more)
+            return self._continue(*self._unfinished, payload, more)
         if self.credit <= 0 or self.state is not LinkState.ATTACHED:
             raise StateError(f"{self} has no credit")
         if settled is None:
@@ -261,31 +259,24 @@ class SenderLink(Link):
             raise EncodeError(f"a delivery tag has 1 to {MAX_TAG_SIZE} bytes, not {len(tag)}")
         if message_format and not 0 < message_format <= SERIAL:
             raise EncodeError(f"a message format is 0 to 4294967295, not {message_format}")
-        session = self.session
-        outbound = session.outbound
-        delivery_id, tag = outbound.start(self, tag, settled)
+        sent = Sent(self, tag, settled)
         self.delivery_count = (self.delivery_count + 1) & SERIAL
         self.credit -= 1
+        session = self.session
         room = session.connection.remote_max_frame_size - _HEAD_ROOM
-        first, rest = (payload, b"") if len(payload) <= room else (payload[:room], payload[room:])
-        unfinished = more or bool(rest)
-        head = first_transfer(
-            self._handle_bytes, delivery_id, tag, message_format, settled, unfinished
-        )
-        outbound.write(self, frame(session.channel, head + first))
-        if outbound.skipped:
-            delivery_id = (delivery_id + outbound.skipped) & SERIAL
-        if unfinished:
-            self._unfinished = delivery_id, settled, len(first)
-            if rest:
-                self._continue(self._unfinished, rest, more)
-        return delivery_id
+        if len(payload) <= room:
+            session.outbound.write_first(sent, message_format, more, payload)
+            if more:
+                self._unfinished = sent, len(payload)
+        else:
+            session.outbound.write_first(sent, message_format, True, payload[:room])
+            self._continue(sent, room, payload[room:], more)
+        return sent
 
-    def _continue(self, unfinished: tuple[int, bool, int], payload: bytes, more: bool) -> int:
+    def _continue(self, sent: Sent, size: int, payload: bytes, more: bool) -> Sent:
         if self.state is not LinkState.ATTACHED:
             raise StateError(f"{self} cannot send")
         session = self.session
-        delivery_id, settled, size = unfinished
         size += len(payload)
         limit = self.remote_max_message_size
         if limit is not None and size > limit:
@@ -295,21 +286,16 @@ class SenderLink(Link):
         room = session.connection.remote_max_frame_size - _HEAD_ROOM
         for start in range(0, max(len(payload), 1), room):
             last = start + room >= len(payload) and not more
-            head = next_transfer(self._handle_bytes, settled, not last)
-            part = payload[start : start + room]
-            session.outbound.write(self, frame(session.channel, head + part))
-        self._unfinished = (delivery_id, settled, size) if more else None
-        return delivery_id
+            head = next_transfer(self.handle_bytes, sent.settled, not last)
+            session.outbound.write_next(sent, head, payload[start : start + room])
+        self._unfinished = (sent, size) if more else None
+        return sent
 
     def abort(self) -> None:
         """Take back the delivery whose last frame is still to come."""
         if self._unfinished is None or self.state is not LinkState.ATTACHED:
             return
-        outbound = self.session.outbound
-        known = outbound.peer_ids(self._unfinished[0], self._unfinished[0])
-        if known is not None:
-            outbound.unsettled.pop(known[0], None)
-        outbound.write(self, frame(self.session.channel, abort_transfer(self._handle_bytes)))
+        self.session.outbound.abort(self._unfinished[0])
         self._unfinished = None
 
     def drained(self) -> None:
@@ -322,12 +308,7 @@ class SenderLink(Link):
         self.drain = False
 
     def _send_flow(self, fields: dict[str, Any]) -> None:
-        # It says how many deliveries went before it, so it must not overtake those that wait.
-        waiting = self.session.outbound.waiting
-        if waiting:
-            waiting.append((self, fields))
-        else:
-            super()._send_flow(fields)
+        self.session.outbound.write_flow(self, fields)
 
 
 class ReceiverLink(Link):

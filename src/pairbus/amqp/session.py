@@ -141,10 +141,8 @@ class Session:
     def confirm(self, first: int, last: int, state: Any) -> None:
         """Settle deliveries that we sent, where the receiver waits for it (settle mode second)."""
         if not self.ended:
-            known = self.outbound.peer_ids(first, last)
-            if known is not None:
-                self.outbound.updated(*known, settled=True)
-                self._dispose(SENDER, *known, state, True)
+            self.outbound.updated(first, last, settled=True)
+            self._dispose(SENDER, first, last, state, True)
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session and its links. The peer's answer comes as an Ended event."""

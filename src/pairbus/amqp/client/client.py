@@ -26,10 +26,11 @@ from pairbus.amqp.events import (
     Detached,
     Ended,
     Event,
+    Flowed,
     Resolved,
     Updated,
 )
-from pairbus.amqp.link import Link
+from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
@@ -262,6 +263,10 @@ class Client:
         elif isinstance(event, Resolved):
             for delivery in event.received:
                 delivery.link.context.on_resolved(delivery, event.state, event.settled)
+        elif isinstance(event, Flowed):
+            link = event.link
+            if isinstance(link, SenderLink) and link.drain and link.context is not None:
+                link.context.on_drain(link)
         elif isinstance(event, Detached):
             error = translate(event.error, f"link {event.link.name!r} was detached", link=True)
             _lose(event.link, error)

@@ -6,7 +6,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from pairbus.amqp.client.client import CLOSE_TIMEOUT_S, Client
 from pairbus.amqp.events import Delivery, Sent
-from pairbus.amqp.link import Link
+from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.session import Session
 from pairbus.errors import AmqpError, StateError
 
@@ -95,6 +95,10 @@ class LinkEnd(Generic[AnyLink]):
 
     def on_resolved(self, delivery: Delivery, state: Any, settled: bool) -> None:
         """The peer answers our settlement."""
+
+    def on_drain(self, link: SenderLink) -> None:
+        """The peer wants its credit used or back; there is nothing to send."""
+        link.drained()
 
     def on_lost(self, link: Link, error: AmqpError) -> None:
         """A link of ours is gone: the present one, or one that was given up before."""

@@ -78,7 +78,11 @@ class Requests:
             application_properties=application_properties,
             value=body,
         )
-        self._waiting[response.id] = response, self._sender.put(message.encode(), 0, deadline)
+        posted = self._sender.put(message.encode(), 0, deadline)
+        if self._replies.error is not None:  # lost meanwhile: no response can come
+            response.error = self._replies.error
+        else:
+            self._waiting[response.id] = response, posted
         self.client.step(self.client.now())  # on its way now, not when somebody waits
         return response
 

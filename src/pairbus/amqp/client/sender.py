@@ -33,7 +33,8 @@ class Sender(LinkEnd[SenderLink]):
 
     def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
         super().__init__(client, path, authorize=authorize)
-        self._in_flight: dict[int, Posted] = {}
+        self._in_flight: set[Posted] = set()
+        self._needs_credit = False
 
     @property
     def in_flight(self) -> int:
@@ -82,15 +83,22 @@ class Sender(LinkEnd[SenderLink]):
                 f"{len(payload)} bytes for {self.path!r}, which takes {limit} at most"
             )
         if link.credit <= 0:
-            self.client.run(
-                lambda: link.credit > 0 or self.error is not None,
-                deadline,
-                f"credit to send to {self.path!r}",
-            )
+            self._needs_credit = True
+            try:
+                self.client.run(
+                    lambda: link.credit > 0 or self.error is not None,
+                    deadline,
+                    f"credit to send to {self.path!r}",
+                )
+            finally:
+                self._needs_credit = False
             if self.error is not None:
                 raise self.error
         posted = Posted()
-        self._in_flight[link.send(payload, message_format=message_format)] = posted
+        link.send(payload, message_format=message_format).context = posted
+        self._in_flight.add(posted)
+        if link.drain:
+            link.drained()
         return posted
 
     def _wait(self, posted: list[Posted], deadline: float) -> None:
@@ -102,11 +110,10 @@ class Sender(LinkEnd[SenderLink]):
             self._give_up(posted, exc)
 
     def _give_up(self, posted: list[Posted], error: AmqpError) -> None:
-        late = {id(one) for one in posted if not one.done}
-        for delivery_id, one in list(self._in_flight.items()):
-            if id(one) in late:
-                del self._in_flight[delivery_id]
+        for one in posted:
+            if not one.done:
                 one.done, one.error = True, error
+                self._in_flight.discard(one)
 
     def ask(self, session: Session) -> SenderLink:
         milliseconds = int(self.client.options.operation_timeout_s * 1000)
@@ -119,11 +126,12 @@ class Sender(LinkEnd[SenderLink]):
     def on_updated(self, sent: Sent, state: Any, settled: bool) -> None:
         if not settled and not isinstance(state, Accepted | Rejected | Released | Modified):
             return
-        if not settled:  # the peer waits for us to settle
+        if not settled and sent.id is not None:  # the peer waits for us to settle
             sent.link.session.confirm(sent.id, sent.id, state)
-        posted = self._in_flight.pop(sent.id, None)
-        if posted is None:
+        posted = sent.context
+        if posted not in self._in_flight:
             return
+        self._in_flight.discard(posted)
         posted.done = True
         if isinstance(state, Rejected):
             posted.error = translate(
@@ -134,10 +142,14 @@ class Sender(LinkEnd[SenderLink]):
             how = "without an outcome" if state is None else type(state).__name__.lower()
             posted.error = Unavailable(f"{self.path!r} gave a message back ({how})")
 
+    def on_drain(self, link: SenderLink) -> None:
+        if not self._needs_credit:  # else there is a message for it
+            link.drained()
+
     def on_lost(self, link: Link, error: AmqpError) -> None:
         super().on_lost(link, error)
         if link is not self._link:
             return
-        for posted in self._in_flight.values():
+        for posted in self._in_flight:
             posted.done, posted.error = True, error
         self._in_flight.clear()

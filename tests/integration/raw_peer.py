@@ -1,0 +1,111 @@
+"""Peers that misbehave: a listening socket, and a script for whoever connects."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.sasl import SaslServer
+
+DEADLINE_S = 20.0
+Script = Callable[[socket.socket, "RawPeer"], None]
+
+
+class RawPeer:
+    """Runs the script for each connection in a thread of its own, until it is closed.
+
+    A script sets `happened` once it has done what the test is about, so that a test can tell that
+    its fault was there; what it reads of the client goes into `heard`.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.happened = threading.Event()
+        self.over = threading.Event()
+        self.heard = bytearray()
+        self._script = script
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._start(self._accept)
+
+    def close(self) -> None:
+        self.over.set()
+        # Closing would not wake a thread that waits in accept or recv.
+        for sock in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive(), "a script does not end"
+
+    def stay(self) -> None:
+        """Do nothing more, with the connection open."""
+        self.happened.set()
+        self.over.wait(DEADLINE_S)
+
+    def read(self, sock: socket.socket) -> bytes:
+        """What the client says next; b"" when it has hung up."""
+        try:
+            data = sock.recv(65536)
+        except OSError:
+            return b""
+        self.heard += data
+        return data
+
+    def _accept(self) -> None:
+        while not self.over.is_set():
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self._sockets.append(sock)
+            self._start(lambda sock=sock: self._run(sock))
+
+    def _run(self, sock: socket.socket) -> None:
+        with sock, contextlib.suppress(OSError):
+            self._script(sock, self)
+
+    def _start(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=f"raw-peer-{self.port}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+def talk(sock: socket.socket, peer: RawPeer, until: type | None) -> Connection:
+    """Be a good server until an event of this kind, what is said to it included. None: say
+    nothing, and read nothing."""
+    engine = Connection(
+        Settings(container_id="raw"), sasl=SaslServer.open_to_all(), now=time.monotonic()
+    )
+    while until is not None:
+        data = peer.read(sock)
+        events = engine.receive(data, time.monotonic())
+        sock.sendall(engine.data_to_send())
+        if not data or any(isinstance(event, until) for event in events):
+            break
+    return engine
+
+
+def silent_from(until: type | None) -> Script:
+    """Go silent, with the connection open, once such an event has come."""
+
+    def script(sock: socket.socket, peer: RawPeer) -> None:
+        talk(sock, peer, until)
+        peer.stay()
+
+    return script
+
+
+def saying(garbage: bytes, after: type | None) -> Script:
+    """Say something that is no AMQP once such an event has come, and stay."""
+
+    def script(sock: socket.socket, peer: RawPeer) -> None:
+        talk(sock, peer, after)
+        sock.sendall(garbage)
+        peer.stay()
+
+    return script

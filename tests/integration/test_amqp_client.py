@@ -1,0 +1,994 @@
+"""Our client on real sockets: TLS, SASL, tokens, reconnecting, silence, closing."""
+
+import datetime
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from azure.servicebus import ServiceBusClient
+
+from examples.engine.memory_server import MemoryServer, Peer, Request, Response, offer
+from examples.engine.wire import FrameLog
+from pairbus.amqp import events as ev
+from pairbus.amqp.client import (
+    Client,
+    ClientOptions,
+    Credential,
+    Management,
+    Receiver,
+    Sender,
+    SharedKey,
+    Signature,
+)
+from pairbus.amqp.client.tokens import JWT_TYPE, SAS_TYPE, sign
+from pairbus.amqp.performatives import Accepted, Error, Rejected, Target
+from pairbus.amqp.sasl import SaslClient
+from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.errors import (
+    AmqpError,
+    Busy,
+    ConfigurationError,
+    ConnectionLost,
+    EntityDisabled,
+    EntityNotFound,
+    LinkLost,
+    NotAuthorized,
+    OperationTimeout,
+    ProtocolError,
+    StateError,
+    Unavailable,
+)
+from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
+from tests.interop.conftest import TlsFiles
+
+StartServer = Callable[..., MemoryServer]
+Watch = Callable[[MemoryServer], FrameLog]
+
+HELLO = Message.build(data=b"hello").encode()
+WORLD = Message.build(data=b"world").encode()
+
+
+def set_knob(server: MemoryServer, name: str, value: Any) -> None:
+    server.call(lambda: setattr(server, name, value))
+
+
+def send(client: Client, payload: bytes = HELLO, path: str = "orders") -> None:
+    with Sender(client, path) as sender:
+        sender.send(payload)
+
+
+def payloads(server: MemoryServer) -> list[bytes]:
+    return [received.payload for received in server.received]
+
+
+# TLS.
+
+
+def test_message_goes_over_tls_to_a_server_of_our_own_authority(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+):
+    server = start_server(tls=tls_files.server_context())
+
+    send(connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca)))
+
+    assert payloads(server) == [HELLO]
+    assert server.opens[0].hostname == "localhost"
+
+
+def test_large_messages_go_over_tls_both_ways(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+):
+    large = Message.build(data=bytes(range(256)) * 12_000).encode()
+    server = start_server(tls=tls_files.server_context())
+    client = connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca))
+
+    send(client, large)
+    with Receiver(client, "orders") as receiver:
+        [delivery] = receiver.receive()
+
+    assert delivery.payload == large
+
+
+def test_server_of_another_authority_is_not_trusted(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+):
+    server = start_server(tls=tls_files.server_context())
+    client = connect(server, tls=True, host="localhost", ca_file=None)
+
+    with pytest.raises(ConnectionLost, match=r"TLS with localhost:\d+ failed.*verify failed"):
+        client.connect()
+
+    assert server.opens == []
+
+
+def test_server_of_another_name_is_not_trusted(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+):
+    server = start_server(tls=tls_files.server_context())
+    client = connect(
+        server, tls=True, host="bus.example.com", dial="127.0.0.1", ca_file=str(tls_files.ca)
+    )
+
+    with pytest.raises(ConnectionLost, match=r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname"):
+        client.connect()
+
+    assert server.opens == []
+
+
+def test_name_that_is_asked_for_may_differ_from_the_address(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+):
+    server = start_server(tls=tls_files.server_context())
+
+    connect(
+        server, tls=True, host="localhost", dial="127.0.0.1", ca_file=str(tls_files.ca)
+    ).connect()
+
+    assert server.opens[0].hostname == "localhost"
+
+
+def test_server_without_tls_is_a_clear_error(server: MemoryServer, connect: Connect):
+    with pytest.raises(ConnectionLost, match="TLS with"):
+        connect(server, tls=True, host="localhost").connect()
+
+    server.wait_for(lambda: server.violations)
+    server.violations.clear()
+
+
+def test_client_without_tls_at_a_server_with_it_is_an_error_of_ours(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+):
+    server = start_server(tls=tls_files.server_context())
+
+    with pytest.raises((ConnectionLost, ProtocolError)):
+        connect(server).connect()
+
+
+# SASL.
+
+
+@pytest.mark.parametrize(
+    ("offered", "picked"),
+    [
+        (("MSSBCBS", "ANONYMOUS"), "MSSBCBS"),
+        (("ANONYMOUS", "EXTERNAL", "MSSBCBS"), "MSSBCBS"),
+        (("ANONYMOUS",), "ANONYMOUS"),
+        (("PLAIN", "ANONYMOUS"), "ANONYMOUS"),
+    ],
+)
+def test_client_without_a_name_picks_what_service_bus_prefers(
+    start_server: StartServer, connect: Connect, offered: tuple[str, ...], picked: str
+):
+    server = start_server(sasl=offer(*offered))
+
+    send(connect(server))
+
+    assert [each.mechanism for each in server.authenticated] == [picked]
+    assert payloads(server) == [HELLO]
+
+
+def test_name_and_password_let_a_client_in(start_server: StartServer, connect: Connect):
+    server = start_server(sasl=offer("PLAIN", users={"user": "pass word"}))
+
+    send(connect(server, sasl=SaslClient.plain("user", "pass word")))
+
+    assert server.authenticated == [ev.Authenticated("PLAIN", "user")]
+    assert payloads(server) == [HELLO]
+
+
+def test_wrong_password_is_not_authorized(start_server: StartServer, connect: Connect):
+    server = start_server(sasl=offer("PLAIN", users={"user": "pass word"}))
+    client = connect(server, sasl=SaslClient.plain("user", "guess"))
+
+    with pytest.raises(NotAuthorized, match="SASL PLAIN failed") as caught:
+        client.connect()
+
+    assert "guess" not in str(caught.value)
+    assert server.opens == []
+    assert len(server.violations) == 1
+    server.violations.clear()
+
+
+def test_certificate_lets_a_client_in(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles, tmp_path: Path
+):
+    both = tmp_path / "both.pem"
+    both.write_bytes(tls_files.client_certificate.read_bytes() + tls_files.client_key.read_bytes())
+    server = start_server(tls=tls_files.server_context(ask_client=True), sasl=offer("EXTERNAL"))
+
+    send(
+        connect(
+            server,
+            tls=True,
+            host="localhost",
+            ca_file=str(tls_files.ca),
+            certificate_file=str(both),
+            sasl=SaslClient.external(),
+        )
+    )
+
+    assert [each.mechanism for each in server.authenticated] == ["EXTERNAL"]
+
+
+def test_client_without_the_certificate_that_is_asked_for_is_not_let_in(
+    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+):
+    server = start_server(tls=tls_files.server_context(ask_client=True), sasl=offer("EXTERNAL"))
+    client = connect(
+        server,
+        tls=True,
+        host="localhost",
+        ca_file=str(tls_files.ca),
+        sasl=SaslClient.external(),
+    )
+
+    with pytest.raises(ConnectionLost):
+        client.connect()
+
+    assert server.opens == []
+
+
+def test_no_mechanism_in_common_is_not_authorized(start_server: StartServer, connect: Connect):
+    server = start_server(sasl=offer("EXTERNAL"))
+
+    with pytest.raises(NotAuthorized, match="EXTERNAL"):
+        connect(server).connect()
+
+
+def test_server_that_speaks_no_sasl_is_an_error_of_ours(
+    start_server: StartServer, connect: Connect
+):
+    server = start_server(sasl=None)
+
+    with pytest.raises(ProtocolError):
+        connect(server).connect()
+
+    server.call(server.violations.clear)
+
+
+# Tokens.
+
+
+class AccessToken(NamedTuple):
+    token: str
+    expires_on: float
+
+
+class FakeCredential:
+    """Gives tokens that are valid for an hour, and counts them."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.given = 0
+
+    def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
+        self.given += 1
+        return AccessToken(f"token {self.given}", self.clock() + 3600)
+
+
+def cbs_requests(server: MemoryServer) -> list[Request]:
+    return [request for request in server.requests if request.address == "$cbs"]
+
+
+def test_shared_key_token_is_put_before_the_link_is_asked_for(
+    server: MemoryServer, connect: Connect
+):
+    client = connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: 1_800_000_000.0)
+
+    send(client)
+
+    audience = f"sb://127.0.0.1:{server.port}/orders"
+    expiry = 1_800_003_600
+    [request] = cbs_requests(server)
+    assert request.body == sign(audience, "root", "key", expiry)
+    assert dict(request.application_properties) == {
+        "operation": "put-token",
+        "type": SAS_TYPE,
+        "name": audience,
+        "expiration": expiry * 1000,
+    }
+    assert type(request.application_properties["expiration"]) is Timestamp
+    addresses = [attach.target.address for attach in server.attaches if not attach.role]
+    assert addresses == ["$cbs", "orders"]
+
+
+def test_put_token_request_is_that_of_the_azure_sdk(server: MemoryServer, connect: Connect):
+    text = (
+        f"Endpoint=sb://127.0.0.1:{server.port}/;SharedAccessKeyName=root;"
+        "SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
+    )
+    with (
+        ServiceBusClient.from_connection_string(text, retry_total=0) as theirs,
+        theirs.get_queue_sender("orders"),
+    ):
+        pass
+    with Client(ClientOptions.from_connection_string(text)) as client:
+        Sender(client, "orders").open()
+
+    sdk, ours = cbs_requests(server)
+
+    # The SDK calls its signatures jwt, which Service Bus lets pass.
+    assert sdk.application_properties["type"] == JWT_TYPE
+    assert ours.application_properties["type"] == SAS_TYPE
+    for request in (sdk, ours):
+        properties = request.application_properties
+        assert {name: type(value) for name, value in properties.items()} == {
+            "operation": str,
+            "type": str,
+            "name": str,
+            "expiration": Timestamp,
+        }
+        audience, expiry = properties["name"], properties["expiration"] // 1000
+        assert audience == f"sb://127.0.0.1:{server.port}/orders"
+        assert request.body == sign(audience, "root", "a2V5", expiry)
+
+
+def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Connect):
+    credential = FakeCredential()
+
+    send(connect(server, tokens=Credential(lambda: credential)))
+
+    [request] = cbs_requests(server)
+    assert request.body == "token 1"
+    assert request.application_properties["type"] == JWT_TYPE
+
+
+def test_ready_made_signature_is_put_as_it_is(server: MemoryServer, connect: Connect):
+    text = sign("sb://namespace/", "root", "key", int(time.time()) + 60)
+
+    send(connect(server, tokens=Signature(text)))
+
+    [request] = cbs_requests(server)
+    assert request.body == text
+
+
+def test_each_entity_has_one_token_for_all_its_links(server: MemoryServer, connect: Connect):
+    client = connect(server, tokens=SharedKey("root", "key"))
+    server.handlers["$management"] = lambda request: Response(204)
+
+    for _ in range(2):
+        for path in ("orders", "invoices"):
+            send(client, path=path)
+            with Management(client, path) as management:
+                management.peek()
+
+    audiences = [request.application_properties["name"] for request in cbs_requests(server)]
+    base = f"sb://127.0.0.1:{server.port}"
+    assert audiences == [f"{base}/orders", f"{base}/invoices"]
+
+
+def test_without_tokens_none_is_put(server: MemoryServer, connect: Connect):
+    send(connect(server))
+
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (Response(401, "the signature is wrong"), NotAuthorized),
+        (Response(403, "no right"), NotAuthorized),
+        (Response(404, "no such entity"), EntityNotFound),
+        (Response(500, "a bad day"), Unavailable),
+        (Response(503, "later"), Unavailable),
+        (Response(400, "?", error_condition="com.microsoft:entity-disabled"), EntityDisabled),
+    ],
+)
+def test_token_that_is_refused_says_why(
+    server: MemoryServer, connect: Connect, response: Response, kind: type[AmqpError]
+):
+    server.handlers["$cbs"] = lambda request: response
+    client = connect(server, tokens=SharedKey("root", "key"))
+    sender = Sender(client, "orders")
+
+    with pytest.raises(kind, match=response.description.replace("?", r"\?")) as caught:
+        sender.send(HELLO)
+
+    assert type(caught.value) is kind
+    assert len(cbs_requests(server)) == 1
+    assert server.received == []
+
+    server.handlers["$cbs"] = lambda request: Response(202)
+    sender.send(HELLO)
+    assert payloads(server) == [HELLO]
+
+
+def swallow_cbs(peer: Peer, event: ev.Event) -> bool:
+    """Take requests to `$cbs`, and never answer them."""
+    if not isinstance(event, ev.Delivery) or event.link.context.address != "$cbs":
+        return False
+    event.link.session.settle(event.id, event.id, Accepted())
+    peer.server.requests.append(Request("$cbs", "swallowed", {}, None))
+    return True
+
+
+@pytest.mark.timeout(20)
+def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Connect):
+    set_knob(server, "intercept", swallow_cbs)
+    sender = Sender(connect(server, tokens=SharedKey("root", "key")), "orders")
+
+    with pytest.raises(OperationTimeout, match=r"\$cbs"):
+        sender.send(HELLO, timeout_s=0.3)
+
+    assert [request.operation for request in server.requests] == ["swallowed"]
+    assert server.received == []
+
+    set_knob(server, "intercept", None)
+    sender.send(HELLO)
+    assert payloads(server) == [HELLO]
+
+
+def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Connect):
+    error = Error.of(AmqpError("not today", condition="com.microsoft:server-busy"))
+
+    def reject(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Delivery):
+            event.link.session.settle(event.id, event.id, Rejected(error))
+        return isinstance(event, ev.Delivery)
+
+    set_knob(server, "intercept", reject)
+    sender = Sender(connect(server, tokens=SharedKey("root", "key")), "orders")
+
+    with pytest.raises(Busy, match="not today"):
+        sender.send(HELLO)
+
+
+def test_credential_that_fails_is_not_authorized(server: MemoryServer, connect: Connect):
+    class Failing:
+        def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
+            raise LookupError("the identity server is on fire")
+
+    client = connect(server, tokens=Credential(Failing))
+
+    with pytest.raises(NotAuthorized, match="on fire") as caught:
+        send(client)
+
+    assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_signature_that_cannot_be_used_is_a_configuration_error(
+    server: MemoryServer, connect: Connect
+):
+    with pytest.raises(ConfigurationError, match="expiry"):
+        send(connect(server, tokens=Signature("SharedAccessSignature sig=x")))
+
+
+@pytest.mark.parametrize("source", ["shared key", "credential"])
+def test_token_near_its_end_is_put_again_before_the_next_send(
+    server: MemoryServer, connect: Connect, source: str
+):
+    clock, wall = Clock(time.monotonic), Clock(time.time)
+    credential = FakeCredential(wall)
+    tokens = SharedKey("root", "key") if source == "shared key" else Credential(lambda: credential)
+    # The server is not told that so much time has passed.
+    client = connect(server, tokens=tokens, clock=clock, wall_clock=wall, idle_timeout_s=100_000)
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+    assert len(cbs_requests(server)) == 1
+
+    clock.ahead = wall.ahead = 3600 * 0.89
+    sender.send(HELLO)
+    assert len(cbs_requests(server)) == 1
+
+    clock.ahead = wall.ahead = 3600 * 0.91
+    sender.send(WORLD)
+    first, second = cbs_requests(server)
+    assert second.body != first.body
+    expirations = [each.application_properties["expiration"] for each in (first, second)]
+    assert expirations[1] - expirations[0] >= 3600 * 0.9 * 1000
+
+    sender.send(HELLO)
+    assert len(cbs_requests(server)) == 2
+    assert client.generation == 1
+    assert payloads(server) == [HELLO, HELLO, WORLD, HELLO]
+
+
+def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Connect):
+    client = connect(server, tokens=SharedKey("root", "key"))
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+
+    server.cut()
+    wait_for_input(client)
+    sender.send(HELLO)
+
+    assert server.drops == 1
+    assert client.generation == 2
+    assert len(cbs_requests(server)) == 2
+
+
+# Opening.
+
+
+def test_client_says_who_it_is(server: MemoryServer, connect: Connect):
+    connect(server, idle_timeout_s=60, max_frame_size=4096).connect()
+
+    [opened] = server.opens
+    assert opened.container_id.startswith("pairbus-")
+    assert opened.hostname == "127.0.0.1"
+    assert opened.max_frame_size == 4096
+    assert opened.idle_time_out == 30_000
+    assert opened.properties == {"product": "pairbus"}
+    assert all(type(key) is Symbol for key in opened.properties)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("amqp:not-found", EntityNotFound),
+        ("amqp:unauthorized-access", NotAuthorized),
+        ("amqp:connection:forced", ConnectionLost),
+        ("amqp:resource-limit-exceeded", ConnectionLost),
+        ("com.microsoft:something-new", Unavailable),
+    ],
+)
+def test_server_that_opens_only_to_close_says_why(
+    server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
+):
+    def turn_away(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Opened):
+            peer.connection.close(AmqpError("not here", condition=condition))
+        return False
+
+    set_knob(server, "intercept", turn_away)
+    client = connect(server)
+
+    with pytest.raises(kind, match="not here") as caught:
+        client.connect()
+
+    assert caught.value.condition == condition
+    set_knob(server, "intercept", None)
+    send(client)
+    assert payloads(server) == [HELLO]
+
+
+def test_server_that_begins_only_to_end_says_why(server: MemoryServer, connect: Connect):
+    def turn_away(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Begun):
+            event.session.end(AmqpError("no sessions", condition="amqp:internal-error"))
+        return False
+
+    set_knob(server, "intercept", turn_away)
+
+    with pytest.raises(Unavailable, match="no sessions"):
+        connect(server).connect()
+
+
+def test_link_that_is_refused_says_why_and_is_asked_for_again(
+    server: MemoryServer, connect: Connect
+):
+    error = AmqpError("no queue", condition="amqp:not-found", info={Symbol("tracking"): "17"})
+    set_knob(server, "refuse", {"orders": error})
+    sender = Sender(connect(server), "orders")
+
+    for _ in range(2):
+        with pytest.raises(EntityNotFound, match="no queue") as caught:
+            sender.send(HELLO)
+        assert caught.value.info == {"tracking": "17"}
+
+    set_knob(server, "refuse", {})
+    sender.send(HELLO)
+    assert payloads(server) == [HELLO]
+
+
+def test_link_that_the_server_asks_for_is_refused_and_harms_nothing(
+    server: MemoryServer, connect: Connect
+):
+    asked = []
+    ended = []
+
+    def ask(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Begun):
+            asked.append(event.session.attach_sender("unasked", target=Target("you")))
+        if isinstance(event, ev.Detached) and event.link in asked:
+            ended.append(event.error)
+            return True
+        return False
+
+    set_knob(server, "intercept", ask)
+    client = connect(server)
+
+    send(client)
+
+    server.wait_for(lambda: ended)
+    assert ended[0].condition == "amqp:not-allowed"
+    assert payloads(server) == [HELLO]
+    server.cut()
+    wait_for_input(client)
+    send(client)
+    assert client.generation == 2
+
+
+# Reconnecting.
+
+
+@pytest.mark.parametrize("sent_before", [0, 3])
+def test_connection_cut_in_mid_send_is_lost_and_nothing_is_sent_twice(
+    server: MemoryServer, connect: Connect, sent_before: int
+):
+    client = connect(server)
+    sender = Sender(client, "orders")
+    for _ in range(sent_before):
+        sender.send(HELLO)
+    set_knob(server, "drop_after", 1)
+
+    with pytest.raises(ConnectionLost):
+        sender.send(WORLD)
+
+    assert server.drops == 1
+    assert payloads(server).count(WORLD) == 1
+
+    sender.send(HELLO)
+    assert client.generation == 2
+    assert payloads(server) == [HELLO] * sent_before + [WORLD, HELLO]
+
+
+def test_connection_cut_in_mid_receive_is_lost_and_the_next_call_works(
+    server: MemoryServer, connect: Connect
+):
+    server.put("orders", HELLO)
+    client = connect(server)
+    receiver = Receiver(client, "orders")
+    set_knob(server, "drop_after", 1)
+
+    with pytest.raises(ConnectionLost):
+        receiver.receive()
+
+    assert server.drops == 1
+    [delivery] = receiver.receive()
+    assert delivery.payload == HELLO
+    receiver.settle([delivery])
+    assert client.generation == 2
+
+
+def test_connection_cut_between_calls_is_not_the_next_callers_problem(
+    server: MemoryServer, connect: Connect
+):
+    client = connect(server)
+    sender, receiver = Sender(client, "orders"), Receiver(client, "orders")
+    sender.send(HELLO)
+    receiver.open()
+
+    server.cut()
+    wait_for_input(client)
+    assert server.drops == 1
+
+    sender.send(WORLD)
+    assert [each.payload for each in receiver.receive(2)] == [HELLO, WORLD]
+    assert client.generation == 2
+
+
+def test_connection_that_the_server_closes_is_lost_with_its_reason(
+    server: MemoryServer, connect: Connect
+):
+    reason = AmqpError("maintenance", condition="amqp:connection:forced")
+
+    def close_at_delivery(peer: Peer, event: ev.Event) -> bool:
+        if not isinstance(event, ev.Delivery):
+            return False
+        peer.connection.close(reason)
+        return True
+
+    set_knob(server, "intercept", close_at_delivery)
+    sender = Sender(connect(server), "orders")
+
+    with pytest.raises(ConnectionLost, match="maintenance"):
+        sender.send(HELLO)
+
+    # The client has answered, and has hung up by itself.
+    server.wait_for(lambda: not server.peers)
+    set_knob(server, "intercept", None)
+    sender.send(HELLO)
+    assert payloads(server) == [HELLO]
+
+
+def test_session_that_the_server_ends_is_replaced_on_the_same_connection(
+    server: MemoryServer, connect: Connect
+):
+    sessions = []
+
+    def end_at_delivery(peer: Peer, event: ev.Event) -> bool:
+        if not isinstance(event, ev.Delivery) or sessions:
+            return False
+        sessions.append(event.link.session)
+        event.link.session.end(AmqpError("too much", condition="amqp:internal-error"))
+        return True
+
+    set_knob(server, "intercept", end_at_delivery)
+    client = connect(server)
+    sender, receiver = Sender(client, "orders"), Receiver(client, "orders")
+    receiver.open()
+
+    with pytest.raises(Unavailable, match="too much"):
+        sender.send(HELLO)
+
+    assert len(sessions) == 1
+    sender.send(WORLD)
+    assert [each.payload for each in receiver.receive()] == [WORLD]
+    assert client.generation == 1
+
+
+def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_works(
+    server: MemoryServer, connect: Connect
+):
+    client = connect(server)
+    receiver = Receiver(client, "orders")
+    receiver.open()
+
+    def skip_delivery_ids() -> None:
+        for end in server.ends:
+            end.link.session.outbound.next_delivery_id += 5
+
+    server.put("orders", HELLO)
+    assert [each.payload for each in receiver.receive()] == [HELLO]
+    server.call(skip_delivery_ids)
+    server.put("orders", WORLD)
+
+    with pytest.raises(ProtocolError, match="delivery") as caught:
+        receiver.receive()
+
+    assert type(caught.value) is ProtocolError
+    assert sorted(each.payload for each in receiver.receive(2)) == sorted([HELLO, WORLD])
+    assert client.generation == 1
+
+
+def test_link_that_the_server_detaches_is_lost_with_its_reason(
+    server: MemoryServer, connect: Connect
+):
+    def detach_at_delivery(peer: Peer, event: ev.Event) -> bool:
+        if not isinstance(event, ev.Delivery):
+            return False
+        event.link.detach(AmqpError("idle", condition="amqp:link:detach-forced"))
+        return True
+
+    set_knob(server, "intercept", detach_at_delivery)
+    client = connect(server)
+    sender = Sender(client, "orders")
+
+    with pytest.raises(LinkLost, match="idle"):
+        sender.send(HELLO)
+
+    set_knob(server, "intercept", None)
+    sender.send(HELLO)
+    assert payloads(server) == [HELLO]
+    assert client.generation == 1
+
+
+def test_server_that_was_stopped_and_started_again_is_found_on_its_port(connect: Connect):
+    with MemoryServer() as first:
+        client = connect(first)
+        sender = Sender(client, "orders")
+        sender.send(HELLO)
+        assert payloads(first) == [HELLO]
+
+    for _ in range(2):
+        with pytest.raises(ConnectionLost):
+            sender.send(HELLO)
+
+    with MemoryServer(port=first.port) as second:
+        sender.send(WORLD)
+        assert payloads(second) == [WORLD]
+    assert first.failures == second.failures == []
+    assert client.generation == 2
+
+
+def test_server_that_was_never_there_is_a_clear_error(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    server.close()
+
+    with pytest.raises(ConnectionLost, match=rf"cannot connect to 127\.0\.0\.1:{server.port}"):
+        client.connect()
+
+
+def test_host_that_cannot_be_one_is_a_configuration_error(server: MemoryServer, connect: Connect):
+    for host in ("a..b", "a" * 80 + ".com"):
+        with pytest.raises(ConfigurationError, match="not the name of a host"):
+            connect(server, host=host).connect()
+
+
+def test_host_without_an_address_is_a_clear_error(server: MemoryServer, connect: Connect):
+    with pytest.raises(ConnectionLost, match=r"cannot connect to nowhere\.invalid"):
+        connect(server, host="nowhere.invalid").connect()
+
+
+# Silence.
+
+
+def test_heartbeats_keep_a_connection_while_the_client_waits_for_messages(
+    start_server: StartServer, connect: Connect, watch: Watch
+):
+    server = start_server(idle_timeout_s=0.5)
+    log = watch(server)
+    client = connect(server)
+    receiver = Receiver(client, "orders")
+
+    assert receiver.receive(timeout_s=1.5) == []
+
+    server.put("orders", HELLO)
+    assert [each.payload for each in receiver.receive()] == [HELLO]
+    assert log.names("in").count("empty") >= 3
+    assert client.generation == 1
+
+
+def test_server_gives_up_a_client_that_sleeps_and_the_next_call_works(
+    start_server: StartServer, connect: Connect
+):
+    server = start_server(idle_timeout_s=0.3)
+    client = connect(server)
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+
+    server.wait_for(lambda: server.violations)
+    assert server.violations[0].condition == "amqp:resource-limit-exceeded"
+    server.call(server.violations.clear)
+
+    wait_for_input(client)
+    sender.send(WORLD)
+    assert payloads(server) == [HELLO, WORLD]
+    assert client.generation == 2
+
+
+def test_server_that_beats_is_not_given_up_by_a_client_that_waits(
+    server: MemoryServer, connect: Connect, watch: Watch
+):
+    log = watch(server)
+    client = connect(server, idle_timeout_s=0.5)
+    receiver = Receiver(client, "orders")
+
+    assert receiver.receive(timeout_s=1.2) == []
+
+    assert log.names("out").count("empty") >= 2
+    server.put("orders", HELLO)
+    assert len(receiver.receive()) == 1
+    assert client.generation == 1
+
+
+def test_client_that_slept_takes_what_came_meanwhile_for_a_sign_of_life(
+    server: MemoryServer, connect: Connect
+):
+    clock = Clock(time.monotonic)
+    client = connect(server, clock=clock, idle_timeout_s=60)
+    receiver = Receiver(client, "orders")
+    receiver.open()
+    assert receiver.receive(timeout_s=0) == []
+    server.put("orders", HELLO)
+    wait_for_input(client)
+
+    clock.ahead = 1000
+
+    assert [each.payload for each in receiver.receive()] == [HELLO]
+    assert client.generation == 1
+
+
+def test_client_that_slept_and_heard_nothing_connects_anew(server: MemoryServer, connect: Connect):
+    clock = Clock(time.monotonic)
+    client = connect(server, clock=clock, idle_timeout_s=60)
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+
+    clock.ahead = 1000
+
+    sender.send(WORLD)
+    assert payloads(server) == [HELLO, WORLD]
+    assert client.generation == 2
+    server.wait_for(lambda: server.errors)
+    assert server.errors[0].condition == "amqp:resource-limit-exceeded"
+
+
+# Closing.
+
+
+def test_closing_says_good_bye(server: MemoryServer, connect: Connect, watch: Watch):
+    log = watch(server)
+    client = connect(server)
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+
+    sender.close()
+    client.close()
+
+    server.wait_for(lambda: not server.peers)
+    assert log.names("in")[-2:] == ["detach", "close"]
+    assert log.names("out")[-2:] == ["detach", "close"]
+    assert server.errors == []
+
+
+def test_closing_again_does_nothing(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    ends = [Sender(client, "orders"), Receiver(client, "orders"), Management(client, "orders")]
+    ends[0].open()
+    ends[1].open()
+
+    for _ in range(3):
+        for end in ends:
+            end.close()
+        client.close()
+
+    assert client.generation == 1
+
+
+def test_closing_what_was_never_used_does_nothing(server: MemoryServer, connect: Connect):
+    client = connect(server)
+
+    Sender(client, "orders").close()
+    Receiver(client, "orders").close()
+    client.close()
+
+    assert server.opens == []
+
+
+def test_links_may_be_closed_after_their_client(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+
+    client.close()
+    sender.close()
+
+    server.wait_for(lambda: not server.peers)
+
+
+def test_what_is_closed_cannot_be_used(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    with Sender(client, "orders") as sender:
+        sender.send(HELLO)
+
+    with pytest.raises(StateError, match="closed"):
+        sender.send(HELLO)
+    client.close()
+    with pytest.raises(StateError, match="closed"):
+        client.connect()
+    with pytest.raises(StateError, match="closed"):
+        Sender(client, "invoices").send(HELLO)
+
+
+def test_leaving_the_blocks_closes_links_and_connection(server: MemoryServer):
+    with (
+        Client(options_for(server)) as client,
+        Sender(client, "orders") as sender,
+        Receiver(client, "orders") as receiver,
+    ):
+        sender.send(HELLO)
+        receiver.settle(receiver.receive())
+
+    server.wait_for(lambda: not server.peers)
+    assert not server.ends
+
+
+def test_link_that_is_closed_leaves_the_others_alone(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    with Sender(client, "orders") as first, Sender(client, "orders") as second:
+        first.close()
+        second.send(HELLO)
+
+    assert payloads(server) == [HELLO]
+
+
+def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
+    server: MemoryServer, connect: Connect
+):
+    def swallow(peer: Peer, event: ev.Event) -> bool:
+        return isinstance(event, ev.Delivery)
+
+    set_knob(server, "intercept", swallow)
+    client = connect(server)
+    sender = Sender(client, "orders")
+    posted = sender.post(HELLO)
+
+    client.close()
+
+    assert posted.done
+    assert isinstance(posted.error, ConnectionLost)
+    assert sender.in_flight == 0
+    sender.wait([posted])
+
+
+def test_clients_clock_and_the_servers_need_not_agree(server: MemoryServer, connect: Connect):
+    long_ago = datetime.datetime(1980, 1, 1, tzinfo=datetime.UTC).timestamp()
+
+    send(connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: long_ago))
+
+    assert payloads(server) == [HELLO]

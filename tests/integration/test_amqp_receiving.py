@@ -1,0 +1,673 @@
+"""Our client's receiver on real sockets: credit, long polls, drain, settlement, sessions."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
+
+from examples.engine.memory_server import Entry, MemoryServer, Peer
+from examples.engine.wire import FrameLog
+from pairbus.amqp import events as ev
+from pairbus.amqp.client import AnySession, Receiver, lock_token
+from pairbus.amqp.performatives import (
+    SETTLE_FIRST,
+    SETTLE_SECOND,
+    SETTLE_SETTLED,
+    SETTLE_UNSETTLED,
+    Accepted,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+)
+from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Described, Symbol
+from pairbus.errors import (
+    AmqpError,
+    EntityNotFound,
+    LinkLost,
+    LockLost,
+    OperationTimeout,
+    ProtocolError,
+    StateError,
+)
+from tests.integration.conftest import Connect, wait_for_input
+
+StartServer = Callable[..., MemoryServer]
+Watch = Callable[[MemoryServer], FrameLog]
+
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+
+
+def message(text: Any, size: int = 0) -> bytes:
+    return Message.build(data=str(text).encode() + bytes(size)).encode()
+
+
+MESSAGES = [message(number) for number in range(10)]
+
+
+def set_knob(server: MemoryServer, name: str, value: Any) -> None:
+    server.call(lambda: setattr(server, name, value))
+
+
+def payloads(deliveries: list[ev.Delivery]) -> list[bytes]:
+    return [delivery.payload for delivery in deliveries]
+
+
+def receive_all(receiver: Receiver, count: int) -> list[ev.Delivery]:
+    """So many messages, in as many calls as it takes."""
+    deliveries: list[ev.Delivery] = []
+    while len(deliveries) < count:
+        some = receiver.receive(count - len(deliveries))
+        assert some, f"only {len(deliveries)} of {count} messages came"
+        deliveries += some
+    return deliveries
+
+
+# Credit.
+
+
+def test_no_more_messages_come_than_were_asked_for(server: MemoryServer, connect: Connect):
+    server.put("orders", *MESSAGES)
+    receiver = Receiver(connect(server), "orders")
+
+    assert payloads(receive_all(receiver, 3)) == MESSAGES[:3]
+    assert receiver.credit == 0
+    assert len(server.queues["orders"]) == 7
+    assert payloads(receive_all(receiver, 7)) == MESSAGES[3:]
+
+
+def test_fewer_messages_than_were_asked_for_do_not_make_the_caller_wait(
+    server: MemoryServer, connect: Connect
+):
+    server.put("orders", *MESSAGES[:2])
+    receiver = Receiver(connect(server, operation_timeout_s=50), "orders")
+
+    first = receiver.receive(100)
+
+    assert 1 <= len(first) <= 2
+    assert payloads(first + receiver.receive(100, timeout_s=0.2)) == MESSAGES[:2]
+
+
+def test_without_messages_a_call_ends_with_none(server: MemoryServer, connect: Connect):
+    receiver = Receiver(connect(server), "orders")
+
+    assert receiver.receive(timeout_s=0.1) == []
+    assert receiver.receive(5, timeout_s=0) == []
+    assert receiver.credit == 5
+
+
+def test_message_that_comes_after_the_timeout_is_kept_for_the_next_call(
+    server: MemoryServer, connect: Connect, watch: Watch
+):
+    log = watch(server)
+    receiver = Receiver(connect(server), "orders")
+    assert receiver.receive(2, timeout_s=0.1) == []
+
+    server.put("orders", *MESSAGES[:2])
+    server.wait_for(lambda: not server.queues["orders"])
+
+    assert payloads(receive_all(receiver, 2)) == MESSAGES[:2]
+    assert log.names("in").count("flow") == 1
+
+
+def test_messages_beyond_the_count_are_kept_for_the_next_call(
+    server: MemoryServer, connect: Connect
+):
+    receiver = Receiver(connect(server), "orders")
+    assert receiver.receive(5, timeout_s=0.1) == []
+    server.put("orders", *MESSAGES[:5])
+    server.wait_for(lambda: not server.queues["orders"])
+
+    assert payloads(receiver.receive(1)) == MESSAGES[:1]
+    assert payloads(receive_all(receiver, 4)) == MESSAGES[1:5]
+    assert receiver.credit == 0
+
+
+def test_call_waits_for_a_message_that_is_sent_meanwhile(server: MemoryServer, connect: Connect):
+    def send_soon(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Flowed) and event.link is not None:
+            peer.loop.call_later(0.1, put)
+        return False
+
+    def put() -> None:
+        with server.changed:
+            server.store("orders", [Entry(MESSAGES[0])])
+            server.flush()
+
+    set_knob(server, "intercept", send_soon)
+
+    assert payloads(Receiver(connect(server), "orders").receive()) == MESSAGES[:1]
+
+
+def test_many_messages_come_in_order(server: MemoryServer, connect: Connect):
+    messages = [message(number, 200) for number in range(3000)]
+    server.put("orders", *messages)
+    receiver = Receiver(connect(server), "orders", confirm=False)
+
+    received = []
+    while len(received) < len(messages):
+        some = receiver.receive(500)
+        received += payloads(some)
+        receiver.settle(some)
+
+    assert received == messages
+    server.wait_for(lambda: len(server.settlements) == len(messages))
+
+
+def test_large_messages_come_over_many_frames(
+    start_server: StartServer, connect: Connect, watch: Watch
+):
+    server = start_server(outgoing_frame_size=512)
+    log = watch(server)
+    large = [message(number, 50_000) for number in range(3)]
+    server.put("orders", *large)
+
+    assert payloads(receive_all(Receiver(connect(server), "orders"), 3)) == large
+    assert len(log.transfers("out")) > 300
+
+
+def test_message_format_is_told(server: MemoryServer, connect: Connect):
+    server.put("orders", b"batch", message_format=0x80013700)
+
+    [delivery] = Receiver(connect(server), "orders").receive()
+
+    assert delivery.message_format == 0x80013700
+
+
+def test_two_receivers_share_a_connection(server: MemoryServer, connect: Connect):
+    server.put("orders", MESSAGES[0])
+    server.put("invoices", MESSAGES[1])
+    client = connect(server)
+    orders, invoices = Receiver(client, "orders"), Receiver(client, "invoices")
+    orders.open()
+    invoices.open()
+
+    assert payloads(orders.receive()) == [MESSAGES[0]]
+    assert payloads(invoices.receive(5)) == [MESSAGES[1]]
+    assert client.generation == 1
+
+
+def test_sender_that_exceeds_the_credit_breaks_the_link(server: MemoryServer, connect: Connect):
+    server.put("orders", *MESSAGES[:3])
+
+    def give_itself_credit(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Flowed) and event.link is not None and event.link.credit:
+            event.link.credit = 3
+        return False
+
+    set_knob(server, "intercept", give_itself_credit)
+    receiver = Receiver(connect(server), "orders")
+
+    assert payloads(receiver.receive(1)) == MESSAGES[:1]
+    assert not server.queues["orders"]
+
+    set_knob(server, "intercept", None)
+    assert payloads(receive_all(receiver, 3)) == MESSAGES[:3]
+    assert [error.condition for error in server.errors] == ["amqp:link:transfer-limit-exceeded"]
+
+
+# Draining.
+
+
+def test_drain_takes_back_the_credit_that_was_not_used(server: MemoryServer, connect: Connect):
+    receiver = Receiver(connect(server), "orders")
+    assert receiver.receive(5, timeout_s=0.1) == []
+    assert receiver.credit == 5
+
+    assert receiver.drain() == []
+
+    assert receiver.credit == 0
+    assert server.drains == 1
+    server.put("orders", MESSAGES[0])
+    assert len(server.queues["orders"]) == 1
+    assert payloads(receiver.receive()) == MESSAGES[:1]
+
+
+def test_drain_gives_the_messages_that_came_before(server: MemoryServer, connect: Connect):
+    receiver = Receiver(connect(server), "orders")
+    assert receiver.receive(5, timeout_s=0.1) == []
+    server.put("orders", *MESSAGES[:2])
+    server.wait_for(lambda: not server.queues["orders"])
+
+    drained = receiver.drain()
+
+    assert payloads(drained) == MESSAGES[:2]
+    assert receiver.credit == 0
+    receiver.settle(drained)
+    assert [each.state for each in server.settlements] == [Accepted()] * 2
+
+
+def test_drain_without_credit_does_nothing(server: MemoryServer, connect: Connect):
+    receiver = Receiver(connect(server), "orders")
+
+    assert receiver.drain() == []
+    receiver.open()
+    assert receiver.drain() == []
+
+    assert server.drains == 0
+
+
+@pytest.mark.timeout(20)
+def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: Connect):
+    seen = []
+
+    def ignore_drain(peer: Peer, event: ev.Event) -> bool:
+        drains = isinstance(event, ev.Flowed) and event.link is not None and event.link.drain
+        if drains:
+            seen.append(event)
+        return drains
+
+    set_knob(server, "intercept", ignore_drain)
+    receiver = Receiver(connect(server), "orders")
+    assert receiver.receive(5, timeout_s=0.1) == []
+
+    with pytest.raises(OperationTimeout, match="'orders' to drain"):
+        receiver.drain(timeout_s=0.2)
+
+    assert len(seen) == 1
+
+
+# Settling.
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        Accepted(),
+        Released(),
+        Rejected(),
+        Rejected(Error("com.microsoft:dead-letter", "why", {Symbol("DeadLetterReason"): "r"})),
+        Modified(delivery_failed=True),
+        Modified(delivery_failed=True, undeliverable_here=True),
+    ],
+    ids=str,
+)
+def test_settlement_is_confirmed(server: MemoryServer, connect: Connect, state: Any):
+    server.put("orders", *MESSAGES[:3])
+    receiver = Receiver(connect(server), "orders")
+    deliveries = receive_all(receiver, 3)
+
+    receiver.settle(deliveries, state)
+
+    said = Accepted() if state is None else state
+    assert [each.payload for each in server.settlements] == MESSAGES[:3]
+    assert [each.state for each in server.settlements] == [said] * 3
+    assert not any(each.settled for each in server.settlements)  # it waited for the answer
+    assert server.attaches[-1].rcv_settle_mode == SETTLE_SECOND
+
+
+def test_without_confirmation_messages_are_settled_at_once(server: MemoryServer, connect: Connect):
+    server.put("orders", *MESSAGES[:3])
+    receiver = Receiver(connect(server), "orders", confirm=False)
+
+    receiver.settle(receive_all(receiver, 3))
+
+    server.wait_for(lambda: len(server.settlements) == 3)
+    assert all(each.settled for each in server.settlements)
+    assert server.attaches[-1].rcv_settle_mode == SETTLE_FIRST
+
+
+def test_neighbours_are_settled_in_one_disposition(
+    server: MemoryServer, connect: Connect, watch: Watch
+):
+    server.put("orders", *MESSAGES)
+    receiver = Receiver(connect(server), "orders")
+    deliveries = receive_all(receiver, 10)
+    log = watch(server)
+
+    receiver.settle([deliveries[n] for n in (9, 0, 2, 1, 5, 6)])
+
+    ranges = [
+        (frame.performative.first, frame.performative.last)
+        for frame in log.frames
+        if frame.name == "disposition" and frame.direction == "in"
+    ]
+    base = deliveries[0].id
+    assert ranges == [(base, base + 2), (base + 5, base + 6), (base + 9, None)]
+    settled = sorted(each.payload for each in server.settlements)
+    assert settled == sorted(MESSAGES[n] for n in (0, 1, 2, 5, 6, 9))
+
+
+def test_message_that_was_released_comes_again(server: MemoryServer, connect: Connect):
+    server.put("orders", MESSAGES[0])
+    receiver = Receiver(connect(server), "orders")
+
+    receiver.settle(receiver.receive(), Released())
+    [again] = receiver.receive()
+
+    assert again.payload == MESSAGES[0]
+
+
+def test_rejected_message_goes_to_the_dead(server: MemoryServer, connect: Connect):
+    server.put("orders", MESSAGES[0])
+    receiver = Receiver(connect(server), "orders")
+
+    receiver.settle(receiver.receive(), Rejected())
+
+    assert [entry.payload for entry in server.dead["orders"]] == [MESSAGES[0]]
+
+
+def test_settling_nothing_needs_no_link(server: MemoryServer, connect: Connect):
+    receiver = Receiver(connect(server), "orders")
+
+    receiver.settle([])
+
+    assert server.opens == []
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_settling_twice_is_not_possible(server: MemoryServer, connect: Connect, confirm: bool):
+    server.put("orders", MESSAGES[0])
+    receiver = Receiver(connect(server), "orders", confirm=confirm)
+    deliveries = receiver.receive()
+    receiver.settle(deliveries)
+
+    with pytest.raises(StateError, match="settled before"):
+        receiver.settle(deliveries)
+
+    server.wait_for(lambda: len(server.settlements) == 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("com.microsoft:message-lock-lost", LockLost),
+        ("com.microsoft:session-lock-lost", LockLost),
+        ("amqp:not-found", EntityNotFound),
+    ],
+)
+@pytest.mark.parametrize("state", [Accepted(), Rejected(), Modified()], ids=str)
+def test_settlement_that_is_refused_says_why(
+    server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError], state: Any
+):
+    set_knob(server, "deny", {"orders": AmqpError("expired", condition=condition)})
+    server.put("orders", *MESSAGES[:2])
+    receiver = Receiver(connect(server), "orders")
+    deliveries = receive_all(receiver, 2)
+
+    with pytest.raises(kind, match="'orders' did not settle a message: expired") as caught:
+        receiver.settle(deliveries, state)
+
+    assert type(caught.value) is kind
+    assert caught.value.condition == condition
+    assert len(server.settlements) == 2
+
+
+@pytest.mark.timeout(20)
+def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, connect: Connect):
+    seen = []
+
+    def ignore(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Updated):
+            seen.append(event)
+        return isinstance(event, ev.Updated)
+
+    set_knob(server, "intercept", ignore)
+    server.put("orders", MESSAGES[0])
+    receiver = Receiver(connect(server), "orders")
+    deliveries = receiver.receive()
+
+    with pytest.raises(OperationTimeout, match="'orders' to confirm"):
+        receiver.settle(deliveries, timeout_s=0.2)
+
+    assert len(seen) == 1
+    # What has no answer yet may be settled again.
+    set_knob(server, "intercept", None)
+    receiver.settle(deliveries)
+    assert len(server.settlements) == 1
+
+
+def test_locks_are_lost_with_the_connection(server: MemoryServer, connect: Connect):
+    server.put("orders", MESSAGES[0])
+    client = connect(server)
+    receiver = Receiver(client, "orders")
+    before = receiver.receive()
+
+    server.cut()
+    wait_for_input(client)
+    assert server.drops == 1
+    after = receiver.receive()
+    assert payloads(after) == payloads(before)
+
+    with pytest.raises(LockLost, match="the link to 'orders' that held the locks is gone"):
+        receiver.settle(before)
+    receiver.settle(after)
+    assert client.generation == 2
+    assert len(server.settlements) == 1
+
+
+def test_settling_over_a_connection_that_is_cut_is_in_doubt(server: MemoryServer, connect: Connect):
+    server.put("orders", MESSAGES[0])
+    receiver = Receiver(connect(server), "orders")
+    deliveries = receiver.receive()
+
+    def cut(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Updated):
+            peer.cut()
+        return isinstance(event, ev.Updated)
+
+    set_knob(server, "intercept", cut)
+
+    with pytest.raises(AmqpError) as caught:
+        receiver.settle(deliveries)
+
+    assert server.drops == 1
+    assert not isinstance(caught.value, LockLost)
+    with pytest.raises(LockLost):
+        receiver.settle(deliveries)
+
+
+def test_message_of_another_receiver_cannot_be_settled(server: MemoryServer, connect: Connect):
+    server.put("orders", MESSAGES[0])
+    client = connect(server)
+    one, other = Receiver(client, "orders"), Receiver(client, "orders")
+    other.open()
+    deliveries = one.receive()
+
+    with pytest.raises(LockLost):
+        other.settle(deliveries)
+
+    one.settle(deliveries)
+
+
+def test_lock_token_is_the_tag_as_service_bus_writes_uuids(server: MemoryServer, connect: Connect):
+    server.put("orders", MESSAGES[0])
+
+    [delivery] = Receiver(connect(server), "orders").receive()
+
+    assert lock_token(delivery).bytes_le == delivery.tag
+    tag = bytes.fromhex("33221100554477668899aabbccddeeff")
+    delivery.tag = tag
+    assert lock_token(delivery) == uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
+# Receiving for good.
+
+
+def test_settled_messages_are_taken_for_good(server: MemoryServer, connect: Connect):
+    server.put("orders", *MESSAGES[:3])
+    receiver = Receiver(connect(server), "orders", settled=True)
+
+    deliveries = receive_all(receiver, 3)
+
+    assert payloads(deliveries) == MESSAGES[:3]
+    assert all(delivery.settled for delivery in deliveries)
+    assert server.attaches[-1].snd_settle_mode == SETTLE_SETTLED
+    receiver.settle(deliveries)
+    assert server.settlements == []
+
+
+def test_settled_messages_outlive_the_connection(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    receiver = Receiver(client, "orders", settled=True)
+    assert receiver.receive(3, timeout_s=0.1) == []
+    server.put("orders", *MESSAGES[:3])
+    server.wait_for(lambda: not server.queues["orders"])
+    assert payloads(receiver.receive(1)) == MESSAGES[:1]
+
+    server.cut()
+    wait_for_input(client)
+    assert server.drops == 1
+
+    # Nobody else has them: what had arrived is not thrown away with the connection.
+    assert payloads(receive_all(receiver, 2)) == MESSAGES[1:3]
+    assert client.generation == 2
+
+
+def test_locked_messages_that_arrived_do_not_outlive_the_connection(
+    server: MemoryServer, connect: Connect
+):
+    client = connect(server)
+    receiver = Receiver(client, "orders")
+    assert receiver.receive(3, timeout_s=0.1) == []
+    server.put("orders", *MESSAGES[:3])
+    server.wait_for(lambda: not server.queues["orders"])
+    [first] = receiver.receive(1)
+    receiver.settle([first])
+
+    server.cut()
+    wait_for_input(client)
+    deliveries = receive_all(receiver, 2)
+
+    assert payloads(deliveries) == MESSAGES[1:3]
+    receiver.settle(deliveries)
+    assert [each.payload for each in server.settlements] == MESSAGES[:3]
+
+
+# Sessions.
+
+
+def test_session_is_asked_for_by_its_id(server: MemoryServer, connect: Connect):
+    receiver = Receiver(connect(server), "orders", session_id="s-1")
+    assert receiver.session_id is None
+
+    receiver.open()
+
+    [attach] = server.attaches
+    assert attach.source.filter == {SESSION_FILTER: "s-1"}
+    assert receiver.session_id == "s-1"
+
+
+@pytest.mark.parametrize("written", ["s-7", Described(SESSION_FILTER, "s-7")])
+def test_any_session_is_the_one_that_the_server_gives(
+    server: MemoryServer, connect: Connect, written: Any
+):
+    def choose(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Attaching):
+            event.link.accept(source=Source("orders", filter={SESSION_FILTER: written}))
+        return isinstance(event, ev.Attaching)
+
+    set_knob(server, "intercept", choose)
+    receiver = Receiver(connect(server), "orders", session_id=AnySession)
+
+    receiver.open()
+
+    assert receiver.session_id == "s-7"
+
+
+def test_session_filters_are_those_of_the_azure_sdk(server: MemoryServer, connect: Connect):
+    text = (
+        f"Endpoint=sb://127.0.0.1:{server.port}/;SharedAccessKeyName=root;"
+        "SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
+    )
+    with ServiceBusClient.from_connection_string(text, retry_total=0) as theirs:
+        for wanted in ("s", NEXT_AVAILABLE_SESSION):
+            with theirs.get_queue_receiver("orders", session_id=wanted, max_wait_time=5):
+                pass
+    client = connect(server)
+    for ours in ("s", AnySession):
+        Receiver(client, "orders", session_id=ours).open()
+
+    receivers = [
+        attach
+        for attach in server.attaches
+        if attach.role and attach.source.address.endswith("orders")
+    ]
+    filters = [attach.source.filter for attach in receivers]
+    assert filters == [{SESSION_FILTER: "s"}, {SESSION_FILTER: None}] * 2
+    modes = {(attach.snd_settle_mode, attach.rcv_settle_mode) for attach in receivers}
+    assert modes == {(SETTLE_UNSETTLED, SETTLE_SECOND)}
+
+
+def test_session_that_somebody_else_holds_cannot_be_locked(server: MemoryServer, connect: Connect):
+    error = AmqpError("taken", condition="com.microsoft:session-cannot-be-locked")
+    set_knob(server, "refuse", {"orders": error})
+
+    with pytest.raises(LockLost, match="taken"):
+        Receiver(connect(server), "orders", session_id="s").open()
+
+
+@pytest.mark.timeout(20)
+def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
+    server: MemoryServer, connect: Connect
+):
+    asked: list[Any] = []
+    ended: list[Any] = []
+
+    def wait(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Attaching):
+            asked.append(event.link)
+        if isinstance(event, ev.Detached):
+            ended.append(event.link)
+        return isinstance(event, ev.Attaching)
+
+    set_knob(server, "intercept", wait)
+    client = connect(server)
+    receiver = Receiver(client, "orders", session_id=AnySession)
+
+    with pytest.raises(OperationTimeout, match="a link to 'orders'"):
+        receiver.receive(timeout_s=0.2)
+
+    assert len(asked) == 1
+    set_knob(server, "intercept", None)
+    client.connect()  # says what was left to say
+    server.call(asked[0].accept)
+    Receiver(client, "invoices").open()
+    server.wait_for(lambda: not asked[0].alive)
+
+
+def test_session_that_is_lost_in_mid_receive_says_so(server: MemoryServer, connect: Connect):
+    def lose(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Flowed) and event.link is not None:
+            error = AmqpError("expired", condition="com.microsoft:session-lock-lost")
+            event.link.detach(error)
+        return False
+
+    set_knob(server, "intercept", lose)
+
+    with pytest.raises(LockLost, match="expired"):
+        Receiver(connect(server), "orders", session_id="s").receive()
+
+
+def test_link_that_is_detached_in_mid_receive_is_lost(server: MemoryServer, connect: Connect):
+    def lose(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Flowed) and event.link is not None:
+            event.link.detach()
+        return False
+
+    set_knob(server, "intercept", lose)
+    receiver = Receiver(connect(server), "orders")
+
+    with pytest.raises(LinkLost):
+        receiver.receive()
+
+    set_knob(server, "intercept", None)
+    server.put("orders", MESSAGES[0])
+    assert payloads(receiver.receive()) == MESSAGES[:1]
+
+
+def test_undecodable_message_is_delivered_as_it_is(server: MemoryServer, connect: Connect):
+    server.put("orders", b"\xff\xff not AMQP")
+    receiver = Receiver(connect(server), "orders")
+
+    [delivery] = receiver.receive()
+
+    assert delivery.payload == b"\xff\xff not AMQP"
+    with pytest.raises(ProtocolError):
+        Message.parse(delivery.payload)
+    receiver.settle([delivery], Rejected())

@@ -1,0 +1,521 @@
+"""Our client's sender on real sockets: credit, outcomes, batches, several deliveries in flight."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from examples.engine.memory_server import MemoryServer, Peer
+from examples.engine.wire import FrameLog
+from pairbus.amqp import events as ev
+from pairbus.amqp.batch import BATCH_FORMAT, make_batch
+from pairbus.amqp.client import Sender
+from pairbus.amqp.performatives import Accepted, Error, Modified, Rejected, Released
+from pairbus.amqp.performatives import Received as ReceivedState
+from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Symbol
+from pairbus.errors import (
+    AmqpError,
+    Busy,
+    ConnectionLost,
+    EntityDisabled,
+    EntityNotFound,
+    LinkLost,
+    MessageTooLarge,
+    NotAuthorized,
+    OperationTimeout,
+    QuotaExceeded,
+    Refused,
+    Unavailable,
+)
+from tests.integration.conftest import Connect, wait_for_input
+
+StartServer = Callable[..., MemoryServer]
+Watch = Callable[[MemoryServer], FrameLog]
+
+
+def message(text: str, size: int = 0) -> bytes:
+    return Message.build(data=text.encode() + bytes(size)).encode()
+
+
+HELLO = message("hello")
+
+
+def set_knob(server: MemoryServer, name: str, value: Any) -> None:
+    server.call(lambda: setattr(server, name, value))
+
+
+class Holding:
+    """Takes deliveries to `orders` without answering, until it is told what to answer."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        self.server = server
+        self.held: list[ev.Delivery] = []
+        self.settled: list[ev.Resolved] = []
+        set_knob(server, "intercept", self)
+
+    def __call__(self, peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Resolved):
+            self.settled.append(event)
+        if not isinstance(event, ev.Delivery) or event.link.context.address != "orders":
+            return False
+        self.held.append(event)
+        return True
+
+    def wait(self, count: int) -> None:
+        self.server.wait_for(lambda: len(self.held) >= count)
+
+    def answer(self, place: int, state: Any, *, settled: bool = True) -> None:
+        """Say how a delivery fared."""
+        delivery = self.held[place]
+        self.server.call(
+            lambda: delivery.link.session.settle(delivery.id, delivery.id, state, settled=settled)
+        )
+
+
+def rejected(condition: str, description: str = "because") -> Rejected:
+    return Rejected(Error.of(AmqpError(description, condition=condition)))
+
+
+def test_message_is_sent_once_and_waits_to_be_accepted(server: MemoryServer, connect: Connect):
+    with Sender(connect(server), "orders") as sender:
+        sender.send(HELLO)
+
+    [received] = server.received
+    assert received == ("orders", HELLO, 0, False)
+
+
+def test_messages_are_sent_in_order(server: MemoryServer, connect: Connect):
+    messages = [message(f"{number}") for number in range(200)]
+
+    with Sender(connect(server), "orders") as sender:
+        sender.wait([sender.post(each) for each in messages])
+
+    assert [received.payload for received in server.received] == messages
+
+
+def test_batch_is_one_delivery_with_its_format(server: MemoryServer, connect: Connect):
+    messages = [message("a"), message("b", 300)]
+
+    with Sender(connect(server), "orders") as sender:
+        sender.send_batch(iter(messages))
+
+    [received] = server.received
+    assert received == ("orders", make_batch(messages), BATCH_FORMAT, False)
+
+
+def test_batch_of_no_messages_is_not_sent(server: MemoryServer, connect: Connect):
+    with Sender(connect(server), "orders") as sender:
+        sender.send_batch([])
+        sender.send(HELLO)
+
+    assert [received.payload for received in server.received] == [HELLO]
+
+
+def test_large_message_goes_over_many_frames(
+    start_server: StartServer, connect: Connect, watch: Watch
+):
+    server = start_server(max_frame_size=512)
+    log = watch(server)
+    large = message("large", 100_000)
+
+    with Sender(connect(server), "orders") as sender:
+        sender.send(large)
+        sender.send(HELLO)
+
+    assert [received.payload for received in server.received] == [large, HELLO]
+    assert len(log.transfers("in")) > 200
+
+
+def test_messages_wait_for_a_small_window(start_server: StartServer, connect: Connect):
+    server = start_server(incoming_window=2, max_frame_size=512)
+    messages = [message(f"{number}", 2000) for number in range(10)]
+
+    with Sender(connect(server), "orders") as sender:
+        sender.wait([sender.post(each) for each in messages])
+
+    assert [received.payload for received in server.received] == messages
+
+
+def test_posted_message_is_on_its_way_before_anybody_waits(server: MemoryServer, connect: Connect):
+    sender = Sender(connect(server), "orders")
+
+    posted = sender.post(HELLO)
+
+    server.wait_for(lambda: server.received)
+    sender.wait([posted])
+    assert posted.done
+    assert posted.error is None
+
+
+def test_deliveries_in_flight_have_each_its_own_outcome(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    posted = [sender.post(message(f"{number}")) for number in range(6)]
+    holding.wait(6)
+    assert sender.in_flight == 6
+    assert not any(each.done for each in posted)
+
+    holding.answer(5, Accepted())
+    holding.answer(1, rejected("com.microsoft:server-busy"))
+    holding.answer(0, Accepted())
+    holding.answer(2, Released())
+    holding.answer(4, rejected("amqp:not-allowed"))
+    holding.answer(3, Modified(delivery_failed=True))
+    sender.wait(posted)
+
+    assert all(each.done for each in posted)
+    kinds = [type(each.error) for each in posted]
+    assert kinds == [type(None), Busy, Unavailable, Unavailable, Refused, type(None)]
+    assert "released" in str(posted[2].error)
+    assert "modified" in str(posted[3].error)
+    assert sender.in_flight == 0
+
+
+def test_one_disposition_answers_a_range(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    posted = [sender.post(HELLO) for _ in range(5)]
+    holding.wait(5)
+
+    first, last = holding.held[0], holding.held[4]
+    server.call(lambda: first.link.session.settle(first.id, last.id, Accepted()))
+    sender.wait(posted)
+
+    assert [each.error for each in posted] == [None] * 5
+
+
+def test_waiting_for_some_leaves_the_others_in_flight(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    first, second = sender.post(HELLO), sender.post(HELLO)
+    holding.wait(2)
+
+    holding.answer(1, Accepted())
+    sender.wait([second])
+    assert second.done
+    assert not first.done
+    assert sender.in_flight == 1
+
+    holding.answer(0, Accepted())
+    sender.wait([first, second])
+    assert first.error is None
+
+
+def test_state_that_is_no_outcome_is_not_the_answer(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    posted = sender.post(HELLO)
+    holding.wait(1)
+
+    holding.answer(0, ReceivedState(0, 5), settled=False)
+    sender.wait([posted], timeout_s=0.2)
+
+    assert isinstance(posted.error, OperationTimeout)
+
+
+def test_outcome_that_waits_to_be_settled_is_settled(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    posted = sender.post(HELLO)
+    holding.wait(1)
+
+    holding.answer(0, Accepted(), settled=False)
+    sender.wait([posted])
+    sender.close()
+
+    assert posted.error is None
+    [resolved] = holding.settled
+    assert resolved.settled
+    assert resolved.state == Accepted()
+
+
+def test_delivery_that_is_settled_without_an_outcome_is_not_taken_for_accepted(
+    server: MemoryServer, connect: Connect
+):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    posted = sender.post(HELLO)
+    holding.wait(1)
+
+    holding.answer(0, None)
+    sender.wait([posted])
+
+    assert type(posted.error) is Unavailable
+    assert "without an outcome" in str(posted.error)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("com.microsoft:server-busy", Busy),
+        ("com.microsoft:entity-disabled", EntityDisabled),
+        ("amqp:resource-limit-exceeded", QuotaExceeded),
+        ("amqp:link:message-size-exceeded", MessageTooLarge),
+        ("amqp:unauthorized-access", NotAuthorized),
+        ("amqp:not-allowed", Refused),
+        ("amqp:internal-error", Unavailable),
+        ("com.microsoft:something-new", Unavailable),
+    ],
+)
+def test_rejected_message_says_why(
+    server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
+):
+    info = {Symbol("tracking-id"): "17"}
+    error = AmqpError("too bad", condition=condition, info=info)
+    set_knob(server, "reject", {"orders": error})
+    sender = Sender(connect(server), "orders")
+
+    with pytest.raises(kind, match="'orders' rejected a message: too bad") as caught:
+        sender.send(HELLO)
+
+    assert type(caught.value) is kind
+    assert caught.value.condition == condition
+    assert caught.value.info == info
+    assert len(server.received) == 1
+
+    set_knob(server, "reject", {})
+    sender.send(HELLO)
+
+
+def test_message_rejected_without_a_reason_may_pass(server: MemoryServer, connect: Connect):
+    set_knob(server, "outcomes", {"orders": Rejected()})
+
+    with pytest.raises(Unavailable, match="no reason was given"):
+        Sender(connect(server), "orders").send(HELLO)
+
+
+@pytest.mark.parametrize("state", [Released(), Modified(), Modified(undeliverable_here=True)])
+def test_message_that_is_given_back_may_pass(server: MemoryServer, connect: Connect, state: Any):
+    set_knob(server, "outcomes", {"orders": state})
+    sender = Sender(connect(server), "orders")
+
+    with pytest.raises(Unavailable, match="gave a message back"):
+        sender.send(HELLO)
+
+    set_knob(server, "outcomes", {})
+    sender.send(HELLO)
+
+
+@pytest.mark.timeout(20)
+def test_without_credit_nothing_is_sent_and_time_runs_out(
+    start_server: StartServer, connect: Connect
+):
+    server = start_server(credit=0)
+    sender = Sender(connect(server), "orders")
+
+    with pytest.raises(OperationTimeout, match="credit to send to 'orders'"):
+        sender.send(HELLO, timeout_s=0.2)
+    with pytest.raises(OperationTimeout, match="credit"):
+        sender.post(HELLO, timeout_s=0.2)
+
+    assert server.received == []
+    assert sender.in_flight == 0
+
+    def give_credit() -> None:
+        for end in server.ends:
+            end.link.flow(1)
+
+    server.call(give_credit)
+    sender.send(message("late"))
+    assert [received.payload for received in server.received] == [message("late")]
+
+
+def test_sending_waits_for_credit_that_comes_later(start_server: StartServer, connect: Connect):
+    server = start_server(credit=1)
+    messages = [message(f"{number}") for number in range(20)]
+
+    with Sender(connect(server), "orders") as sender:
+        sender.wait([sender.post(each) for each in messages])
+
+    assert [received.payload for received in server.received] == messages
+
+
+def test_message_that_is_too_large_is_not_sent(start_server: StartServer, connect: Connect):
+    server = start_server(max_message_size=1000)
+    sender = Sender(connect(server), "orders")
+    fits = message("", 1000 - len(message("", 900)) + 900)
+    assert len(fits) == 1000
+
+    with pytest.raises(MessageTooLarge, match="1001 bytes for 'orders', which takes 1000 at most"):
+        sender.send(message("", len(fits) - 8 + 1))
+    with pytest.raises(MessageTooLarge):
+        sender.send_batch([fits])
+    sender.send(fits)
+
+    assert sender.max_message_size == 1000
+    assert [received.payload for received in server.received] == [fits]
+
+
+def test_limit_of_a_link_is_known_once_it_is_attached(server: MemoryServer, connect: Connect):
+    sender = Sender(connect(server), "orders")
+
+    assert sender.max_message_size is None
+    sender.open()
+    assert sender.max_message_size is None
+
+
+@pytest.mark.timeout(20)
+def test_answer_that_does_not_come_in_time_is_a_timeout(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+
+    with pytest.raises(OperationTimeout, match="'orders' to accept"):
+        sender.send(HELLO, timeout_s=0.2)
+
+    holding.wait(1)
+    assert sender.in_flight == 0
+
+    # The answer that comes late after all is not taken for that of the next message.
+    late = sender.post(message("next"))
+    holding.wait(2)
+    holding.answer(0, rejected("amqp:not-allowed"))
+    holding.answer(1, Accepted())
+    sender.wait([late])
+    assert late.error is None
+
+
+def test_wait_that_runs_out_gives_up_only_what_has_no_answer(
+    server: MemoryServer, connect: Connect
+):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    posted = [sender.post(HELLO) for _ in range(3)]
+    holding.wait(3)
+    holding.answer(1, Accepted())
+
+    sender.wait(posted, timeout_s=0.2)
+
+    assert [type(each.error) for each in posted] == [
+        OperationTimeout,
+        type(None),
+        OperationTimeout,
+    ]
+    assert all(each.done for each in posted)
+    assert sender.in_flight == 0
+
+
+def test_all_in_flight_are_in_doubt_when_the_connection_is_cut(
+    server: MemoryServer, connect: Connect
+):
+    holding = Holding(server)
+    client = connect(server)
+    sender = Sender(client, "orders")
+    posted = [sender.post(HELLO) for _ in range(3)]
+    holding.wait(3)
+
+    server.cut()
+    sender.wait(posted)
+
+    assert server.drops == 1
+    assert [type(each.error) for each in posted] == [ConnectionLost] * 3
+    assert sender.in_flight == 0
+    assert len(holding.held) == 3
+
+    set_knob(server, "intercept", None)
+    sender.send(message("next"))
+    assert [received.payload for received in server.received] == [message("next")]
+
+
+def test_only_the_deliveries_of_a_lost_link_are_in_doubt(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    client = connect(server)
+    lost, kept = Sender(client, "orders"), Sender(client, "orders")
+    first, second = lost.post(HELLO), kept.post(HELLO)
+    holding.wait(2)
+
+    server.call(lambda: holding.held[0].link.detach(AmqpError("gone", condition="amqp:not-found")))
+    lost.wait([first])
+    holding.answer(1, Accepted())
+    kept.wait([second])
+
+    assert first.error is not None
+    assert first.error.condition == "amqp:not-found"
+    assert second.error is None
+
+
+def test_link_detached_without_a_reason_is_lost(server: MemoryServer, connect: Connect):
+    holding = Holding(server)
+    sender = Sender(connect(server), "orders")
+    posted = sender.post(HELLO)
+    holding.wait(1)
+
+    server.call(holding.held[0].link.detach)
+    sender.wait([posted])
+
+    assert type(posted.error) is LinkLost
+
+
+def test_link_that_is_lost_while_it_waits_for_credit_says_why(
+    start_server: StartServer, connect: Connect
+):
+    server = start_server(credit=0)
+
+    def detach_soon(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Attaching):
+            peer.loop.call_later(0.05, detach, event.link)
+        return False
+
+    def detach(link: Any) -> None:
+        with server.changed:
+            link.detach(AmqpError("removed", condition="amqp:not-found"))
+            server.flush()
+
+    set_knob(server, "intercept", detach_soon)
+
+    with pytest.raises(EntityNotFound, match="removed"):
+        Sender(connect(server), "orders").send(HELLO)
+
+
+def test_link_that_is_lost_between_calls_is_asked_for_anew(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+
+    def detach() -> None:
+        for end in server.ends:
+            end.link.detach(AmqpError("idle", condition="amqp:link:detach-forced"))
+
+    server.call(detach)
+    wait_for_input(client)
+    sender.send(HELLO)
+
+    assert len(server.received) == 2
+    assert len(server.attaches) == 2
+
+
+def test_credit_that_is_not_used_is_given_back_to_a_drain(server: MemoryServer, connect: Connect):
+    client = connect(server)
+    sender = Sender(client, "orders")
+    sender.open()
+    [link] = [end.link for end in server.ends]
+
+    server.call(lambda: link.flow(5, drain=True))
+    wait_for_input(client)
+    client.connect()  # hears it
+    client.connect()  # answers
+
+    server.wait_for(lambda: link.credit == 0)
+
+
+def test_drain_takes_the_message_that_waits_for_credit(start_server: StartServer, connect: Connect):
+    server = start_server(credit=0)
+    links: list[Any] = []
+
+    def drain_soon(peer: Peer, event: ev.Event) -> bool:
+        if isinstance(event, ev.Attaching):
+            links.append(event.link)
+            peer.loop.call_later(0.05, drain)
+        return False
+
+    def drain() -> None:
+        with server.changed:
+            links[0].flow(3, drain=True)
+            server.flush()
+
+    set_knob(server, "intercept", drain_soon)
+
+    Sender(connect(server), "orders").send(HELLO)
+
+    assert [received.payload for received in server.received] == [HELLO]
+    server.wait_for(lambda: links[0].credit == 0)

@@ -1,0 +1,59 @@
+"""A conversation means the same in whatever pieces its bytes come."""
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.amqp.events import Event
+from tests.fuzz.conversations import Case, recorded
+from tests.fuzz.program import Program
+
+
+def summary(event: Event) -> tuple[Any, ...]:
+    """What an event says, without the objects of one engine."""
+    fields = ("id", "tag", "payload", "message_format", "settled", "state", "mechanism", "by_peer")
+    said = [getattr(event, field, None) for field in fields]
+    link = getattr(event, "link", None)
+    return (
+        type(event).__name__,
+        *said,
+        None if link is None else (link.name, link.credit),
+        str(getattr(event, "error", None)),
+    )
+
+
+def play(case: Case, chunks: list[list[bytes]]) -> tuple[list[Any], bytes]:
+    """Events and output of an engine that hears each turn in these chunks."""
+    engine = case.engine()
+    program = Program(engine, client=case.client)
+    events = []
+    output = bytearray(engine.data_to_send())
+    for turn in chunks:
+        heard = [event for chunk in turn for event in engine.receive(chunk, 0.0)]
+        # The program answers when the turn is over, so that its answers come in one order.
+        events += map(summary, heard)
+        program.react(heard)
+        output += engine.data_to_send()
+    return events, bytes(output)
+
+
+@given(st.sampled_from(range(len(recorded()))), st.data())
+def test_any_pieces_mean_what_the_whole_means(number: int, data: st.DataObject) -> None:
+    case = recorded()[number]
+    pieces = []
+    for turn in case.chunks:
+        cuts = data.draw(st.lists(st.integers(0, len(turn)), max_size=6).map(sorted))
+        edges = [0, *cuts, len(turn)]
+        pieces.append([turn[a:b] for a, b in pairwise(edges)])
+
+    assert play(case, pieces) == play(case, [[turn] for turn in case.chunks])
+
+
+@given(st.sampled_from(range(len(recorded()))))
+def test_single_bytes_mean_what_the_whole_means(number: int) -> None:
+    case = recorded()[number]
+    pieces = [[bytes((byte,)) for byte in turn] for turn in case.chunks]
+
+    assert play(case, pieces) == play(case, [[turn] for turn in case.chunks])

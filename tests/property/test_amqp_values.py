@@ -1,0 +1,115 @@
+"""Values survive a round trip with their types; bytes that are no values are errors."""
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pairbus.amqp.composite import from_described, write
+from pairbus.amqp.decode import decode, decode_whole, skip
+from pairbus.amqp.encode import encode
+from pairbus.amqp.types import Described, Pairs
+from pairbus.errors import DecodeError, EncodeError
+from tests.fuzz.checks import check_decode, check_transfer
+from tests.property.amqp_values import scalars, values
+from tests.unit.amqp.same import same
+
+
+@given(values)
+@example(Pairs([([], 1), ({}, 2)]))
+def test_a_value_is_read_as_it_was_written(value: Any) -> None:
+    assert same(decode_whole(encode(value)), value)
+
+
+@given(values, st.binary(max_size=5), st.binary(max_size=5))
+def test_a_value_ends_where_it_ends_whatever_stands_around_it(
+    value: Any, before: bytes, after: bytes
+) -> None:
+    raw = encode(value)
+    data = before + raw + after
+
+    result, end = decode(data, len(before))
+
+    assert same(result, value)
+    assert end == len(before) + len(raw) == skip(data, len(before))
+
+
+@given(values)
+def test_no_part_of_a_value_is_a_value(value: Any) -> None:
+    raw = encode(value)
+    for size in {0, 1, 2, len(raw) // 2, len(raw) - 1}:
+        if size < len(raw):
+            for read in (decode, skip):
+                try:
+                    read(raw[:size], 0)
+                except DecodeError:
+                    continue
+                raise AssertionError(f"{raw[:size]!r} was read by {read.__name__}")
+
+
+CODES = [0, 0x40, 0x41, 0x45, 0x50, 0x52, 0x56, 0x70, 0x73, 0xA0, 0xA1, 0xA3, 0xB1]
+CODES += [0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0]
+likely = st.lists(st.sampled_from([*CODES, 1, 2, 3, 4, 8]) | st.integers(0, 255), max_size=60)
+
+
+@given(st.binary(max_size=200) | likely.map(bytes))
+@example(bytes.fromhex("e0 02 05 45"))
+@example(bytes.fromhex("c1 07 04 43 40 5500 41"))
+def test_any_bytes_are_a_value_or_a_decode_error(data: bytes) -> None:
+    check_decode(data)
+
+
+@given(values, st.data())
+def test_a_value_with_bytes_changed_is_a_value_or_a_decode_error(
+    value: Any, data: st.DataObject
+) -> None:
+    raw = bytearray(encode(value))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(raw) - 1))
+        change = data.draw(st.sampled_from(["set", "insert", "delete"]))
+        byte = data.draw(st.sampled_from(CODES) | st.integers(0, 255))
+        if change == "set":
+            raw[place] = byte
+        elif change == "insert":
+            raw.insert(place, byte)
+        elif len(raw) > 1:
+            del raw[place]
+    check_decode(bytes(raw))
+
+
+@given(st.lists(scalars | values, max_size=12), st.binary(max_size=5))
+def test_both_readers_of_a_transfer_agree_on_any_fields(fields: list[Any], payload: bytes) -> None:
+    check_transfer(encode(fields) + payload)
+
+
+@given(likely.map(bytes))
+def test_both_readers_of_a_transfer_agree_on_any_bytes(data: bytes) -> None:
+    check_transfer(data)
+    check_transfer(b"\xc0" + bytes((min(len(data) + 1, 255), 4)) + data)
+
+
+@given(st.integers(0, 0x80), st.lists(values, max_size=15))
+def test_any_fields_of_any_composite_are_read_or_a_decode_error(
+    code: int, fields: list[Any]
+) -> None:
+    described = decode_whole(b"\x00\x53" + bytes((code,)) + encode(fields))
+    try:
+        composite = from_described(described)
+    except DecodeError:
+        return
+    if isinstance(composite, Described):
+        return
+    assert from_described(decode_whole(write(composite))) == composite or "nan" in repr(composite)
+
+
+class Strange:
+    """Nothing that AMQP knows."""
+
+
+@given(st.lists(scalars | st.builds(Strange) | st.integers(), max_size=5))
+def test_anything_is_written_or_an_encode_error(value: list[Any]) -> None:
+    try:
+        data = encode(value)
+    except EncodeError:
+        return
+    assert same(decode_whole(data), value)

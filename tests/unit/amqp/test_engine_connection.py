@@ -1,0 +1,348 @@
+"""Headers, open, close, empty frames, and frames that have no place."""
+
+from typing import Any
+
+import pytest
+
+from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.encode import encode
+from pairbus.amqp.events import Begun, Closed, Ended, Opened
+from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
+from pairbus.amqp.performatives import (
+    Accepted,
+    Begin,
+    Close,
+    Flow,
+    Open,
+    SaslInit,
+    Source,
+    Transfer,
+)
+from pairbus.amqp.types import Described, Symbol, ULong
+from pairbus.errors import AmqpError, ConnectionLost, NotAuthorized, ProtocolError, StateError
+from tests.unit.amqp.pump import Peer, Said, Talk, framed, frames_of, only
+
+
+def test_client_and_server_open_the_connection() -> None:
+    talk = Talk()
+
+    heard = talk.run()
+
+    assert only(Opened, heard.client).open.container_id == "server"
+    assert only(Opened, heard.server).open.container_id == "client"
+    assert not talk.client.closed
+    assert not talk.server.closed
+
+
+def test_the_client_speaks_first_and_the_server_waits() -> None:
+    client = Connection(Settings(container_id="c"), client=True, now=0.0)
+    server = Connection(Settings(container_id="s"), client=False, now=0.0)
+
+    assert server.data_to_send() == b""
+    said = client.data_to_send()
+    assert said[:8] == b"AMQP\x00\x01\x00\x00"
+    assert frames_of(said)[1].performative.container_id == "c"
+
+
+def test_an_open_says_what_the_settings_say() -> None:
+    settings = Settings(
+        container_id="me",
+        hostname="example.com",
+        max_frame_size=1024,
+        channel_max=3,
+        idle_timeout_s=60,
+        properties={Symbol("product"): "pairbus"},
+        offered_capabilities=("a",),
+        desired_capabilities=("b", "c"),
+    )
+
+    said = frames_of(Connection(settings, client=True, now=0.0).data_to_send())[1].performative
+
+    assert said == Open(
+        "me",
+        "example.com",
+        1024,
+        3,
+        30_000,  # half: who is told a time of silence shall not be on the brink of it
+        properties={Symbol("product"): "pairbus"},
+        offered_capabilities=(Symbol("a"),),
+        desired_capabilities=(Symbol("b"), Symbol("c")),
+    )
+
+
+def test_what_the_peers_open_leaves_out_reads_as_its_default() -> None:
+    peer = Peer()
+
+    opened = only(Opened, peer.open()).open
+
+    assert opened.max_frame_size == 2**32 - 1
+    assert opened.channel_max == 65535
+    assert opened.idle_time_out is None
+    assert peer.engine.remote == opened
+
+
+@pytest.mark.parametrize("size", [0, 511, 2**32])
+def test_settings_with_an_impossible_frame_size_are_refused(size: int) -> None:
+    with pytest.raises(ValueError, match="max_frame_size"):
+        Settings(container_id="x", max_frame_size=size)
+
+
+def test_settings_with_an_impossible_window_are_refused() -> None:
+    with pytest.raises(ValueError, match="incoming_window"):
+        Settings(container_id="x", incoming_window=1)
+
+
+def test_either_side_can_close_and_the_other_answers() -> None:
+    for closing, other in (("client", "server"), ("server", "client")):
+        talk = Talk()
+        talk.run()
+
+        getattr(talk, closing).close()
+        heard = talk.run()
+
+        assert getattr(heard, closing) == [Closed(None, by_peer=True)]
+        assert getattr(heard, other) == [Closed(None, by_peer=True)]
+        assert talk.client.closed
+        assert talk.server.closed
+
+
+def test_a_close_ends_the_sessions_on_the_connection() -> None:
+    talk = Talk()
+    ours, theirs = talk.session()
+
+    talk.server.close(AmqpError("bye", condition="amqp:connection:forced"))
+    talk.run()
+
+    assert ours.ended
+    assert theirs.ended
+    with pytest.raises(StateError):
+        talk.client.begin()
+
+
+def test_close_can_be_called_again() -> None:
+    peer = Peer()
+    peer.open()
+    peer.heard()
+
+    peer.engine.close()
+    peer.engine.close(NotAuthorized("again"))
+
+    assert peer.told() == [Close()]
+
+
+def test_a_close_before_anything_was_opened_is_silent() -> None:
+    server = Connection(Settings(container_id="s"), client=False, now=0.0)
+
+    server.close()
+
+    assert server.closed
+    assert server.data_to_send() == b""
+    assert server.receive(AMQP_HEADER, 0.0) == []
+
+
+def test_a_close_has_an_open_before_it() -> None:
+    peer = Peer()
+    peer.feed(AMQP_HEADER)
+
+    peer.engine.close()
+
+    assert [type(each) for each in peer.told()] == [Open, Close]
+
+
+def test_a_peer_that_closes_at_once_gets_an_open_and_a_close() -> None:
+    peer = Peer()
+
+    events = peer.feed(AMQP_HEADER + framed(Close()))
+
+    assert events == [Closed(None)]
+    assert [type(each) for each in peer.told()] == [Open, Close]
+
+
+def test_a_connection_that_is_lost_says_so_once() -> None:
+    talk = Talk()
+    talk.session()
+
+    lost = only(Closed, talk.client.lost("reset by peer"))
+
+    assert isinstance(lost.error, ConnectionLost)
+    assert lost.by_peer
+    assert talk.client.lost("again") == []
+    assert talk.client.receive(b"anything", 0.0) == []
+
+
+def test_a_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
+    server = Connection(Settings(container_id="s"), client=False, now=0.0)
+    with pytest.raises(StateError, match="not open yet"):
+        server.begin()
+    assert server.data_to_send() == b""
+    server.close()
+    with pytest.raises(StateError, match="closed"):
+        server.begin()
+
+
+def test_an_empty_frame_means_nothing() -> None:
+    peer, _ = Peer.in_session()
+
+    assert peer.feed(EMPTY_FRAME * 3) == []
+    assert peer.feed(bytes.fromhex("00000008 02 00 00ff")) == []  # on any channel
+    assert peer.heard() == []
+    assert not peer.engine.closed
+
+
+def test_a_longer_frame_header_is_passed_over() -> None:
+    peer = Peer()
+    body = bytes.fromhex("ffffffff") + framed(Open("peer"))[8:]
+
+    events = peer.feed(
+        AMQP_HEADER + (len(body) + 8).to_bytes(4, "big") + bytes.fromhex("03000000") + body
+    )
+
+    assert only(Opened, events).open.container_id == "peer"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"AMQP\x02\x01\x00\x00",  # TLS
+        b"AMQP\x00\x00\x09\x01",  # AMQP 0-9-1
+        b"AMQP\x03\x01\x00\x00",  # SASL, where there is none
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",  # a TLS hello
+        bytes(8),
+    ],
+)
+def test_a_peer_that_speaks_something_else_is_told_what_we_speak(header: bytes) -> None:
+    peer = Peer()
+
+    closed = only(Closed, peer.feed(header))
+
+    assert isinstance(closed.error, ProtocolError)
+    assert closed.error.condition == "amqp:not-implemented"
+    assert not closed.by_peer
+    assert peer.engine.data_to_send() == AMQP_HEADER
+    assert peer.engine.closed
+
+
+def test_a_client_gives_up_on_a_server_that_wants_sasl() -> None:
+    client = Connection(Settings(container_id="c"), client=True, now=0.0)
+
+    assert only(Closed, client.receive(SASL_HEADER, 0.0)).by_peer is False
+    assert client.closed
+
+
+BAD_FRAMES: dict[str, tuple[bytes, str]] = {
+    "second open": (framed(Open("again")), "amqp:not-allowed"),
+    "size below the header's": (bytes.fromhex("00000007 02 00 0000"), "framing-error"),
+    "offset of one": (bytes.fromhex("00000008 01 00 0000"), "framing-error"),
+    "offset beyond the frame": (bytes.fromhex("00000008 03 00 0000"), "framing-error"),
+    "sasl frame": (framed(SaslInit("PLAIN"), kind=1), "framing-error"),
+    "empty frame of a strange kind": (bytes.fromhex("00000008 02 07 0000"), "framing-error"),
+    "strange kind": (framed(Close(), kind=7), "framing-error"),
+    "sasl performative": (framed(SaslInit("PLAIN")), "amqp:not-allowed"),
+    "not described": (frame(0, b"\x45"), "amqp:decode-error"),
+    "unknown descriptor": (
+        frame(0, encode(Described(ULong(0x7777), []))),
+        "amqp:decode-error",
+    ),
+    "not a performative": (framed(Source("x")), "amqp:not-allowed"),
+    "a delivery state": (framed(Accepted()), "amqp:not-allowed"),
+    "bytes behind": (framed(Begin(None, 0, 1, 1), payload=b"\x40"), "amqp:decode-error"),
+    "cut short": (frame(0, b"\x00\x53"), "amqp:decode-error"),
+    "a field is missing": (frame(0, bytes.fromhex("005311 45")), "amqp:invalid-field"),
+    "no such session": (framed(Flow(0, 1, 0, 1), channel=5), "amqp:not-allowed"),
+    "transfer without session": (framed(Transfer(0, 0, b"a"), channel=5), "amqp:not-allowed"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+def test_a_frame_that_has_no_place_closes_the_connection(name: str) -> None:
+    data, condition = BAD_FRAMES[name]
+    peer, session = Peer.in_session()
+
+    closed = only(Closed, peer.feed(data))
+
+    assert condition in closed.error.condition  # type: ignore[union-attr]
+    assert not closed.by_peer
+    assert session.ended
+    (said,) = peer.told()
+    assert isinstance(said, Close)
+    assert said.error is not None
+    assert condition in said.error.condition
+
+
+@pytest.mark.parametrize("early", [Begin(None, 0, 1, 1), Flow(0, 1, 0, 1), Transfer(0, 0, b"a")])
+def test_a_frame_before_the_open_closes_the_connection(early: Any) -> None:
+    peer = Peer()
+    peer.feed(AMQP_HEADER)
+
+    closed = only(Closed, peer.say(early))
+
+    assert "came before open" in str(closed.error)
+    assert [type(each) for each in peer.told()] == [Open, Close]
+
+
+def test_an_open_with_a_frame_size_below_512_closes_the_connection() -> None:
+    peer = Peer()
+
+    closed = only(Closed, peer.open(max_frame_size=511))
+
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:invalid-field"
+
+
+def test_nothing_is_heard_after_the_connection_has_closed() -> None:
+    peer, _ = Peer.in_session()
+
+    events = peer.feed(framed(Close()) + framed(Begin(None, 0, 1, 1), channel=1) + b"\xff" * 50)
+
+    assert events == [Closed(None)]
+    assert peer.told() == [Close()]
+    assert peer.feed(framed(Begin(None, 0, 1, 1), channel=1)) == []
+    assert peer.feed(b"\xff" * 8) == []
+    assert peer.engine.tick(1000.0) == []
+    assert not peer.engine.has_data_to_send
+
+
+def test_frames_that_cross_our_close_are_passed_over() -> None:
+    peer, session = Peer.in_session()
+    peer.engine.close()
+
+    events = peer.say(Begin(None, 0, 1, 1), channel=1) + peer.say(Flow(0, 10, 0, 10))
+
+    assert events == []
+    assert session.ended
+    assert peer.told() == [Close()]
+    assert peer.say(Close()) == [Closed(None)]
+
+
+def test_garbage_after_our_close_ends_the_wait_for_the_peers() -> None:
+    peer, _ = Peer.in_session()
+    peer.engine.close()
+
+    closed = only(Closed, peer.feed(b"\xff" * 8))
+
+    assert not closed.by_peer
+    assert peer.told() == [Close()]
+
+
+def test_an_open_and_a_session_may_come_in_one_piece() -> None:
+    """Clients pipeline: they do not wait for answers."""
+    peer = Peer()
+
+    events = peer.feed(AMQP_HEADER + framed(Open("peer")) + framed(Begin(None, 0, 9, 9)))
+
+    assert [type(event) for event in events] == [Opened, Begun]
+    header, opened, begun = peer.heard()
+    assert header == AMQP_HEADER
+    assert isinstance(opened.performative, Open)
+    assert begun == Said(0, Begin(0, 0, 5000, 5000, 255), b"")
+
+
+def test_a_client_may_begin_before_the_server_has_answered() -> None:
+    talk = Talk()
+    session = talk.client.begin()
+
+    heard = talk.run()
+
+    assert only(Begun, heard.client).session is session
+    assert not any(isinstance(event, Ended) for event in heard.server)

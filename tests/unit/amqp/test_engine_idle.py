@@ -1,0 +1,174 @@
+"""Time: a silent peer is given up, and ours is not silent."""
+
+import pytest
+
+from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.events import Closed
+from pairbus.amqp.frames import EMPTY_FRAME
+from pairbus.amqp.performatives import Close
+from tests.unit.amqp.pump import Peer, Talk, frames_of, only
+
+
+def test_without_time_outs_nothing_is_ever_due() -> None:
+    peer = Peer()
+    peer.open()
+    peer.heard()
+
+    assert peer.engine.deadline is None
+    assert peer.engine.tick(1e9) == []
+    assert peer.heard() == []
+
+
+def test_nothing_is_due_before_the_open() -> None:
+    server = Connection(Settings(container_id="s", idle_timeout_s=5), client=False, now=0.0)
+
+    assert server.deadline is None
+    assert server.tick(1e9) == []
+
+
+def test_a_peer_that_is_silent_too_long_is_closed_with_an_error() -> None:
+    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer.open()
+    peer.heard()
+    assert peer.engine.deadline == 30.0
+
+    assert peer.engine.tick(29.9) == []
+    closed = only(Closed, peer.engine.tick(30.0))
+
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:resource-limit-exceeded"
+    assert not closed.by_peer
+    (said,) = peer.told()
+    assert isinstance(said, Close)
+    assert said.error is not None
+    assert said.error.condition == "amqp:resource-limit-exceeded"
+    assert peer.engine.closed
+    assert peer.engine.tick(100.0) == []
+    assert peer.engine.deadline is None
+
+
+@pytest.mark.parametrize("sound", [EMPTY_FRAME, EMPTY_FRAME[:3]])
+def test_anything_that_is_heard_puts_the_end_off(sound: bytes) -> None:
+    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer.open()
+
+    peer.feed(sound, now=20.0)
+
+    assert peer.engine.deadline == 50.0
+    assert peer.engine.tick(49.9) == []
+    assert only(Closed, peer.engine.tick(50.0))
+
+
+def test_no_bytes_are_no_sound() -> None:
+    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer.open()
+
+    peer.feed(b"", now=20.0)
+
+    assert peer.engine.deadline == 30.0
+
+
+def test_a_heartbeat_is_written_after_half_of_the_peers_time_out() -> None:
+    peer = Peer()
+    peer.open(idle_time_out=10_000)
+    peer.engine.data_to_send(now=1.0)
+    assert peer.engine.deadline == 6.0
+
+    assert peer.engine.tick(5.9) == []
+    assert not peer.engine.has_data_to_send
+    assert peer.engine.tick(6.0) == []
+
+    assert peer.engine.data_to_send(now=6.0) == EMPTY_FRAME
+    assert peer.engine.deadline == 11.0
+
+
+def test_one_heartbeat_is_enough_until_it_is_written() -> None:
+    peer = Peer()
+    peer.open(idle_time_out=10_000)
+    peer.engine.data_to_send(now=0.0)
+
+    for now in (5.0, 6.0, 7.0):
+        peer.engine.tick(now)
+
+    assert peer.engine.data_to_send(now=7.0) == EMPTY_FRAME
+
+
+def test_what_is_to_be_written_anyway_does_for_a_heartbeat() -> None:
+    peer = Peer()
+    peer.open(idle_time_out=10_000)
+    peer.engine.data_to_send(now=0.0)
+    peer.engine.begin()
+
+    peer.engine.tick(9.0)
+
+    assert len(frames_of(peer.engine.data_to_send(now=9.0))) == 1
+    assert peer.engine.deadline == 14.0
+
+
+def test_the_deadline_is_the_earlier_of_the_two() -> None:
+    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer.open(idle_time_out=10_000)
+    peer.engine.data_to_send(now=0.0)
+    assert peer.engine.deadline == 5.0
+
+    peer.engine.data_to_send(now=29.0)
+    peer.engine.tick(29.0)
+    peer.engine.data_to_send(now=29.0)
+
+    assert peer.engine.deadline == 30.0
+
+
+def test_a_time_out_of_zero_means_none() -> None:
+    peer = Peer()
+    peer.open(idle_time_out=0)
+    peer.heard()
+
+    assert peer.engine.deadline is None
+    peer.engine.tick(1e9)
+    assert peer.heard() == []
+
+
+def test_nothing_is_written_behind_a_close() -> None:
+    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer.open(idle_time_out=10_000)
+    peer.engine.close()
+    assert isinstance(peer.told()[-1], Close)
+
+    peer.engine.tick(20.0)
+
+    assert peer.heard() == []
+    assert peer.engine.deadline == 30.0
+
+
+def test_a_peer_that_never_answers_a_close_is_given_up() -> None:
+    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer.open()
+    peer.engine.close()
+    peer.heard()
+
+    closed = only(Closed, peer.engine.tick(30.0))
+
+    assert not closed.by_peer
+    assert peer.heard() == []
+
+
+def test_two_engines_keep_each_other_awake() -> None:
+    talk = Talk(
+        client=Settings(container_id="client", idle_timeout_s=8),
+        server=Settings(container_id="server", idle_timeout_s=20),
+    )
+    talk.run()
+
+    beats = 0
+    while talk.now < 100:
+        deadlines = [talk.client.deadline, talk.server.deadline]
+        talk.now = min(deadline for deadline in deadlines if deadline is not None)
+        assert talk.client.tick(talk.now) == []
+        assert talk.server.tick(talk.now) == []
+        heard = talk.run()
+        assert heard.client == heard.server == []
+        beats += 1
+
+    # The server beats every 2 s, a quarter of the client's 8, and the client every 5.
+    assert 50 <= beats <= 80
+    assert not talk.client.closed

@@ -1,0 +1,345 @@
+"""Limits of frames, channels and handles, in both directions."""
+
+import pytest
+
+from pairbus.amqp.connection import Settings
+from pairbus.amqp.events import Attached, Attaching, Begun, Closed, Delivery, Ended
+from pairbus.amqp.frames import AMQP_HEADER, frame_header
+from pairbus.amqp.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    End,
+    Error,
+    Open,
+    Rejected,
+    Source,
+    Target,
+    Transfer,
+)
+from pairbus.amqp.types import Symbol
+from pairbus.errors import AmqpError, EncodeError, EntityNotFound, StateError
+from tests.unit.amqp.pump import (
+    Peer,
+    Talk,
+    framed,
+    of,
+    only,
+    payloads,
+    receiver_attach,
+    sender_attach,
+    talk_with_sender,
+)
+
+
+def sizes(data: bytes) -> list[int]:
+    """Sizes of the frames in these bytes."""
+    result = []
+    while data:
+        size = frame_header.unpack_from(data)[0]
+        result.append(size)
+        data = data[size:]
+    return result
+
+
+def test_a_frame_as_large_as_we_take_is_taken_and_one_byte_more_is_not() -> None:
+    settings = Settings(container_id="engine", max_frame_size=512)
+    for size, fits in ((512, True), (513, False)):
+        peer, _ = Peer.in_session(settings)
+        link = peer.attach_sender()
+        link.flow(1)
+        room = size - len(framed_transfer(b""))
+
+        events = peer.feed(framed_transfer(bytes(room)))
+
+        assert len(of(Delivery, events)) == fits
+        assert len(of(Closed, events)) == (not fits)
+
+
+def framed_transfer(payload: bytes) -> bytes:
+    return framed(Transfer(0, 0, b"tag", 0), payload=payload)
+
+
+def test_a_frame_that_claims_to_be_too_large_is_refused_before_it_is_here() -> None:
+    peer, _ = Peer.in_session(Settings(container_id="engine", max_frame_size=512))
+
+    closed = only(Closed, peer.feed((513).to_bytes(4, "big") + b"\x02\x00\x00\x00"))
+
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:connection:framing-error"
+    (said,) = peer.told()
+    assert isinstance(said, Close)
+
+
+def test_our_frames_are_no_larger_than_the_peer_takes() -> None:
+    talk, sender, _ = talk_with_sender(server=Settings(container_id="server", max_frame_size=512))
+
+    sender.send(b"x" * 5000)
+    sender.send(b"y" * 416)
+    data = talk.client.data_to_send()
+
+    assert max(sizes(data)) <= 512
+    events = talk.server.receive(data, 0.0)
+    assert payloads(events) == [b"x" * 5000, b"y" * 416]
+
+
+def test_a_frame_of_ours_that_does_not_fit_the_peer_is_an_error_and_is_not_sent() -> None:
+    talk = Talk(server=Settings(container_id="server", max_frame_size=512))
+    session, _ = talk.session()
+
+    with pytest.raises(EncodeError, match="the peer's frames hold 512"):
+        session.attach_sender("x" * 600, target=Target("q"))
+
+    assert not talk.client.has_data_to_send
+    assert session.links == []
+    sender, _ = talk.sender(session)
+    assert sender.alive
+
+
+def test_an_answer_that_does_not_fit_the_peer_can_still_be_a_refusal() -> None:
+    peer, session = Peer.in_session(max_frame_size=512)
+    big = Source("q", filter={Symbol("f"): "x" * 600})
+    link = only(Attaching, peer.say(receiver_attach(source=big))).link
+
+    with pytest.raises(EncodeError):
+        link.accept()
+    assert peer.heard() == []
+    link.refuse(EntityNotFound("no"))
+
+    attach, detach = peer.told()
+    assert isinstance(attach, Attach)
+    assert attach.source is None
+    assert isinstance(detach, Detach)
+    assert not session.ended
+
+
+def test_a_refusal_that_does_not_fit_the_peer_ends_the_session() -> None:
+    peer, session = Peer.in_session(max_frame_size=512)
+    link = only(Attaching, peer.say(receiver_attach("n" * 600))).link
+
+    link.refuse(EntityNotFound("no"))
+
+    (said,) = peer.told()
+    assert isinstance(said, End)
+    assert said.error is not None
+    assert said.error.condition == "amqp:frame-size-too-small"
+    assert session.ended
+
+
+def test_a_link_of_a_name_that_does_not_fit_and_is_detached_unanswered_ends_the_session() -> None:
+    peer, session = Peer.in_session(max_frame_size=512)
+
+    events = peer.say(receiver_attach("n" * 600), Detach(0))
+
+    assert of(Closed, events) == []
+    assert session.ended
+
+
+@pytest.mark.parametrize("ending", ["detach", "end", "close", "refuse"])
+def test_an_error_too_long_for_the_peers_frames_is_cut_to_its_condition(ending: str) -> None:
+    error = AmqpError("long " * 200, condition="amqp:not-found", info={"why": "x" * 300})
+    peer, session = Peer.in_session(max_frame_size=512)
+    if ending == "refuse":
+        only(Attaching, peer.say(receiver_attach())).link.refuse(error)
+    elif ending == "detach":
+        peer.attach_receiver().detach(error)
+    elif ending == "end":
+        session.end(error)
+    else:
+        peer.engine.close(error)
+
+    said = peer.told()[-1]
+
+    assert said.error == Error("amqp:not-found", None, {Symbol("condition"): "amqp:not-found"})
+
+
+def test_a_state_too_long_for_the_peers_frames_is_an_error_and_is_not_sent() -> None:
+    peer, session = Peer.in_session(max_frame_size=512)
+    link = peer.attach_sender()
+    link.flow(5)
+    delivery = only(Delivery, peer.send(0))
+    peer.heard()
+
+    with pytest.raises(EncodeError):
+        session.settle(delivery.id, delivery.id, Rejected(Error("a:b", "x" * 600)))
+    assert peer.heard() == []
+
+
+def test_a_violation_is_told_even_where_its_story_does_not_fit() -> None:
+    peer, session = Peer.in_session(max_frame_size=512)
+    name = "x" * 400  # fits, but not together with the rest of the story
+    link = only(Attaching, peer.say(sender_attach(name))).link
+    assert link.name == name
+
+    events = peer.say(sender_attach(name, 1))
+
+    assert only(Ended, events).by_peer is False
+    assert of(Closed, events) == []
+    assert session.ended
+
+
+def test_sessions_are_begun_up_to_the_channels_that_the_peer_allows() -> None:
+    talk = Talk(server=Settings(container_id="server", channel_max=1))
+    talk.run()
+    sessions = [talk.client.begin(), talk.client.begin()]
+    heard = talk.run()
+
+    assert [event.session for event in of(Begun, heard.client)] == sessions
+    with pytest.raises(StateError, match="all 2 channels"):
+        talk.client.begin()
+
+
+def test_sessions_are_begun_up_to_the_channels_that_we_allow() -> None:
+    talk = Talk(client=Settings(container_id="client", channel_max=0))
+    talk.session()
+
+    with pytest.raises(StateError, match="all 1 channels"):
+        talk.client.begin()
+
+
+def test_a_channel_is_free_again_after_its_session_has_ended() -> None:
+    talk = Talk(server=Settings(container_id="server", channel_max=0))
+    session, _ = talk.session()
+
+    session.end()
+    talk.run()
+
+    again, _ = talk.session()
+    assert again.channel == session.channel
+
+
+def test_a_begin_on_a_channel_above_our_maximum_closes_the_connection() -> None:
+    peer = Peer(Settings(container_id="engine", channel_max=3))
+    peer.open()
+
+    assert only(Begun, peer.say(Begin(None, 0, 1, 1), channel=3))
+    closed = only(Closed, peer.say(Begin(None, 0, 1, 1), channel=4))
+
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:connection:framing-error"
+
+
+def test_a_second_begin_on_a_channel_closes_the_connection() -> None:
+    peer, _ = Peer.in_session()
+
+    closed = only(Closed, peer.say(Begin(None, 0, 1, 1)))
+
+    assert "second begin" in str(closed.error)
+
+
+def test_more_sessions_than_the_peer_itself_allows_close_the_connection() -> None:
+    peer = Peer()
+    peer.open(channel_max=0)
+    peer.begin()
+
+    closed = only(Closed, peer.say(Begin(None, 0, 1, 1), channel=1))
+
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:resource-limit-exceeded"
+
+
+@pytest.mark.parametrize("remote_channel", [0, 7, 65535])
+def test_an_answer_to_a_begin_that_nobody_sent_closes_the_connection(remote_channel: int) -> None:
+    peer = Peer()
+    peer.open()
+
+    closed = only(Closed, peer.say(Begin(remote_channel, 0, 1, 1), channel=1))
+
+    assert "nobody began" in str(closed.error)
+
+
+def test_a_session_can_be_answered_once() -> None:
+    peer = Peer(client=True)
+    peer.engine.begin()
+    peer.feed(AMQP_HEADER + framed(Open("peer")))
+    assert only(Begun, peer.say(Begin(0, 0, 1, 1), channel=4))
+
+    closed = only(Closed, peer.say(Begin(0, 0, 1, 1), channel=5))
+
+    assert "nobody began" in str(closed.error)
+
+
+def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:
+    talk = Talk(server=Settings(container_id="server", handle_max=1))
+    session, _ = talk.session()
+    talk.sender(session, "a")
+    first, _ = talk.receiver(session, "a")
+
+    with pytest.raises(StateError, match="all 2 links"):
+        session.attach_sender("b", target=Target("q"))
+
+    first.detach()
+    talk.run()
+    again, _ = talk.sender(session, "b")
+    assert again.handle == first.handle
+
+
+def test_an_attach_above_our_maximum_handle_closes_the_connection() -> None:
+    peer, _ = Peer.in_session(Settings(container_id="engine", handle_max=3))
+
+    assert only(Attaching, peer.say(sender_attach("a", 3)))
+    closed = only(Closed, peer.say(sender_attach("b", 4)))
+
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:connection:framing-error"
+
+
+def test_an_attach_with_a_handle_in_use_ends_the_session() -> None:
+    peer, session = Peer.in_session()
+    peer.attach_sender("a", 0)
+
+    ended = only(Ended, peer.say(sender_attach("b", 0)))
+
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:session:handle-in-use"
+    assert session.ended
+
+
+def test_more_links_than_the_peer_itself_allows_end_the_session() -> None:
+    peer = Peer()
+    peer.open()
+    session = peer.begin(handle_max=0)
+    peer.attach_sender("a", 0)
+
+    ended = only(Ended, peer.say(sender_attach("b", 1)))
+
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:resource-limit-exceeded"
+    assert session.ended
+
+
+def test_many_sessions_with_many_links_work_side_by_side() -> None:
+    talk = Talk()
+    pairs = []
+    for _ in range(20):
+        session, _ = talk.session()
+        pairs += [talk.sender(session, f"s{number}") for number in range(20)]
+    for _, receiver in pairs:
+        receiver.flow(1)
+    talk.run()
+
+    for number, (sender, _) in enumerate(pairs):
+        sender.send(b"%d" % number)
+    deliveries = of(Delivery, talk.run().server)
+
+    assert [(each.link, each.payload) for each in deliveries] == [
+        (receiver, b"%d" % number) for number, (_, receiver) in enumerate(pairs)
+    ]
+    for each in deliveries:
+        each.link.session.settle(each.id, each.id, Accepted())
+    talk.run()
+    assert not any(sender.session.outbound.unsettled for sender, _ in pairs)
+
+
+def test_links_of_one_name_in_both_directions_are_two_links() -> None:
+    talk = Talk()
+    session, _ = talk.session()
+    sender = session.attach_sender("same", target=Target("q"))
+    receiver = session.attach_receiver("same", source=Source("q"))
+
+    heard = talk.run()
+
+    assert [event.link for event in of(Attached, heard.client)] == [sender, receiver]
+    assert sender.handle != receiver.handle

@@ -1,0 +1,328 @@
+"""SASL: who is let in, by which mechanism, and what comes before AMQP."""
+
+from typing import Any
+
+import pytest
+
+from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.events import Authenticated, Closed, Opened
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER
+from pairbus.amqp.performatives import (
+    Open,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from pairbus.amqp.sasl import SaslClient, SaslServer, read_plain
+from pairbus.amqp.types import Symbol
+from pairbus.errors import ConnectionLost, NotAuthorized
+from tests.unit.amqp.pump import Heard, Said, Talk, framed, frames_of, only
+
+
+def check_plain(response: bytes) -> str | None:
+    return "alice" if read_plain(response) == ("alice", "secret") else None
+
+
+ALL = SaslServer(
+    {
+        "MSSBCBS": lambda response: "cbs",
+        "ANONYMOUS": lambda response: "anybody",
+        "PLAIN": check_plain,
+        "EXTERNAL": lambda response: "certificate",
+    }
+)
+
+
+def meet(client: SaslClient, server: SaslServer) -> tuple[Talk, Heard]:
+    talk = Talk(client_sasl=client, server_sasl=server)
+    return talk, talk.run()
+
+
+@pytest.mark.parametrize(
+    ("client", "mechanism", "identity"),
+    [
+        (SaslClient.anonymous(), "MSSBCBS", "cbs"),
+        (SaslClient({"ANONYMOUS": b"trace"}), "ANONYMOUS", "anybody"),
+        (SaslClient.plain("alice", "secret"), "PLAIN", "alice"),
+        (SaslClient.external(), "EXTERNAL", "certificate"),
+    ],
+)
+def test_a_client_is_let_in_by_each_mechanism(
+    client: SaslClient, mechanism: str, identity: str
+) -> None:
+    _, heard = meet(client, ALL)
+
+    assert only(Authenticated, heard.server) == Authenticated(mechanism, identity)
+    assert only(Authenticated, heard.client) == Authenticated(mechanism, None)
+    assert only(Opened, heard.server).open.container_id == "client"
+    assert only(Opened, heard.client).open.container_id == "server"
+
+
+def test_a_client_takes_its_own_first_choice_of_what_is_offered() -> None:
+    _, heard = meet(SaslClient.anonymous(), SaslServer({"ANONYMOUS": lambda response: response}))
+
+    assert only(Authenticated, heard.server) == Authenticated("ANONYMOUS", b"anonymous")
+
+
+def test_a_server_open_to_all_takes_anybody() -> None:
+    _, heard = meet(SaslClient.anonymous(), SaslServer.open_to_all())
+
+    assert only(Authenticated, heard.server).identity == "anonymous"
+
+
+def test_a_wrong_password_is_told_to_both_and_nothing_follows() -> None:
+    talk, heard = meet(SaslClient.plain("alice", "wrong"), ALL)
+
+    ours, theirs = only(Closed, heard.client), only(Closed, heard.server)
+    assert isinstance(ours.error, NotAuthorized)
+    assert isinstance(theirs.error, NotAuthorized)
+    assert ours.by_peer
+    assert not theirs.by_peer
+    assert talk.client.closed
+    assert talk.server.closed
+    assert heard.client == [ours]
+    assert "wrong" not in str(ours.error) + str(theirs.error)
+
+
+def test_a_client_without_a_mechanism_in_common_gives_up() -> None:
+    talk, heard = meet(SaslClient.external(), SaslServer.open_to_all())
+
+    closed = only(Closed, heard.client)
+    assert isinstance(closed.error, NotAuthorized)
+    assert "MSSBCBS, ANONYMOUS" in str(closed.error)
+    assert "EXTERNAL" in str(closed.error)
+    assert talk.client.closed
+
+
+def test_a_server_without_mechanisms_lets_nobody_in() -> None:
+    _, heard = meet(SaslClient.anonymous(), SaslServer({}))
+
+    assert "no mechanism" in str(only(Closed, heard.client).error)
+
+
+def test_secrets_do_not_show() -> None:
+    assert "secret" not in repr(SaslClient.plain("alice", "secret"))
+
+
+class ByHand:
+    """A hand-made peer of an engine with SASL."""
+
+    def __init__(self, sasl: SaslClient | SaslServer) -> None:
+        self.engine = Connection(Settings(container_id="engine", hostname="h"), sasl=sasl, now=0.0)
+
+    def feed(self, data: bytes) -> list[Any]:
+        return self.engine.receive(data, 0.0)
+
+    def say(self, performative: Any) -> list[Any]:
+        return self.feed(framed(performative, kind=SASL_FRAME))
+
+    def told(self) -> list[Any]:
+        heard = frames_of(self.engine.data_to_send())
+        return [each.performative if isinstance(each, Said) else each for each in heard]
+
+
+def test_the_bytes_of_a_handshake_are_those_of_the_specification() -> None:
+    server = ByHand(SaslServer({"PLAIN": check_plain}))
+    mechanisms = bytes.fromhex("005340 c0 0b 01 e0 08 01 a3 05") + b"PLAIN"
+    init = bytes.fromhex("005341 c0 17 02 a305") + b"PLAIN" + b"\xa0\x0d" + b"\0alice\0secret"
+    outcome = bytes.fromhex("005344 c0 03 01 5000")
+
+    server.feed(SASL_HEADER)
+    offered = server.engine.data_to_send()
+    events = server.feed(bytes((0, 0, 0, len(init) + 8, 2, 1, 0, 0)) + init)
+
+    assert offered == SASL_HEADER + bytes((0, 0, 0, len(mechanisms) + 8, 2, 1, 0, 0)) + mechanisms
+    assert events == [Authenticated("PLAIN", "alice")]
+    assert server.engine.data_to_send() == bytes((0, 0, 0, 15 + 1, 2, 1, 0, 0)) + outcome
+
+
+def test_a_plain_client_without_initial_response_is_asked_for_it() -> None:
+    server = ByHand(ALL)
+    server.feed(SASL_HEADER)
+    server.told()
+
+    assert server.say(SaslInit("PLAIN")) == []
+    assert server.told() == [SaslChallenge(b"")]
+    events = server.say(SaslResponse(b"\0alice\0secret"))
+
+    assert events == [Authenticated("PLAIN", "alice")]
+    assert server.told() == [SaslOutcome(0)]
+
+
+def test_an_external_client_without_initial_response_is_asked_for_it() -> None:
+    server = ByHand(ALL)
+    server.feed(SASL_HEADER + framed(SaslInit("EXTERNAL"), kind=SASL_FRAME))
+
+    assert server.told()[-1] == SaslChallenge(b"")
+    assert server.say(SaslResponse(b"")) == [Authenticated("EXTERNAL", "certificate")]
+
+
+def test_an_anonymous_client_without_initial_response_is_let_in() -> None:
+    server = ByHand(ALL)
+    server.feed(SASL_HEADER)
+
+    assert server.say(SaslInit("ANONYMOUS")) == [Authenticated("ANONYMOUS", "anybody")]
+
+
+def test_a_client_answers_a_challenge_with_its_response() -> None:
+    client = ByHand(SaslClient.plain("alice", "secret"))
+    client.feed(SASL_HEADER + framed(SaslMechanisms((Symbol("PLAIN"),)), kind=SASL_FRAME))
+    assert client.told() == [SASL_HEADER, SaslInit("PLAIN", b"\0alice\0secret", "h")]
+
+    assert client.say(SaslChallenge(b"")) == []
+    assert client.told() == [SaslResponse(b"\0alice\0secret")]
+    assert client.say(SaslOutcome(0)) == [Authenticated("PLAIN", None)]
+
+    header, opened = client.told()
+    assert header == AMQP_HEADER
+    assert isinstance(opened, Open)
+
+
+def test_the_mechanisms_may_come_as_one_symbol() -> None:
+    client = ByHand(SaslClient.external())
+    client.told()
+    body = bytes.fromhex("005340 c0 0b 01 a308") + b"EXTERNAL"
+
+    client.feed(SASL_HEADER + (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body)
+
+    assert client.told() == [SaslInit("EXTERNAL", b"", "h")]
+
+
+def test_an_unknown_mechanism_is_not_let_in() -> None:
+    server = ByHand(ALL)
+    server.feed(SASL_HEADER)
+    server.told()
+
+    closed = only(Closed, server.say(SaslInit("GSSAPI", b"ticket")))
+
+    assert isinstance(closed.error, NotAuthorized)
+    assert server.told() == [SaslOutcome(1)]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(1, NotAuthorized), (2, ConnectionLost), (3, ConnectionLost), (4, ConnectionLost)],
+)
+def test_a_client_tells_a_refusal_from_a_failure_that_may_pass(code: int, kind: type) -> None:
+    client = ByHand(SaslClient.anonymous())
+    client.feed(SASL_HEADER)
+    client.say(SaslMechanisms((Symbol("ANONYMOUS"),)))
+
+    closed = only(Closed, client.say(SaslOutcome(code)))
+
+    assert type(closed.error) is kind
+    assert closed.by_peer
+
+
+def test_a_client_that_skips_sasl_is_told_that_it_is_required() -> None:
+    server = ByHand(ALL)
+
+    closed = only(Closed, server.feed(AMQP_HEADER + framed(Open("peer"))))
+
+    assert "expected [3, 1, 0, 0]" in str(closed.error)
+    assert server.told() == [SASL_HEADER]
+
+
+def test_a_client_that_skips_the_exchange_is_cut_off() -> None:
+    server = ByHand(ALL)
+    server.feed(SASL_HEADER)
+
+    closed = only(Closed, server.feed(framed(Open("peer"))))
+
+    assert "before SASL was over" in str(closed.error)
+    assert not any(isinstance(each, Open) for each in server.told())
+
+
+def test_a_client_that_sends_the_second_header_too_early_is_cut_off() -> None:
+    server = ByHand(ALL)
+
+    only(Closed, server.feed(SASL_HEADER + AMQP_HEADER))
+
+    assert server.engine.closed
+
+
+@pytest.mark.parametrize(
+    "out_of_place",
+    [
+        [SaslResponse(b"")],
+        [SaslMechanisms((Symbol("PLAIN"),))],
+        [SaslOutcome(0)],
+        [SaslInit("PLAIN"), SaslInit("PLAIN")],
+        [SaslInit("PLAIN"), SaslChallenge(b"")],
+        [Open("peer")],
+    ],
+    ids=repr,
+)
+def test_a_frame_out_of_place_ends_the_exchange_of_a_server(out_of_place: list[Any]) -> None:
+    server = ByHand(ALL)
+    server.feed(SASL_HEADER)
+
+    events = [event for each in out_of_place for event in server.say(each)]
+
+    assert only(Closed, events).by_peer is False
+    assert server.engine.closed
+
+
+@pytest.mark.parametrize(
+    "out_of_place",
+    [
+        [SaslOutcome(0)],
+        [SaslChallenge(b"")],
+        [SaslInit("PLAIN")],
+        [SaslMechanisms((Symbol("PLAIN"),)), SaslMechanisms((Symbol("PLAIN"),))],
+        [SaslMechanisms((Symbol("PLAIN"),)), SaslChallenge(b""), SaslChallenge(b"")],
+    ],
+    ids=repr,
+)
+def test_a_frame_out_of_place_ends_the_exchange_of_a_client(out_of_place: list[Any]) -> None:
+    client = ByHand(SaslClient.plain("a", "b"))
+    client.feed(SASL_HEADER)
+
+    events = [event for each in out_of_place for event in client.say(each)]
+
+    assert only(Closed, events).by_peer is False
+    assert client.engine.closed
+
+
+def test_amqp_starts_with_headers_of_its_own_after_sasl() -> None:
+    server = ByHand(ALL)
+    server.feed(SASL_HEADER)
+    server.say(SaslInit("ANONYMOUS", b""))
+    server.told()
+
+    events = server.feed(AMQP_HEADER + framed(Open("peer")))
+
+    assert only(Opened, events)
+    header, opened = server.told()
+    assert header == AMQP_HEADER
+    assert isinstance(opened, Open)
+
+
+def test_a_connection_closed_during_sasl_says_nothing_more() -> None:
+    client = ByHand(SaslClient.anonymous())
+    client.told()
+
+    client.engine.close()
+
+    assert client.engine.closed
+    assert client.told() == []
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (b"\0name\0password", ("name", "password")),
+        (b"other\0name\0password", ("name", "password")),
+        (b"\0\xc3\xa9\0\xe2\x82\xac", ("é", "€")),
+        (b"\0\0", ("", "")),
+        (b"", None),
+        (b"name", None),
+        (b"\0name", None),
+        (b"\0a\0b\0c", None),
+        (b"\0\xff\0b", None),
+    ],
+)
+def test_a_plain_response_is_read_as_rfc_4616_says(response: bytes, expected: Any) -> None:
+    assert read_plain(response) == expected

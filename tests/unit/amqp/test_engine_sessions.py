@@ -1,0 +1,288 @@
+"""Sessions: begun and ended by either side, and broken by the peer."""
+
+import pytest
+
+from pairbus.amqp.connection import Settings
+from pairbus.amqp.events import Attaching, Begun, Closed, Delivery, Ended
+from pairbus.amqp.frames import AMQP_HEADER
+from pairbus.amqp.performatives import (
+    Accepted,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Source,
+    Target,
+    Transfer,
+)
+from pairbus.errors import AmqpError, StateError
+from tests.unit.amqp.pump import (
+    Peer,
+    Talk,
+    framed,
+    of,
+    only,
+    receiver_attach,
+    sender_attach,
+    talk_with_sender,
+)
+
+
+def test_either_side_can_begin_a_session() -> None:
+    talk = Talk()
+    ours = talk.client.begin()
+    heard = talk.run()
+    theirs = only(Begun, heard.server).session
+    assert only(Begun, heard.client).session is ours
+    assert ours.begun
+    assert theirs.begun
+
+    second = talk.server.begin()
+    heard = talk.run()
+
+    assert only(Begun, heard.server).session is second
+    assert only(Begun, heard.client).session is not ours
+
+
+def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
+    peer = Peer(client=True)
+    session = peer.engine.begin()
+    peer.feed(AMQP_HEADER + framed(Open("peer")))
+    peer.say(Begin(0, 100, 10, 10), channel=42)
+    peer.heard()
+
+    assert session.channel == 0
+    assert session.remote_channel == 42
+    link = only(Attaching, peer.say(sender_attach(), channel=42)).link
+    link.accept()
+
+    assert [each.channel for each in peer.heard()] == [0]
+
+
+def test_a_begin_says_the_windows_and_the_handles_that_the_settings_say() -> None:
+    settings = Settings(
+        container_id="engine", incoming_window=11, outgoing_window=12, handle_max=13
+    )
+    peer = Peer(settings)
+    peer.open()
+    peer.heard()
+
+    peer.say(Begin(None, 7, 1, 1), channel=3)
+
+    assert peer.told() == [Begin(3, 0, 11, 12, 13)]
+
+
+def test_either_side_can_end_a_session_and_the_connection_goes_on() -> None:
+    for ending in (0, 1):
+        talk = Talk()
+        sessions = talk.session()
+
+        sessions[ending].end()
+        heard = talk.run()
+
+        assert [event.session for event in of(Ended, heard.client)] == [sessions[0]]
+        assert [event.session for event in of(Ended, heard.server)] == [sessions[1]]
+        assert only(Ended, heard.client).by_peer
+        assert talk.session()[0] is not sessions[0]
+
+
+def test_two_ends_that_cross_are_one_end() -> None:
+    talk = Talk()
+    ours, theirs = talk.session()
+
+    ours.end()
+    theirs.end()
+    heard = talk.run()
+
+    assert only(Ended, heard.client).session is ours
+    assert only(Ended, heard.server).session is theirs
+    assert not talk.client.has_data_to_send
+
+
+def test_an_end_can_be_asked_for_again() -> None:
+    peer, session = Peer.in_session()
+
+    session.end()
+    session.end(AmqpError("again"))
+
+    assert peer.told() == [End()]
+
+
+def test_a_session_that_ends_takes_its_links_with_it() -> None:
+    talk, sender, receiver = talk_with_sender()
+    sender.send(b"in flight")
+
+    sender.session.end()
+
+    assert not sender.alive
+    with pytest.raises(StateError):
+        sender.send(b"late")
+    with pytest.raises(StateError, match="has ended"):
+        sender.session.attach_sender("b", target=Target("q"))
+    heard = talk.run()
+    assert [type(event) for event in heard.server] == [Delivery, Ended]
+    assert not receiver.alive
+
+
+def test_calls_on_an_ended_session_and_its_links_do_nothing() -> None:
+    """So a program can work through a list of events of which a later one ended the session."""
+    talk, sender, receiver = talk_with_sender()
+    sender.send(b"one")
+    sender.session.end()
+    delivery, _ = talk.run().server
+    assert isinstance(delivery, Delivery)
+
+    receiver.session.settle(delivery.id, delivery.id, Accepted())
+    receiver.flow(10)
+    receiver.detach()
+    receiver.accept()
+    receiver.refuse(AmqpError("no"))
+    receiver.session.end()
+    sender.session.confirm(0, 0, Accepted())
+    sender.write_flow()
+    sender.drained()
+    sender.abort()
+
+    assert not talk.server.has_data_to_send
+    assert not talk.client.has_data_to_send
+
+
+def test_frames_in_flight_when_we_end_a_session_are_passed_over() -> None:
+    peer, session = Peer.in_session()
+    link = peer.attach_sender()
+    link.flow(10)
+    session.end()
+    peer.heard()
+
+    events = peer.send(0) + peer.say(
+        Flow(0, 10, 0, 10),
+        Disposition(True, 0),
+        sender_attach("new", 1),
+        Detach(0),
+    )
+
+    assert events == []
+    assert peer.heard() == []
+    assert peer.say(End()) == [Ended(session, None)]
+    assert peer.heard() == []
+
+
+def test_frames_behind_the_peers_end_close_the_connection() -> None:
+    peer, _ = Peer.in_session()
+
+    events = peer.say(End(), Flow(0, 10, 0, 10))
+
+    assert [type(event) for event in events] == [Ended, Closed]
+
+
+def test_a_session_ended_before_it_was_answered_is_answered_and_ends() -> None:
+    peer = Peer(client=True)
+    peer.feed(AMQP_HEADER + framed(Open("peer")))
+    session = peer.engine.begin()
+    session.end()
+    assert [type(each) for each in peer.told()] == [Open, Begin, End]
+
+    assert peer.say(Begin(0, 0, 1, 1), channel=7) == []
+    assert peer.say(End(), channel=7) == [Ended(session, None)]
+    assert peer.heard() == []
+    assert peer.engine.begin().channel == session.channel
+
+
+def test_links_asked_for_before_the_session_is_answered_wait_for_nothing() -> None:
+    talk = Talk()
+    session = talk.client.begin()
+    sender = session.attach_sender("s", target=Target("q"))
+    receiver = session.attach_receiver("r", source=Source("q"))
+    receiver.flow(5)
+
+    heard = talk.run()
+
+    assert sender.alive
+    assert receiver.alive
+    theirs = [event.link for event in of(Attaching, heard.server)]
+    assert [link.credit for link in theirs] == [0, 5]
+
+
+@pytest.mark.parametrize(
+    ("frame", "condition"),
+    [
+        (Transfer(5, 0, b"t"), "amqp:session:unattached-handle"),
+        (Transfer(5, 0, b"t", settled=True), "amqp:session:unattached-handle"),
+        (Flow(0, 1, 0, 1, handle=5), "amqp:session:unattached-handle"),
+        (Detach(5), "amqp:session:unattached-handle"),
+        (Transfer(1, 0, b"t"), "amqp:session:errant-link"),
+        (Transfer(0), "amqp:invalid-field"),
+        (Transfer(0, 0), "amqp:invalid-field"),
+        (Transfer(0, None, b"t"), "amqp:invalid-field"),
+        (Transfer(0, 0, None, more=True), "amqp:invalid-field"),
+        (Transfer(0, 0, b"t", aborted=True), "amqp:invalid-field"),
+        (sender_attach("x", 2, source=Target("q")), "amqp:invalid-field"),
+        (sender_attach("x", 2, target=Source("q")), "amqp:invalid-field"),
+        (sender_attach("x", 2, initial_delivery_count=None), "amqp:invalid-field"),
+        (sender_attach("x", 2, snd_settle_mode=3), "amqp:invalid-field"),
+        (receiver_attach("x", 2, rcv_settle_mode=2), "amqp:invalid-field"),
+        (sender_attach("s", 2), "amqp:session:errant-link"),
+        (Disposition(True, 1, 0), "amqp:invalid-field"),
+        (Disposition(True, 0, 2**31), "amqp:invalid-field"),
+    ],
+    ids=repr,
+)
+def test_a_violation_ends_the_session_with_its_condition(frame: object, condition: str) -> None:
+    peer, session = Peer.in_session()
+    peer.attach_sender("s", 0).flow(10)
+    peer.attach_receiver("r", 1)
+    peer.heard()
+
+    ended = only(Ended, peer.say(frame))
+
+    assert ended.error is not None
+    assert ended.error.condition == condition
+    assert not ended.by_peer
+    (said,) = peer.told()
+    assert isinstance(said, End)
+    assert said.error is not None
+    assert said.error.condition == condition
+    assert session.ended
+    assert not peer.engine.closed
+
+
+def test_a_broken_session_leaves_the_others_alone() -> None:
+    peer, first = Peer.in_session()
+    second = only(Begun, peer.say(Begin(None, 0, 100, 100), channel=1)).session
+    peer.say(sender_attach(), channel=1)
+
+    peer.say(Flow(0, 1, 0, 1, handle=9))
+
+    assert first.ended
+    assert not second.ended
+    assert len(second.links) == 1
+    assert peer.say(End()) == [Ended(first, None)]
+    assert only(Begun, peer.say(Begin(None, 0, 1, 1))).session is not first
+
+
+def test_ids_of_deliveries_come_in_sequence_from_any_start() -> None:
+    for start in (0, 77, 2**32 - 2):
+        peer, session = Peer.in_session()
+        peer.attach_sender().flow(10)
+
+        events = [event for step in range(4) for event in peer.send((start + step) & 0xFFFFFFFF)]
+
+        assert [each.id for each in of(Delivery, events)] == [
+            (start + step) & 0xFFFFFFFF for step in range(4)
+        ]
+        assert not session.ended
+
+
+@pytest.mark.parametrize("wrong", [4, 6, 2**32 - 1])
+@pytest.mark.parametrize("more", [True, False])
+def test_an_id_out_of_sequence_ends_the_session(wrong: int, more: bool) -> None:
+    peer, _ = Peer.in_session()
+    peer.attach_sender().flow(10)
+    peer.send(4)
+
+    ended = only(Ended, peer.send(wrong, more=more))
+
+    assert ended.error is not None
+    assert "where 5 was due" in str(ended.error)

@@ -1,0 +1,296 @@
+"""Settlement: modes, ranges, and what each side remembers."""
+
+import pytest
+
+from pairbus.amqp.events import Delivery, Resolved, Updated
+from pairbus.amqp.performatives import (
+    SETTLE_FIRST,
+    SETTLE_MIXED,
+    SETTLE_SECOND,
+    SETTLE_SETTLED,
+    SETTLE_UNSETTLED,
+    Accepted,
+    Disposition,
+    Error,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+)
+from pairbus.amqp.types import Described, Symbol
+from pairbus.errors import StateError
+from tests.unit.amqp.pump import Peer, Talk, of, only, talk_with_sender
+
+STATES = [
+    Accepted(),
+    Released(),
+    Rejected(),
+    Rejected(Error("amqp:not-allowed", "no", {Symbol("a"): 1})),
+    Modified(),
+    Modified(True, True, {Symbol("x"): "y"}),
+    Received(1, 2),
+    Described(Symbol("com.example:state"), ["x"]),
+    None,
+]
+
+
+@pytest.mark.parametrize("state", STATES, ids=repr)
+def test_the_receiver_says_how_a_delivery_fared_and_both_forget_it(state: object) -> None:
+    talk, sender, receiver = talk_with_sender()
+    sender.send(b"x", tag=b"t")
+    delivery = only(Delivery, talk.run().server)
+    assert list(receiver.session.inbound.unsettled.values()) == [delivery]
+
+    receiver.session.settle(delivery.id, delivery.id, state)
+    updated = only(Updated, talk.run().client)
+
+    assert updated.state == state
+    assert updated.settled
+    assert updated.session is sender.session
+    assert [(sent.link, sent.id, sent.tag) for sent in updated.sent] == [(sender, 0, b"t")]
+    assert sender.session.outbound.unsettled == {}
+    assert receiver.session.inbound.unsettled == {}
+
+
+def test_a_disposition_of_one_leaves_out_its_last_and_a_range_has_it() -> None:
+    peer, session = Peer.in_session()
+    session.settle(7, 7, Accepted())
+    session.settle(7, 9, Released(), settled=False)
+
+    assert peer.told() == [
+        Disposition(True, 7, None, True, Accepted()),
+        Disposition(True, 7, 9, False, Released()),
+    ]
+
+
+def test_a_range_settles_all_that_is_in_it_and_no_more() -> None:
+    talk, sender, receiver = talk_with_sender()
+    for _ in range(10):
+        sender.send(b"x")
+    talk.run()
+
+    receiver.session.settle(3, 6, Accepted())
+    updated = only(Updated, talk.run().client)
+
+    assert [sent.id for sent in updated.sent] == [3, 4, 5, 6]
+    assert list(sender.session.outbound.unsettled) == [0, 1, 2, 7, 8, 9]
+    assert list(receiver.session.inbound.unsettled) == [0, 1, 2, 7, 8, 9]
+
+
+def test_a_range_covers_all_links_of_its_session() -> None:
+    talk, first, receiver = talk_with_sender()
+    second, on_second = talk.sender(first.session, "second")
+    on_second.flow(10)
+    talk.run()
+    for link in (first, second, first, second):
+        link.send(b"x")
+    talk.run()
+
+    receiver.session.settle(0, 3, Accepted())
+
+    updated = only(Updated, talk.run().client)
+    assert [sent.link for sent in updated.sent] == [first, second, first, second]
+
+
+def test_a_range_with_settled_ones_in_it_tells_of_the_others() -> None:
+    talk, sender, receiver = talk_with_sender()
+    for _ in range(5):
+        sender.send(b"x")
+    talk.run()
+    receiver.session.settle(1, 1, Accepted())
+    receiver.session.settle(3, 3, Accepted())
+    talk.run()
+
+    receiver.session.settle(0, 4, Released())
+
+    assert [sent.id for sent in only(Updated, talk.run().client).sent] == [0, 2, 4]
+
+
+def test_a_range_across_the_wrap_settles_what_is_in_it() -> None:
+    talk, sender, receiver = talk_with_sender()
+    sender.session.outbound.next_delivery_id = 2**32 - 3
+    for _ in range(6):
+        sender.send(b"x")
+    talk.run()
+
+    receiver.session.settle(2**32 - 2, 1, Accepted())
+
+    updated = only(Updated, talk.run().client)
+    assert [sent.id for sent in updated.sent] == [2**32 - 2, 2**32 - 1, 0, 1]
+    assert list(sender.session.outbound.unsettled) == [2**32 - 3, 2]
+    assert list(receiver.session.inbound.unsettled) == [2**32 - 3, 2]
+
+
+def test_an_absurdly_wide_range_is_cheap() -> None:
+    """Two thousand ranges of two thousand million: walking them would take days."""
+    peer, _ = Peer.in_session()
+    link = peer.attach_receiver()
+    peer.grant(0, 100)
+    for _ in range(5):
+        link.send(b"x")
+
+    for _ in range(2000):
+        updated = only(Updated, peer.say(Disposition(True, 0, 2**31 - 1, False, Accepted())))
+        assert len(updated.sent) == 5
+    (updated,) = peer.say(Disposition(True, 2**32 - 1, 2**31 - 2, True, Accepted()))
+
+    assert [sent.id for sent in updated.sent] == [0, 1, 2, 3, 4]
+    assert peer.say(Disposition(True, 0, 2**31 - 1, True, Accepted())) == []
+
+
+def test_a_disposition_of_what_nobody_knows_means_nothing() -> None:
+    peer, session = Peer.in_session()
+
+    assert peer.say(Disposition(True, 5, 9, True, Accepted())) == []
+    assert peer.say(Disposition(False, 5, 9, True, Accepted())) == []
+    assert not session.ended
+    assert peer.heard() == []
+
+
+def test_a_delivery_is_settled_once() -> None:
+    talk, sender, receiver = talk_with_sender()
+    sender.send(b"x")
+    talk.run()
+
+    receiver.session.settle(0, 0, Accepted())
+    receiver.session.settle(0, 0, Released())
+
+    assert only(Updated, talk.run().client).state == Accepted()
+
+
+def test_a_state_without_settlement_is_told_and_remembered() -> None:
+    talk, sender, receiver = talk_with_sender()
+    sender.send(b"x")
+    talk.run()
+
+    receiver.session.settle(0, 0, Accepted(), settled=False)
+    updated = only(Updated, talk.run().client)
+
+    assert not updated.settled
+    assert updated.state == Accepted()
+    assert list(sender.session.outbound.unsettled) == [0]
+    assert list(receiver.session.inbound.unsettled) == [0]
+
+
+def test_a_receiver_that_settles_second_waits_for_the_sender() -> None:
+    talk, sender, receiver = talk_with_sender(link_options={"rcv_settle_mode": SETTLE_SECOND})
+    assert sender.remote is not None
+    assert sender.remote.rcv_settle_mode == SETTLE_SECOND
+    for _ in range(3):
+        sender.send(b"x")
+    deliveries = of(Delivery, talk.run().server)
+
+    receiver.session.settle(0, 2, Accepted(), settled=False)
+    updated = only(Updated, talk.run().client)
+    assert not updated.settled
+    sender.session.confirm(updated.sent[0].id, updated.sent[-1].id, Accepted())
+    resolved = only(Resolved, talk.run().server)
+
+    assert resolved.received == deliveries
+    assert resolved.state == Accepted()
+    assert resolved.settled
+    assert resolved.session is receiver.session
+    assert sender.session.outbound.unsettled == {}
+    assert receiver.session.inbound.unsettled == {}
+
+
+def test_a_sender_may_say_more_before_it_settles() -> None:
+    peer, session = Peer.in_session()
+    peer.attach_sender().flow(10)
+    delivery = only(Delivery, peer.send(0))
+
+    resolved = only(Resolved, peer.say(Disposition(False, 0, None, False, Released())))
+
+    assert resolved.received == [delivery]
+    assert not resolved.settled
+    assert list(session.inbound.unsettled) == [0]
+    assert only(Resolved, peer.say(Disposition(False, 0, None, True))).settled
+    assert session.inbound.unsettled == {}
+
+
+def test_roles_are_kept_apart_where_ids_are_the_same() -> None:
+    talk, sender, receiver = talk_with_sender()
+    back, on_back = talk.receiver(sender.session)
+    back.flow(10)
+    talk.run()
+    sender.send(b"there")
+    on_back.send(b"back")
+    talk.run()
+
+    receiver.session.settle(0, 0, Accepted())
+    talk.run()
+
+    assert sender.session.outbound.unsettled == {}
+    assert list(sender.session.inbound.unsettled) == [0]
+    assert list(on_back.session.outbound.unsettled) == [0]
+
+
+@pytest.mark.parametrize("mode", [SETTLE_SETTLED, SETTLE_UNSETTLED, SETTLE_MIXED])
+def test_a_sender_settles_as_its_mode_says(mode: int) -> None:
+    talk, sender, receiver = talk_with_sender(link_options={"snd_settle_mode": mode})
+    settled = mode == SETTLE_SETTLED
+
+    sender.send(b"x")
+    delivery = only(Delivery, talk.run().server)
+
+    assert delivery.settled is settled
+    assert len(sender.session.outbound.unsettled) == (not settled)
+    assert len(receiver.session.inbound.unsettled) == (not settled)
+
+
+def test_a_sender_of_mixed_mode_chooses_for_each() -> None:
+    talk, sender, receiver = talk_with_sender(link_options={"snd_settle_mode": SETTLE_MIXED})
+
+    for settled in (True, False, True):
+        sender.send(b"x" * 200_000, settled=settled)
+
+    assert [each.settled for each in of(Delivery, talk.run().server)] == [True, False, True]
+    assert list(sender.session.outbound.unsettled) == [1]
+    assert list(receiver.session.inbound.unsettled) == [1]
+
+
+@pytest.mark.parametrize(("mode", "settled"), [(SETTLE_SETTLED, False), (SETTLE_UNSETTLED, True)])
+def test_a_sender_cannot_go_against_its_mode(mode: int, settled: bool) -> None:
+    _, sender, _ = talk_with_sender(link_options={"snd_settle_mode": mode})
+
+    with pytest.raises(StateError, match="settle mode"):
+        sender.send(b"x", settled=settled)
+    assert sender.credit == 100
+    sender.send(b"x", settled=not settled)
+
+
+def test_a_server_can_decide_how_it_settles() -> None:
+    talk = Talk(on_attaching=lambda link: link.accept(snd_settle_mode=SETTLE_SETTLED))
+    session, _ = talk.session()
+    receiver, sender = talk.receiver(session, snd_settle_mode=SETTLE_MIXED)
+    receiver.flow(5)
+    talk.run()
+
+    sender.send(b"x")
+
+    assert receiver.settles
+    assert only(Delivery, talk.run().client).settled
+    assert session.inbound.unsettled == {}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("last", [True, False])
+def test_a_delivery_is_settled_if_any_of_its_frames_says_so(first: bool, last: bool) -> None:
+    peer, session = Peer.in_session()
+    peer.attach_sender().flow(10)
+    peer.send(0, more=True, settled=first)
+
+    delivery = only(Delivery, peer.send(None, settled=last))
+
+    assert delivery.settled is (first or last)
+    assert len(session.inbound.unsettled) == (not delivery.settled)
+
+
+def test_the_mode_that_a_peer_leaves_out_is_mixed_and_first() -> None:
+    peer, _ = Peer.in_session()
+    link = peer.attach_sender()
+
+    assert link.remote is not None
+    assert link.remote.snd_settle_mode == SETTLE_MIXED
+    assert link.remote.rcv_settle_mode == SETTLE_FIRST
+    assert not link.settles

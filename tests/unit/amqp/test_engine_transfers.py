@@ -1,0 +1,415 @@
+"""Transfers: in one frame or many, aborted, too large, and of any message format."""
+
+from typing import Any
+
+import pytest
+
+from pairbus.amqp.batch import BATCH_FORMAT
+from pairbus.amqp.composite import write
+from pairbus.amqp.connection import Settings
+from pairbus.amqp.encode import encode
+from pairbus.amqp.events import Aborted, Closed, Delivery, Detached, Ended
+from pairbus.amqp.frames import frame
+from pairbus.amqp.performatives import Accepted, Detach, Flow, Received, Transfer
+from pairbus.amqp.types import Described, Symbol, UInt, ULong
+from pairbus.errors import EncodeError, StateError
+from tests.unit.amqp.pump import Peer, Talk, of, only, payloads, sender_attach, talk_with_sender
+
+SMALL_FRAMES = Settings(container_id="server", max_frame_size=512)
+
+
+def receiving(credit: int = 10, **accept: Any) -> tuple[Peer, Any]:
+    """A peer that sends, and the engine's receiver."""
+    peer, _ = Peer.in_session()
+    link = peer.attach_sender(**accept)
+    link.flow(credit)
+    peer.heard()
+    return peer, link
+
+
+@pytest.mark.parametrize("size", [0, 1, 415, 416, 417, 832, 833, 100_000])
+def test_a_message_of_any_size_arrives_whole(size: int) -> None:
+    talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
+    payload = bytes(number % 251 for number in range(size))
+
+    sent = sender.send(payload, tag=b"tag", message_format=7)
+    delivery = only(Delivery, talk.run().server)
+
+    assert delivery.payload == payload
+    assert type(delivery.payload) is bytes
+    assert delivery.id == sent.id
+    assert delivery.tag == b"tag"
+    assert delivery.message_format == 7
+    assert delivery.link is receiver
+    assert not delivery.settled
+    assert talk.server.buffered == 0
+
+
+@pytest.mark.parametrize("message_format", [0, 1, 255, 256, BATCH_FORMAT, 2**32 - 1])
+def test_a_message_format_is_set_and_read(message_format: int) -> None:
+    talk, sender, _ = talk_with_sender()
+
+    sender.send(b"batch", message_format=message_format)
+
+    assert only(Delivery, talk.run().server).message_format == message_format
+
+
+@pytest.mark.parametrize("message_format", [-1, 2**32])
+def test_a_message_format_out_of_range_is_an_error_and_costs_nothing(message_format: int) -> None:
+    talk, sender, _ = talk_with_sender()
+
+    with pytest.raises(EncodeError, match="message format"):
+        sender.send(b"x", message_format=message_format)
+
+    assert sender.credit == 100
+    assert sender.session.outbound.unsettled == {}
+    sender.send(b"y")
+    assert payloads(talk.run().server) == [b"y"]
+
+
+@pytest.mark.parametrize("tag", [b"", b"x" * 33])
+def test_a_tag_out_of_bounds_is_an_error_and_costs_nothing(tag: bytes) -> None:
+    _, sender, _ = talk_with_sender()
+
+    with pytest.raises(EncodeError, match="1 to 32 bytes"):
+        sender.send(b"x", tag=tag)
+
+    assert sender.credit == 100
+
+
+def test_tags_that_are_not_given_are_made_and_differ() -> None:
+    talk, sender, _ = talk_with_sender()
+    for _ in range(50):
+        sender.send(b"x")
+
+    assert len({each.tag for each in of(Delivery, talk.run().server)}) == 50
+
+
+def test_a_message_can_be_sent_in_parts() -> None:
+    talk, sender, _ = talk_with_sender(server=SMALL_FRAMES)
+
+    parts = [
+        sender.send(b"a" * 1000, more=True, message_format=BATCH_FORMAT),
+        sender.send(b"b", more=True),
+        sender.send(b"", more=True),
+        sender.send(b"c" * 1000),
+    ]
+    delivery = only(Delivery, talk.run().server)
+
+    assert {sent.id for sent in parts} == {delivery.id}
+    assert delivery.payload == b"a" * 1000 + b"b" + b"c" * 1000
+    assert delivery.message_format == BATCH_FORMAT
+    assert sender.credit == 99
+
+
+def test_parts_of_messages_on_two_links_may_be_interleaved() -> None:
+    talk, first, receiver = talk_with_sender()
+    second, on_second = talk.sender(first.session, "second")
+    on_second.flow(10)
+    talk.run()
+
+    first.send(b"1a", more=True)
+    second.send(b"2a", more=True)
+    first.send(b"1b", more=True)
+    second.send(b"2b")
+    second.send(b"3")
+    first.send(b"1c")
+    deliveries = of(Delivery, talk.run().server)
+
+    assert [(each.link, each.payload, each.id) for each in deliveries] == [
+        (on_second, b"2a2b", 1),
+        (on_second, b"3", 2),
+        (receiver, b"1a1b1c", 0),
+    ]
+
+
+def test_later_frames_may_repeat_what_the_first_said() -> None:
+    peer, _ = receiving()
+    peer.send(0, b"a", more=True)
+
+    delivery = only(Delivery, peer.send(0, b"b"))
+
+    assert delivery.payload == b"ab"
+
+
+def test_later_frames_with_another_id_end_the_session() -> None:
+    peer, _ = receiving()
+    peer.send(0, b"a", more=True)
+
+    ended = only(Ended, peer.send(1, b"b"))
+
+    assert "another id" in str(ended.error)
+
+
+def test_the_state_that_a_sender_proposes_is_shown() -> None:
+    peer, _ = receiving()
+
+    assert only(Delivery, peer.send(0, state=Accepted())).state == Accepted()
+    peer.send(1, more=True, state=Received(0, 0))
+    assert only(Delivery, peer.send(None, state=Accepted())).state == Accepted()
+    peer.send(2, more=True, state=Accepted())
+    assert only(Delivery, peer.send(None)).state == Accepted()
+
+
+def test_a_transfer_named_by_its_symbol_is_a_transfer() -> None:
+    peer, _ = receiving()
+    fields = [UInt(0), UInt(0), b"tag", UInt(BATCH_FORMAT), True]
+    body = encode(Described(Symbol("amqp:transfer:list"), fields))
+    also = encode(Described(ULong(0x14), [UInt(0), UInt(1), b"tag"]))
+    spelled_out = b"\x00\x80" + (0x14).to_bytes(8, "big") + also[3:]
+
+    first = only(Delivery, peer.feed(frame(0, body + b"payload")))
+    second = only(Delivery, peer.feed(frame(0, spelled_out + b"more")))
+
+    assert first.payload == b"payload"
+    assert first.message_format == BATCH_FORMAT
+    assert first.settled
+    assert second.payload == b"more"
+    assert second.id == 1
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["symbol", "number"])
+def test_a_state_that_we_do_not_know_is_shown_as_it_is(named: bool) -> None:
+    peer, _ = receiving()
+    state = Described(Symbol("com.example:state"), {"a": [1, 2]})
+    data = write(Transfer(0, 0, b"tag", 0, state=state))
+    if named:
+        data = b"\x00" + encode(Symbol("amqp:transfer:list")) + data[3:]
+
+    assert only(Delivery, peer.feed(frame(0, data + b"x"))).state == state
+
+
+def test_the_sender_aborts_what_it_has_not_finished() -> None:
+    talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
+    aborted = sender.send(b"x" * 5000, more=True).id
+    assert aborted is not None
+    sender.abort()
+    sender.send(b"next")
+
+    heard = talk.run().server
+
+    assert [type(event) for event in heard] == [Aborted, Delivery]
+    assert only(Aborted, heard).id == aborted
+    assert only(Aborted, heard).link is receiver
+    assert talk.server.buffered == 0
+    assert list(sender.session.outbound.unsettled) == [aborted + 1]
+    assert receiver.credit == sender.credit == 98
+    assert receiver.delivery_count == sender.delivery_count == 2
+
+
+def test_there_is_nothing_to_abort_between_messages() -> None:
+    talk, sender, _ = talk_with_sender()
+    sender.send(b"whole")
+    sender.abort()
+
+    assert [type(event) for event in talk.run().server] == [Delivery]
+
+
+def test_an_aborting_frame_may_carry_bytes_that_do_not_count() -> None:
+    peer, _ = receiving()
+    peer.send(0, b"x" * 100, more=True)
+    assert peer.engine.buffered == 100
+
+    (event,) = peer.send(0, b"y" * 100, aborted=True, more=True)
+
+    assert isinstance(event, Aborted)
+    assert peer.engine.buffered == 0
+    assert only(Delivery, peer.send(1)).payload == b"hello"
+
+
+def test_a_message_in_one_frame_that_is_too_large_ends_the_link() -> None:
+    peer, link = receiving(max_message_size=10)
+    assert only(Delivery, peer.send(0, b"x" * 10))
+
+    detached = only(Detached, peer.send(1, b"x" * 11))
+
+    assert detached.error is not None
+    assert detached.error.condition == "amqp:link:message-size-exceeded"
+    assert not detached.by_peer
+    assert not link.alive
+    said = peer.told()[-1]
+    assert isinstance(said, Detach)
+    assert said.closed
+    assert said.error is not None
+    assert said.error.condition == "amqp:link:message-size-exceeded"
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_message_in_many_frames_that_is_too_large_ends_the_link_at_once(settled: bool) -> None:
+    peer, link = receiving(max_message_size=10)
+    peer.send(0, b"x" * 6, more=True, settled=settled)
+
+    detached = only(Detached, peer.send(None, b"x" * 6, more=True, settled=settled))
+
+    assert detached.error is not None
+    assert detached.error.condition == "amqp:link:message-size-exceeded"
+    assert peer.engine.buffered == 0
+    # The rest of it is under way.
+    assert peer.send(None, b"x" * 6, more=True) == []
+    assert peer.send(None, b"x" * 6) == []
+    assert peer.say(Detach(0, True)) == [Detached(link, None, True)]
+
+
+@pytest.mark.parametrize("more", [True, False])
+@pytest.mark.parametrize("why", ["size", "credit", "resume"])
+def test_a_link_that_breaks_its_rules_leaves_the_others_of_its_session_alone(
+    why: str, more: bool
+) -> None:
+    """Deliveries that were under way behind the one that ended the link still fit the sequence."""
+    peer, _ = receiving(credit=0 if why == "credit" else 10, max_message_size=10)
+    other = peer.attach_sender("other", 1)
+    other.flow(10)
+    payload = b"x" * (11 if why == "size" else 5)
+
+    events = peer.send(0, b"fine", handle=1)
+    events += peer.send(1, payload, more=more, resume=why == "resume")
+    events += peer.send(None, payload) if more else []
+    events += peer.send(2, payload)  # under way on the link that was ended
+    events += peer.send(3, b"fine", handle=1)
+
+    assert [type(event) for event in events] == [Delivery, Detached, Delivery]
+    assert not other.session.ended
+
+
+def test_a_size_of_zero_is_no_limit() -> None:
+    peer, _ = receiving(max_message_size=0)
+
+    assert only(Delivery, peer.send(0, b"x" * 10_000))
+
+
+def test_we_do_not_send_what_the_peer_does_not_take() -> None:
+    talk = Talk(on_attaching=lambda link: link.accept(max_message_size=10))
+    session, _ = talk.session()
+    sender, receiver = talk.sender(session)
+    receiver.flow(10)
+    talk.run()
+    assert sender.remote_max_message_size == 10
+
+    with pytest.raises(EncodeError, match="11 bytes exceed the link's limit of 10"):
+        sender.send(b"x" * 11)
+    assert sender.credit == 10
+    sender.send(b"x" * 6, more=True)
+    with pytest.raises(EncodeError, match="12 bytes exceed the link's limit of 10"):
+        sender.send(b"x" * 6)
+    sender.abort()
+    sender.send(b"x" * 10)
+
+    assert [type(event) for event in talk.run().server] == [Aborted, Delivery]
+
+
+def test_unfinished_messages_of_all_links_together_are_bounded() -> None:
+    settings = Settings(container_id="engine", max_buffered=1000)
+    peer, _ = Peer.in_session(settings)
+    for handle in range(3):
+        peer.attach_sender(f"link {handle}", handle).flow(10)
+        peer.heard()
+    peer.send(0, bytes(400), more=True, handle=0)
+    peer.send(1, bytes(400), more=True, handle=1)
+    assert peer.engine.buffered == 800
+    # What arrives whole is not kept.
+    assert only(Delivery, peer.send(2, bytes(5000), handle=2))
+
+    closed = only(Closed, peer.send(None, bytes(201), more=True, handle=0))
+
+    assert closed.error is not None
+    assert closed.error.condition == "amqp:resource-limit-exceeded"
+    assert peer.engine.buffered == 0
+
+
+def test_what_is_finished_aborted_or_detached_is_no_longer_counted() -> None:
+    peer, link = receiving()
+    peer.send(0, bytes(100), more=True)
+    peer.send(None, bytes(100))
+    assert peer.engine.buffered == 0
+    peer.send(1, bytes(100), more=True)
+    peer.send(1, b"", aborted=True)
+    assert peer.engine.buffered == 0
+    peer.send(2, bytes(100), more=True)
+    peer.say(Detach(0, True))
+    assert peer.engine.buffered == 0
+    again = peer.attach_sender("again", 0)
+    again.flow(1)
+    peer.send(3, bytes(100), more=True)
+    assert peer.engine.buffered == 100
+    link.session.end()
+    assert peer.engine.buffered == 0
+
+
+def test_a_message_of_very_many_tiny_frames_takes_no_more_memory_than_its_bytes() -> None:
+    peer, link = receiving()
+    peer.send(0, b"", more=True)
+    for _ in range(2000):
+        peer.send(None, b"", more=True)
+        peer.send(None, b"ab", more=True)
+    (partial,) = link.session.inbound._partials.values()
+
+    assert len(partial.data) == peer.engine.buffered == 4000
+    assert only(Delivery, peer.send(None, b"!")).payload == b"ab" * 2000 + b"!"
+
+
+def test_a_transfer_without_credit_ends_the_link() -> None:
+    peer, link = receiving(credit=1)
+    peer.send(0)
+
+    detached = only(Detached, peer.send(1))
+
+    assert detached.error is not None
+    assert detached.error.condition == "amqp:link:transfer-limit-exceeded"
+    assert not link.alive
+
+
+def test_without_credit_nothing_can_be_sent() -> None:
+    talk, sender, _ = talk_with_sender(credit=1)
+    sender.send(b"a" * 10, more=True)
+    sender.send(b"b")  # the same delivery needs no more credit
+
+    with pytest.raises(StateError, match="no credit"):
+        sender.send(b"c")
+    assert payloads(talk.run().server) == [b"a" * 10 + b"b"]
+
+
+def test_a_delivery_in_parts_cannot_go_on_after_its_link_has_ended() -> None:
+    talk, sender, receiver = talk_with_sender()
+    sender.send(b"a", more=True)
+    talk.run()
+    receiver.detach()
+    talk.run()
+
+    with pytest.raises(StateError):
+        sender.send(b"b")
+    sender.abort()
+    assert not talk.client.has_data_to_send
+
+
+def test_ids_of_deliveries_wrap_around() -> None:
+    talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
+    sender.session.outbound.next_delivery_id = 2**32 - 2
+    for number in range(4):
+        sender.send(b"%d" % number * 500)
+
+    deliveries = of(Delivery, talk.run().server)
+
+    assert [each.id for each in deliveries] == [2**32 - 2, 2**32 - 1, 0, 1]
+    receiver.session.settle(2**32 - 2, 1, Accepted())
+    talk.run()
+    assert sender.session.outbound.unsettled == {}
+    assert receiver.session.inbound.unsettled == {}
+
+
+def test_a_link_that_sends_takes_no_transfers() -> None:
+    peer, _ = Peer.in_session()
+    peer.attach_receiver()
+
+    ended = only(Ended, peer.send(0))
+
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:session:errant-link"
+
+
+def test_a_transfer_before_we_have_answered_the_attach_is_dropped() -> None:
+    peer, session = Peer.in_session()
+    peer.say(sender_attach())
+
+    assert peer.send(0) == []
+    assert peer.say(Flow(0, 10, 1, 10)) != []
+    assert not session.ended

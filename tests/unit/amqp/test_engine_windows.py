@@ -1,0 +1,362 @@
+"""Session windows: what waits for them, what opens them again, and what must not overtake."""
+
+import pytest
+
+from pairbus.amqp.connection import Settings
+from pairbus.amqp.events import Delivery, Detached, Ended, Flowed, Updated
+from pairbus.amqp.link import SenderLink
+from pairbus.amqp.performatives import (
+    Accepted,
+    Begin,
+    Detach,
+    Disposition,
+    Flow,
+    Transfer,
+)
+from tests.unit.amqp.pump import Peer, Said, Talk, of, only, payloads, receiver_attach
+
+
+def small_window(window: int = 4) -> Settings:
+    return Settings(container_id="engine", incoming_window=window)
+
+
+def sending_peer(window: int, credit: int = 100) -> tuple[Peer, SenderLink]:
+    """A peer that receives, with a window of this many frames; the engine's sender."""
+    peer = Peer()
+    peer.open(max_frame_size=512)
+    peer.begin(window)
+    link = peer.attach_receiver()
+    peer.grant(0, credit, window)
+    peer.heard()
+    return peer, link
+
+
+def transfers(heard: list[Said]) -> list[bytes]:
+    return [each.payload for each in heard if isinstance(each.performative, Transfer)]
+
+
+def test_a_sender_stops_at_the_window_and_goes_on_in_order_when_it_opens() -> None:
+    peer, link = sending_peer(window=2)
+    for number in range(5):
+        link.send(b"%d" % number)
+
+    assert transfers(peer.heard()) == [b"0", b"1"]
+    peer.say(Flow(2, 1, 0, 100))
+    assert transfers(peer.heard()) == [b"2"]
+    peer.say(Flow(3, 100, 0, 100))
+    assert transfers(peer.heard()) == [b"3", b"4"]
+
+
+def test_what_is_sent_while_others_wait_waits_behind_them() -> None:
+    peer, link = sending_peer(window=1)
+    link.send(b"0")
+    link.send(b"1")
+    peer.say(Flow(1, 1, 0, 100))
+    link.send(b"2")
+    peer.say(Flow(2, 100, 0, 100))
+    link.send(b"3")
+
+    assert transfers(peer.heard()) == [b"0", b"1", b"2", b"3"]
+
+
+def test_the_frames_of_a_large_message_wait_each_for_itself() -> None:
+    peer, link = sending_peer(window=2)
+    link.send(b"a" * 416 + b"b" * 416 + b"c" * 100)
+
+    assert transfers(peer.heard()) == [b"a" * 416, b"b" * 416]
+    peer.say(Flow(2, 1, 0, 100))
+    (last,) = peer.heard()
+    assert last.payload == b"c" * 100
+    assert not last.performative.more
+
+
+def test_frames_that_the_peer_has_not_seen_count_against_its_window() -> None:
+    peer, link = sending_peer(window=10)
+    for number in range(4):
+        link.send(b"%d" % number)
+
+    peer.say(Flow(1, 5, 0, 100))  # it has seen one of four, and takes five from there
+
+    assert link.session.outbound.window == 2
+
+
+def test_a_window_that_shrinks_below_what_is_under_way_is_closed() -> None:
+    peer, link = sending_peer(window=10)
+    for number in range(4):
+        link.send(b"%d" % number)
+    peer.heard()
+
+    peer.say(Flow(1, 2, 0, 100))
+    link.send(b"4")
+
+    assert link.session.outbound.window == 0
+    assert peer.heard() == []
+
+
+@pytest.mark.parametrize("window", [2**31, 2**32 - 1])
+def test_the_largest_windows_are_windows(window: int) -> None:
+    peer, link = sending_peer(window=window)
+    link.send(b"0")
+
+    peer.say(Flow(1, window, 0, 100))
+    link.send(b"1")
+
+    assert transfers(peer.heard()) == [b"0", b"1"]
+
+
+def test_a_flow_from_before_the_peer_saw_our_begin_counts_from_our_first_frame() -> None:
+    peer, link = sending_peer(window=10)
+    link.send(b"0")
+
+    peer.say(Flow(None, 3, 0, 100))
+
+    assert link.session.outbound.window == 2
+
+
+def test_ids_of_frames_wrap_around() -> None:
+    peer, link = sending_peer(window=10)
+    outbound = link.session.outbound
+    outbound.next_id = 2**32 - 2
+    peer.say(Flow(2**32 - 2, 3, 0, 100))
+    for number in range(5):
+        link.send(b"%d" % number)
+
+    assert transfers(peer.heard()) == [b"0", b"1", b"2"]
+    assert outbound.next_id == 1
+    peer.say(Flow(0, 2, 0, 100))  # it has seen two, and takes two: one is under way
+    assert transfers(peer.heard()) == [b"3"]
+
+
+def test_a_window_is_opened_again_when_half_of_it_is_used() -> None:
+    peer, session = Peer.in_session(small_window(4))
+    peer.attach_sender().flow(100)
+    peer.heard()
+
+    peer.send(0)
+    assert peer.heard() == []
+    peer.send(1)
+
+    (said,) = peer.told()
+    assert said == Flow(2, 4, 0, 5000)
+    assert session.inbound.window == 4
+
+
+def test_a_flow_says_how_many_frames_we_have_seen_from_the_peers_first_id() -> None:
+    peer = Peer(small_window(100))
+    peer.open()
+    peer.say(Begin(None, 2**32 - 1, 100, 100))
+    peer.attach_sender().flow(100)
+    peer.send(0)
+    peer.send(1)
+    peer.heard()
+
+    peer.say(Flow(0, 100, 1, 100, echo=True))
+
+    assert peer.told() == [Flow(1, 98, 0, 5000)]
+
+
+def test_a_long_stream_never_stalls_with_the_smallest_windows() -> None:
+    talk = Talk(
+        client=Settings(container_id="client", incoming_window=2),
+        server=Settings(container_id="server", incoming_window=2, max_frame_size=512),
+    )
+    session, _ = talk.session()
+    sender, receiver = talk.sender(session)
+    receiver.flow(200)
+    talk.run()
+
+    sent = [bytes([number]) * (number * 40) for number in range(100)]
+    for payload in sent:
+        sender.send(payload)
+
+    assert payloads(talk.run().server) == sent
+    assert not session.outbound.waiting
+
+
+def test_a_peer_that_overruns_the_window_ends_the_session() -> None:
+    """It is opened again before it is used up, so the engine has to be kept from it here."""
+    peer, session = Peer.in_session(small_window(2))
+    peer.attach_sender().flow(100)
+    session.inbound._low_window = -1
+
+    assert of(Ended, peer.send(0) + peer.send(1)) == []
+    ended = only(Ended, peer.send(2))
+
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:session:window-violation"
+
+
+def test_a_flow_of_the_session_alone_is_told_and_echoed() -> None:
+    peer, session = Peer.in_session()
+
+    assert peer.say(Flow(0, 7, 0, 7)) == [Flowed(session, None)]
+    assert peer.heard() == []
+    assert session.outbound.window == 7
+    peer.say(Flow(0, 7, 0, 7, echo=True))
+    assert peer.told() == [Flow(0, 5000, 0, 5000)]
+
+
+def test_no_transfer_follows_the_detach_of_its_link() -> None:
+    peer, link = sending_peer(window=1)
+    link.send(b"0")
+    link.send(b"1")
+    peer.heard()
+
+    link.detach()
+    peer.say(Flow(1, 100, 0, 100))
+
+    assert [type(each) for each in (said.performative for said in peer.heard())] == [Detach]
+
+
+def waiting_on_two_links() -> tuple[Peer, SenderLink, SenderLink]:
+    """Links a and b of one session; a0 went out, then wait a1, b0, a2, b1, in this order."""
+    peer, a = sending_peer(window=1)
+    b = peer.attach_receiver("b", 1)
+    peer.grant(1, 100, window=1)
+    peer.heard()
+    a.send(b"a0")
+    for link, payload in ((a, b"a1"), (b, b"b0"), (a, b"a2"), (b, b"b1")):
+        link.send(payload)
+    assert transfers(peer.heard()) == [b"a0"]
+    return peer, a, b
+
+
+@pytest.mark.parametrize("by_peer", [True, False])
+def test_a_detach_leaves_no_gap_in_the_ids_of_deliveries_that_wait(by_peer: bool) -> None:
+    """Proton, and we, end a session whose delivery ids have a gap."""
+    peer, a, b = waiting_on_two_links()
+
+    if by_peer:
+        peer.say(Detach(0, True))
+    else:
+        a.detach()
+    peer.say(Flow(1, 100, 0, 100))
+    b.send(b"b2")
+
+    sent = [each for each in peer.heard() if isinstance(each.performative, Transfer)]
+    assert [each.payload for each in sent] == [b"b0", b"b1", b"b2"]
+    assert [each.performative.delivery_id for each in sent] == [1, 2, 3]
+
+
+def test_a_delivery_has_an_id_once_its_first_frame_is_written() -> None:
+    peer, a, b = waiting_on_two_links()
+    late = b.send(b"b2")
+    assert late.id is None
+    a.detach()
+    peer.say(Detach(0, True))
+
+    peer.say(Flow(1, 100, 0, 100))
+
+    assert late.id == 3
+    updated = only(Updated, peer.say(Disposition(True, 1, 3, False, Accepted())))
+    assert [sent.id for sent in updated.sent] == [1, 2, 3]
+    assert updated.sent[-1] is late
+    b.session.confirm(1, 2, Accepted())
+    assert [sent.id for sent in b.session.outbound.unsettled.values()] == [3]
+
+
+def test_an_engine_that_receives_goes_on_after_a_detach_among_waiting_deliveries() -> None:
+    talk = Talk(server=Settings(container_id="server", incoming_window=2))
+    session, _ = talk.session()
+    a, on_a = talk.sender(session, "a")
+    b, on_b = talk.sender(session, "b")
+    on_a.flow(100)
+    on_b.flow(100)
+    talk.run()
+    for _ in range(10):
+        a.send(b"a")
+        b.send(b"b")
+    large = b.send(b"B" * 200_000)
+    a.detach()
+
+    heard = talk.run()
+
+    assert of(Ended, heard.server) == []
+    assert payloads(heard.server).count(b"b") == 10
+    assert payloads(heard.server)[-1] == b"B" * 200_000
+    on_b.session.settle(0, 100, Accepted())
+    updated = only(Updated, talk.run().client)
+    assert updated.sent[-1] is large
+    assert session.outbound.unsettled == {}
+
+
+def test_an_unfinished_delivery_that_waits_can_be_aborted() -> None:
+    peer, a, b = waiting_on_two_links()
+    b.send(b"b2", more=True)
+    a.detach()
+
+    b.abort()
+    peer.say(Flow(1, 100, 0, 100))
+
+    said = [each.performative for each in peer.heard()][1:]
+    assert [each.delivery_id for each in said] == [1, 2, 3, None]
+    assert said[-1].aborted
+    assert [sent.id for sent in b.session.outbound.unsettled.values()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("how", ["echo", "drain"])
+def test_a_flow_does_not_overtake_the_deliveries_that_it_counts(how: str) -> None:
+    """A receiver takes deliveries that a flow counts and that have not come for given up credit."""
+    peer, link = sending_peer(window=1, credit=10)
+    link.send(b"0")
+    link.send(b"1")
+    link.send(b"2")
+    peer.heard()
+
+    peer.say(Flow(1, 0, 0, 100, 0, 1, 9, drain=how == "drain", echo=how == "echo"))
+    link.drained()
+    assert peer.heard() == []
+    peer.say(Flow(1, 100, 0, 100))
+
+    first, second, flow = peer.told()
+    assert [first.delivery_id, second.delivery_id] == [1, 2]
+    assert flow.handle == 0
+    assert flow.next_outgoing_id == 3
+    assert (flow.delivery_count, flow.link_credit) == ((10, 0) if how == "drain" else (3, 7))
+
+
+def test_a_drain_that_waits_for_the_window_costs_no_message() -> None:
+    talk = Talk(server=Settings(container_id="server", incoming_window=2))
+    session, _ = talk.session()
+    sender, receiver = talk.sender(session)
+    receiver.flow(10)
+    talk.run()
+    for number in range(6):
+        sender.send(b"%d" % number)
+    receiver.flow(10, drain=True)
+    # Only the drain has come so far; no transfer has been seen, and the window is full.
+    talk.client.receive(talk.server.data_to_send(), 0.0)
+    sender.drained()
+
+    heard = talk.run()
+
+    assert len(of(Delivery, heard.server)) == 6
+    assert of(Detached, heard.server) == []
+    assert receiver.credit == 0
+    assert receiver.delivery_count == sender.delivery_count == 10
+
+
+def test_a_flow_that_waits_goes_out_when_what_it_waited_for_is_dropped() -> None:
+    peer, link = sending_peer(window=1)
+    other = peer.attach_receiver("other", 1)
+    peer.grant(1, 10, window=1)
+    peer.heard()
+    link.send(b"0")
+    link.send(b"1")
+    other.write_flow()
+    assert transfers(peer.heard()) == [b"0"]
+
+    link.detach()
+
+    said = peer.told()
+    assert [type(each) for each in said] == [Flow, Detach]
+
+
+def test_a_link_that_is_asked_for_meanwhile_does_not_disturb_what_waits() -> None:
+    peer, link = sending_peer(window=1)
+    link.send(b"0")
+    link.send(b"1")
+    peer.say(receiver_attach("new", 1))[0].link.accept()
+    peer.say(Flow(1, 10, 0, 10))
+
+    assert transfers([each for each in peer.heard() if isinstance(each, Said)]) == [b"0", b"1"]
