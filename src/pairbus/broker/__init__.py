@@ -1,0 +1,1 @@
+"""Local namespaces: a durable Service Bus broker in one process."""
