@@ -36,6 +36,8 @@ class Figure:
     microseconds: dict[str, float]
     aim: float | None = None
     notes: dict[str, str] = field(default_factory=dict)
+    """What stands in place of a figure."""
+    remark: str = ""
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -59,6 +61,7 @@ def compare(
     rounds: int,
     aim: float | None = None,
     notes: Mapping[str, str] | None = None,
+    remark: str = "",
 ) -> Figure:
     """Run the cases in turns."""
     best: dict[str, float] = {}
@@ -67,7 +70,7 @@ def compare(
             result = case()
             each = result.seconds / result.messages * 1e6
             best[contender] = min(each, best.get(contender, float("inf")))
-    return Figure(name, best, aim, dict(notes or {}))
+    return Figure(name, best, aim, dict(notes or {}), remark)
 
 
 def table(figures: list[Figure]) -> str:
@@ -81,12 +84,12 @@ def table(figures: list[Figure]) -> str:
         row = [figure.name]
         for contender in contenders:
             value = figure.microseconds.get(contender)
-            row.append(figure.notes.get(contender, "–") if value is None else f"{value:.2f}")
-        row.append("–" if figure.aim is None else f"{figure.aim:g}")
+            row.append(figure.notes.get(contender, "-") if value is None else f"{value:.2f}")
+        row.append("-" if figure.aim is None else f"{figure.aim:g}")
         for contender in contenders:
             if contender != OURS:
                 ratio = figure.ratios.get(contender)
-                row.append("–" if ratio is None else f"{ratio:.1f}")
+                row.append("-" if ratio is None else f"{ratio:.1f}")
         rows.append(row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = []
@@ -96,6 +99,7 @@ def table(figures: list[Figure]) -> str:
         lines.append("  ".join(cells).rstrip())
         if index == 0:
             lines.append("  ".join("─" * width for width in widths))
+    lines += [f"{figure.name}: {figure.remark}" for figure in figures if figure.remark]
     return "\n".join(lines)
 
 
