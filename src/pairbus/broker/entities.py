@@ -1,0 +1,413 @@
+"""The entities of one namespace: found by path, made, changed, removed, and sent to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pairbus.broker import atom, atom_input
+from pairbus.broker.description import (
+    Description,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    kind_of,
+    updated,
+)
+from pairbus.broker.durations import to_ms
+from pairbus.broker.envelope import Incoming, read, restore
+from pairbus.broker.names import DEFAULT_RULE, path_of, same_path
+from pairbus.broker.queue import Queue
+from pairbus.broker.rules import CorrelationFilter, Rule, Selection, SqlFilter, compile_rules
+from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED, EntityRow, Store, Stored
+from pairbus.broker.topic import View, changed
+from pairbus.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    MessageTooLarge,
+    PairbusError,
+    Refused,
+)
+
+DEAD_LETTERS, TRANSFER_DEAD_LETTERS = "/$deadletterqueue", "/$transfer/$deadletterqueue"
+MAX_HOPS = 4
+"""How often a message is forwarded at most: more is a circle."""
+_SITE = atom.Site(namespace="", base="")
+
+
+@dataclass(eq=False, slots=True)
+class Entity:
+    """One queue, topic or subscription, with its lines of messages."""
+
+    row: EntityRow
+    description: Description
+    queue: Queue
+    """A topic's holds scheduled messages only."""
+    dead_letters: Queue
+    transfer_dead_letters: Queue
+    rules: dict[str, Rule] = field(default_factory=dict)
+    """A subscription's, by their names in lower case."""
+    select: Callable[[View], Selection] | None = None
+    """What a subscription gets of a message."""
+
+    @property
+    def path(self) -> str:
+        return self.description.path
+
+    @property
+    def queues(self) -> tuple[Queue, Queue, Queue]:
+        return self.queue, self.dead_letters, self.transfer_dead_letters
+
+
+class Exists(Refused):
+    """There is an entity or a rule of this name already."""
+
+    default_condition = "com.microsoft:entity-already-exists"
+
+
+class Entities:
+    """All entities of a namespace."""
+
+    def __init__(self, store: Store, new_token: Callable[[], bytes]) -> None:
+        self._store = store
+        self._new_token = new_token
+        self._by_path: dict[str, Entity] = {}
+        self._by_id: dict[int, Entity] = {}
+        self.on_queue: Callable[[Queue], None] = _nothing
+        """Is told of every queue that comes to be."""
+        self.on_gone: Callable[[Entity], None] = _nothing
+        """Is told of every entity that goes."""
+        for row in store.entities():
+            self._load(row)
+
+    # Finding.
+
+    def all(self, kind: type[Description] | None = None) -> list[Entity]:
+        """Entities of a kind, by path."""
+        found = [
+            entity
+            for entity in self._by_path.values()
+            if kind is None or isinstance(entity.description, kind)
+        ]
+        return sorted(found, key=lambda entity: same_path(entity.path))
+
+    def find(self, path: str) -> Entity | None:
+        return self._by_path.get(same_path(path))
+
+    def get(self, path: str) -> Entity:
+        """Raises EntityNotFound."""
+        entity = self.find(path)
+        if entity is None:
+            raise EntityNotFound(f"The messaging entity {path!r} could not be found.")
+        return entity
+
+    def subscriptions(self, topic: Entity) -> list[Entity]:
+        prefix = same_path(topic.path) + "/subscriptions/"
+        return [entity for path, entity in self._by_path.items() if path.startswith(prefix)]
+
+    def source(self, address: str) -> tuple[Entity, Queue]:
+        """What an address is that somebody wants to receive from. Raises EntityNotFound."""
+        path = same_path(path_of(address))
+        for suffix, index in ((TRANSFER_DEAD_LETTERS, 2), (DEAD_LETTERS, 1)):
+            if path.endswith(suffix):
+                entity = self.get(path[: -len(suffix)])
+                return entity, entity.queues[index]
+        entity = self.get(path)
+        return entity, entity.queue
+
+    # Making and removing.
+
+    def create(
+        self, description: Description, now_ms: int, default_rule: Rule | None = None
+    ) -> Entity:
+        """Raises Exists, ConfigurationError, or EntityNotFound where its topic or target is not."""
+        if self.find(description.path) is not None:
+            raise Exists(f"The entity {description.path!r} exists already.")
+        if isinstance(description, SubscriptionDescription):
+            topic = self.get(description.topic)
+            if not isinstance(topic.description, TopicDescription):
+                raise EntityNotFound(f"{description.topic!r} is not a topic.")
+        self._check_targets(description)
+        rules: tuple[Rule, ...] = ()
+        if isinstance(description, SubscriptionDescription):
+            rules = (Rule(name=DEFAULT_RULE) if default_rule is None else default_rule,)
+            compile_rules(rules)
+        row = self._store.add_entity(
+            description.path, kind_of(description), self._written(description), now_ms
+        )
+        for rule in rules:
+            self._store.put_rule(row.id, rule.name, self._written_rule(description.path, rule))
+        return self._load(row)
+
+    def update(self, path: str, settings: dict[str, Any], now_ms: int) -> Entity:
+        """Raises EntityNotFound or ConfigurationError."""
+        entity = self.get(path)
+        description = updated(entity.description, settings)
+        self._check_targets(description)
+        self._store.update_entity(entity.row.id, self._written(description), now_ms)
+        entity.row = replace(entity.row, updated_ms=now_ms)
+        entity.description = description
+        for queue in entity.queues:
+            queue.settings = _settings_of(description)
+        entity.queue.max_bytes = _max_bytes(description)
+        return entity
+
+    def delete(self, path: str) -> None:
+        """Raises EntityNotFound. A topic goes with its subscriptions."""
+        entity = self.get(path)
+        for subscription in self.subscriptions(entity):
+            self._remove(subscription)
+        self._remove(entity)
+
+    def _remove(self, entity: Entity) -> None:
+        del self._by_path[same_path(entity.path)]
+        del self._by_id[entity.row.id]
+        self._store.delete_entity(entity.row.id)
+        self.on_gone(entity)
+
+    def _check_targets(self, description: Description) -> None:
+        for name in ("forward_to", "forward_dead_lettered_messages_to"):
+            target = getattr(description, name, None)
+            if target is not None and self.find(path_of(target)) is None:
+                raise EntityNotFound(f"{description.path!r} forwards to {target!r}, which is not.")
+
+    def _load(self, row: EntityRow) -> Entity:
+        given = atom_input.read_description(row.description.encode())
+        identity: dict[str, Any] = {"name": row.path}
+        if given.kind is SubscriptionDescription:
+            topic, _, name = row.path.rpartition("/Subscriptions/")
+            identity = {"topic": topic, "name": name}
+        description = given.kind(**identity, **given.settings)
+        dead = self._queue(row, 1, "/$DeadLetterQueue", description, None)
+        entity = Entity(
+            row,
+            description,
+            self._queue(row, 0, "", description, dead),
+            dead,
+            self._queue(row, 2, "/$Transfer/$DeadLetterQueue", description, None),
+        )
+        for name, text in self._store.rules(row.id):
+            entity.rules[name.lower()] = atom_input.read_rule(text.encode(), name)
+        if isinstance(description, SubscriptionDescription):
+            entity.select = compile_rules(entity.rules.values())
+        self._by_path[same_path(description.path)] = entity
+        self._by_id[row.id] = entity
+        for queue in entity.queues:
+            self.on_queue(queue)
+        return entity
+
+    def _queue(
+        self, row: EntityRow, sub: int, suffix: str, description: Description, dead: Queue | None
+    ) -> Queue:
+        return Queue(
+            id=row.id << 2 | sub,
+            path=row.path + suffix,
+            settings=_settings_of(description),
+            store=self._store,
+            next_sequence=row.next_sequence,
+            new_token=self._new_token,
+            dead_letters=dead,
+            max_bytes=_max_bytes(description) if sub == 0 else None,
+        )
+
+    def _written(self, description: Description) -> str:
+        epoch = datetime.fromtimestamp(0, UTC)
+        runtime = atom.Runtime(created_at=epoch, updated_at=epoch)
+        return atom.write_entry(atom.entity_entry(description, runtime), _SITE).decode()
+
+    def _written_rule(self, path: str, rule: Rule) -> str:
+        epoch = datetime.fromtimestamp(0, UTC)
+        return atom.write_entry(atom.rule_entry(path, rule, epoch), _SITE).decode()
+
+    # Rules.
+
+    def put_rule(self, path: str, rule: Rule, *, replace_it: bool) -> None:
+        """Raises EntityNotFound, Exists or ConfigurationError."""
+        entity = self.get(path)
+        known = rule.name.lower() in entity.rules
+        if known and not replace_it:
+            raise Exists(f"The rule {rule.name!r} of {path!r} exists already.")
+        if not known and replace_it:
+            raise EntityNotFound(f"{path!r} has no rule {rule.name!r}.")
+        rules = {**entity.rules, rule.name.lower(): rule}
+        entity.select = compile_rules(rules.values())
+        entity.rules = rules
+        self._store.put_rule(entity.row.id, rule.name, self._written_rule(path, rule))
+
+    def delete_rule(self, path: str, name: str) -> None:
+        """Raises EntityNotFound."""
+        entity = self.get(path)
+        if name.lower() not in entity.rules:
+            raise EntityNotFound(f"{path!r} has no rule {name!r}.")
+        self._store.delete_rule(entity.row.id, entity.rules.pop(name.lower()).name)
+        entity.select = compile_rules(entity.rules.values())
+
+    # Sending.
+
+    def send(self, entity: Entity, messages: Sequence[Incoming], now_ms: int) -> list[int]:
+        """Take messages in, all or none; their sequence numbers, 0 for one that was dropped as a
+        duplicate. Raises Refused, QuotaExceeded, MessageTooLarge or EntityDisabled."""
+        description = entity.description
+        if isinstance(description, SubscriptionDescription):
+            raise Refused(f"{entity.path!r} is a subscription: it is sent to through its topic.")
+        if not description.status.sends:
+            raise EntityDisabled(f"{entity.path!r} is disabled for sending.")
+        limit = description.max_message_size_in_kilobytes * 1024
+        for message in messages:
+            if message.size > limit:
+                raise MessageTooLarge(
+                    f"The message has {message.size} bytes, {entity.path!r} takes {limit}."
+                )
+            if isinstance(description, QueueDescription):
+                entity.queue.check(message)
+        return [self._send_one(entity, message, now_ms, 0) for message in messages]
+
+    def _send_one(self, entity: Entity, message: Incoming, now_ms: int, hops: int) -> int:
+        if self._is_duplicate(entity, message, now_ms):
+            return 0
+        scheduled = message.scheduled_ms is not None and message.scheduled_ms > now_ms
+        if isinstance(entity.description, TopicDescription):
+            if scheduled:
+                return entity.queue.enqueue(message, now_ms)
+            self.publish(entity, message, now_ms, hops)
+            return entity.queue.next_sequence()
+        target = getattr(entity.description, "forward_to", None)
+        if target is None or scheduled:
+            return entity.queue.enqueue(message, now_ms)
+        self._forward(entity, target, message, now_ms, hops)
+        return entity.queue.next_sequence()
+
+    def _is_duplicate(self, entity: Entity, message: Incoming, now_ms: int) -> bool:
+        description = entity.description
+        if isinstance(description, SubscriptionDescription) or message.message_id is None:
+            return False
+        if not description.requires_duplicate_detection:
+            return False
+        window = to_ms(description.duplicate_detection_history_time_window)
+        return self._store.seen(entity.row.id, str(message.message_id), now_ms, now_ms + window)
+
+    def publish(self, topic: Entity, message: Incoming, now_ms: int, hops: int = 0) -> None:
+        """Give each subscription of a topic what its rules let through."""
+        view = View(message, now_ms)
+        for subscription in self.subscriptions(topic):
+            assert subscription.select is not None
+            selection = subscription.select(view)
+            description = subscription.description
+            assert isinstance(description, SubscriptionDescription)
+            for changes in selection.copies:
+                copy = changed(message, changes)
+                if description.forward_to is None:
+                    self._enqueue_or_bury(subscription, copy, now_ms)
+                else:
+                    self._forward(subscription, description.forward_to, copy, now_ms, hops)
+            if selection.failures and description.dead_lettering_on_filter_evaluation_exceptions:
+                subscription.dead_letters.bury_new(
+                    message,
+                    "FilterEvaluationException",
+                    str(selection.failures[0]),
+                    subscription.path,
+                    now_ms,
+                )
+
+    def _enqueue_or_bury(self, entity: Entity, message: Incoming, now_ms: int) -> None:
+        try:
+            entity.queue.check(message)
+        except Refused as exc:
+            reason = "Session id is null." if message.session is None else "Refused"
+            entity.dead_letters.bury_new(message, reason, str(exc), entity.path, now_ms)
+        else:
+            entity.queue.enqueue(message, now_ms)
+
+    def _forward(
+        self, entity: Entity, target: str, message: Incoming, now_ms: int, hops: int
+    ) -> None:
+        """Send on; what cannot be sent on goes to the transfer dead-letter queue."""
+        try:
+            if hops >= MAX_HOPS:
+                raise Refused(f"It was forwarded {MAX_HOPS} times already.")
+            onward = self.get(path_of(target))
+            description = onward.description
+            if isinstance(description, SubscriptionDescription) or not description.status.sends:
+                raise EntityDisabled(f"{target!r} cannot be sent to.")
+            if isinstance(description, QueueDescription):
+                onward.queue.check(message)
+            self._send_one(onward, message, now_ms, hops + 1)
+        except PairbusError as exc:
+            entity.transfer_dead_letters.bury_new(
+                message, type(exc).__name__, str(exc), entity.path, now_ms
+            )
+
+    # Time.
+
+    def tick(self, now_ms: int, limit: int = 1000) -> bool:
+        """Carry out what has become due. True: there may be more."""
+        for entity in self._by_id.values():
+            for queue in entity.queues:
+                queue.expire_locks(now_ms)
+        due = self._store.due(now_ms, limit)
+        for queue_id, stored in due:
+            self._activate(queue_id, stored, now_ms)
+        expired = self._store.expired(now_ms, limit)
+        gone = 0
+        for queue_id, stored in expired:
+            gone += self._queue_of(queue_id).expire(stored, now_ms)
+        return len(due) == limit or (len(expired) == limit and gone > 0)
+
+    def _queue_of(self, queue_id: int) -> Queue:
+        return self._by_id[queue_id >> 2].queues[queue_id & 3]
+
+    def _activate(self, queue_id: int, stored: Stored, now_ms: int) -> None:
+        entity = self._by_id[queue_id >> 2]
+        target = getattr(entity.description, "forward_to", None)
+        if not isinstance(entity.description, TopicDescription) and target is None:
+            entity.queue.activate(stored, now_ms)
+            return
+        entity.queue.drop(stored)
+        message = replace(read(restore(stored)), scheduled_ms=None)
+        if target is None:
+            self.publish(entity, message, now_ms)
+        else:
+            self._forward(entity, target, message, now_ms, 0)
+
+    def runtime(self, entity: Entity) -> atom.Runtime:
+        """What is known of an entity at run time."""
+        main, dead, transfer = entity.queues
+        filters = [rule.filter for rule in entity.rules.values()]
+        return atom.Runtime(
+            created_at=_moment(entity.row.created_ms),
+            updated_at=_moment(entity.row.updated_ms),
+            accessed_at=_moment(entity.row.accessed_ms),
+            size_in_bytes=sum(queue.bytes for queue in entity.queues),
+            counts=atom.Counts(
+                active=main.counts[ACTIVE] + main.counts[DEFERRED],
+                scheduled=main.counts[SCHEDULED],
+                dead_letter=len(dead),
+                transfer_dead_letter=len(transfer),
+            ),
+            subscription_count=len(self.subscriptions(entity)),
+            sql_filter_count=sum(isinstance(one, SqlFilter) for one in filters),
+            correlation_filter_count=sum(isinstance(one, CorrelationFilter) for one in filters),
+        )
+
+
+def _settings_of(description: Description) -> Any:
+    """A topic holds scheduled messages, as a queue with the service's defaults does."""
+    if isinstance(description, TopicDescription):
+        return QueueDescription(
+            name=description.name,
+            default_message_time_to_live=description.default_message_time_to_live,
+        )
+    return description
+
+
+def _max_bytes(description: Description) -> int | None:
+    size = getattr(description, "max_size_in_megabytes", None)
+    return None if size is None else size * 1024 * 1024
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _nothing(_: object) -> None:
+    pass

@@ -1,0 +1,354 @@
+"""A queue, or anything that messages are received from: a subscription, a dead-letter queue.
+
+No I/O but the store's, no clock: `now_ms` is passed in. What a call changes is durable once the
+store has committed; answers wait for that.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from pairbus.broker import envelope
+from pairbus.broker.envelope import Incoming
+from pairbus.broker.locks import Lock, Locks
+from pairbus.broker.ready import Ready
+from pairbus.broker.sessions import Sessions
+from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED, Store, Stored
+from pairbus.errors import LockLost, MessageNotFound, QuotaExceeded, Refused
+
+RESERVE = 1000
+"""Sequence numbers that are set aside at a time: a start may leave out so many."""
+NEVER_MS = 253402300799999
+"""The end of the year 9999: a message that expires later never does."""
+
+DELIVERIES, EXPIRED = "MaxDeliveryCountExceeded", "TTLExpiredException"
+
+
+class Settings(Protocol):
+    """What a queue must know of its description."""
+
+    @property
+    def lock_duration(self) -> timedelta: ...
+    @property
+    def max_delivery_count(self) -> int: ...
+    @property
+    def default_message_time_to_live(self) -> timedelta: ...
+    @property
+    def dead_lettering_on_message_expiration(self) -> bool: ...
+    @property
+    def requires_session(self) -> bool: ...
+
+
+class Queue:
+    """One line of messages with its locks, sessions, deferred and scheduled messages."""
+
+    def __init__(
+        self,
+        *,
+        id: int,
+        path: str,
+        settings: Settings,
+        store: Store,
+        next_sequence: int,
+        new_token: Callable[[], bytes],
+        dead_letters: "Queue | None",
+        max_bytes: int | None = None,
+    ) -> None:
+        self.id = id
+        self.path = path
+        self.settings = settings
+        self.dead_letters = dead_letters
+        """Where messages go that cannot be delivered; None: this is such a place."""
+        self.max_bytes = max_bytes
+        self.arrived: Callable[[], None] = _nothing
+        """Is called when something can be taken that could not before."""
+        self._store = store
+        self._new_token = new_token
+        self._next_sequence = next_sequence
+        self._reserved = next_sequence
+        self._locks = Locks()
+        self._ready = Ready(lambda after, limit: store.active_after(id, after, limit))
+        totals = store.totals(id)
+        self.counts = {
+            state: totals.get(state, (0, 0))[0] for state in (ACTIVE, DEFERRED, SCHEDULED)
+        }
+        """Messages by state; those that are locked count as what they were."""
+        self.bytes = sum(size for _, size in totals.values())
+        self.sessions = Sessions(self, store) if settings.requires_session else None
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def lock_ms(self) -> int:
+        return int(self.settings.lock_duration / timedelta(milliseconds=1))
+
+    # In.
+
+    def check(self, incoming: Incoming) -> None:
+        """Raises Refused or QuotaExceeded for a message that cannot be taken in."""
+        if self.settings.requires_session and incoming.session is None:
+            raise Refused(f"{self.path!r} requires a session id on every message")
+        if self.max_bytes is not None and self.bytes + incoming.size > self.max_bytes:
+            raise QuotaExceeded(f"{self.path!r} is full: it holds {self.bytes} bytes")
+
+    def enqueue(self, incoming: Incoming, now_ms: int) -> int:
+        """Take a message in; its sequence number."""
+        due = incoming.scheduled_ms
+        state = SCHEDULED if due is not None and due > now_ms else ACTIVE
+        start = due if state == SCHEDULED and due is not None else now_ms
+        stored = envelope.store(
+            incoming, self.next_sequence(), state, now_ms, self._expiry(incoming.ttl_ms, start)
+        )
+        self._add(stored)
+        return stored.sequence
+
+    def activate(self, stored: Stored, now_ms: int) -> None:
+        """The time of a scheduled message has come: it goes to the end of the line."""
+        self.drop(stored)
+        stored.sequence = self.next_sequence()
+        stored.state, stored.due_ms, stored.enqueued_ms = ACTIVE, None, now_ms
+        self._add(stored)
+
+    def next_sequence(self) -> int:
+        """A number that was never given before."""
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        if sequence >= self._reserved:
+            self._reserved = sequence + RESERVE
+            self._store.reserve_sequences(self.id >> 2, self._reserved)
+        return sequence
+
+    def _expiry(self, ttl_ms: int | None, start_ms: int) -> int | None:
+        default = int(self.settings.default_message_time_to_live / timedelta(milliseconds=1))
+        life = default if ttl_ms is None else min(ttl_ms, default)
+        return None if start_ms + life >= NEVER_MS else start_ms + life
+
+    def _add(self, stored: Stored) -> None:
+        self._store.put(self.id, stored)
+        self.counts[stored.state] += 1
+        self.bytes += stored.size
+        if stored.state == ACTIVE:
+            if self.sessions is not None and stored.session is not None:
+                self.sessions.append(stored.session, stored)
+            else:
+                self._ready.append(stored)
+            self.arrived()
+
+    def drop(self, stored: Stored) -> None:
+        """It is no longer here."""
+        self._store.delete(self.id, stored.sequence)
+        self.counts[stored.state] -= 1
+        self.bytes -= stored.size
+        if stored.state == ACTIVE and self.sessions is not None and stored.session is not None:
+            self.sessions.gone(stored.session)
+
+    # Out.
+
+    def take(
+        self, limit: int, now_ms: int, *, locked: bool, session: str | None = None
+    ) -> list[tuple[Stored, Lock | None]]:
+        """Up to `limit` messages, under a lock each, or for good."""
+        line = self._ready if self.sessions is None else self.sessions.line(session)
+        taken: list[tuple[Stored, Lock | None]] = []
+        while len(taken) < limit:
+            stored = line.take()
+            if stored is None:
+                break
+            if stored.expires_ms is not None and stored.expires_ms <= now_ms:
+                self._expire(stored, now_ms)
+            elif locked:
+                taken.append((stored, self._lock(stored, now_ms)))
+            else:
+                self.drop(stored)
+                taken.append((stored, None))
+        return taken
+
+    def _lock(self, stored: Stored, now_ms: int) -> Lock:
+        lock = Lock(self._new_token(), stored, now_ms + self.lock_ms, stored.session)
+        if self.sessions is None:
+            lock.session = None
+        self._locks.add(lock)
+        return lock
+
+    def take_deferred(
+        self, sequences: Iterable[int], now_ms: int, *, locked: bool, session: str | None = None
+    ) -> list[tuple[Stored, Lock | None]]:
+        """Deferred messages by their sequence numbers. Raises MessageNotFound, and takes none, if
+        one of them is not there to be taken."""
+        found = []
+        for sequence in sequences:
+            stored = None if sequence in self._locks else self._store.get(self.id, sequence)
+            if stored is None or stored.state != DEFERRED or stored.session != session:
+                raise MessageNotFound(f"{self.path!r} has no deferred message {sequence}")
+            found.append(stored)
+        result: list[tuple[Stored, Lock | None]] = []
+        for stored in found:
+            if locked:
+                result.append((stored, self._lock(stored, now_ms)))
+            else:
+                self.drop(stored)
+                result.append((stored, None))
+        return result
+
+    def peek(self, after: int, limit: int, session: str | None = None) -> list[Stored]:
+        """Messages of every state behind a sequence number."""
+        return self._store.any_after(self.id, after, limit, session)
+
+    def cancel(self, sequences: Sequence[int]) -> None:
+        """Cancel scheduled messages. Raises MessageNotFound, and cancels none, if one is not
+        there."""
+        found = [self._store.get(self.id, sequence) for sequence in sequences]
+        for sequence, stored in zip(sequences, found, strict=True):
+            if stored is None or stored.state != SCHEDULED:
+                raise MessageNotFound(f"{self.path!r} has no scheduled message {sequence}")
+        for stored in found:
+            if stored is not None:
+                self.drop(stored)
+
+    # Settling.
+
+    def holds(self, token: bytes, now_ms: int) -> bool:
+        """Whether the lock can still be settled."""
+        return self._locks.get(token, now_ms) is not None
+
+    def complete(self, token: bytes, now_ms: int) -> None:
+        self.drop(self._unlock(token, now_ms).message)
+
+    def abandon(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
+        self._return(self._unlock(token, now_ms), changes, now_ms)
+
+    def defer(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
+        stored = self._unlock(token, now_ms).message
+        self._set_aside(stored, changes)
+
+    def dead_letter(
+        self,
+        token: bytes,
+        reason: str | None,
+        description: str | None,
+        changes: dict[str, Any],
+        now_ms: int,
+    ) -> None:
+        self._bury(self._unlock(token, now_ms).message, reason, description, changes, now_ms)
+
+    def renew(self, token: bytes, now_ms: int) -> int:
+        """Start a lock anew; until when it holds."""
+        lock = self._locks.get(token, now_ms)
+        if lock is None:
+            raise _lost(self.path)
+        self._locks.renew(lock, now_ms + self.lock_ms)
+        return lock.until_ms
+
+    def _unlock(self, token: bytes, now_ms: int) -> Lock:
+        lock = self._locks.pop(token, now_ms)
+        if lock is None:
+            raise _lost(self.path)
+        return lock
+
+    def _return(self, lock: Lock, changes: dict[str, Any], now_ms: int) -> None:
+        """A message was not wanted: it can be taken again, unless it was too often."""
+        stored = lock.message
+        stored.deliveries += 1
+        if stored.deliveries >= self.settings.max_delivery_count and self.dead_letters is not None:
+            self._bury(
+                stored,
+                DELIVERIES,
+                f"Message could not be consumed after {stored.deliveries} delivery attempts.",
+                changes,
+                now_ms,
+            )
+            return
+        envelope.modify(stored, changes)
+        self._store.put(self.id, stored)
+        if stored.state == ACTIVE:
+            if self.sessions is None:
+                self._ready.give_back(stored)
+            elif stored.session is not None:
+                self.sessions.give_back(stored.session, stored)
+            self.arrived()
+
+    def _set_aside(self, stored: Stored, changes: dict[str, Any]) -> None:
+        if stored.state == ACTIVE:
+            self.counts[ACTIVE] -= 1
+            self.counts[DEFERRED] += 1
+            if self.sessions is not None and stored.session is not None:
+                self.sessions.gone(stored.session)
+        stored.state = DEFERRED
+        stored.deliveries += 1
+        envelope.modify(stored, changes)
+        self._store.put(self.id, stored)
+
+    def _bury(
+        self,
+        stored: Stored,
+        reason: str | None,
+        description: str | None,
+        changes: dict[str, Any],
+        now_ms: int,
+    ) -> None:
+        self.drop(stored)
+        if self.dead_letters is None:
+            return
+        told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+        envelope.modify(stored, {**changes, **{k: v for k, v in told.items() if v is not None}})
+        self.dead_letters.bury_here(stored, self.path)
+
+    def bury_here(self, stored: Stored, source: str) -> None:
+        """Take in a message that another queue gave up. It keeps its number and its age."""
+        envelope.add_dead_letter_source(stored, source)
+        stored.state, stored.due_ms, stored.expires_ms = ACTIVE, None, None
+        self._add(stored)
+
+    def bury_new(
+        self, incoming: Incoming, reason: str, description: str, source: str, now_ms: int
+    ) -> None:
+        """Take in a message that could not be put where it was to go."""
+        stored = envelope.store(incoming, self.next_sequence(), ACTIVE, now_ms, None)
+        told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+        envelope.modify(stored, told)
+        self.bury_here(stored, source)
+
+    # Time.
+
+    def expire(self, stored: Stored, now_ms: int) -> bool:
+        """A message's time-to-live is over. False: it is locked, and stays until that is over."""
+        if stored.sequence in self._locks:
+            return False
+        if self.sessions is None:
+            self._ready.remove(stored.sequence)
+        else:
+            self.sessions.remove(stored)
+        self._expire(stored, now_ms)
+        return True
+
+    def _expire(self, stored: Stored, now_ms: int) -> None:
+        if self.settings.dead_lettering_on_message_expiration and self.dead_letters is not None:
+            description = "The message expired and was dead lettered."
+            self._bury(stored, EXPIRED, description, {}, now_ms)
+        else:
+            self.drop(stored)
+
+    def expire_locks(self, now_ms: int) -> None:
+        """Locks that ran out: their messages can be taken again."""
+        for lock in self._locks.expired(now_ms):
+            self._return(lock, {}, now_ms)
+
+    def release_session(self, session: str, now_ms: int) -> None:
+        """A session has no holder any more: nor have its messages."""
+        for lock in self._locks.of_session(session):
+            self._return(lock, {}, now_ms)
+
+    def next_lock_expiry_ms(self) -> int | None:
+        return self._locks.next_expiry_ms()
+
+
+def _lost(path: str) -> LockLost:
+    return LockLost(
+        f"The lock supplied is invalid. Either the lock expired, or the message has already been "
+        f"removed from {path!r}."
+    )
+
+
+def _nothing() -> None:
+    pass

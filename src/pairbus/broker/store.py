@@ -1,0 +1,425 @@
+"""What a namespace keeps on disk: entities and messages, in one SQLite file.
+
+Writes are gathered and carried out together: `commit` is called once in a turn of the event loop,
+and only when it has returned (the write-ahead log is on disk then) may anybody be told of them.
+Reads see what was written before, committed or not. A message's key is its entity's number and
+its own sequence number in one integer, so that a queue is one stretch of one B-tree.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
+"""States of a message, as `x-opt-message-state` has them."""
+
+_SHIFT = 40
+MAX_SEQUENCE = (1 << _SHIFT) - 1
+
+_MIGRATIONS = [
+    """
+    CREATE TABLE entity (
+        id INTEGER PRIMARY KEY,
+        path TEXT NOT NULL UNIQUE COLLATE NOCASE,
+        kind TEXT NOT NULL,
+        description TEXT NOT NULL,
+        next_sequence INTEGER NOT NULL DEFAULT 1,
+        created_ms INTEGER NOT NULL,
+        updated_ms INTEGER NOT NULL,
+        accessed_ms INTEGER NOT NULL
+    );
+    CREATE TABLE message (
+        key INTEGER PRIMARY KEY,
+        state INTEGER NOT NULL,
+        enqueued_ms INTEGER NOT NULL,
+        expires_ms INTEGER,
+        due_ms INTEGER,
+        deliveries INTEGER NOT NULL,
+        session TEXT,
+        size INTEGER NOT NULL,
+        header BLOB NOT NULL,
+        annotation_count INTEGER NOT NULL,
+        annotations BLOB NOT NULL,
+        rest BLOB NOT NULL
+    );
+    CREATE INDEX message_expires ON message (expires_ms) WHERE expires_ms IS NOT NULL;
+    CREATE INDEX message_due ON message (due_ms) WHERE due_ms IS NOT NULL;
+    CREATE INDEX message_session ON message (session) WHERE session IS NOT NULL;
+    CREATE INDEX message_aside ON message (state) WHERE state <> 0;
+    CREATE TABLE rule (
+        entity INTEGER NOT NULL,
+        name TEXT NOT NULL COLLATE NOCASE,
+        description TEXT NOT NULL,
+        PRIMARY KEY (entity, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE seen (
+        entity INTEGER NOT NULL,
+        message_id TEXT NOT NULL,
+        until_ms INTEGER NOT NULL,
+        PRIMARY KEY (entity, message_id)
+    ) WITHOUT ROWID;
+    CREATE INDEX seen_until ON seen (until_ms);
+    CREATE TABLE session_state (
+        entity INTEGER NOT NULL,
+        session TEXT NOT NULL,
+        state BLOB,
+        PRIMARY KEY (entity, session)
+    ) WITHOUT ROWID;
+    CREATE TABLE meter (
+        entity TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        operations INTEGER NOT NULL,
+        messages INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        units INTEGER NOT NULL,
+        PRIMARY KEY (entity, kind)
+    ) WITHOUT ROWID;
+    """,
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRow:
+    """An entity as it is stored; its description is JSON."""
+
+    id: int
+    path: str
+    kind: str
+    description: str
+    next_sequence: int
+    created_ms: int
+    updated_ms: int
+    accessed_ms: int
+
+
+class Stored:
+    """A message as it is stored: the sections that the broker changes, and the rest in one
+    piece."""
+
+    __slots__ = (
+        "annotation_count",
+        "annotations",
+        "deliveries",
+        "due_ms",
+        "enqueued_ms",
+        "expires_ms",
+        "header",
+        "rest",
+        "sequence",
+        "session",
+        "size",
+        "state",
+    )
+
+    def __init__(
+        self,
+        sequence: int,
+        state: int,
+        enqueued_ms: int,
+        expires_ms: int | None,
+        due_ms: int | None,
+        deliveries: int,
+        session: str | None,
+        size: int,
+        header: bytes,
+        annotation_count: int,
+        annotations: bytes,
+        rest: bytes,
+    ) -> None:
+        self.sequence = sequence
+        self.state = state
+        self.enqueued_ms = enqueued_ms
+        self.expires_ms = expires_ms
+        self.due_ms = due_ms
+        self.deliveries = deliveries
+        self.session = session
+        self.size = size
+        self.header = header
+        self.annotation_count = annotation_count
+        self.annotations = annotations
+        self.rest = rest
+
+    def row(self, entity: int) -> tuple[object, ...]:
+        return (
+            entity << _SHIFT | self.sequence,
+            self.state,
+            self.enqueued_ms,
+            self.expires_ms,
+            self.due_ms,
+            self.deliveries,
+            self.session,
+            self.size,
+            self.header,
+            self.annotation_count,
+            self.annotations,
+            self.rest,
+        )
+
+
+class Store:
+    """One namespace's file. Used by one thread."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._inserts: list[tuple[object, ...]] = []
+        self._deletes: list[tuple[int]] = []
+        self._open = False
+        # FULL: every commit waits until the log is on disk. The log is replayed by the next start.
+        self._db.executescript(
+            "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+            "PRAGMA cache_size = -32768; PRAGMA wal_autocheckpoint = 4000;"
+        )
+        self._migrate()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Commit and close. Can be called again."""
+        self.commit()
+        self._db.close()
+
+    def _migrate(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        for number, statements in enumerate(_MIGRATIONS[version:], start=version + 1):
+            self._db.executescript(f"BEGIN; {statements} PRAGMA user_version = {number}; COMMIT;")
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to commit."""
+        return self._open or bool(self._inserts) or bool(self._deletes)
+
+    def commit(self) -> None:
+        """Put everything that was written since the last commit on disk, or raise."""
+        if self.dirty:
+            self._flush()
+            self._db.execute("COMMIT")
+            self._open = False
+
+    def _flush(self) -> None:
+        """Carry out what was gathered."""
+        if not self._open:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._open = True
+        if self._inserts:
+            self._db.executemany(
+                "INSERT OR REPLACE INTO message VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", self._inserts
+            )
+            self._inserts.clear()
+        if self._deletes:
+            self._db.executemany("DELETE FROM message WHERE key = ?", self._deletes)
+            self._deletes.clear()
+
+    # Entities.
+
+    def entities(self) -> list[EntityRow]:
+        rows = self._read("SELECT * FROM entity ORDER BY id")
+        return [EntityRow(*row) for row in rows]
+
+    def add_entity(self, path: str, kind: str, description: str, now_ms: int) -> EntityRow:
+        self._flush()
+        cursor = self._db.execute(
+            "INSERT INTO entity (path, kind, description, created_ms, updated_ms, accessed_ms)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (path, kind, description, now_ms, now_ms, now_ms),
+        )
+        assert cursor.lastrowid is not None
+        return EntityRow(cursor.lastrowid, path, kind, description, 1, now_ms, now_ms, now_ms)
+
+    def update_entity(self, id: int, description: str, now_ms: int) -> None:
+        self._write(
+            "UPDATE entity SET description = ?, updated_ms = ? WHERE id = ?",
+            (description, now_ms, id),
+        )
+
+    def touch_entity(self, id: int, now_ms: int) -> None:
+        self._write("UPDATE entity SET accessed_ms = ? WHERE id = ?", (now_ms, id))
+
+    def reserve_sequences(self, id: int, next_sequence: int) -> None:
+        """Say that all below may have been given out. A start goes on from there."""
+        self._write("UPDATE entity SET next_sequence = ? WHERE id = ?", (next_sequence, id))
+
+    def delete_entity(self, id: int) -> None:
+        """Forget an entity and all that it and its sub-queues hold."""
+        first, last = id << 2, id << 2 | 3
+        span = first << _SHIFT, last << _SHIFT | MAX_SEQUENCE
+        self._write("DELETE FROM message WHERE key BETWEEN ? AND ?", span)
+        self._write("DELETE FROM session_state WHERE entity BETWEEN ? AND ?", (first, last))
+        for table in ("seen", "rule"):
+            self._write(f"DELETE FROM {table} WHERE entity = ?", (id,))
+        self._write("DELETE FROM entity WHERE id = ?", (id,))
+
+    def rules(self, entity: int) -> list[tuple[str, str]]:
+        """Names and descriptions of a subscription's rules."""
+        return self._read("SELECT name, description FROM rule WHERE entity = ?", (entity,))
+
+    def put_rule(self, entity: int, name: str, description: str) -> None:
+        self._write("INSERT OR REPLACE INTO rule VALUES (?, ?, ?)", (entity, name, description))
+
+    def delete_rule(self, entity: int, name: str) -> None:
+        self._write("DELETE FROM rule WHERE entity = ? AND name = ?", (entity, name))
+
+    # Messages.
+
+    def put(self, entity: int, message: Stored) -> None:
+        """Add a message, or write a changed one anew."""
+        if self._deletes:  # the order of a delete and an insert of one key matters
+            self._flush()
+        self._inserts.append(message.row(entity))
+
+    def delete(self, entity: int, sequence: int) -> None:
+        self._deletes.append((entity << _SHIFT | sequence,))
+
+    def active_after(self, entity: int, sequence: int, limit: int) -> list[Stored]:
+        """Active messages behind a sequence number, in order."""
+        return self._messages(
+            "key > ? AND key <= ? AND state = 0", _behind(entity, sequence), limit
+        )
+
+    def active_in_session(
+        self, entity: int, session: str, sequence: int, limit: int
+    ) -> list[Stored]:
+        return self._messages(
+            "key > ? AND key <= ? AND session = ? AND state = 0",
+            (*_behind(entity, sequence), session),
+            limit,
+        )
+
+    def any_after(
+        self, entity: int, sequence: int, limit: int, session: str | None = None
+    ) -> list[Stored]:
+        """Messages of every state behind a sequence number, for peeking."""
+        if session is None:
+            return self._messages("key > ? AND key <= ?", _behind(entity, sequence), limit)
+        return self._messages(
+            "key > ? AND key <= ? AND session = ?", (*_behind(entity, sequence), session), limit
+        )
+
+    def get(self, entity: int, sequence: int) -> Stored | None:
+        found = self._messages("key = ?", (entity << _SHIFT | sequence,), 1)
+        return found[0] if found else None
+
+    def due(self, now_ms: int, limit: int) -> list[tuple[int, Stored]]:
+        """Scheduled messages whose time has come, with their entities."""
+        return self._with_entities("due_ms <= ? ORDER BY due_ms", now_ms, limit)
+
+    def expired(self, now_ms: int, limit: int) -> list[tuple[int, Stored]]:
+        """Messages whose time-to-live is over, with their entities."""
+        return self._with_entities("expires_ms <= ? ORDER BY expires_ms", now_ms, limit)
+
+    def next_due_ms(self) -> int | None:
+        return self._least("due_ms")
+
+    def next_expiry_ms(self) -> int | None:
+        return self._least("expires_ms")
+
+    def totals(self, entity: int) -> dict[int, tuple[int, int]]:
+        """How many messages there are in each state, and their bytes."""
+        rows = self._read(
+            "SELECT state, count(*), sum(size) FROM message"
+            " WHERE key BETWEEN ? AND ? GROUP BY state",
+            _span(entity),
+        )
+        return {int(state): (int(count), int(size)) for state, count, size in rows}
+
+    def session_counts(self, entity: int) -> dict[str, int]:
+        """How many active messages each session has."""
+        rows = self._read(
+            "SELECT session, count(*) FROM message WHERE session IS NOT NULL AND state = 0"
+            " AND key BETWEEN ? AND ? GROUP BY session ORDER BY min(key)",
+            _span(entity),
+        )
+        return {str(session): int(count) for session, count in rows}
+
+    # Sessions and duplicates.
+
+    def session_state(self, entity: int, session: str) -> bytes | None:
+        rows = self._read(
+            "SELECT state FROM session_state WHERE entity = ? AND session = ?", (entity, session)
+        )
+        return rows[0][0] if rows else None
+
+    def set_session_state(self, entity: int, session: str, state: bytes | None) -> None:
+        if state is None:
+            self._write(
+                "DELETE FROM session_state WHERE entity = ? AND session = ?", (entity, session)
+            )
+        else:
+            self._write(
+                "INSERT OR REPLACE INTO session_state VALUES (?, ?, ?)", (entity, session, state)
+            )
+
+    def sessions_with_state(self, entity: int) -> list[str]:
+        rows = self._read("SELECT session FROM session_state WHERE entity = ?", (entity,))
+        return [str(row[0]) for row in rows]
+
+    def seen(self, entity: int, message_id: str, now_ms: int, until_ms: int) -> bool:
+        """Whether this id was seen within the window; from now on it was."""
+        rows = self._read(
+            "SELECT until_ms FROM seen WHERE entity = ? AND message_id = ?", (entity, message_id)
+        )
+        if rows and int(rows[0][0]) > now_ms:
+            return True
+        self._write("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", (entity, message_id, until_ms))
+        return False
+
+    def forget_seen(self, now_ms: int) -> None:
+        self._write("DELETE FROM seen WHERE until_ms <= ?", (now_ms,))
+
+    # The meter.
+
+    def meter_rows(self) -> list[tuple[str, str, int, int, int, int]]:
+        return [tuple(row) for row in self._read("SELECT * FROM meter")]
+
+    def put_meter(self, rows: Iterable[tuple[str, str, int, int, int, int]]) -> None:
+        self._flush()
+        self._db.executemany("INSERT OR REPLACE INTO meter VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._inserts.clear()
+        self._deletes.clear()
+        for table in ("entity", "message", "rule", "seen", "session_state", "meter"):
+            self._write(f"DELETE FROM {table}", ())
+
+    def _messages(self, condition: str, values: tuple[object, ...], limit: int) -> list[Stored]:
+        rows = self._read(
+            f"SELECT * FROM message WHERE {condition} ORDER BY key LIMIT ?", (*values, limit)
+        )
+        return [Stored(row[0] & MAX_SEQUENCE, *row[1:]) for row in rows]
+
+    def _with_entities(self, condition: str, value: int, limit: int) -> list[tuple[int, Stored]]:
+        rows = self._read(f"SELECT * FROM message WHERE {condition} LIMIT ?", (value, limit))
+        return [(row[0] >> _SHIFT, Stored(row[0] & MAX_SEQUENCE, *row[1:])) for row in rows]
+
+    def _least(self, column: str) -> int | None:
+        value = self._read(f"SELECT min({column}) FROM message WHERE {column} IS NOT NULL")[0][0]
+        return None if value is None else int(value)
+
+    def _write(self, statement: str, values: Iterable[object]) -> None:
+        self._flush()
+        self._db.execute(statement, tuple(values))
+
+    def _read(self, statement: str, values: Iterable[object] = ()) -> list[Any]:
+        if self._inserts or self._deletes:
+            self._flush()
+        return self._db.execute(statement, tuple(values)).fetchall()
+
+
+def _span(entity: int) -> tuple[int, int]:
+    return entity << _SHIFT, entity << _SHIFT | MAX_SEQUENCE
+
+
+def _behind(entity: int, sequence: int) -> tuple[int, int]:
+    return entity << _SHIFT | sequence, entity << _SHIFT | MAX_SEQUENCE
