@@ -436,17 +436,26 @@ def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Co
         sender.send(HELLO)
 
 
-def test_credential_that_fails_is_not_authorized(server: MemoryServer, connect: Connect):
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(None, Unavailable), (503, Unavailable), (401, NotAuthorized), (400, NotAuthorized)],
+)
+def test_credential_that_fails_is_unavailable_unless_it_was_refused(
+    server: MemoryServer, connect: Connect, status: int | None, kind: type[Exception]
+):
+    class OnFire(LookupError):
+        status_code = status
+
     class Failing:
         def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
-            raise LookupError("the identity server is on fire")
+            raise OnFire("the identity server is on fire")
 
     client = connect(server, tokens=Credential(Failing))
 
-    with pytest.raises(NotAuthorized, match="on fire") as caught:
+    with pytest.raises(kind, match="on fire") as caught:
         send(client)
 
-    assert isinstance(caught.value.__cause__, LookupError)
+    assert isinstance(caught.value.__cause__, OnFire)
 
 
 def test_signature_that_cannot_be_used_is_a_configuration_error(

@@ -5,9 +5,12 @@ from struct import Struct
 from struct import error as StructError
 
 from pairbus.amqp.decode import decode, skip
-from pairbus.amqp.splice import DATA, SEQUENCE, VALUE, read_descriptor
+from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, Message
+from pairbus.amqp.splice import DATA, SEQUENCE, VALUE, read_descriptor, read_fields
+from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError
 
+_PARTITION_KEY = Symbol("x-opt-partition-key")
 BATCH_FORMAT = 0x80013700
 """The message format of a delivery that is a batch."""
 
@@ -28,6 +31,23 @@ def make_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
             parts.append(_DATA_LARGE + _pack_size(size))
         parts.append(message)
     return b"".join(parts)
+
+
+def envelope_of(message: bytes) -> bytes:
+    """The envelope for a batch that starts with this message: its id, session and partition key.
+
+    A namespace routes a batch to its partition by them.
+    """
+    first = Message.parse(message)
+    message_id, session = read_fields(first.properties, (MESSAGE_ID, GROUP_ID))
+    envelope = Message()
+    if message_id is not None or session is not None:
+        envelope.edit_properties({MESSAGE_ID: message_id, GROUP_ID: session})
+    if _PARTITION_KEY.encode() in first.message_annotations:
+        partition = first.read_message_annotations().get(_PARTITION_KEY)
+        if partition is not None:
+            envelope.edit_message_annotations({_PARTITION_KEY: partition})
+    return envelope.encode()
 
 
 def member_size(message_size: int) -> int:

@@ -9,7 +9,7 @@ from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.message import BatchMessage
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from pairbus.amqp.batch import BATCH_FORMAT, make_batch, member_size, split_batch
+from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_size, split_batch
 from pairbus.amqp.sections import DATA, Header, Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError
@@ -32,7 +32,7 @@ def sdk_message(message: ServiceBusMessage) -> bytes:
     return bytes(encode_payload(bytearray(), encoded))
 
 
-def envelope_of(batch: bytes) -> bytes:
+def front_of(batch: bytes) -> bytes:
     """The sections of a batch that are not messages."""
     return batch[: len(batch) - len(Message.parse(batch).body)]
 
@@ -199,7 +199,7 @@ def test_batch_that_the_sdk_made_is_split_into_the_messages_that_it_made():
 
 def test_our_batch_is_byte_for_byte_that_of_the_sdk():
     batch = sdk_batch(*some_messages())
-    envelope = envelope_of(batch)
+    envelope = front_of(batch)
 
     assert Message.parse(envelope).read_properties().message_id == "empty"
     assert make_batch(split_batch(batch), envelope) == batch
@@ -214,8 +214,8 @@ def test_sdk_changes_to_the_larger_size_where_we_do(size: int):
 
     batch = sdk_batch(message)
 
-    assert make_batch([encoded], envelope_of(batch)) == batch
-    assert len(batch) - len(envelope_of(batch)) == member_size(size)
+    assert make_batch([encoded], front_of(batch)) == batch
+    assert len(batch) - len(front_of(batch)) == member_size(size)
 
 
 def test_sdk_counts_the_size_of_a_batch_as_we_do():
@@ -234,3 +234,23 @@ def test_sdk_reads_what_we_put_into_a_batch():
     decoded = decode_payload(memoryview(make_batch(ours)))
 
     assert list(decoded.data) == ours
+
+
+def test_an_envelope_has_the_id_the_session_and_the_partition_key_of_a_message() -> None:
+    first = Message.build(
+        message_annotations={Symbol("x-opt-partition-key"): "p", Symbol("x-opt-other"): 1},
+        properties=Properties(message_id="m", group_id="s", subject="not this"),
+        application_properties={"nor": "this"},
+        data=b"nor this",
+    ).encode()
+
+    envelope = envelope_of(first)
+
+    read = Message.parse(envelope)
+    assert read.read_properties() == Properties(message_id="m", group_id="s")
+    assert read.read_message_annotations() == {"x-opt-partition-key": "p"}
+    assert split_batch(make_batch([first, first], envelope)) == [first, first]
+
+
+def test_a_message_without_id_session_and_partition_key_needs_no_envelope() -> None:
+    assert envelope_of(Message.build(data=b"x").encode()) == b""

@@ -43,6 +43,7 @@ from pairbus.errors import (
     PairbusError,
     Refused,
     StateError,
+    Unavailable,
 )
 
 logger = logging.getLogger(__name__)
@@ -208,7 +209,10 @@ class Client:
         except PairbusError:
             raise
         except Exception as exc:
-            raise NotAuthorized(f"no token for {audience} could be had: {exc}") from exc
+            # Credentials of azure-identity say with a status that the request itself was refused.
+            refused = getattr(exc, "status_code", None) in (400, 401, 403, 404)
+            kind = NotAuthorized if refused else Unavailable
+            raise kind(f"no token for {audience} could be had: {exc}") from exc
         self._cbs.put(token, audience, deadline)
         life = token.expires_at - self._wall_clock()
         self._renewals[path] = self._clock() + life * RENEW_AT

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from pairbus.amqp.batch import BATCH_FORMAT, make_batch
+from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch
 from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.link_end import LinkEnd
 from pairbus.amqp.client.translate import translate
@@ -57,8 +57,9 @@ class Sender(LinkEnd[SenderLink]):
 
     def send_batch(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> None:
         """Send encoded messages as one delivery: all are accepted, or none is."""
-        payload = make_batch(messages)
-        if payload:  # without messages there is nothing that could be delivered
+        members = list(messages)
+        if members:  # without messages there is nothing that could be delivered
+            payload = make_batch(members, envelope_of(members[0]))
             self.send(payload, message_format=BATCH_FORMAT, timeout_s=timeout_s)
 
     def post(
