@@ -38,6 +38,15 @@ ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
 ERROR_TYPE = "application/xml; charset=utf-8"
 
+API_VERSION = "2024-05"
+"""The newest version of the API, which the SDK asks for."""
+SINCE = {
+    "max_message_size_in_kilobytes": "2021-05",
+    "sql_filter_count": "2024-05",
+    "correlation_filter_count": "2024-05",
+}
+"""What older versions of the API do not know: they neither show nor take it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
@@ -75,7 +84,7 @@ class Site:
 
     namespace: str
     base: str
-    api_version: str = "2021-05"
+    api_version: str = API_VERSION
 
     def url(self, path: str, query: str = "") -> str:
         return f"{self.base}/{quote(path, safe='/$')}?{query}api-version={self.api_version}"
@@ -92,16 +101,18 @@ class Entry:
     published_at: datetime | None = None
 
 
-def entity_entry(description: Description, runtime: Runtime) -> Entry:
-    """A queue, topic or subscription."""
+def entity_entry(
+    description: Description, runtime: Runtime, api_version: str = API_VERSION
+) -> Entry:
+    """A queue, topic or subscription, as a version of the API shows it."""
     kind = kind_of(description)
     return Entry(
         title=description.name,
         path=description.path,
         content=tag(
             f"{kind}Description",
-            *_settings(description),
-            *_runtime(description, runtime),
+            *_settings(description, api_version),
+            *_runtime(description, runtime, api_version),
             xmlns=SERVICE,
             xmlns_i=INSTANCE,
         ),
@@ -198,8 +209,10 @@ def _entry(entry: Entry, site: Site, **attributes: str) -> str:
     )
 
 
-def _settings(description: Description) -> Iterable[str]:
+def _settings(description: Description, api_version: str) -> Iterable[str]:
     for name, (field, _) in settings_of(type(description)).items():
+        if api_version < SINCE.get(field, ""):
+            continue
         value = getattr(description, field)
         if field == "support_ordering" and value is None:
             value = not getattr(description, "enable_partitioning", False)
@@ -215,7 +228,7 @@ def _plain(value: object) -> str:
     return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 
-def _runtime(description: Description, runtime: Runtime) -> Iterable[str]:
+def _runtime(description: Description, runtime: Runtime, api_version: str) -> Iterable[str]:
     counts = runtime.counts
     numbers: dict[str, int] = {}
     if not isinstance(description, SubscriptionDescription):
@@ -228,7 +241,8 @@ def _runtime(description: Description, runtime: Runtime) -> Iterable[str]:
     else:
         numbers["message_count"] = counts.total
     for name, number in numbers.items():
-        yield tag(property_name(name), str(number))
+        if api_version >= SINCE.get(name, ""):
+            yield tag(property_name(name), str(number))
     yield tag("CreatedAt", _moment(runtime.created_at))
     yield tag("UpdatedAt", _moment(runtime.updated_at))
     yield tag("AccessedAt", _moment(runtime.accessed_at))

@@ -233,6 +233,8 @@ def _check(given: Description, path: str) -> None:
             target = getattr(given, name)
             if target is not None and same_path(path_of(target)) == same_path(path):
                 raise ConfigurationError(f"{property_name(name)} of {path!r} is {path!r} itself")
+        if given.requires_session and given.forward_to is not None:
+            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo")
 
 
 def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pairbus.broker import atom, atom_input
@@ -17,8 +18,9 @@ from pairbus.broker.description import (
 from pairbus.broker.durations import to_ms
 from pairbus.broker.envelope import Incoming, read, restore
 from pairbus.broker.names import DEFAULT_RULE, path_of, same_path
-from pairbus.broker.queue import Queue
-from pairbus.broker.rules import CorrelationFilter, Rule, Selection, SqlFilter, compile_rules
+from pairbus.broker.queue import NEVER_MS, Queue
+from pairbus.broker.rules import CorrelationFilter, Rule, Selection, compile_rules
+from pairbus.broker.sequences import Sequences
 from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED, EntityRow, Store, Stored
 from pairbus.broker.topic import View, changed
 from pairbus.errors import (
@@ -26,6 +28,7 @@ from pairbus.errors import (
     EntityNotFound,
     MessageTooLarge,
     PairbusError,
+    QuotaExceeded,
     Refused,
 )
 
@@ -58,6 +61,11 @@ class Entity:
     def queues(self) -> tuple[Queue, Queue, Queue]:
         return self.queue, self.dead_letters, self.transfer_dead_letters
 
+    @property
+    def bytes(self) -> int:
+        """The sizes of all messages, dead letters included."""
+        return self.queue.bytes + self.dead_letters.bytes + self.transfer_dead_letters.bytes
+
 
 class Exists(Refused):
     """There is an entity or a rule of this name already."""
@@ -68,13 +76,18 @@ class Exists(Refused):
 class Entities:
     """All entities of a namespace."""
 
-    def __init__(self, store: Store, new_token: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        new_token: Callable[[], bytes],
+        on_queue: Callable[[Queue], None] | None = None,
+    ) -> None:
+        """`on_queue` is told of every queue that comes to be."""
         self._store = store
         self._new_token = new_token
         self._by_path: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
-        self.on_queue: Callable[[Queue], None] = _nothing
-        """Is told of every queue that comes to be."""
+        self._on_queue = _nothing if on_queue is None else on_queue
         self.on_gone: Callable[[Entity], None] = _nothing
         """Is told of every entity that goes."""
         for row in store.entities():
@@ -147,9 +160,8 @@ class Entities:
         self._store.update_entity(entity.row.id, self._written(description), now_ms)
         entity.row = replace(entity.row, updated_ms=now_ms)
         entity.description = description
-        for queue in entity.queues:
-            queue.settings = _settings_of(description)
-        entity.queue.max_bytes = _max_bytes(description)
+        for sub, queue in enumerate(entity.queues):
+            queue.settings = _settings_of(description, sub)
         return entity
 
     def delete(self, path: str) -> None:
@@ -163,6 +175,8 @@ class Entities:
         del self._by_path[same_path(entity.path)]
         del self._by_id[entity.row.id]
         self._store.delete_entity(entity.row.id)
+        for queue in entity.queues:
+            queue.close()
         self.on_gone(entity)
 
     def _check_targets(self, description: Description) -> None:
@@ -178,14 +192,16 @@ class Entities:
             topic, _, name = row.path.rpartition("/Subscriptions/")
             identity = {"topic": topic, "name": name}
         description = given.kind(**identity, **given.settings)
-        dead = self._queue(row, 1, "/$DeadLetterQueue", description, None)
+        numbers = Sequences(self._store, row.id, row.next_sequence)
+        dead = self._queue(row, 1, "/$DeadLetterQueue", description, numbers, None)
         entity = Entity(
             row,
             description,
-            self._queue(row, 0, "", description, dead),
+            self._queue(row, 0, "", description, numbers, dead),
             dead,
-            self._queue(row, 2, "/$Transfer/$DeadLetterQueue", description, None),
+            self._queue(row, 2, "/$Transfer/$DeadLetterQueue", description, numbers, None),
         )
+        dead.send_on = partial(self._send_dead_letter_on, entity)
         for name, text in self._store.rules(row.id):
             entity.rules[name.lower()] = atom_input.read_rule(text.encode(), name)
         if isinstance(description, SubscriptionDescription):
@@ -193,21 +209,26 @@ class Entities:
         self._by_path[same_path(description.path)] = entity
         self._by_id[row.id] = entity
         for queue in entity.queues:
-            self.on_queue(queue)
+            self._on_queue(queue)
         return entity
 
     def _queue(
-        self, row: EntityRow, sub: int, suffix: str, description: Description, dead: Queue | None
+        self,
+        row: EntityRow,
+        sub: int,
+        suffix: str,
+        description: Description,
+        numbers: Sequences,
+        dead: Queue | None,
     ) -> Queue:
         return Queue(
             id=row.id << 2 | sub,
             path=row.path + suffix,
-            settings=_settings_of(description),
+            settings=_settings_of(description, sub),
             store=self._store,
-            next_sequence=row.next_sequence,
+            sequences=numbers,
             new_token=self._new_token,
             dead_letters=dead,
-            max_bytes=_max_bytes(description) if sub == 0 else None,
         )
 
     def _written(self, description: Description) -> str:
@@ -246,21 +267,40 @@ class Entities:
 
     def send(self, entity: Entity, messages: Sequence[Incoming], now_ms: int) -> list[int]:
         """Take messages in, all or none; their sequence numbers, 0 for one that was dropped as a
-        duplicate. Raises Refused, QuotaExceeded, MessageTooLarge or EntityDisabled."""
+        duplicate. Raises Refused, QuotaExceeded, MessageTooLarge, EntityDisabled or
+        EntityNotFound."""
+        self._check(entity, messages)
+        return [self._send_one(entity, message, now_ms, 0) for message in messages]
+
+    def _check(self, entity: Entity, messages: Sequence[Incoming]) -> None:
+        """Raises what keeps one of the messages out of an entity."""
+        if self._by_id.get(entity.row.id) is not entity:
+            raise EntityNotFound(f"The messaging entity {entity.path!r} was deleted.")
         description = entity.description
         if isinstance(description, SubscriptionDescription):
             raise Refused(f"{entity.path!r} is a subscription: it is sent to through its topic.")
         if not description.status.sends:
             raise EntityDisabled(f"{entity.path!r} is disabled for sending.")
         limit = description.max_message_size_in_kilobytes * 1024
+        size = 0
         for message in messages:
+            size += message.size
             if message.size > limit:
                 raise MessageTooLarge(
                     f"The message has {message.size} bytes, {entity.path!r} takes {limit}."
                 )
             if isinstance(description, QueueDescription):
                 entity.queue.check(message)
-        return [self._send_one(entity, message, now_ms, 0) for message in messages]
+        held = self._bytes(entity)
+        if held + size > description.max_size_in_megabytes * 1024 * 1024:
+            raise QuotaExceeded(f"{entity.path!r} is full: it holds {held} bytes.")
+
+    def _bytes(self, entity: Entity) -> int:
+        """What counts towards a quota: dead letters too, and a topic's subscriptions."""
+        held = entity.bytes
+        if isinstance(entity.description, TopicDescription):
+            held += sum(one.bytes for one in self.subscriptions(entity))
+        return held
 
     def _send_one(self, entity: Entity, message: Incoming, now_ms: int, hops: int) -> int:
         if self._is_duplicate(entity, message, now_ms):
@@ -289,22 +329,28 @@ class Entities:
     def publish(self, topic: Entity, message: Incoming, now_ms: int, hops: int = 0) -> None:
         """Give each subscription of a topic what its rules let through."""
         view = View(message, now_ms)
+        ttl_ms = to_ms(topic.description.default_message_time_to_live)
         for subscription in self.subscriptions(topic):
             assert subscription.select is not None
             selection = subscription.select(view)
             description = subscription.description
             assert isinstance(description, SubscriptionDescription)
+            failures: list[PairbusError] = [*selection.failures]
             for changes in selection.copies:
-                copy = changed(message, changes)
+                try:
+                    copy = _lives_at_most(changed(message, changes), ttl_ms)
+                except PairbusError as exc:  # an action has made it what nobody would take
+                    failures.append(exc)
+                    continue
                 if description.forward_to is None:
                     self._enqueue_or_bury(subscription, copy, now_ms)
                 else:
                     self._forward(subscription, description.forward_to, copy, now_ms, hops)
-            if selection.failures and description.dead_lettering_on_filter_evaluation_exceptions:
+            if failures and description.dead_lettering_on_filter_evaluation_exceptions:
                 subscription.dead_letters.bury_new(
                     message,
                     "FilterEvaluationException",
-                    str(selection.failures[0]),
+                    str(failures[0]),
                     subscription.path,
                     now_ms,
                 )
@@ -313,7 +359,7 @@ class Entities:
         try:
             entity.queue.check(message)
         except Refused as exc:
-            reason = "Session id is null." if message.session is None else "Refused"
+            reason = "Session ID is null." if message.session is None else type(exc).__name__
             entity.dead_letters.bury_new(message, reason, str(exc), entity.path, now_ms)
         else:
             entity.queue.enqueue(message, now_ms)
@@ -322,20 +368,28 @@ class Entities:
         self, entity: Entity, target: str, message: Incoming, now_ms: int, hops: int
     ) -> None:
         """Send on; what cannot be sent on goes to the transfer dead-letter queue."""
-        try:
-            if hops >= MAX_HOPS:
-                raise Refused(f"It was forwarded {MAX_HOPS} times already.")
-            onward = self.get(path_of(target))
-            description = onward.description
-            if isinstance(description, SubscriptionDescription) or not description.status.sends:
-                raise EntityDisabled(f"{target!r} cannot be sent to.")
-            if isinstance(description, QueueDescription):
-                onward.queue.check(message)
-            self._send_one(onward, message, now_ms, hops + 1)
-        except PairbusError as exc:
-            entity.transfer_dead_letters.bury_new(
-                message, type(exc).__name__, str(exc), entity.path, now_ms
-            )
+        if hops >= MAX_HOPS:
+            reason, why = "MaxTransferHopCountExceeded", f"It was forwarded {MAX_HOPS} times."
+        else:
+            try:
+                onward = self.get(path_of(target))
+                self._check(onward, [message])
+            except PairbusError as exc:
+                reason, why = type(exc).__name__, str(exc)
+            else:
+                self._send_one(onward, message, now_ms, hops + 1)
+                return
+        entity.transfer_dead_letters.bury_new(message, reason, why, entity.path, now_ms)
+
+    def _send_dead_letter_on(self, entity: Entity, stored: Stored, now_ms: int) -> bool:
+        """Forward a dead letter, if its entity is set to. It may have outlived its time-to-live:
+        from now on that of its new place counts."""
+        target = getattr(entity.description, "forward_dead_lettered_messages_to", None)
+        if target is None:
+            return False
+        message = replace(read(restore(stored)), scheduled_ms=None, ttl_ms=None)
+        self._forward(entity, target, message, now_ms, 0)
+        return True
 
     # Time.
 
@@ -351,6 +405,7 @@ class Entities:
         gone = 0
         for queue_id, stored in expired:
             gone += self._queue_of(queue_id).expire(stored, now_ms)
+        self._store.forget_seen(now_ms)
         return len(due) == limit or (len(expired) == limit and gone > 0)
 
     def _queue_of(self, queue_id: int) -> Queue:
@@ -372,37 +427,42 @@ class Entities:
     def runtime(self, entity: Entity) -> atom.Runtime:
         """What is known of an entity at run time."""
         main, dead, transfer = entity.queues
-        filters = [rule.filter for rule in entity.rules.values()]
+        subscriptions = self.subscriptions(entity)
+        filters = [rule.filter for one in subscriptions for rule in one.rules.values()]
         return atom.Runtime(
             created_at=_moment(entity.row.created_ms),
             updated_at=_moment(entity.row.updated_ms),
             accessed_at=_moment(entity.row.accessed_ms),
-            size_in_bytes=sum(queue.bytes for queue in entity.queues),
+            size_in_bytes=entity.bytes,
             counts=atom.Counts(
                 active=main.counts[ACTIVE] + main.counts[DEFERRED],
                 scheduled=main.counts[SCHEDULED],
                 dead_letter=len(dead),
                 transfer_dead_letter=len(transfer),
             ),
-            subscription_count=len(self.subscriptions(entity)),
-            sql_filter_count=sum(isinstance(one, SqlFilter) for one in filters),
+            subscription_count=len(subscriptions),
+            # Those that take or refuse everything are SQL to the service: 1=1 and 1=0.
+            sql_filter_count=sum(not isinstance(one, CorrelationFilter) for one in filters),
             correlation_filter_count=sum(isinstance(one, CorrelationFilter) for one in filters),
         )
 
 
-def _settings_of(description: Description) -> Any:
-    """A topic holds scheduled messages, as a queue with the service's defaults does."""
+def _settings_of(description: Description, sub: int) -> Any:
+    """A topic holds scheduled messages, as a queue with the service's defaults does. Sub-queues
+    have no sessions."""
     if isinstance(description, TopicDescription):
         return QueueDescription(
             name=description.name,
             default_message_time_to_live=description.default_message_time_to_live,
         )
-    return description
+    return replace(description, requires_session=False) if sub else description
 
 
-def _max_bytes(description: Description) -> int | None:
-    size = getattr(description, "max_size_in_megabytes", None)
-    return None if size is None else size * 1024 * 1024
+def _lives_at_most(message: Incoming, ttl_ms: int) -> Incoming:
+    """The message with the smaller of its own time-to-live and this one."""
+    if ttl_ms >= NEVER_MS or (message.ttl_ms is not None and message.ttl_ms <= ttl_ms):
+        return message
+    return replace(message, ttl_ms=ttl_ms)
 
 
 def _moment(milliseconds: int) -> datetime:

@@ -1,7 +1,8 @@
 """Messages on their way in and out: what the broker reads of them, and what it writes onto them.
 
-A message is stored in three pieces: its header, the entries of its annotations, and the rest. The
-first two change from delivery to delivery; the rest goes out byte for byte as it came in.
+A message is stored in three pieces: its header with its delivery annotations, the entries of its
+message annotations, and the rest. The first two change from delivery to delivery; the rest goes out
+byte for byte as it came in.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ _ENQUEUED_KEY = encode(Symbol("x-opt-enqueued-time"))
 _SEQUENCE_KEY = encode(Symbol("x-opt-sequence-number"))
 _LOCKED_UNTIL_KEY = encode(Symbol("x-opt-locked-until"))
 _STATE_KEY = encode(Symbol("x-opt-message-state"))
-_SOURCE_KEY = encode(Symbol("x-opt-deadletter-source"))
+_SOURCE = Symbol("x-opt-deadletter-source")
 _timestamp = Struct(">Bq").pack
 
 
@@ -67,10 +68,17 @@ def read(payload: bytes) -> Incoming:
     scheduled = None
     if message.message_annotations:
         message.edit_message_annotations({}, _OURS)
-        if _SCHEDULE.encode() in message.message_annotations:
-            scheduled = message.read_message_annotations().get(_SCHEDULE)
+        for key in (_SCHEDULE, _SOURCE):
+            if key.encode() in message.message_annotations:
+                scheduled = message.read_message_annotations().get(_SCHEDULE)
+                break
+    if message.application_properties:
+        # They are read by rules and changed by settlements, which must not fail then.
+        message.read_application_properties()
     if session is not None and not isinstance(session, str):
         raise DecodeError("the session id is not a string")
+    if ttl is not None and not isinstance(ttl, UInt):
+        raise DecodeError("the time-to-live is not a uint")
     if session is not None and len(session) > MAX_ID:
         raise Refused(f"a session id has at most {MAX_ID} characters")
     if isinstance(message_id, str) and len(message_id) > MAX_ID:
@@ -109,14 +117,10 @@ def store(
         0,
         incoming.session,
         incoming.size,
-        message.header,
+        message.header + message.delivery_annotations,
         count,
         entries,
-        message.delivery_annotations
-        + message.properties
-        + message.application_properties
-        + message.body
-        + message.footer,
+        message.properties + message.application_properties + message.body + message.footer,
     )
 
 
@@ -128,13 +132,13 @@ def _header(header: bytes, deliveries: int) -> bytes:
     key = header, deliveries
     result = _HEADERS.get(key)
     if result is None:
-        message = Message()
-        message.header = header
+        message = Message.parse(header)
         message.edit_header({DELIVERY_COUNT: UInt(deliveries)})
-        result = message.header
+        result = message.encode()
         if len(_HEADERS) > 4096:
             _HEADERS.clear()
-        _HEADERS[key] = result
+        if len(header) <= 64:  # delivery annotations do not repeat
+            _HEADERS[key] = result
     return result
 
 
@@ -195,7 +199,12 @@ def modify(stored: Stored, properties: dict[str, Any]) -> None:
     stored.rest = message.encode()
 
 
-def add_dead_letter_source(stored: Stored, path: str) -> None:
+def set_dead_letter_source(stored: Stored, path: str) -> None:
     """Say which entity a message was dead-lettered on."""
-    stored.annotations += _SOURCE_KEY + encode(path)
-    stored.annotation_count += 2
+    message = Message()
+    if stored.annotation_count:
+        message.message_annotations = put_together(
+            MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
+        )
+    message.edit_message_annotations({_SOURCE: path})
+    stored.annotation_count, stored.annotations = map_entries(message.message_annotations)

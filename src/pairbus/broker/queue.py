@@ -12,12 +12,11 @@ from pairbus.broker import envelope
 from pairbus.broker.envelope import Incoming
 from pairbus.broker.locks import Lock, Locks
 from pairbus.broker.ready import Ready
+from pairbus.broker.sequences import Sequences
 from pairbus.broker.sessions import Sessions
 from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED, Store, Stored
-from pairbus.errors import LockLost, MessageNotFound, QuotaExceeded, Refused
+from pairbus.errors import LockLost, MessageNotFound, Refused
 
-RESERVE = 1000
-"""Sequence numbers that are set aside at a time: a start may leave out so many."""
 NEVER_MS = 253402300799999
 """The end of the year 9999: a message that expires later never does."""
 
@@ -49,25 +48,24 @@ class Queue:
         path: str,
         settings: Settings,
         store: Store,
-        next_sequence: int,
+        sequences: Sequences,
         new_token: Callable[[], bytes],
         dead_letters: "Queue | None",
-        max_bytes: int | None = None,
     ) -> None:
         self.id = id
         self.path = path
         self.settings = settings
         self.dead_letters = dead_letters
         """Where messages go that cannot be delivered; None: this is such a place."""
-        self.max_bytes = max_bytes
         self.arrived: Callable[[], None] = _nothing
         """Is called when something can be taken that could not before."""
+        self.send_on: Callable[[Stored, int], bool] = _stays
+        """Takes what would be buried here elsewhere. False: it stays."""
         self._store = store
+        self._sequences = sequences
         self._new_token = new_token
-        self._next_sequence = next_sequence
-        self._reserved = next_sequence
         self._locks = Locks()
-        self._ready = Ready(lambda after, limit: store.active_after(id, after, limit))
+        self._ready = Ready(lambda after, limit: store.active_after(id, after, limit), self._locks)
         totals = store.totals(id)
         self.counts = {
             state: totals.get(state, (0, 0))[0] for state in (ACTIVE, DEFERRED, SCHEDULED)
@@ -86,11 +84,9 @@ class Queue:
     # In.
 
     def check(self, incoming: Incoming) -> None:
-        """Raises Refused or QuotaExceeded for a message that cannot be taken in."""
+        """Raises Refused for a message that cannot be taken in."""
         if self.settings.requires_session and incoming.session is None:
             raise Refused(f"{self.path!r} requires a session id on every message")
-        if self.max_bytes is not None and self.bytes + incoming.size > self.max_bytes:
-            raise QuotaExceeded(f"{self.path!r} is full: it holds {self.bytes} bytes")
 
     def enqueue(self, incoming: Incoming, now_ms: int) -> int:
         """Take a message in; its sequence number."""
@@ -112,12 +108,7 @@ class Queue:
 
     def next_sequence(self) -> int:
         """A number that was never given before."""
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        if sequence >= self._reserved:
-            self._reserved = sequence + RESERVE
-            self._store.reserve_sequences(self.id >> 2, self._reserved)
-        return sequence
+        return self._sequences.next()
 
     def _expiry(self, ttl_ms: int | None, start_ms: int) -> int | None:
         default = int(self.settings.default_message_time_to_live / timedelta(milliseconds=1))
@@ -146,10 +137,19 @@ class Queue:
     # Out.
 
     def take(
-        self, limit: int, now_ms: int, *, locked: bool, session: str | None = None
+        self,
+        limit: int,
+        now_ms: int,
+        *,
+        locked: bool,
+        session: str | None = None,
+        holder: Any = None,
     ) -> list[tuple[Stored, Lock | None]]:
-        """Up to `limit` messages, under a lock each, or for good."""
-        line = self._ready if self.sessions is None else self.sessions.line(session)
+        """Up to `limit` messages, under a lock each, or for good. Raises LockLost if the session is
+        not held, or not by `holder`, where one is given."""
+        line = self._ready
+        if self.sessions is not None:
+            line = self.sessions.line(session, now_ms, holder)
         taken: list[tuple[Stored, Lock | None]] = []
         while len(taken) < limit:
             stored = line.take()
@@ -165,21 +165,32 @@ class Queue:
         return taken
 
     def _lock(self, stored: Stored, now_ms: int) -> Lock:
-        lock = Lock(self._new_token(), stored, now_ms + self.lock_ms, stored.session)
-        if self.sessions is None:
-            lock.session = None
+        session = None if self.sessions is None else stored.session
+        lock = Lock(self._new_token(), stored, self._locked_until(session, now_ms), session)
         self._locks.add(lock)
         return lock
+
+    def _locked_until(self, session: str | None, now_ms: int) -> int:
+        """The lock of a session is that of its messages."""
+        if self.sessions is None or session is None:
+            return now_ms + self.lock_ms
+        return self.sessions.held_until(session)
 
     def take_deferred(
         self, sequences: Iterable[int], now_ms: int, *, locked: bool, session: str | None = None
     ) -> list[tuple[Stored, Lock | None]]:
         """Deferred messages by their sequence numbers. Raises MessageNotFound, and takes none, if
-        one of them is not there to be taken."""
+        one of them is not there to be taken; LockLost if their session is not held."""
+        if self.sessions is not None:
+            self.sessions.line(session, now_ms)
         found = []
-        for sequence in sequences:
+        for sequence in dict.fromkeys(sequences):
             stored = None if sequence in self._locks else self._store.get(self.id, sequence)
-            if stored is None or stored.state != DEFERRED or stored.session != session:
+            if (
+                stored is None
+                or stored.state != DEFERRED
+                or (self.sessions is not None and stored.session != session)
+            ):
                 raise MessageNotFound(f"{self.path!r} has no deferred message {sequence}")
             found.append(stored)
         result: list[tuple[Stored, Lock | None]] = []
@@ -198,13 +209,14 @@ class Queue:
     def cancel(self, sequences: Sequence[int]) -> None:
         """Cancel scheduled messages. Raises MessageNotFound, and cancels none, if one is not
         there."""
-        found = [self._store.get(self.id, sequence) for sequence in sequences]
-        for sequence, stored in zip(sequences, found, strict=True):
+        found = []
+        for sequence in dict.fromkeys(sequences):
+            stored = self._store.get(self.id, sequence)
             if stored is None or stored.state != SCHEDULED:
                 raise MessageNotFound(f"{self.path!r} has no scheduled message {sequence}")
+            found.append(stored)
         for stored in found:
-            if stored is not None:
-                self.drop(stored)
+            self.drop(stored)
 
     # Settling.
 
@@ -213,14 +225,21 @@ class Queue:
         return self._locks.get(token, now_ms) is not None
 
     def complete(self, token: bytes, now_ms: int) -> None:
-        self.drop(self._unlock(token, now_ms).message)
+        self.drop(self._unlock(token, {}, now_ms))
 
     def abandon(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
-        self._return(self._unlock(token, now_ms), changes, now_ms)
+        self._return(self._unlock(token, changes, now_ms), now_ms)
 
     def defer(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
-        stored = self._unlock(token, now_ms).message
-        self._set_aside(stored, changes)
+        stored = self._unlock(token, changes, now_ms)
+        if stored.state == ACTIVE:
+            self.counts[ACTIVE] -= 1
+            self.counts[DEFERRED] += 1
+            if self.sessions is not None and stored.session is not None:
+                self.sessions.gone(stored.session)
+        stored.state = DEFERRED
+        stored.deliveries += 1
+        self._store.put(self.id, stored)
 
     def dead_letter(
         self,
@@ -230,36 +249,53 @@ class Queue:
         changes: dict[str, Any],
         now_ms: int,
     ) -> None:
-        self._bury(self._unlock(token, now_ms).message, reason, description, changes, now_ms)
+        if self.dead_letters is None:
+            raise Refused(f"{self.path!r} holds dead letters: they cannot be dead-lettered again.")
+        changes = {**changes, **_told(reason, description)}
+        self._bury(self._unlock(token, changes, now_ms), {}, now_ms)
 
     def renew(self, token: bytes, now_ms: int) -> int:
         """Start a lock anew; until when it holds."""
-        lock = self._locks.get(token, now_ms)
-        if lock is None:
-            raise _lost(self.path)
-        self._locks.renew(lock, now_ms + self.lock_ms)
+        lock = self._held(token, now_ms)
+        self._locks.renew(lock, self._locked_until(lock.session, now_ms))
         return lock.until_ms
 
-    def _unlock(self, token: bytes, now_ms: int) -> Lock:
-        lock = self._locks.pop(token, now_ms)
+    def renew_session(self, session: str, until_ms: int) -> None:
+        """A session is held for longer: so are its messages."""
+        self._locks.renew_session(session, until_ms)
+
+    def _held(self, token: bytes, now_ms: int) -> Lock:
+        lock = self._locks.get(token, now_ms)
         if lock is None:
-            raise _lost(self.path)
+            # The lock of a message in a session is the session's.
+            raise LockLost(
+                "The lock supplied is invalid. Either the lock expired, or the message has already "
+                f"been removed from {self.path!r}.",
+                condition=None if self.sessions is None else "com.microsoft:session-lock-lost",
+            )
         return lock
 
-    def _return(self, lock: Lock, changes: dict[str, Any], now_ms: int) -> None:
+    def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> Stored:
+        """End a lock; its message, changed. Raises LockLost, or EncodeError for changes that AMQP
+        cannot carry, and the lock holds on."""
+        lock = self._held(token, now_ms)
+        envelope.modify(lock.message, changes)
+        self._locks.pop(token, now_ms)
+        return lock.message
+
+    def _return(self, stored: Stored, now_ms: int) -> None:
         """A message was not wanted: it can be taken again, unless it was too often."""
-        stored = lock.message
         stored.deliveries += 1
         if stored.deliveries >= self.settings.max_delivery_count and self.dead_letters is not None:
-            self._bury(
-                stored,
-                DELIVERIES,
-                f"Message could not be consumed after {stored.deliveries} delivery attempts.",
-                changes,
-                now_ms,
+            description = (
+                f"Message could not be consumed after {stored.deliveries} delivery attempts."
             )
-            return
-        envelope.modify(stored, changes)
+            self._bury(stored, _told(DELIVERIES, description), now_ms)
+        else:
+            self._put_back(stored)
+
+    def _put_back(self, stored: Stored) -> None:
+        """A message is no longer locked, and is what it was."""
         self._store.put(self.id, stored)
         if stored.state == ACTIVE:
             if self.sessions is None:
@@ -268,52 +304,34 @@ class Queue:
                 self.sessions.give_back(stored.session, stored)
             self.arrived()
 
-    def _set_aside(self, stored: Stored, changes: dict[str, Any]) -> None:
-        if stored.state == ACTIVE:
-            self.counts[ACTIVE] -= 1
-            self.counts[DEFERRED] += 1
-            if self.sessions is not None and stored.session is not None:
-                self.sessions.gone(stored.session)
-        stored.state = DEFERRED
-        stored.deliveries += 1
-        envelope.modify(stored, changes)
-        self._store.put(self.id, stored)
-
-    def _bury(
-        self,
-        stored: Stored,
-        reason: str | None,
-        description: str | None,
-        changes: dict[str, Any],
-        now_ms: int,
-    ) -> None:
+    def _bury(self, stored: Stored, told: dict[str, Any], now_ms: int) -> None:
+        assert self.dead_letters is not None
         self.drop(stored)
-        if self.dead_letters is None:
-            return
-        told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
-        envelope.modify(stored, {**changes, **{k: v for k, v in told.items() if v is not None}})
-        self.dead_letters.bury_here(stored, self.path)
+        envelope.modify(stored, told)
+        self.dead_letters.bury_here(stored, self.path, now_ms)
 
-    def bury_here(self, stored: Stored, source: str) -> None:
+    def bury_here(self, stored: Stored, source: str, now_ms: int) -> None:
         """Take in a message that another queue gave up. It keeps its number and its age."""
-        envelope.add_dead_letter_source(stored, source)
+        envelope.set_dead_letter_source(stored, source)
         stored.state, stored.due_ms, stored.expires_ms = ACTIVE, None, None
-        self._add(stored)
+        if not self.send_on(stored, now_ms):
+            self._add(stored)
 
     def bury_new(
         self, incoming: Incoming, reason: str, description: str, source: str, now_ms: int
     ) -> None:
         """Take in a message that could not be put where it was to go."""
         stored = envelope.store(incoming, self.next_sequence(), ACTIVE, now_ms, None)
-        told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
-        envelope.modify(stored, told)
-        self.bury_here(stored, source)
+        envelope.modify(stored, _told(reason, description))
+        self.bury_here(stored, source, now_ms)
 
     # Time.
 
     def expire(self, stored: Stored, now_ms: int) -> bool:
         """A message's time-to-live is over. False: it is locked, and stays until that is over."""
-        if stored.sequence in self._locks:
+        lock = self._locks.on(stored.sequence)
+        if lock is not None:
+            self._store.postpone_expiry(self.id, stored.sequence, lock.until_ms)
             return False
         if self.sessions is None:
             self._ready.remove(stored.sequence)
@@ -324,31 +342,46 @@ class Queue:
 
     def _expire(self, stored: Stored, now_ms: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead_letters is not None:
-            description = "The message expired and was dead lettered."
-            self._bury(stored, EXPIRED, description, {}, now_ms)
+            told = _told(EXPIRED, "The message expired and was dead lettered.")
+            self._bury(stored, told, now_ms)
         else:
             self.drop(stored)
 
     def expire_locks(self, now_ms: int) -> None:
-        """Locks that ran out: their messages can be taken again."""
+        """Locks that ran out, those of sessions too: their messages can be taken again."""
+        if self.sessions is not None:
+            self.sessions.expire(now_ms)
         for lock in self._locks.expired(now_ms):
-            self._return(lock, {}, now_ms)
+            self._return(lock.message, now_ms)
 
-    def release_session(self, session: str, now_ms: int) -> None:
+    def release_session(self, session: str, now_ms: int, *, counted: bool) -> None:
         """A session has no holder any more: nor have its messages."""
         for lock in self._locks.of_session(session):
-            self._return(lock, {}, now_ms)
+            if counted:
+                self._return(lock.message, now_ms)
+            else:
+                self._put_back(lock.message)
+        self.arrived()
+
+    def close(self) -> None:
+        """The entity is gone: nothing is locked or held, and nothing can be taken."""
+        self._locks.clear()
+        self._ready = Ready(lambda after, limit: [])
+        if self.sessions is not None:
+            self.sessions.clear()
 
     def next_lock_expiry_ms(self) -> int | None:
         return self._locks.next_expiry_ms()
 
 
-def _lost(path: str) -> LockLost:
-    return LockLost(
-        f"The lock supplied is invalid. Either the lock expired, or the message has already been "
-        f"removed from {path!r}."
-    )
+def _told(reason: str | None, description: str | None) -> dict[str, Any]:
+    told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    return {name: text for name, text in told.items() if text is not None}
 
 
 def _nothing() -> None:
     pass
+
+
+def _stays(stored: Stored, now_ms: int) -> bool:
+    return False

@@ -3,7 +3,7 @@
 A queue has one such line, or, if it has sessions, one for each session that somebody holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from heapq import heappop, heappush
 
 from pairbus.broker.store import Stored
@@ -19,8 +19,10 @@ Load = Callable[[int, int], list[Stored]]
 class Ready:
     """One line of messages, ordered by sequence number."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, taken: Container[int] = ()) -> None:
+        """`taken` are the sequence numbers of messages that are on disk and not to be had."""
         self._load = load
+        self._taken = taken
         self._heap: list[int] = []
         self._messages: dict[int, Stored] = {}
         self._reached = 0
@@ -28,13 +30,30 @@ class Ready:
         self._all = False
         """Nothing active is behind that."""
 
+    def __len__(self) -> int:
+        """How many messages are in memory."""
+        return len(self._messages)
+
     def append(self, message: Stored) -> None:
-        """A new message, with the highest sequence number so far."""
-        if self._all and len(self._messages) < BUFFER:
+        """A new message. Among dead letters it may be older than others that are here."""
+        room = len(self._messages) < BUFFER
+        if message.sequence <= self._reached:
+            if room:
+                self.give_back(message)
+            else:
+                self._start_over(min(self._heap[0], message.sequence))
+        elif self._all and room:
             self.give_back(message)
             self._reached = message.sequence
         else:
             self._all = False
+
+    def _start_over(self, sequence: int) -> None:
+        """Keep nothing in memory; the next read starts with this number."""
+        self._heap.clear()
+        self._messages.clear()
+        self._reached = sequence - 1
+        self._all = False
 
     def give_back(self, message: Stored) -> None:
         """A message that was taken, and can be taken again."""
@@ -59,7 +78,8 @@ class Ready:
     def _read_on(self) -> None:
         loaded = self._load(self._reached, CHUNK)
         for message in loaded:
-            self.give_back(message)
+            if message.sequence not in self._taken:
+                self.give_back(message)
         if loaded:
             self._reached = loaded[-1].sequence
         self._all = len(loaded) < CHUNK

@@ -20,6 +20,10 @@ class Held:
         self.line = line
         self.until_ms = until_ms
 
+    def is_by(self, holder: Any) -> bool:
+        """Whether this is the holder. None: whoever it is."""
+        return holder is None or self.holder is holder
+
 
 class Sessions:
     """All sessions of one queue."""
@@ -56,10 +60,11 @@ class Sessions:
         if held is not None:
             held.line.remove(message.sequence)
 
-    def line(self, session: str | None) -> Ready:
-        """The messages of a session that is held."""
+    def line(self, session: str | None, now_ms: int, holder: Any = None) -> Ready:
+        """The messages of a session that is held. Raises LockLost if it is not, or by somebody
+        else."""
         held = None if session is None else self._held.get(session)
-        if held is None:
+        if held is None or held.until_ms <= now_ms or not held.is_by(holder):
             raise _lost(session)
         return held.line
 
@@ -88,24 +93,26 @@ class Sessions:
     def held_until(self, session: str, holder: Any = None) -> int:
         """Until when a session is held. Raises LockLost if it is not, or by somebody else."""
         held = self._held.get(session)
-        if held is None or (holder is not None and held.holder is not holder):
+        if held is None or not held.is_by(holder):
             raise _lost(session)
         return held.until_ms
 
     def renew(self, session: str, now_ms: int) -> int:
-        """Start the lock of a session anew; until when it holds."""
+        """Start the lock of a session anew, and with it those of its messages; until when it
+        holds."""
         held = self._held.get(session)
         if held is None or held.until_ms <= now_ms:
             raise _lost(session)
         held.until_ms = now_ms + self._queue.lock_ms
+        self._queue.renew_session(session, held.until_ms)
         return held.until_ms
 
     def release(self, session: str, holder: Any, now_ms: int) -> None:
-        """The holder lets go."""
+        """The holder lets go. That does not count as a delivery, as in the service."""
         held = self._held.get(session)
         if held is not None and held.holder is holder:
             del self._held[session]
-            self._queue.release_session(session, now_ms)
+            self._queue.release_session(session, now_ms, counted=False)
 
     def expire(self, now_ms: int) -> list[Any]:
         """Take sessions from holders whose time is over; those holders."""
@@ -113,8 +120,13 @@ class Sessions:
         holders = []
         for name in over:
             holders.append(self._held.pop(name).holder)
-            self._queue.release_session(name, now_ms)
+            self._queue.release_session(name, now_ms, counted=True)
         return holders
+
+    def clear(self) -> None:
+        """Nobody holds anything any more."""
+        self._held.clear()
+        self._active.clear()
 
     def next_expiry_ms(self) -> int | None:
         return min((held.until_ms for held in self._held.values()), default=None)

@@ -22,7 +22,7 @@ MAX_SEQUENCE = (1 << _SHIFT) - 1
 _MIGRATIONS = [
     """
     CREATE TABLE entity (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         path TEXT NOT NULL UNIQUE COLLATE NOCASE,
         kind TEXT NOT NULL,
         description TEXT NOT NULL,
@@ -45,7 +45,8 @@ _MIGRATIONS = [
         annotations BLOB NOT NULL,
         rest BLOB NOT NULL
     );
-    CREATE INDEX message_expires ON message (expires_ms) WHERE expires_ms IS NOT NULL;
+    CREATE INDEX message_expires ON message (expires_ms)
+        WHERE expires_ms IS NOT NULL AND state <> 1;
     CREATE INDEX message_due ON message (due_ms) WHERE due_ms IS NOT NULL;
     CREATE INDEX message_session ON message (session) WHERE session IS NOT NULL;
     CREATE INDEX message_aside ON message (state) WHERE state <> 0;
@@ -83,7 +84,7 @@ _MIGRATIONS = [
 
 @dataclass(frozen=True, slots=True)
 class EntityRow:
-    """An entity as it is stored; its description is JSON."""
+    """An entity as it is stored; its description is an Atom entry. Ids are never used again."""
 
     id: int
     path: str
@@ -97,7 +98,7 @@ class EntityRow:
 
 class Stored:
     """A message as it is stored: the sections that the broker changes, and the rest in one
-    piece."""
+    piece. `header` is the header and the delivery annotations."""
 
     __slots__ = (
         "annotation_count",
@@ -187,8 +188,10 @@ class Store:
 
     def close(self) -> None:
         """Commit and close. Can be called again."""
-        self.commit()
-        self._db.close()
+        try:
+            self.commit()
+        finally:
+            self._db.close()
 
     def _migrate(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -315,14 +318,26 @@ class Store:
         return self._with_entities("due_ms <= ? ORDER BY due_ms", now_ms, limit)
 
     def expired(self, now_ms: int, limit: int) -> list[tuple[int, Stored]]:
-        """Messages whose time-to-live is over, with their entities."""
-        return self._with_entities("expires_ms <= ? ORDER BY expires_ms", now_ms, limit)
+        """Messages whose time-to-live is over, with their entities. Deferred ones stay, as in the
+        service."""
+        return self._with_entities(
+            "expires_ms <= ? AND state <> 1 ORDER BY expires_ms", now_ms, limit
+        )
+
+    def postpone_expiry(self, entity: int, sequence: int, until_ms: int) -> None:
+        """Do not name a message among the expired before this time."""
+        self._write(
+            "UPDATE message SET expires_ms = ? WHERE key = ?",
+            (until_ms, entity << _SHIFT | sequence),
+        )
 
     def next_due_ms(self) -> int | None:
-        return self._least("due_ms")
+        return self._least("SELECT min(due_ms) FROM message WHERE due_ms IS NOT NULL")
 
     def next_expiry_ms(self) -> int | None:
-        return self._least("expires_ms")
+        return self._least(
+            "SELECT min(expires_ms) FROM message WHERE expires_ms IS NOT NULL AND state <> 1"
+        )
 
     def totals(self, entity: int) -> dict[int, tuple[int, int]]:
         """How many messages there are in each state, and their bytes."""
@@ -375,7 +390,10 @@ class Store:
         return False
 
     def forget_seen(self, now_ms: int) -> None:
-        self._write("DELETE FROM seen WHERE until_ms <= ?", (now_ms,))
+        """Forget the ids whose window is over. Where there is none, there is nothing to commit."""
+        oldest = self._least("SELECT min(until_ms) FROM seen")
+        if oldest is not None and oldest <= now_ms:
+            self._write("DELETE FROM seen WHERE until_ms <= ?", (now_ms,))
 
     # The meter.
 
@@ -403,8 +421,8 @@ class Store:
         rows = self._read(f"SELECT * FROM message WHERE {condition} LIMIT ?", (value, limit))
         return [(row[0] >> _SHIFT, Stored(row[0] & MAX_SEQUENCE, *row[1:])) for row in rows]
 
-    def _least(self, column: str) -> int | None:
-        value = self._read(f"SELECT min({column}) FROM message WHERE {column} IS NOT NULL")[0][0]
+    def _least(self, statement: str) -> int | None:
+        value = self._read(statement)[0][0]
         return None if value is None else int(value)
 
     def _write(self, statement: str, values: Iterable[object]) -> None:

@@ -1,8 +1,8 @@
 """Topics: what each subscription gets of a message."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pairbus.amqp.sections import (
     CONTENT_TYPE,
@@ -20,6 +20,10 @@ from pairbus.amqp.sections import (
 from pairbus.amqp.types import Symbol, Timestamp, UInt
 from pairbus.broker.envelope import Incoming, read
 from pairbus.broker.sql_action import Changes
+from pairbus.broker.sql_values import EvaluationError
+from pairbus.errors import DecodeError
+
+T = TypeVar("T")
 
 _FIELDS = {
     "MessageId": MESSAGE_ID,
@@ -64,19 +68,19 @@ class View:
     @property
     def user(self) -> Mapping[str, Any]:
         if self._user is None:
-            self._user = self._incoming.message.read_application_properties()
+            self._user = _readable(self._incoming.message.read_application_properties)
         return self._user
 
     def system(self, name: str) -> Any:
         message = self._incoming.message
         if name in _ATTRIBUTES:
             if self._properties is None:
-                self._properties = message.read_properties()
+                self._properties = _readable(message.read_properties)
             value = getattr(self._properties, _ATTRIBUTES[name])
             return None if value is None else str(value)
         if name in _ANNOTATIONS:
             if self._annotations is None:
-                self._annotations = message.read_message_annotations()
+                self._annotations = _readable(message.read_message_annotations)
             return self._annotations.get(_ANNOTATIONS[name])
         if name == "TimeToLive":
             ttl = self._incoming.ttl_ms
@@ -93,8 +97,17 @@ class View:
         return None
 
 
+def _readable(section: Callable[[], T]) -> T:
+    """A section, where it is what it should be: no sender is kept from sending it otherwise."""
+    try:
+        return section()
+    except DecodeError as exc:
+        raise EvaluationError(str(exc)) from exc
+
+
 def changed(incoming: Incoming, changes: Changes) -> Incoming:
-    """The copy of a message that an action makes. Without changes it is the message itself."""
+    """The copy of a message that an action makes. Without changes it is the message itself. Raises
+    Refused or DecodeError for a copy that cannot be sent."""
     if not changes.user_set and not changes.user_removed and not changes.system_set:
         return incoming
     message = Message.parse(incoming.message.encode())
@@ -102,7 +115,8 @@ def changed(incoming: Incoming, changes: Changes) -> Incoming:
     fields: dict[int, Any] = {}
     for name, value in changes.system_set.items():
         if name in _FIELDS:
-            fields[_FIELDS[name]] = Symbol(value) if name == "ContentType" and value else value
+            as_symbol = name == "ContentType" and value is not None
+            fields[_FIELDS[name]] = Symbol(value) if as_symbol else value
         elif name in _ANNOTATIONS:
             key = Symbol(_ANNOTATIONS[name])
             if value is None:

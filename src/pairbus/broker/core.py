@@ -1,0 +1,119 @@
+"""One namespace at run time: what happens between two commits, and what waits for the next.
+
+A turn: links have brought messages and settlements; now receivers get what there is, everything is
+committed, and only then are answers given. The server calls `turn` after every round of its event
+loop in which something happened, and `tick` now and then.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pairbus.broker.auth import Authority, SharedAccessRule
+from pairbus.broker.entities import Entities, Entity
+from pairbus.broker.faults import Faults
+from pairbus.broker.meter import Meter
+from pairbus.broker.queue import Queue
+from pairbus.broker.store import Store
+
+if TYPE_CHECKING:
+    from pairbus.broker.links import Outlet
+
+
+class Core:
+    """A namespace without its sockets."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        rules: tuple[SharedAccessRule, ...],
+        *,
+        now_ms: Callable[[], int],
+        trust_bearer_tokens: bool = False,
+    ) -> None:
+        self.name = name
+        self.store = store
+        self.now_ms = now_ms
+        self.wake: Callable[[], None] = _nothing
+        """Asks for a turn."""
+        self._ready: dict[int, Queue] = {}
+        self._outlets: dict[int, list[Outlet]] = {}
+        self._answers: list[Callable[[], None]] = []
+        self.meter = Meter(store)
+        self.faults = Faults()
+        self.new_token = partial(os.urandom, 16)
+        self.entities = Entities(store, self.new_token, on_queue=self._watch)
+        self.entities.on_gone = self._on_gone
+        self.authority = Authority(
+            rules,
+            entity_rules=self._entity_rules,
+            trust_bearer_tokens=trust_bearer_tokens,
+        )
+
+    def _watch(self, queue: Queue) -> None:
+        queue.arrived = partial(self.arrived, queue)
+
+    def _entity_rules(self, path: str) -> tuple[SharedAccessRule, ...]:
+        entity = self.entities.find(path)
+        return () if entity is None else getattr(entity.description, "authorization_rules", ())
+
+    # Receivers.
+
+    def arrived(self, queue: Queue) -> None:
+        """Something can be taken from a queue."""
+        self._ready[queue.id] = queue
+        self.wake()
+
+    def add_outlet(self, outlet: "Outlet") -> None:
+        self._outlets.setdefault(outlet.queue.id, []).append(outlet)
+
+    def remove_outlet(self, outlet: "Outlet") -> None:
+        outlets = self._outlets.get(outlet.queue.id, [])
+        if outlet in outlets:
+            outlets.remove(outlet)
+
+    def _on_gone(self, entity: Entity) -> None:
+        for queue in entity.queues:
+            for outlet in self._outlets.pop(queue.id, []):
+                outlet.on_entity_gone()
+            self._ready.pop(queue.id, None)
+
+    # Turns.
+
+    def after_commit(self, answer: Callable[[], None]) -> None:
+        """Say something once all that was done so far is on disk."""
+        self._answers.append(answer)
+        self.wake()
+
+    def turn(self) -> None:
+        """Hand out, commit, answer."""
+        ready, self._ready = self._ready, {}
+        for queue_id in ready:
+            outlets = self._outlets.get(queue_id)
+            if outlets:
+                # Whoever was first this time is last the next.
+                outlets.append(outlets.pop(0))
+                for outlet in tuple(outlets):
+                    outlet.pump()
+        self.meter.save()
+        self.store.commit()
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            answer()
+
+    def tick(self) -> None:
+        """Let time pass: locks, messages and sessions expire, schedules come due."""
+        now_ms = self.now_ms()
+        while self.entities.tick(now_ms):
+            pass
+        for outlets in list(self._outlets.values()):
+            for outlet in tuple(outlets):
+                outlet.tick(now_ms)
+        if self.store.dirty:
+            self.wake()
+
+
+def _nothing() -> None:
+    pass

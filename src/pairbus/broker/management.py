@@ -1,0 +1,244 @@
+"""What an entity does on request, over its `$management` node."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pairbus.amqp.types import Array, Timestamp
+from pairbus.broker.auth import Right
+from pairbus.broker.entities import Entity
+from pairbus.broker.envelope import deliver, peek, read
+from pairbus.broker.queue import Queue
+from pairbus.errors import (
+    Busy,
+    ConfigurationError,
+    DecodeError,
+    EntityDisabled,
+    EntityNotFound,
+    LockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    NotAuthorized,
+    OperationTimeout,
+    PairbusError,
+    QuotaExceeded,
+    Refused,
+)
+
+if TYPE_CHECKING:
+    from pairbus.broker.peer import Peer
+
+_STATUSES: tuple[tuple[type[PairbusError], int], ...] = (
+    (NotAuthorized, 401),
+    (EntityNotFound, 404),
+    (MessageNotFound, 404),
+    (LockLost, 410),
+    (QuotaExceeded, 403),
+    (MessageTooLarge, 400),
+    (EntityDisabled, 400),
+    (Busy, 503),
+    (OperationTimeout, 408),
+    (Refused, 400),
+    (DecodeError, 400),
+    (ConfigurationError, 400),
+)
+
+
+def status_of(error: PairbusError) -> int:
+    """The status of a response that says no."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+class Call:
+    """One request: what it is for, and its parameters."""
+
+    def __init__(self, peer: "Peer", entity: Entity, queue: Queue, body: Any) -> None:
+        self.core = peer.core
+        self.entity = entity
+        self.queue = queue
+        self.now_ms = peer.core.now_ms()
+        self._body = body if isinstance(body, dict) else {}
+
+    def given(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        """A parameter. Raises DecodeError where it is missing or of the wrong type."""
+        value = self._body.get(name)
+        if not isinstance(value, kind):
+            raise DecodeError(f"The request needs {name!r}.")
+        return value
+
+    def optional(self, name: str, kind: type) -> Any:
+        value = self._body.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise DecodeError(f"{name!r} of the request has the wrong type.")
+        return value
+
+    def items(self, name: str, kind: type) -> list[Any]:
+        """A parameter that is an array or a list of one type."""
+        value = self.given(name, (Array, list))
+        found = list(value.items) if isinstance(value, Array) else value
+        if not all(isinstance(item, kind) for item in found):
+            raise DecodeError(f"{name!r} of the request holds something of the wrong type.")
+        return found
+
+    def tokens(self) -> list[bytes]:
+        return [token.bytes_le for token in self.items("lock-tokens", UUID)]
+
+    def count(self, kind: str, size: int = 0) -> None:
+        self.core.meter.add(self.queue.path, kind, size)
+
+
+def _peek(call: Call) -> tuple[int, Any]:
+    start = call.given("from-sequence-number", int)
+    limit = max(0, min(call.given("message-count", int), 1000))
+    found = call.queue.peek(start - 1 if start > 0 else 0, limit, call.optional("session-id", str))
+    if not found:
+        call.core.meter.add_without_message(call.queue.path, "peek")
+        return 204, None
+    for stored in found:
+        call.count("peek", stored.size)
+    return 200, {"messages": [{"message": peek(stored)} for stored in found]}
+
+
+def _update_disposition(call: Call) -> tuple[int, Any]:
+    status = call.given("disposition-status", str)
+    changes = call.optional("properties-to-modify", dict) or {}
+    tokens = call.tokens()
+    for token in tokens:
+        if not call.queue.holds(token, call.now_ms):
+            raise LockLost(
+                "The lock supplied is invalid. Either the lock expired, or the message has already "
+                f"been removed from {call.queue.path!r}."
+            )
+    for token in tokens:
+        if status == "completed":
+            call.queue.complete(token, call.now_ms)
+            call.count("complete")
+        elif status == "abandoned":
+            call.queue.abandon(token, changes, call.now_ms)
+            call.count("abandon")
+        elif status == "defered":
+            call.queue.defer(token, changes, call.now_ms)
+            call.count("defer")
+        elif status == "suspended":
+            call.queue.dead_letter(
+                token,
+                call.optional("deadletter-reason", str),
+                call.optional("deadletter-description", str),
+                changes,
+                call.now_ms,
+            )
+            call.count("dead-letter")
+        else:
+            raise Refused(f"There is no disposition {status!r}.")
+    return 200, None
+
+
+def _renew_lock(call: Call) -> tuple[int, Any]:
+    until = []
+    for token in call.tokens():
+        until.append(Timestamp(call.queue.renew(token, call.now_ms)))
+        call.count("renew")
+    return 200, {"expirations": Array(Timestamp, tuple(until))}
+
+
+def _schedule(call: Call) -> tuple[int, Any]:
+    messages = []
+    for entry in call.items("messages", dict):
+        payload = entry.get("message")
+        if not isinstance(payload, bytes):
+            raise DecodeError("A message to be scheduled has no bytes.")
+        messages.append(read(payload))
+    numbers = call.core.entities.send(call.entity, messages, call.now_ms)
+    for message in messages:
+        call.count("schedule", message.size)
+    return 200, {"sequence-numbers": Array(int, tuple(numbers))}
+
+
+def _cancel(call: Call) -> tuple[int, Any]:
+    numbers = call.items("sequence-numbers", int)
+    call.queue.cancel([int(number) for number in numbers])
+    for _ in numbers:
+        call.count("cancel")
+    return 200, None
+
+
+def _receive(call: Call) -> tuple[int, Any]:
+    numbers = [int(number) for number in call.items("sequence-numbers", int)]
+    locked = call.given("receiver-settle-mode", int) != 0
+    session = call.optional("session-id", str)
+    entries = []
+    for stored, lock in call.queue.take_deferred(
+        numbers, call.now_ms, locked=locked, session=session
+    ):
+        entry: dict[str, Any] = {
+            "message": deliver(stored, stored.deliveries, None if lock is None else lock.until_ms)
+        }
+        if lock is not None:
+            entry["lock-token"] = UUID(bytes_le=lock.token)
+        entries.append(entry)
+        call.count("receive", stored.size)
+    return 200, {"messages": entries}
+
+
+def _sessions(call: Call) -> Any:
+    if call.queue.sessions is None:
+        raise Refused(f"{call.queue.path!r} has no sessions.")
+    return call.queue.sessions
+
+
+def _renew_session_lock(call: Call) -> tuple[int, Any]:
+    until = _sessions(call).renew(call.given("session-id", str), call.now_ms)
+    call.core.meter.add_without_message(call.queue.path, "renew")
+    return 200, {"expiration": Timestamp(until)}
+
+
+def _get_session_state(call: Call) -> tuple[int, Any]:
+    state = _sessions(call).state(call.given("session-id", str))
+    call.core.meter.add_without_message(call.queue.path, "session-state")
+    return 200, {"session-state": state}
+
+
+def _set_session_state(call: Call) -> tuple[int, Any]:
+    session = call.given("session-id", str)
+    sessions = _sessions(call)
+    sessions.held_until(session)
+    sessions.set_state(session, call.optional("session-state", bytes))
+    call.core.meter.add_without_message(call.queue.path, "session-state")
+    return 200, None
+
+
+def _get_message_sessions(call: Call) -> tuple[int, Any]:
+    skip, top = call.given("skip", int), call.given("top", int)
+    names: Sequence[str] = _sessions(call).names()[skip : skip + top]
+    call.core.meter.add_without_message(call.queue.path, "session-state")
+    if not names:
+        return 204, None
+    return 200, {"skip": skip + len(names), "sessions-ids": Array(str, tuple(names))}
+
+
+_OPERATIONS: dict[str, tuple[Right, Callable[[Call], tuple[int, Any]]]] = {
+    "peek-message": (Right.LISTEN, _peek),
+    "update-disposition": (Right.LISTEN, _update_disposition),
+    "renew-lock": (Right.LISTEN, _renew_lock),
+    "receive-by-sequence-number": (Right.LISTEN, _receive),
+    "renew-session-lock": (Right.LISTEN, _renew_session_lock),
+    "get-session-state": (Right.LISTEN, _get_session_state),
+    "set-session-state": (Right.LISTEN, _set_session_state),
+    "get-message-sessions": (Right.LISTEN, _get_message_sessions),
+    "schedule-message": (Right.SEND, _schedule),
+    "cancel-scheduled-message": (Right.SEND, _cancel),
+}
+
+
+def carry_out(
+    peer: "Peer", entity: Entity, queue: Queue, operation: str, body: Any
+) -> tuple[int, Any]:
+    """Status and body of the response. Raises PairbusError."""
+    found = _OPERATIONS.get(operation.removeprefix("com.microsoft:"))
+    if found is None:
+        raise Refused(
+            f"There is no operation {operation[:64]!r}.", condition="amqp:not-implemented"
+        )
+    right, run = found
+    peer.check(queue.path, right)
+    return run(Call(peer, entity, queue, body))

@@ -1,0 +1,248 @@
+"""A Service Bus namespace in this process, for tests and for trying things out.
+
+with LocalNamespace("orders") as namespace:
+    namespace.create_queue("incoming")
+    client = ServiceBusClient.from_connection_string(namespace.connection_string)
+"""
+
+import asyncio
+import json
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pairbus.broker.admin import Admin
+from pairbus.broker.auth import Right, SharedAccessRule
+from pairbus.broker.certificates import ensure_certificates
+from pairbus.broker.control import PREFIX, Control
+from pairbus.broker.core import Core
+from pairbus.broker.description import (
+    Description,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from pairbus.broker.faults import Fault
+from pairbus.broker.meter import Reading
+from pairbus.broker.rules import Rule
+from pairbus.broker.server import Listener
+from pairbus.broker.store import Store
+from pairbus.errors import StateError
+
+ROOT_RULE = "RootManageSharedAccessKey"
+_STOP_S = 10.0
+
+T = TypeVar("T")
+
+
+class LocalNamespace:
+    """A namespace on a free port of the loopback interface, in a thread of its own.
+
+    What it has accepted is on disk, in `folder`. Without a folder it is a temporary one, which goes
+    when the namespace is closed. `stop` and `start` keep data, port and keys.
+    """
+
+    def __init__(
+        self,
+        name: str = "local",
+        *,
+        folder: Path | str | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        now_ms: Callable[[], int] | None = None,
+        trust_bearer_tokens: bool = False,
+    ) -> None:
+        self.name = name
+        self._own_folder = folder is None
+        self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._host = host
+        self.port = port
+        self._now_ms = _now_ms if now_ms is None else now_ms
+        self._trust_bearer_tokens = trust_bearer_tokens
+        self._certificates = ensure_certificates(self.folder, now=datetime.now(UTC))
+        self._key = _key_of(self.folder / "keys.json")
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._core: Core | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def __enter__(self) -> "LocalNamespace":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def connection_string(self) -> str:
+        """For AMQP without TLS; the administration client takes it as it is."""
+        return (
+            f"Endpoint=sb://localhost:{self.port}/;SharedAccessKeyName={ROOT_RULE};"
+            f"SharedAccessKey={self._key};UseDevelopmentEmulator=true;"
+        )
+
+    @property
+    def ca_file(self) -> str:
+        """What `connection_verify` of the SDK takes."""
+        return str(self._certificates.ca_file)
+
+    def start(self) -> None:
+        """Start serving; returns when connections are accepted. Can be called again."""
+        if self._thread is not None:
+            return
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name=f"namespace {self.name}", daemon=True
+        )
+        self._thread.start()
+        try:
+            started.result(timeout=_STOP_S)
+        except BaseException:
+            self._thread.join(_STOP_S)
+            self._thread = None
+            raise
+
+    def stop(self) -> None:
+        """Hang up on everybody and stop. What was accepted stays. Can be called again."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        assert self._loop is not None
+        assert self._stopping is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join(_STOP_S)
+        self._loop = self._core = None
+
+    def close(self) -> None:
+        """Stop, and remove the folder if it was temporary. Can be called again."""
+        self.stop()
+        if self._own_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def reset(self) -> None:
+        """Forget all entities, messages and readings."""
+        running = self._thread is not None
+        self.stop()
+        with Store(self.folder / "namespace.db") as store:
+            store.clear()
+        if running:
+            self.start()
+
+    def create_queue(self, name: str, **settings: Any) -> None:
+        self._create(QueueDescription(name=name, **settings))
+
+    def create_topic(self, name: str, **settings: Any) -> None:
+        self._create(TopicDescription(name=name, **settings))
+
+    def create_subscription(
+        self, topic: str, name: str, *, rule: Rule | None = None, **settings: Any
+    ) -> None:
+        self._create(SubscriptionDescription(topic=topic, name=name, **settings), rule)
+
+    def _create(self, description: Description, rule: Rule | None = None) -> None:
+        def create(core: Core) -> None:
+            core.entities.create(description, core.now_ms(), rule)
+
+        self.call(create)
+
+    def meter(self) -> dict[tuple[str, str], Reading]:
+        """What was done so far, by entity and kind."""
+        return self.call(lambda core: core.meter.readings())
+
+    def add_fault(self, kind: str, entity: str | None = None, **limits: Any) -> Fault:
+        """Let something go wrong: see `pairbus.broker.faults`. `fired` says how often it did."""
+        return self.call(lambda core: core.faults.add(Fault(kind, entity, **limits)))
+
+    def clear_faults(self) -> None:
+        self.call(lambda core: core.faults.clear())
+
+    def call(self, work: Callable[[Core], T]) -> T:
+        """Run something in the namespace's own thread, between two turns."""
+        loop, core = self._loop, self._core
+        if loop is None or core is None:
+            raise StateError(f"the namespace {self.name!r} is not running")
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                value = work(core)
+                core.turn()
+            except BaseException as exc:  # noqa: BLE001  it is raised where it was asked for
+                result.set_exception(exc)
+            else:
+                result.set_result(value)
+
+        loop.call_soon_threadsafe(run)
+        return result.result(timeout=_STOP_S)
+
+    def _run(self, started: "Future[None]") -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except BaseException as exc:  # noqa: BLE001  it is raised by `start`
+            if not started.done():
+                started.set_exception(exc)
+
+    async def _serve(self, started: "Future[None]") -> None:
+        listening = socket.create_server((self._host, self.port))
+        self.port = listening.getsockname()[1]
+        rule = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
+        core = Core(
+            self.name,
+            Store(self.folder / "namespace.db"),
+            (rule,),
+            now_ms=self._now_ms,
+            trust_bearer_tokens=self._trust_bearer_tokens,
+        )
+        admin = Admin(
+            core.entities,
+            core.authority,
+            namespace=self.name,
+            created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
+            meter=core.meter.add_without_message,
+            extensions={PREFIX: Control(core.faults, core.meter).handle},
+        )
+        listener = Listener(
+            core,
+            listening,
+            self._certificates.server_context(),
+            lambda request: admin.handle(request, core.now_ms()),
+        )
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._core = core
+        listener.start()
+        started.set_result(None)
+        try:
+            await self._stopping.wait()
+        finally:
+            await listener.stop()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _key_of(path: Path) -> str:
+    """The namespace's key, made once and kept."""
+    if path.exists():
+        return str(json.loads(path.read_text())[ROOT_RULE])
+    key = b64encode(secrets.token_bytes(32)).decode()
+    path.touch(mode=0o600)
+    path.write_text(json.dumps({ROOT_RULE: key}))
+    return key

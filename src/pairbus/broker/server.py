@@ -1,0 +1,242 @@
+"""The sockets of namespaces: one port each, for AMQP, AMQP in TLS, and HTTP with and without TLS.
+
+What a client speaks is told by its first bytes: a TLS hello, `AMQP`, or the name of an HTTP method.
+Everything runs in one event loop. Connections bring bytes; when all that are ready have been read,
+the namespace has its turn, with one commit, and what is to be written is written.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from pairbus.broker.core import Core
+from pairbus.broker.http import HttpConnection, Request, Response
+from pairbus.broker.peer import Peer
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.05
+FIRST_BYTES_S = 30.0
+"""How long a client may take until it says what it speaks."""
+TLS_HANDSHAKE_S = 30.0
+CLOSE_S = 5.0
+_TLS_HELLO = 0x16
+
+Handler = Callable[[Request], Response]
+
+
+class Listener:
+    """One namespace on one port."""
+
+    def __init__(
+        self,
+        core: Core,
+        listening: socket.socket,
+        tls: ssl.SSLContext | None,
+        admin: Handler,
+    ) -> None:
+        self.core = core
+        self.admin = admin
+        self._socket = listening
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._transports: set[asyncio.Transport] = set()
+        self._peers: set[Peer] = set()
+        self._touched: dict[Peer, None] = {}
+        self._turn_due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ticker: asyncio.TimerHandle | None = None
+        core.wake = self._wake
+
+    # Lifecycle.
+
+    def start(self) -> None:
+        self._socket.setblocking(False)
+        self._spawn(self._accept())
+        self._tick()
+
+    async def stop(self) -> None:
+        """Stop accepting, hang up, commit."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._socket.close()
+        for transport in list(self._transports):
+            transport.abort()
+        await asyncio.sleep(0)
+        self.core.store.close()
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                accepted, _ = await self._loop.sock_accept(self._socket)
+            except OSError as exc:
+                logger.warning("a connection could not be accepted: %s", exc)
+                await asyncio.sleep(0.1)
+                continue
+            if self.core.faults and self.core.faults.fire(("refuse-connections",)):
+                accepted.close()
+                continue
+            self._spawn(self._welcome(accepted))
+
+    async def _welcome(self, accepted: socket.socket) -> None:
+        """Find out whether a client speaks TLS, without taking its bytes away."""
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            async with asyncio.timeout(FIRST_BYTES_S):
+                first = await self._peek(accepted)
+            if not first:
+                accepted.close()
+                return
+            secure = first[0] == _TLS_HELLO
+            if secure and self._tls is None:
+                accepted.close()
+                return
+            await self._loop.connect_accepted_socket(
+                lambda: Doorway(self),
+                accepted,
+                ssl=self._tls if secure else None,
+                ssl_handshake_timeout=TLS_HANDSHAKE_S if secure else None,
+            )
+        except (TimeoutError, OSError, ssl.SSLError) as exc:
+            logger.info("a client did not get through the door: %s", exc)
+            accepted.close()
+
+    async def _peek(self, accepted: socket.socket) -> bytes:
+        readable = asyncio.Event()
+        self._loop.add_reader(accepted, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            self._loop.remove_reader(accepted)
+        return accepted.recv(1, socket.MSG_PEEK)
+
+    # Turns.
+
+    def _wake(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            # Behind all sockets that are ready now: their messages share one commit.
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        self.core.turn()
+        touched, self._touched = self._touched, {}
+        for peer in touched:
+            peer.flush()
+
+    def touched(self, peer: Peer) -> None:
+        self._touched[peer] = None
+        self._wake()
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(TICK_S, self._tick)
+        self.core.tick()
+        for peer in list(self._peers):
+            peer.tick_if_due()
+
+    # Connections.
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        self._transports.add(transport)
+
+    def closed(self, transport: asyncio.Transport) -> None:
+        self._transports.discard(transport)
+
+    def add_peer(self, peer: Peer) -> None:
+        self._peers.add(peer)
+
+    def remove_peer(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+        self._touched.pop(peer, None)
+
+
+class Doorway(asyncio.Protocol):
+    """A connection whose first bytes are still to come; then what they ask for."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._room: AmqpRoom | HttpRoom | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._listener.opened(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._room is None:
+            assert self._transport is not None
+            room = AmqpRoom if data[:1] == b"A" else HttpRoom
+            self._room = room(self._listener, self._transport)
+        self._room.receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._listener.closed(self._transport)
+        if self._room is not None:
+            self._room.lost("the client hung up" if exc is None else str(exc))
+
+
+class AmqpRoom:
+    """A connection that speaks AMQP."""
+
+    def __init__(self, listener: Listener, transport: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._transport = transport
+        self._peer = Peer(
+            listener.core,
+            now=loop.time,
+            send=transport.write,
+            pending=transport.get_write_buffer_size,
+            touched=listener.touched,
+            hang_up=transport.close,
+            cut=transport.abort,
+            stop_reading=transport.pause_reading,
+            later=loop.call_later,
+        )
+        listener.add_peer(self._peer)
+
+    def receive(self, data: bytes) -> None:
+        self._peer.receive(data)
+
+    def lost(self, reason: str) -> None:
+        self._peer.lost(reason)
+        self._listener.remove_peer(self._peer)
+
+
+class HttpRoom:
+    """A connection that speaks HTTP."""
+
+    def __init__(self, listener: Listener, transport: asyncio.Transport) -> None:
+        self._listener = listener
+        self._transport = transport
+        self._http = HttpConnection()
+
+    def receive(self, data: bytes) -> None:
+        request = self._http.receive(data)
+        while request is not None:
+            response = self._listener.admin(request)
+            # What was changed is on disk before anybody hears of it.
+            self._listener.core.turn()
+            request = self._http.respond(response)
+        self._transport.write(self._http.output())
+        if self._http.closing:
+            self._transport.close()
+
+    def lost(self, reason: str) -> None:
+        """Nothing is left to do."""
