@@ -6,8 +6,8 @@ PY := .venv/bin/python
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup-demo ## Show what there is: the AMQP engine, both roles, in one process
-	@$(PY) examples/engine/demo.py
+demo: setup-demo ## Show what there is: a local namespace, used by the Azure SDK
+	@$(PY) examples/broker/demo.py
 
 test: setup-test ## Run all tests; ARGS="tests/amqp -k flow" picks some
 	@$(PY) -m pytest $(ARGS)

@@ -232,6 +232,11 @@ class Connection:
     def has_data_to_send(self) -> bool:
         return bool(self._output)
 
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that have begun and not ended, and those that the end found open."""
+        return list(self._sessions.values())
+
     # What follows is between the parts of the engine.
 
     def write(self, channel: int, performative: Any) -> None:

@@ -1,7 +1,7 @@
 """Serial numbers of 32 bits (RFC 1982): delivery ids, transfer ids and delivery counts wrap
 around."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 SERIAL = 0xFFFFFFFF
 
@@ -29,3 +29,14 @@ def among(known: Collection[int], first: int, last: int) -> list[int]:
             if number in known
         ]
     return [number for number in known if (number - first) & SERIAL <= width]
+
+
+def ranges(ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Sorted ids as ranges without gaps, both ends included."""
+    result: list[tuple[int, int]] = []
+    for id_ in ids:
+        if result and result[-1][1] == id_ - 1:
+            result[-1] = result[-1][0], id_
+        else:
+            result.append((id_, id_))
+    return result

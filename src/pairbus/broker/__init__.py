@@ -1,1 +1,5 @@
-"""Local namespaces: a durable Service Bus broker in one process."""
+"""A durable Service Bus namespace in one Python process."""
+
+from pairbus.broker.namespace import LocalNamespace
+
+__all__ = ["LocalNamespace"]

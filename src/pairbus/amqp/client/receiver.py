@@ -1,7 +1,7 @@
 """Receiving: credit, long polls, drain, settlement."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from pairbus.amqp.performatives import (
     Rejected,
     Source,
 )
+from pairbus.amqp.serial import ranges
 from pairbus.amqp.session import Session, error_of
 from pairbus.amqp.types import Described, Symbol, UInt
 from pairbus.errors import AmqpError, LockLost, OperationTimeout, StateError
@@ -182,14 +183,3 @@ class Receiver(LinkEnd[ReceiverLink]):
             self._refusals.append(
                 translate(error_of(state.error), f"{self.path!r} did not settle a message")
             )
-
-
-def ranges(ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Sorted ids as ranges without gaps, both ends included."""
-    result: list[tuple[int, int]] = []
-    for id_ in ids:
-        if result and result[-1][1] == id_ - 1:
-            result[-1] = result[-1][0], id_
-        else:
-            result.append((id_, id_))
-    return result
