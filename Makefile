@@ -21,8 +21,8 @@ format: setup-test ## Put the code into the house format
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-bench: setup-test ## Measure the engine beside its peers
-	@$(PY) -m benchmarks
+bench: setup-test ## Measure engine and broker beside their peers; ARGS=broker picks one
+	@$(PY) -m benchmarks $(ARGS)
 
 rules: setup-test ## List every rule with the tests that prove it, here and in docs/rules.md
 	@$(PY) scripts/rules.py

@@ -1,19 +1,31 @@
-"""Run the benchmarks: `python -m benchmarks [--json FILE] [--rounds N]`."""
+"""Run the benchmarks: `python -m benchmarks [engine] [broker] [--json FILE] [--rounds N]`."""
 
 import argparse
 from pathlib import Path
 
-from benchmarks import amqp_engine
-from benchmarks.harness import save, table
+from benchmarks import amqp_engine, broker
+from benchmarks.harness import save, tables
+
+SUBJECTS = {"engine": amqp_engine.figures, "broker": broker.figures}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument(
+        "subjects", nargs="*", metavar="subject", help=f"{', '.join(SUBJECTS)}; without one: all"
+    )
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"))
     parser.add_argument("--rounds", type=int, default=7, help="of which the fastest counts")
     options = parser.parse_args()
-    figures = amqp_engine.figures(options.rounds)
-    print(table(figures))
+    for subject in options.subjects:
+        if subject not in SUBJECTS:
+            parser.error(f"there is no subject {subject!r}: {', '.join(SUBJECTS)}")
+    figures = [
+        figure
+        for subject in options.subjects or SUBJECTS
+        for figure in SUBJECTS[subject](options.rounds)
+    ]
+    print(tables(figures))
     save(figures, options.json)
     print(f"\nwritten to {options.json}")
 

@@ -1,7 +1,8 @@
 """How figures are taken: everything that is compared runs in turns, in one process, in one run.
 
 A case is a function that does some work and returns how many messages it was for. Of its rounds the
-fastest counts: noise only ever adds. The ratio to ours is what can be compared between machines.
+fastest counts: noise only ever adds. The ratio to ours is what can be compared between machines; it
+says how many times as good as the other ours is.
 """
 
 import gc
@@ -21,6 +22,30 @@ OURS = "pairbus"
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """What a figure counts, and how it is shown."""
+
+    name: str
+    more_is_better: bool = False
+    digits: int = 2
+
+    def of(self, timed: "Timed") -> float:
+        each = timed.seconds / timed.messages
+        return 1 / each if self.more_is_better else each * 1e6
+
+    def better(self, one: float, other: float) -> float:
+        return max(one, other) if self.more_is_better else min(one, other)
+
+    def ratio(self, ours: float, other: float) -> float:
+        return ours / other if self.more_is_better else other / ours
+
+
+MICROSECONDS = Unit("µs a message")
+RATE = Unit("messages a second", more_is_better=True, digits=0)
+MEGABYTES = Unit("MB", digits=0)
+
+
+@dataclass(frozen=True, slots=True)
 class Timed:
     """Seconds that the measured part of a case took, and for how many messages."""
 
@@ -30,10 +55,11 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Microseconds a message: the fastest round of each contender."""
+    """The best round of each contender."""
 
     name: str
-    microseconds: dict[str, float]
+    values: dict[str, float]
+    unit: Unit = MICROSECONDS
     aim: float | None = None
     notes: dict[str, str] = field(default_factory=dict)
     """What stands in place of a figure."""
@@ -41,9 +67,13 @@ class Figure:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """How many times the time of ours each of the others takes."""
-        ours = self.microseconds[OURS]
-        return {name: value / ours for name, value in self.microseconds.items() if name != OURS}
+        """How many times as good as each of the others ours is."""
+        ours = self.values[OURS]
+        return {
+            name: self.unit.ratio(ours, value)
+            for name, value in self.values.items()
+            if name != OURS
+        }
 
 
 def timed(work: Callable[[], int]) -> Timed:
@@ -59,6 +89,7 @@ def compare(
     cases: Mapping[str, Case],
     *,
     rounds: int,
+    unit: Unit = MICROSECONDS,
     aim: float | None = None,
     notes: Mapping[str, str] | None = None,
     remark: str = "",
@@ -67,29 +98,40 @@ def compare(
     best: dict[str, float] = {}
     for _ in range(rounds):
         for contender, case in cases.items():
-            result = case()
-            each = result.seconds / result.messages * 1e6
-            best[contender] = min(each, best.get(contender, float("inf")))
-    return Figure(name, best, aim, dict(notes or {}), remark)
+            value = unit.of(case())
+            best[contender] = unit.better(value, best.get(contender, value))
+    return Figure(name, best, unit, aim, dict(notes or {}), remark)
 
 
-def table(figures: list[Figure]) -> str:
-    """All figures as text."""
-    contenders = list(dict.fromkeys(name for figure in figures for name in figure.microseconds))
+def tables(figures: list[Figure]) -> str:
+    """All figures as text, a table for each unit."""
+    units = dict.fromkeys(figure.unit for figure in figures)
+    return "\n\n".join(
+        _table([figure for figure in figures if figure.unit == unit], unit) for unit in units
+    )
+
+
+def _table(figures: list[Figure], unit: Unit) -> str:
+    contenders = list(dict.fromkeys(name for figure in figures for name in figure.values))
     noted = {name for figure in figures for name in figure.notes}
     contenders += [name for name in sorted(noted) if name not in contenders]
-    head = ["µs a message", *contenders, "aim", *(f"{c} / ours" for c in contenders if c != OURS)]
+    head = [unit.name, *contenders]
+    others = [name for name in contenders if name != OURS]
+    if others:
+        head += ["aim", *(_ratio_of(unit, name) for name in others)]
     rows = [head]
     for figure in figures:
         row = [figure.name]
         for contender in contenders:
-            value = figure.microseconds.get(contender)
-            row.append(figure.notes.get(contender, "-") if value is None else f"{value:.2f}")
-        row.append("-" if figure.aim is None else f"{figure.aim:g}")
-        for contender in contenders:
-            if contender != OURS:
-                ratio = figure.ratios.get(contender)
-                row.append("-" if ratio is None else f"{ratio:.1f}")
+            value = figure.values.get(contender)
+            row.append(
+                figure.notes.get(contender, "-") if value is None else f"{value:,.{unit.digits}f}"
+            )
+        if others:
+            row.append("-" if figure.aim is None else f"{figure.aim:g}")
+        for contender in others:
+            ratio = figure.ratios.get(contender)
+            row.append("-" if ratio is None else f"{ratio:.{1 if ratio >= 10 else 2}f}")
         rows.append(row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = []
@@ -101,6 +143,10 @@ def table(figures: list[Figure]) -> str:
             lines.append("  ".join("─" * width for width in widths))
     lines += [f"{figure.name}: {figure.remark}" for figure in figures if figure.remark]
     return "\n".join(lines)
+
+
+def _ratio_of(unit: Unit, other: str) -> str:
+    return f"ours / {other}" if unit.more_is_better else f"{other} / ours"
 
 
 def surroundings() -> dict[str, object]:
@@ -133,7 +179,9 @@ def save(figures: list[Figure], path: Path) -> None:
     """All figures as JSON, with where they were taken."""
     document = {
         **surroundings(),
-        "unit": "microseconds a message",
-        "figures": [{**asdict(figure), "ratios": figure.ratios} for figure in figures],
+        "figures": [
+            {**asdict(figure), "unit": figure.unit.name, "ratios": figure.ratios}
+            for figure in figures
+        ],
     }
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

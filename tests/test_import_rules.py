@@ -14,7 +14,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "pairbus"
 
 LAYERS = [
-    {"cli"},
+    {"cli", "__main__"},
     {"syphon", "cost", "broker", "pairing"},
     {"transfer", "amqp"},
     {"options", "events", "errors"},

@@ -98,12 +98,9 @@ def _arrays(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Array]:
     }
 
     def of_kind(kind: type) -> st.SearchStrategy[Array]:
-        return st.builds(
-            Array,
-            st.just(kind),
-            st.lists(elements[kind], max_size=min(6, MAX_EMPTY_ITEMS)).map(tuple),
-            st.none() | inner.filter(lambda value: value is not None),
-        )
+        items = st.lists(elements[kind], max_size=min(6, MAX_EMPTY_ITEMS)).map(tuple)
+        descriptors = st.none() | inner.filter(lambda value: value is not None)
+        return st.tuples(items, descriptors).map(lambda parts: Array(kind, *parts))
 
     return st.sampled_from(list(elements)).flatmap(of_kind)
 
@@ -113,7 +110,7 @@ values = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=5),
         maps(inner, inner),
-        st.builds(Described, inner, inner),
+        st.tuples(inner, inner).map(lambda parts: Described(*parts)),
         _arrays(inner),
     ),
     max_leaves=12,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,6 +14,9 @@ from pairbus.errors import DecodeError, EncodeError
 from tests.fuzz.checks import check_decode, check_transfer
 from tests.property.amqp_values import scalars, values
 from tests.unit.amqp.same import same
+
+# Hypothesis complains of the length of the names of strategies that hold themselves.
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 
 @given(values)

@@ -5,6 +5,7 @@ takes for "not found"; everything else that does not exist is 404.
 """
 
 from datetime import datetime
+from typing import Any
 
 from pairbus.broker import atom
 from pairbus.broker.admin_answers import Call, Refusal, feed, moment, one, page
@@ -92,7 +93,7 @@ class Resources:
         entity = self._entities.create(description, call.now_ms, given.default_rule)
         return self._shown(call, entity, status=201)
 
-    def _identity(self, place: Place) -> dict[str, str]:
+    def _identity(self, place: Place) -> dict[str, Any]:
         if place.resource is Resource.ENTITY:
             return {"name": place.entity}
         # The topic is written as it was created, whatever the case of the path.

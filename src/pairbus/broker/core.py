@@ -5,6 +5,7 @@ committed, and only then are answers given. The server calls `turn` after every 
 loop in which something happened, and `tick` now and then.
 """
 
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -17,8 +18,10 @@ from pairbus.broker.meter import Meter
 from pairbus.broker.queue import Queue
 from pairbus.broker.store import Store
 
+logger = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
-    from pairbus.broker.links import Outlet
+    from pairbus.broker.links import Inlet, Outlet
 
 
 class Core:
@@ -40,6 +43,8 @@ class Core:
         """Asks for a turn."""
         self._ready: dict[int, Queue] = {}
         self._outlets: dict[int, list[Outlet]] = {}
+        self.inlets: set[Inlet] = set()
+        """Those that are attached."""
         self._answers: list[Callable[[], None]] = []
         self.meter = Meter(store)
         self.faults = Faults()
@@ -96,21 +101,37 @@ class Core:
                 # Whoever was first this time is last the next.
                 outlets.append(outlets.pop(0))
                 for outlet in tuple(outlets):
-                    outlet.pump()
+                    self._guard(outlet, outlet.pump)
         self.meter.save()
         self.store.commit()
         answers, self._answers = self._answers, []
         for answer in answers:
-            answer()
+            try:
+                answer()
+            except Exception:  # the others want theirs
+                logger.exception("an answer could not be given")
+
+    def _guard(self, outlet: "Outlet", work: Callable[[], None]) -> None:
+        """What goes wrong for one receiver costs it its connection, and nobody else anything."""
+        try:
+            work()
+        except Exception:
+            logger.exception("a receiver of %s failed", outlet.path)
+            outlet.peer.fail()
 
     def tick(self) -> None:
         """Let time pass: locks, messages and sessions expire, schedules come due."""
         now_ms = self.now_ms()
+        for inlet in self.inlets:
+            self.entities.touch(inlet.entity, now_ms)
+        for outlets in self._outlets.values():
+            for outlet in outlets:
+                self.entities.touch(outlet.entity, now_ms)
         while self.entities.tick(now_ms):
             pass
         for outlets in list(self._outlets.values()):
             for outlet in tuple(outlets):
-                outlet.tick(now_ms)
+                self._guard(outlet, partial(outlet.tick, now_ms))
         if self.store.dirty:
             self.wake()
 

@@ -15,7 +15,7 @@ from pairbus.broker.description import (
     kind_of,
     updated,
 )
-from pairbus.broker.durations import to_ms
+from pairbus.broker.durations import MAX_SPAN, to_ms
 from pairbus.broker.envelope import Incoming, read, restore
 from pairbus.broker.names import DEFAULT_RULE, path_of, same_path
 from pairbus.broker.queue import NEVER_MS, Queue
@@ -35,6 +35,8 @@ from pairbus.errors import (
 DEAD_LETTERS, TRANSFER_DEAD_LETTERS = "/$deadletterqueue", "/$transfer/$deadletterqueue"
 MAX_HOPS = 4
 """How often a message is forwarded at most: more is a circle."""
+ACCESS_MS = 10_000
+"""How far the time of the last access on disk may be behind."""
 _SITE = atom.Site(namespace="", base="")
 
 
@@ -52,6 +54,20 @@ class Entity:
     """A subscription's, by their names in lower case."""
     select: Callable[[View], Selection] | None = None
     """What a subscription gets of a message."""
+    accessed_ms: int = field(init=False)
+    """When somebody last sent to it, received from it, changed it, or had a link to it."""
+
+    def __post_init__(self) -> None:
+        self.accessed_ms = self.row.accessed_ms
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether it was of no use for so long that it is to be deleted."""
+        limit = self.description.auto_delete_on_idle
+        return (
+            limit < MAX_SPAN
+            and now_ms - self.accessed_ms >= to_ms(limit)
+            and not self.queue.counts[SCHEDULED]
+        )
 
     @property
     def path(self) -> str:
@@ -159,6 +175,7 @@ class Entities:
         self._check_targets(description)
         self._store.update_entity(entity.row.id, self._written(description), now_ms)
         entity.row = replace(entity.row, updated_ms=now_ms)
+        self.touch(entity, now_ms)
         entity.description = description
         for sub, queue in enumerate(entity.queues):
             queue.settings = _settings_of(description, sub)
@@ -178,6 +195,13 @@ class Entities:
         for queue in entity.queues:
             queue.close()
         self.on_gone(entity)
+
+    def touch(self, entity: Entity, now_ms: int) -> None:
+        """It is in use."""
+        entity.accessed_ms = now_ms
+        if now_ms - entity.row.accessed_ms >= ACCESS_MS:
+            entity.row = replace(entity.row, accessed_ms=now_ms)
+            self._store.touch_entity(entity.row.id, now_ms)
 
     def _check_targets(self, description: Description) -> None:
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
@@ -270,6 +294,7 @@ class Entities:
         duplicate. Raises Refused, QuotaExceeded, MessageTooLarge, EntityDisabled or
         EntityNotFound."""
         self._check(entity, messages)
+        self.touch(entity, now_ms)
         return [self._send_one(entity, message, now_ms, 0) for message in messages]
 
     def _check(self, entity: Entity, messages: Sequence[Incoming]) -> None:
@@ -398,15 +423,17 @@ class Entities:
         for entity in self._by_id.values():
             for queue in entity.queues:
                 queue.expire_locks(now_ms)
+        for entity in [one for one in self._by_id.values() if one.is_idle(now_ms)]:
+            if entity.row.id in self._by_id:  # not with its topic
+                self.delete(entity.path)
         due = self._store.due(now_ms, limit)
         for queue_id, stored in due:
             self._activate(queue_id, stored, now_ms)
         expired = self._store.expired(now_ms, limit)
-        gone = 0
         for queue_id, stored in expired:
-            gone += self._queue_of(queue_id).expire(stored, now_ms)
+            self._queue_of(queue_id).expire(stored, now_ms)
         self._store.forget_seen(now_ms)
-        return len(due) == limit or (len(expired) == limit and gone > 0)
+        return limit in (len(due), len(expired))
 
     def _queue_of(self, queue_id: int) -> Queue:
         return self._by_id[queue_id >> 2].queues[queue_id & 3]
@@ -432,7 +459,7 @@ class Entities:
         return atom.Runtime(
             created_at=_moment(entity.row.created_ms),
             updated_at=_moment(entity.row.updated_ms),
-            accessed_at=_moment(entity.row.accessed_ms),
+            accessed_at=_moment(entity.accessed_ms),
             size_in_bytes=entity.bytes,
             counts=atom.Counts(
                 active=main.counts[ACTIVE] + main.counts[DEFERRED],

@@ -43,6 +43,7 @@ _SEQUENCE_KEY = encode(Symbol("x-opt-sequence-number"))
 _LOCKED_UNTIL_KEY = encode(Symbol("x-opt-locked-until"))
 _STATE_KEY = encode(Symbol("x-opt-message-state"))
 _SOURCE = Symbol("x-opt-deadletter-source")
+_SOURCE_KEYS = Keys(("x-opt-deadletter-source",))
 _timestamp = Struct(">Bq").pack
 
 
@@ -206,5 +207,6 @@ def set_dead_letter_source(stored: Stored, path: str) -> None:
         message.message_annotations = put_together(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
-    message.edit_message_annotations({_SOURCE: path})
+    # Removed by its text, so that a string of a sender goes like a symbol of ours.
+    message.edit_message_annotations({_SOURCE: path}, _SOURCE_KEYS)
     stored.annotation_count, stored.annotations = map_entries(message.message_annotations)

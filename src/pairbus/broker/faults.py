@@ -13,9 +13,11 @@
 | expire-tokens | links end as if their tokens had expired, without grace |
 | disable | the entity acts as if it were disabled, for sending and receiving |
 
-A fault can be held to an entity, to a number of times, and to what comes after `after` others.
+A fault can be held to an entity (not refuse-connections), to a number of times, and to what comes
+after `after` others.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -67,8 +69,12 @@ class Fault:
             raise ConfigurationError(f"there is no fault {self.kind!r}; {', '.join(KINDS)}")
         if self.count is not None and self.count < 1:
             raise ConfigurationError(f"count is at least 1, not {self.count}")
-        if self.after < 0 or self.seconds < 0:
-            raise ConfigurationError("after and seconds are not below 0")
+        if self.after < 0 or not 0 <= self.seconds < math.inf:
+            raise ConfigurationError("after and seconds are numbers not below 0")
+        if self.entity is not None and not isinstance(self.entity, str):
+            raise ConfigurationError(f"entity is a path, not {self.entity!r}")
+        if self.entity is not None and self.kind == "refuse-connections":
+            raise ConfigurationError("a connection is refused before it is for any entity")
 
     @property
     def spent(self) -> bool:

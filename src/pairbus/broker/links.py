@@ -65,6 +65,8 @@ class Inlet:
         self.entity = entity
         self.path = entity.path
         self._accepted: list[int] = []
+        self._cut_off = False
+        """A fault has detached the link: what came behind is not taken."""
 
     def accept(self) -> None:
         limit = getattr(self.entity.description, "max_message_size_in_kilobytes", 256) * 1024
@@ -78,8 +80,11 @@ class Inlet:
         # What is too large is rejected, not cut off: the Azure SDK takes a detach for an outage.
         self.link.max_message_size = 4 * limit
         self.link.flow(CREDIT)
+        self.core.inlets.add(self)
 
     def on_delivery(self, delivery: Delivery) -> None:
+        if self._cut_off:
+            return
         fault = self.core.faults.fire(ON_SEND, self.path) if self.core.faults else None
         if fault is not None and self._fails_before(fault, delivery):
             return
@@ -109,6 +114,7 @@ class Inlet:
         elif fault.kind == "stop-reading":
             self.peer.stop_reading()
         elif fault.kind == "detach":
+            self._cut_off = True
             self.link.detach(LinkLost("The link was detached, as a fault asks for."))
         elif fault.kind == "throttle":
             self._reject(delivery, Busy("The namespace is busy, as a fault asks for."))
@@ -122,6 +128,8 @@ class Inlet:
         """Let a fault happen to the answer."""
         if fault.kind == "lose-answer":
             self.core.after_commit(self.peer.cut)
+            return
+        if delivery.settled:
             return
         link, id_ = delivery.link, delivery.id
 
@@ -161,6 +169,7 @@ class Inlet:
 
     def on_end(self) -> None:
         """The link is gone; what it brought is taken all the same."""
+        self.core.inlets.discard(self)
 
 
 class Outlet:
@@ -179,6 +188,10 @@ class Outlet:
         self._locked = link.remote is not None and link.remote.snd_settle_mode != SETTLE_SETTLED
         self._granted = False
         """Credit was given and nothing has been delivered since."""
+        self._over = False
+        """The link has ended. Its state says so sooner, when what came before is still to do."""
+        self._known_credit = 0
+        """What is left of the credit that was given: flows may also say it again."""
         self._wait_until_ms = 0
 
     def accept(self) -> None:
@@ -236,8 +249,11 @@ class Outlet:
         return self.queue.sessions is not None and self.session is None
 
     def on_flow(self) -> None:
-        if self.link.credit > 0:
+        credit = self.link.credit
+        if credit > self._known_credit:
             self._granted = True
+        self._known_credit = credit
+        if credit > 0:
             self.core.arrived(self.queue)
         elif self._granted:
             self._poll_ended()
@@ -246,11 +262,14 @@ class Outlet:
 
     def pump(self) -> None:
         """Hand out what there is, as far as the credit goes."""
-        link = self.link
+        link, core = self.link, self.core
         if self._waiting:
             self._try_session()
             return
-        if not self.peer.writable:
+        if not self.peer.writable or link.session.outbound.waiting:
+            return
+        if link.credit > 0 and core.faults and core.faults.fire(("disable",), self.path):
+            self.on_disabled()
             return
         if link.credit > 0 and self.entity.description.status.receives:
             self._hand_out(min(link.credit, ROUND))
@@ -258,6 +277,7 @@ class Outlet:
             if self._granted:
                 self._poll_ended()
             link.drained()
+            self._known_credit = 0
         self.peer.touch()
 
     def _hand_out(self, limit: int) -> None:
@@ -276,6 +296,7 @@ class Outlet:
             core.meter.add(self.path, "receive", stored.size)
         if taken:
             self._granted = False
+            self._known_credit = link.credit
         if len(taken) == limit:
             core.arrived(self.queue)  # there may be more, but the others first
 
@@ -293,7 +314,9 @@ class Outlet:
         return True
 
     def tick(self, now_ms: int) -> None:
-        if self._waiting:
+        if not self.entity.description.status.receives:
+            self.on_disabled()
+        elif self._waiting:
             if not self._try_session() and now_ms >= self._wait_until_ms:
                 self.core.remove_outlet(self)
                 self.link.refuse(
@@ -308,6 +331,10 @@ class Outlet:
 
     def settle(self, sent: Sequence[Sent], state: Any, settled: bool) -> None:
         """Do as the peer says with what it received, and confirm it after the commit."""
+        if self._over:
+            # We took the link away. The Azure SDK will not see our answer, and settles once more
+            # over the management link: the second time must not fail because of the first.
+            return
         now_ms = self.core.now_ms()
         done: list[int] = []
         for one in sent:
@@ -371,6 +398,7 @@ class Outlet:
 
     def on_end(self) -> None:
         """The link is gone. Locks stay until they expire; a session is let go."""
+        self._over = True
         if self._granted:
             self._poll_ended()
         self.core.remove_outlet(self)

@@ -8,7 +8,7 @@ from pairbus.amqp.types import Array, Timestamp
 from pairbus.broker.auth import Right
 from pairbus.broker.entities import Entity
 from pairbus.broker.envelope import deliver, peek, read
-from pairbus.broker.queue import Queue
+from pairbus.broker.queue import NEVER_MS, Queue
 from pairbus.errors import (
     Busy,
     ConfigurationError,
@@ -148,7 +148,9 @@ def _schedule(call: Call) -> tuple[int, Any]:
         if not isinstance(payload, bytes):
             raise DecodeError("A message to be scheduled has no bytes.")
         messages.append(read(payload))
-    numbers = call.core.entities.send(call.entity, messages, call.now_ms)
+    kept = [message for message in messages if not message.is_ping]
+    given = iter(call.core.entities.send(call.entity, kept, call.now_ms))
+    numbers = [0 if message.is_ping else next(given) for message in messages]
     for message in messages:
         call.count("schedule", message.size)
     return 200, {"sequence-numbers": Array(int, tuple(numbers))}
@@ -202,14 +204,17 @@ def _set_session_state(call: Call) -> tuple[int, Any]:
     session = call.given("session-id", str)
     sessions = _sessions(call)
     sessions.held_until(session)
-    sessions.set_state(session, call.optional("session-state", bytes))
+    sessions.set_state(session, call.optional("session-state", bytes), call.now_ms)
     call.core.meter.add_without_message(call.queue.path, "session-state")
     return 200, None
 
 
 def _get_message_sessions(call: Call) -> tuple[int, Any]:
     skip, top = call.given("skip", int), call.given("top", int)
-    names: Sequence[str] = _sessions(call).names()[skip : skip + top]
+    updated_after = call.optional("last-updated-time", Timestamp)
+    if updated_after is not None and updated_after > NEVER_MS:
+        updated_after = None  # how clients say that they want them all
+    names: Sequence[str] = _sessions(call).names(updated_after)[skip : skip + top]
     call.core.meter.add_without_message(call.queue.path, "session-state")
     if not names:
         return 204, None
@@ -241,4 +246,5 @@ def carry_out(
         )
     right, run = found
     peer.check(queue.path, right)
+    peer.core.entities.touch(entity, peer.core.now_ms())
     return run(Call(peer, entity, queue, body))

@@ -4,7 +4,7 @@ A batch of a hundred messages is a hundred operations; each counts in units of 6
 An empty long poll is one receive without a message.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pairbus.broker.store import Store
 
@@ -62,8 +62,8 @@ class Meter:
             self._changed.clear()
 
     def readings(self) -> dict[tuple[str, str], Reading]:
-        """All sums, by entity and kind."""
-        return dict(self._readings)
+        """All sums as they are now, by entity and kind."""
+        return {key: replace(reading) for key, reading in self._readings.items()}
 
     def reset(self) -> None:
         self._readings.clear()

@@ -41,7 +41,8 @@ def check_name(kind: str, name: str) -> None:
         raise ConfigurationError(
             f"the name of a {kind} has 1 to {MAX_NAME} characters, not {len(name)}"
         )
-    if _SEGMENT.fullmatch(name) is None and not (kind == "rule" and name == DEFAULT_RULE):
+    is_default = kind == "rule" and name.lower() == DEFAULT_RULE.lower()
+    if _SEGMENT.fullmatch(name) is None and not is_default:
         raise _not_allowed(kind, name)
 
 

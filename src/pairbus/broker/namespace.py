@@ -6,6 +6,7 @@ with LocalNamespace("orders") as namespace:
 """
 
 import asyncio
+import ipaddress
 import json
 import secrets
 import shutil
@@ -14,8 +15,9 @@ import tempfile
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +26,7 @@ from typing import Any, TypeVar
 from pairbus.broker.admin import Admin
 from pairbus.broker.auth import Right, SharedAccessRule
 from pairbus.broker.certificates import ensure_certificates
+from pairbus.broker.config import NamespaceConfig
 from pairbus.broker.control import PREFIX, Control
 from pairbus.broker.core import Core
 from pairbus.broker.description import (
@@ -37,7 +40,7 @@ from pairbus.broker.meter import Reading
 from pairbus.broker.rules import Rule
 from pairbus.broker.server import Listener
 from pairbus.broker.store import Store
-from pairbus.errors import StateError
+from pairbus.errors import ConfigurationError, EntityNotFound, StateError
 
 ROOT_RULE = "RootManageSharedAccessKey"
 _STOP_S = 10.0
@@ -50,6 +53,10 @@ class LocalNamespace:
 
     What it has accepted is on disk, in `folder`. Without a folder it is a temporary one, which goes
     when the namespace is closed. `stop` and `start` keep data, port and keys.
+
+    On a `host` that others can reach only TLS is served, for that name and for `names`, unless
+    `plaintext_to_network` says that tokens and messages may cross the network for all to read.
+    `rules` are the namespace's shared access rules besides the root's.
     """
 
     def __init__(
@@ -61,8 +68,13 @@ class LocalNamespace:
         host: str = "127.0.0.1",
         now_ms: Callable[[], int] | None = None,
         trust_bearer_tokens: bool = False,
+        rules: Iterable[SharedAccessRule] = (),
+        names: Iterable[str] = (),
+        plaintext_to_network: bool = False,
     ) -> None:
         self.name = name
+        self._rules = _checked(rules)
+        self._tls_only = not (_is_loopback(host) or plaintext_to_network)
         self._own_folder = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +82,10 @@ class LocalNamespace:
         self.port = port
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
-        self._certificates = ensure_certificates(self.folder, now=datetime.now(UTC))
+        self._reached_as = "localhost" if _is_loopback(host) or _is_any(host) else host
+        self._certificates = ensure_certificates(
+            self.folder, (self._reached_as, *names), now=datetime.now(UTC)
+        )
         self._key = _key_of(self.folder / "keys.json")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,10 +106,17 @@ class LocalNamespace:
 
     @property
     def connection_string(self) -> str:
-        """For AMQP without TLS; the administration client takes it as it is."""
+        """For AMQP without TLS, where that is served; the administration client takes it as it
+        is."""
+        return self.connection_string_of(ROOT_RULE, self._key)
+
+    def connection_string_of(self, rule: str, key: str) -> str:
+        """The same with a rule of the namespace or of an entity, and its key."""
+        plain = "" if self._tls_only else "UseDevelopmentEmulator=true;"
+        host = f"[{self._reached_as}]" if ":" in self._reached_as else self._reached_as
         return (
-            f"Endpoint=sb://localhost:{self.port}/;SharedAccessKeyName={ROOT_RULE};"
-            f"SharedAccessKey={self._key};UseDevelopmentEmulator=true;"
+            f"Endpoint=sb://{host}:{self.port}/;SharedAccessKeyName={rule};"
+            f"SharedAccessKey={key};{plain}"
         )
 
     @property
@@ -143,6 +165,11 @@ class LocalNamespace:
             store.clear()
         if running:
             self.start()
+
+    def ensure(self, config: NamespaceConfig, queues: Iterable[str] = ()) -> None:
+        """Make the entities of a configuration that are not there yet; those that are stay."""
+        extra = (QueueDescription(name=name) for name in queues)
+        self.call(lambda core: _ensure(core, replace(config, queues=(*config.queues, *extra))))
 
     def create_queue(self, name: str, **settings: Any) -> None:
         self._create(QueueDescription(name=name, **settings))
@@ -199,13 +226,14 @@ class LocalNamespace:
                 started.set_exception(exc)
 
     async def _serve(self, started: "Future[None]") -> None:
-        listening = socket.create_server((self._host, self.port))
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listening = socket.create_server((self._host, self.port), family=family)
         self.port = listening.getsockname()[1]
         rule = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
         core = Core(
             self.name,
             Store(self.folder / "namespace.db"),
-            (rule,),
+            (rule, *self._rules),
             now_ms=self._now_ms,
             trust_bearer_tokens=self._trust_bearer_tokens,
         )
@@ -222,6 +250,7 @@ class LocalNamespace:
             listening,
             self._certificates.server_context(),
             lambda request: admin.handle(request, core.now_ms()),
+            tls_only=self._tls_only,
         )
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
@@ -234,8 +263,55 @@ class LocalNamespace:
             await listener.stop()
 
 
+def _ensure(core: Core, config: NamespaceConfig) -> None:
+    subscriptions = [one for topic in config.topics for one in topic.subscriptions]
+    topics: list[Description] = [topic.description for topic in config.topics]
+    todo = [*topics, *config.queues, *(one.description for one in subscriptions)]
+    rules = {one.description.path: one.rules for one in subscriptions}
+    waiting = [one for one in todo if core.entities.find(one.path) is None]
+    while waiting:
+        # What forwards to another comes after it.
+        later = []
+        for description in waiting:
+            try:
+                first, *others = rules.get(description.path) or (None,)
+                core.entities.create(description, core.now_ms(), first)
+            except EntityNotFound:
+                later.append(description)
+            else:
+                for rule in others:
+                    if rule is not None:
+                        core.entities.put_rule(description.path, rule, replace_it=False)
+        if len(later) == len(waiting):
+            raise ConfigurationError(f"{later[0].path!r} forwards to what is not there")
+        waiting = later
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _is_any(host: str) -> bool:
+    """Whether it stands for every interface."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return not host
+
+
+def _checked(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:
+    given = tuple(rules)
+    names = [ROOT_RULE, *(rule.name for rule in given)]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"two rules of the namespace have one name: {', '.join(names)}")
+    return given
 
 
 def _key_of(path: Path) -> str:

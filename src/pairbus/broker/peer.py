@@ -21,10 +21,19 @@ from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, Source, Target
 from pairbus.amqp.sasl import SaslServer, read_plain
 from pairbus.broker.auth import Claims, Right
+from pairbus.broker.description import TopicDescription
 from pairbus.broker.links import Inlet, Outlet
 from pairbus.broker.names import path_of, same_path
 from pairbus.broker.nodes import CBS, MANAGEMENT, Node
-from pairbus.errors import AmqpError, ConfigurationError, EntityDisabled, NotAuthorized, Refused
+from pairbus.errors import (
+    AmqpError,
+    ConfigurationError,
+    EncodeError,
+    EntityDisabled,
+    NotAuthorized,
+    Refused,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from pairbus.broker.core import Core
@@ -32,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IDLE_TIMEOUT_S = 240.0
+CHANNEL_MAX, HANDLE_MAX = 63, 127
+"""Each link can hold the attach that asked for it: a peer should not hold gigabytes with them."""
 OPEN_S = 30.0
 """How long a client may take until it has opened its connection."""
 CLAIMS_S = 1.0
@@ -68,13 +79,17 @@ class Peer:
         self._pending = pending
         self._touched = touched
         self._hang_up = hang_up
-        self.cut = cut
-        self.stop_reading = stop_reading
+        self._cut = cut
+        self._stop_reading = stop_reading
+        self._deaf = False
+        """A fault keeps what still comes from being heard."""
         self.later = later
         self.connection = Connection(
             Settings(
                 container_id=core.name,
                 max_frame_size=max_frame_size,
+                channel_max=CHANNEL_MAX,
+                handle_max=HANDLE_MAX,
                 idle_timeout_s=IDLE_TIMEOUT_S,
             ),
             sasl=SaslServer(
@@ -106,8 +121,8 @@ class Peer:
         due = self.connection.deadline
         if due is not None and now >= due:
             self._handle(self.connection.tick(now))
-        if self.core.faults and self.core.faults.fire(("expire-tokens",)):
-            self.expire_tokens()
+        if self.core.faults:
+            self._expire_on_demand()
         if now - self._looked_at_claims > CLAIMS_S:
             self._looked_at_claims = now
             self._end_expired()
@@ -125,7 +140,23 @@ class Peer:
 
     @property
     def writable(self) -> bool:
-        return self._pending() < HIGH_WATER
+        return self._pending() <= HIGH_WATER
+
+    def on_writable(self) -> None:
+        """The peer has read what waited for it: links that held back go on."""
+        for end in self._live_ends():
+            if isinstance(end, Outlet):
+                self.core.arrived(end.queue)
+
+    # Faults.
+
+    def cut(self) -> None:
+        self._deaf = True
+        self._cut()
+
+    def stop_reading(self) -> None:
+        self._deaf = True
+        self._stop_reading()
 
     # Rights.
 
@@ -150,34 +181,68 @@ class Peer:
             f"{path!r}."
         )
 
+    def _live_ends(self) -> list[Inlet | Outlet]:
+        return [
+            link.context
+            for session in self.connection.sessions
+            for link in session.links
+            if isinstance(link.context, Inlet | Outlet) and link.alive
+        ]
+
     def _end_expired(self) -> None:
-        for session in self.connection.sessions:
-            for link in session.links:
-                end = link.context
-                if isinstance(end, Inlet | Outlet) and link.alive:
-                    try:
-                        self.check(end.path, end.right)
-                    except NotAuthorized as exc:
-                        link.detach(exc)
-                        end.on_end()
+        for end in self._live_ends():
+            try:
+                self.check(end.path, end.right)
+            except NotAuthorized as exc:
+                end.link.detach(exc)
+                end.on_end()
+                self.touch()
+
+    def _expire_on_demand(self) -> None:
+        """Take away what gives a right to links that a fault is for, and with it the links."""
+        for end in self._live_ends():
+            if end.link.alive and self.core.faults.fire(("expire-tokens",), end.path):
+                for path, claims in list(self.claims.items()):
+                    if claims.allows(end.path, end.right):
+                        del self.claims[path]
+                self._end_expired()
 
     # Events.
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except Exception:  # a fault of ours: it costs this peer its connection, nobody else
+                logger.exception("%s of a peer failed", type(event).__name__)
+                self.fail()
+                break
         self.touch()
+
+    def fail(self) -> None:
+        """Give the connection up: something went wrong that should not have."""
+        self._leave()
+        self.connection.close(Unavailable("The namespace failed to do what it was asked for."))
+        self.touch()
+
+    def _leave(self) -> None:
+        for session in self.connection.sessions:
+            for link in session.links:
+                _end(link)
 
     def _on_event(self, event: Event) -> None:
         if type(event) is Delivery:
-            event.link.context.on_delivery(event)
+            if not self._deaf:
+                event.link.context.on_delivery(event)
         elif isinstance(event, Updated):
             if event.settled or isinstance(event.state, _OUTCOMES):
                 for end, sent in _by_end(event.sent).items():
                     end.settle(sent, event.state, event.settled)
         elif isinstance(event, Flowed):
-            if isinstance(event.link, SenderLink) and event.link.context is not None:
-                event.link.context.on_flow()
+            # Without a link, the session's window has opened: for all links that send on it.
+            for link in event.session.links if event.link is None else (event.link,):
+                if isinstance(link, SenderLink) and link.context is not None:
+                    link.context.on_flow()
         elif isinstance(event, Attaching):
             self._on_attaching(event.link)
         elif isinstance(event, Detached):
@@ -185,28 +250,23 @@ class Peer:
                 logger.warning("a link of a peer was ended: %s", event.error)
             _end(event.link)
         elif isinstance(event, Ended):
+            if event.error is not None and not event.by_peer:
+                logger.warning("a session of a peer was ended: %s", event.error)
             for link in event.session.links:
                 _end(link)
         elif isinstance(event, Closed):
             if event.error is not None and not event.by_peer:
                 logger.warning("a peer was hung up on: %s", event.error)
-            for session in self.connection.sessions:
-                for link in session.links:
-                    _end(link)
+            self._leave()
         elif isinstance(event, Authenticated) and isinstance(event.identity, Claims):
             self.claims["SASL"] = event.identity
-
-    def expire_tokens(self) -> None:
-        """Take away all that the peer has shown, and with it its links."""
-        self.claims.clear()
-        self._end_expired()
 
     def _on_attaching(self, link: Link) -> None:
         try:
             end = self._end_of(link)
             link.context = end
             end.accept()
-        except (AmqpError, ConfigurationError) as exc:
+        except (AmqpError, ConfigurationError, EncodeError) as exc:
             link.context = None
             error = exc if isinstance(exc, AmqpError) else Refused(str(exc))
             link.refuse(error)
@@ -235,6 +295,8 @@ class Peer:
         assert isinstance(link, SenderLink)
         self.check(path, Right.LISTEN)
         entity, queue = self.core.entities.source(path)
+        if isinstance(entity.description, TopicDescription):
+            raise Refused(f"{path!r} is a topic: it is received from through its subscriptions.")
         if not entity.description.status.receives:
             raise EntityDisabled(f"{path!r} is disabled for receiving.")
         return Outlet(self, link, entity, queue)

@@ -39,11 +39,11 @@ class Ready:
         room = len(self._messages) < BUFFER
         if message.sequence <= self._reached:
             if room:
-                self.give_back(message)
+                self._add(message)
             else:
                 self._start_over(min(self._heap[0], message.sequence))
         elif self._all and room:
-            self.give_back(message)
+            self._add(message)
             self._reached = message.sequence
         else:
             self._all = False
@@ -57,6 +57,10 @@ class Ready:
 
     def give_back(self, message: Stored) -> None:
         """A message that was taken, and can be taken again."""
+        if message.sequence <= self._reached:  # otherwise it is read with those before it
+            self._add(message)
+
+    def _add(self, message: Stored) -> None:
         self._messages[message.sequence] = message
         heappush(self._heap, message.sequence)
 
@@ -79,7 +83,7 @@ class Ready:
         loaded = self._load(self._reached, CHUNK)
         for message in loaded:
             if message.sequence not in self._taken:
-                self.give_back(message)
+                self._add(message)
         if loaded:
             self._reached = loaded[-1].sequence
         self._all = len(loaded) < CHUNK

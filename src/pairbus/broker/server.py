@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from pairbus.broker.core import Core
 from pairbus.broker.http import HttpConnection, Request, Response
-from pairbus.broker.peer import Peer
+from pairbus.broker.peer import HIGH_WATER, Peer
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +37,17 @@ class Listener:
         listening: socket.socket,
         tls: ssl.SSLContext | None,
         admin: Handler,
+        *,
+        tls_only: bool = False,
     ) -> None:
         self.core = core
+        self._tls_only = tls_only
         self.admin = admin
         self._socket = listening
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._transports: set[asyncio.Transport] = set()
+        self._all_closed = asyncio.Event()
         self._peers: set[Peer] = set()
         self._touched: dict[Peer, None] = {}
         self._turn_due = False
@@ -68,7 +72,12 @@ class Listener:
         self._socket.close()
         for transport in list(self._transports):
             transport.abort()
-        await asyncio.sleep(0)
+        if self._transports:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), CLOSE_S)
+        # What ended with the connections, such as a receive that waited, is on record too.
+        self._turn()
+        self._turn_due = True
         self.core.store.close()
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
@@ -101,7 +110,8 @@ class Listener:
                 accepted.close()
                 return
             secure = first[0] == _TLS_HELLO
-            if secure and self._tls is None:
+            if (secure and self._tls is None) or (not secure and self._tls_only):
+                logger.warning("a client was hung up on: TLS is %s", "off" if secure else "needed")
                 accepted.close()
                 return
             await self._loop.connect_accepted_socket(
@@ -113,6 +123,9 @@ class Listener:
         except (TimeoutError, OSError, ssl.SSLError) as exc:
             logger.info("a client did not get through the door: %s", exc)
             accepted.close()
+        except asyncio.CancelledError:  # the namespace stops
+            accepted.close()
+            raise
 
     async def _peek(self, accepted: socket.socket) -> bytes:
         readable = asyncio.Event()
@@ -152,9 +165,12 @@ class Listener:
 
     def opened(self, transport: asyncio.Transport) -> None:
         self._transports.add(transport)
+        self._all_closed.clear()
 
     def closed(self, transport: asyncio.Transport) -> None:
         self._transports.discard(transport)
+        if not self._transports:
+            self._all_closed.set()
 
     def add_peer(self, peer: Peer) -> None:
         self._peers.add(peer)
@@ -175,6 +191,7 @@ class Doorway(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER)
         self._listener.opened(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -183,6 +200,15 @@ class Doorway(asyncio.Protocol):
             room = AmqpRoom if data[:1] == b"A" else HttpRoom
             self._room = room(self._listener, self._transport)
         self._room.receive(data)
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: no more questions until it does."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._room is not None:
+            self._room.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
@@ -195,6 +221,7 @@ class AmqpRoom:
     """A connection that speaks AMQP."""
 
     def __init__(self, listener: Listener, transport: asyncio.Transport) -> None:
+        self._deaf = False
         loop = asyncio.get_running_loop()
         self._listener = listener
         self._transport = transport
@@ -206,13 +233,23 @@ class AmqpRoom:
             touched=listener.touched,
             hang_up=transport.close,
             cut=transport.abort,
-            stop_reading=transport.pause_reading,
+            stop_reading=self._stop_reading,
             later=loop.call_later,
         )
         listener.add_peer(self._peer)
 
     def receive(self, data: bytes) -> None:
         self._peer.receive(data)
+
+    def _stop_reading(self) -> None:
+        self._deaf = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """The client reads again."""
+        if not self._deaf:
+            self._transport.resume_reading()
+        self._peer.on_writable()
 
     def lost(self, reason: str) -> None:
         self._peer.lost(reason)
@@ -230,13 +267,21 @@ class HttpRoom:
     def receive(self, data: bytes) -> None:
         request = self._http.receive(data)
         while request is not None:
-            response = self._listener.admin(request)
+            try:
+                response = self._listener.admin(request)
+            except Exception:  # a fault of ours, but an answer all the same
+                logger.exception("%s %s failed", request.method, request.path[:200])
+                response = Response(status=500)
             # What was changed is on disk before anybody hears of it.
             self._listener.core.turn()
             request = self._http.respond(response)
         self._transport.write(self._http.output())
         if self._http.closing:
             self._transport.close()
+
+    def resume(self) -> None:
+        """The client reads again."""
+        self._transport.resume_reading()
 
     def lost(self, reason: str) -> None:
         """Nothing is left to do."""

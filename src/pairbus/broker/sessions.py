@@ -136,11 +136,13 @@ class Sessions:
     def state(self, session: str) -> bytes | None:
         return self._store.session_state(self._queue.id, session)
 
-    def set_state(self, session: str, state: bytes | None) -> None:
-        self._store.set_session_state(self._queue.id, session, state)
+    def set_state(self, session: str, state: bytes | None, now_ms: int = 0) -> None:
+        self._store.set_session_state(self._queue.id, session, state, now_ms)
 
-    def names(self) -> list[str]:
-        """Sessions that have messages or a state."""
+    def names(self, updated_after_ms: int | None = None) -> list[str]:
+        """Sessions that have messages or a state; or those whose state was set after a moment."""
+        if updated_after_ms is not None:
+            return sorted(self._store.sessions_with_state(self._queue.id, updated_after_ms))
         with_state = self._store.sessions_with_state(self._queue.id)
         return sorted({*self._active, *with_state})
 

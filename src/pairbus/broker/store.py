@@ -67,6 +67,7 @@ _MIGRATIONS = [
         entity INTEGER NOT NULL,
         session TEXT NOT NULL,
         state BLOB,
+        updated_ms INTEGER NOT NULL,
         PRIMARY KEY (entity, session)
     ) WITHOUT ROWID;
     CREATE TABLE meter (
@@ -310,6 +311,8 @@ class Store:
         )
 
     def get(self, entity: int, sequence: int) -> Stored | None:
+        if not 0 < sequence <= MAX_SEQUENCE:  # from a client; it must not reach another entity
+            return None
         found = self._messages("key = ?", (entity << _SHIFT | sequence,), 1)
         return found[0] if found else None
 
@@ -365,18 +368,24 @@ class Store:
         )
         return rows[0][0] if rows else None
 
-    def set_session_state(self, entity: int, session: str, state: bytes | None) -> None:
+    def set_session_state(
+        self, entity: int, session: str, state: bytes | None, now_ms: int = 0
+    ) -> None:
         if state is None:
             self._write(
                 "DELETE FROM session_state WHERE entity = ? AND session = ?", (entity, session)
             )
         else:
             self._write(
-                "INSERT OR REPLACE INTO session_state VALUES (?, ?, ?)", (entity, session, state)
+                "INSERT OR REPLACE INTO session_state VALUES (?, ?, ?, ?)",
+                (entity, session, state, now_ms),
             )
 
-    def sessions_with_state(self, entity: int) -> list[str]:
-        rows = self._read("SELECT session FROM session_state WHERE entity = ?", (entity,))
+    def sessions_with_state(self, entity: int, updated_after_ms: int = -1) -> list[str]:
+        rows = self._read(
+            "SELECT session FROM session_state WHERE entity = ? AND updated_ms > ?",
+            (entity, updated_after_ms),
+        )
         return [str(row[0]) for row in rows]
 
     def seen(self, entity: int, message_id: str, now_ms: int, until_ms: int) -> bool:
@@ -440,4 +449,5 @@ def _span(entity: int) -> tuple[int, int]:
 
 
 def _behind(entity: int, sequence: int) -> tuple[int, int]:
-    return entity << _SHIFT | sequence, entity << _SHIFT | MAX_SEQUENCE
+    behind = min(max(sequence, 0), MAX_SEQUENCE)
+    return entity << _SHIFT | behind, entity << _SHIFT | MAX_SEQUENCE

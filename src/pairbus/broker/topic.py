@@ -118,13 +118,13 @@ def changed(incoming: Incoming, changes: Changes) -> Incoming:
             as_symbol = name == "ContentType" and value is not None
             fields[_FIELDS[name]] = Symbol(value) if as_symbol else value
         elif name in _ANNOTATIONS:
-            key = Symbol(_ANNOTATIONS[name])
+            key = _ANNOTATIONS[name]
             if value is None:
                 message.edit_message_annotations({}, (key,))
             else:
                 scheduled = name == "ScheduledEnqueueTimeUtc"
                 kept = Timestamp.from_datetime(value) if scheduled else value
-                message.edit_message_annotations({key: kept})
+                message.edit_message_annotations({Symbol(key): kept}, (key,))
         elif name == "TimeToLive":
             ttl = None if value is None else int(value / timedelta(milliseconds=1))
             message.edit_header({TTL: None if ttl is None else UInt(min(ttl, 0xFFFFFFFF))})

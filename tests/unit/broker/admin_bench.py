@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -54,13 +55,14 @@ class InMemory(BaseAdapter):
     def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
         body = request.body or b""
         body = body if isinstance(body, bytes) else body.encode()
-        headers = {**request.headers, "Host": "localhost", "Content-Length": str(len(body))}
+        host = urlsplit(str(request.url)).netloc
+        headers = {**request.headers, "Host": host, "Content-Length": str(len(body))}
         head = [f"{request.method} {request.path_url} HTTP/1.1"]
         head += [f"{name}: {value}" for name, value in headers.items()]
         connection = HttpConnection()
         received = connection.receive("\r\n".join([*head, "", ""]).encode("latin-1") + body)
-        assert received is not None, connection.output()
-        connection.respond(self.handler(received))
+        if received is not None:
+            connection.respond(self.handler(received))
         return self.answer(request, connection.output())
 
     def answer(self, request: requests.PreparedRequest, data: bytes) -> requests.Response:
@@ -91,12 +93,17 @@ class _Bytes:
         return io.BytesIO(self.data)
 
 
-def client_of(handler: Handler) -> ServiceBusAdministrationClient:
+def client_of(
+    handler: Handler,
+    credential: str = f"SharedAccessKeyName=root;SharedAccessKey={KEY}",
+    **options: Any,
+) -> ServiceBusAdministrationClient:
     session = requests.Session()
     session.mount("https://", InMemory(handler))
     return ServiceBusAdministrationClient.from_connection_string(
-        f"Endpoint=sb://localhost:5671/;SharedAccessKeyName=root;SharedAccessKey={KEY}",
+        f"Endpoint=sb://localhost:5671/;{credential}",
         transport=RequestsTransport(session=session),
+        **options,
     )
 
 

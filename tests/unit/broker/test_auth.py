@@ -220,6 +220,17 @@ def test_the_word_in_front_of_a_signature_may_have_any_case():
     assert AUTHORITY.claims_of_token(GOOD.replace("SharedAccess", "SHAREDaccess", 1), NOW).path
 
 
+def test_a_signature_that_comes_as_a_bearer_is_checked_as_a_signature():
+    assert AUTHORITY.claims_of_token("Bearer " + GOOD, NOW) == AUTHORITY.claims_of_token(GOOD, NOW)
+    with pytest.raises(NotAuthorized, match="InvalidSignature"):
+        Authority([], trust_bearer_tokens=True).claims_of_token("Bearer " + GOOD, NOW)
+
+
+def test_a_bearer_without_a_token_is_none():
+    with pytest.raises(NotAuthorized, match="MissingToken"):
+        Authority([], trust_bearer_tokens=True).claims_of_token("Bearer ", NOW)
+
+
 @pytest.mark.parametrize("token", [jwt(exp=NOW + 60), "Bearer " + jwt(exp=NOW + 60), "secret"])
 def test_a_token_of_somebody_else_is_refused_with_what_to_do(token: str):
     with pytest.raises(NotAuthorized, match="trust_bearer_tokens") as refused:

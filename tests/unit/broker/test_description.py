@@ -109,6 +109,14 @@ def test_a_setting_at_its_bound_is_taken(kind: type[Description], name: str, val
     assert getattr(make(kind, **{name: value}), name) == value
 
 
+def test_what_has_sessions_cannot_forward():
+    with pytest.raises(ConfigurationError, match="both RequiresSession and ForwardTo"):
+        QueueDescription(name="q", requires_session=True, forward_to="other")
+    with pytest.raises(ConfigurationError, match="both RequiresSession and ForwardTo"):
+        SubscriptionDescription(topic="t", name="s", requires_session=True, forward_to="other")
+    QueueDescription(name="q", requires_session=True, forward_dead_lettered_messages_to="other")
+
+
 @pytest.mark.parametrize("target", ["N", "sb://localhost:5671/n", "/n/"])
 @pytest.mark.parametrize("name", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_a_queue_cannot_forward_to_itself(name: str, target: str):
@@ -166,7 +174,7 @@ def test_an_update_cannot_change_what_is_fixed(old: Description, change: dict[st
 
 def test_an_update_puts_back_to_default_what_it_does_not_name_and_keeps_what_is_fixed():
     old = QueueDescription(
-        name="q", requires_session=True, forward_to="other", max_delivery_count=3
+        name="q", requires_session=True, user_metadata="x", max_delivery_count=3
     )
 
     new = updated(old, {"max_delivery_count": 4})

@@ -39,6 +39,7 @@ def test_a_subscription_name_that_is_none_is_refused(name: str):
 
 def test_the_default_rule_may_have_its_name():
     check_name("rule", "$Default")
+    check_name("rule", "$default")
 
 
 def test_case_and_outer_slashes_do_not_matter():

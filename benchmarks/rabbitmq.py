@@ -1,0 +1,119 @@
+"""RabbitMQ with its AMQP 1.0 plugin, started for a benchmark and gone after it.
+
+It gets free ports of the loopback interface, and a folder, node name, cookie and epmd of its own.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+BIN = Path("/usr/lib/rabbitmq/bin")
+"""Where Debian has the scripts themselves, not the wrappers that change the user."""
+START_S = 90
+
+
+class NotInstalled(Exception):
+    """There is no RabbitMQ on this machine."""
+
+
+@contextmanager
+def rabbitmq(queues: tuple[str, ...]) -> Iterator[int]:
+    """The port of a broker with these durable queues. Raises NotInstalled."""
+    if not (BIN / "rabbitmq-server").exists() or shutil.which("erl") is None:
+        raise NotInstalled("RabbitMQ is not installed (apt-get install rabbitmq-server): left out.")
+    with ExitStack() as stack:
+        folder = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory("-rabbitmq", ignore_cleanup_errors=True)
+            )
+        )
+        port, distribution_port, epmd_port = _free_ports(3)
+        environment = _environment(folder, port, distribution_port, epmd_port)
+        log = stack.enter_context((folder / "output").open("wb"))
+        server = subprocess.Popen(
+            [BIN / "rabbitmq-server"], env=environment, stdout=log, stderr=log, cwd=folder
+        )
+        stack.callback(_stop, server, environment)
+        _wait_for_start(server, environment, folder / "output")
+        definitions = folder / "definitions.json"
+        definitions.write_text(json.dumps({"queues": [_queue(name) for name in queues]}))
+        _control(environment, "import_definitions", str(definitions))
+        yield port
+
+
+def _environment(folder: Path, port: int, distribution_port: int, epmd_port: int) -> dict[str, str]:
+    (folder / "enabled_plugins").write_text("[rabbitmq_amqp1_0].")
+    (folder / "rabbitmq.conf").write_text("log.console = false\n")
+    return {
+        **os.environ,
+        "HOME": str(folder),
+        "RABBITMQ_NODENAME": f"pairbus-bench-{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(distribution_port),
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(epmd_port),
+    }
+
+
+def _queue(name: str) -> dict[str, object]:
+    return {"name": name, "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+
+
+def _wait_for_start(
+    server: "subprocess.Popen[bytes]", environment: dict[str, str], output: Path
+) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            _control(environment, "await_startup", "--timeout", str(START_S))
+            return
+        except RuntimeError:  # it cannot be asked before it can be reached
+            if server.poll() is not None or time.monotonic() > deadline:
+                print(output.read_text(errors="replace")[-2000:])
+                raise
+
+
+def _control(environment: dict[str, str], *words: str) -> None:
+    done = subprocess.run(
+        [BIN / "rabbitmqctl", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=2 * START_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"rabbitmqctl {words[0]} failed: {done.stdout[-500:]}{done.stderr[-500:]}"
+        )
+
+
+def _stop(server: "subprocess.Popen[bytes]", environment: dict[str, str]) -> None:
+    server.terminate()
+    try:
+        server.wait(30)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    # Only the one on our own port.
+    subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, check=False)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
