@@ -6,6 +6,7 @@ with LocalNamespace("orders") as namespace:
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import json
 import secrets
@@ -38,7 +39,7 @@ from pairbus.broker.description import (
 from pairbus.broker.faults import Fault
 from pairbus.broker.meter import Reading
 from pairbus.broker.rules import Rule
-from pairbus.broker.server import Listener
+from pairbus.broker.server import Handler, Listener
 from pairbus.broker.store import Store
 from pairbus.errors import ConfigurationError, EntityNotFound, StateError
 
@@ -226,17 +227,41 @@ class LocalNamespace:
                 started.set_exception(exc)
 
     async def _serve(self, started: "Future[None]") -> None:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self.port), family=family)
-        self.port = listening.getsockname()[1]
+        with contextlib.ExitStack() as opened:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            listening = opened.enter_context(
+                socket.create_server((self._host, self.port), family=family)
+            )
+            self.port = listening.getsockname()[1]
+            store = opened.enter_context(Store(self.folder / "namespace.db"))
+            core = self._core = self._made(store)
+            listener = Listener(
+                core,
+                listening,
+                self._certificates.server_context(),
+                self._admin(core),
+                tls_only=self._tls_only,
+            )
+            self._loop = asyncio.get_running_loop()
+            self._stopping = asyncio.Event()
+            listener.start()
+            started.set_result(None)
+            try:
+                await self._stopping.wait()
+            finally:
+                await listener.stop()
+
+    def _made(self, store: Store) -> Core:
         rule = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
-        core = Core(
+        return Core(
             self.name,
-            Store(self.folder / "namespace.db"),
+            store,
             (rule, *self._rules),
             now_ms=self._now_ms,
             trust_bearer_tokens=self._trust_bearer_tokens,
         )
+
+    def _admin(self, core: Core) -> Handler:
         admin = Admin(
             core.entities,
             core.authority,
@@ -245,22 +270,7 @@ class LocalNamespace:
             meter=core.meter.add_without_message,
             extensions={PREFIX: Control(core.faults, core.meter).handle},
         )
-        listener = Listener(
-            core,
-            listening,
-            self._certificates.server_context(),
-            lambda request: admin.handle(request, core.now_ms()),
-            tls_only=self._tls_only,
-        )
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        self._core = core
-        listener.start()
-        started.set_result(None)
-        try:
-            await self._stopping.wait()
-        finally:
-            await listener.stop()
+        return lambda request, scheme: admin.handle(request, core.now_ms(), scheme=scheme)
 
 
 def _ensure(core: Core, config: NamespaceConfig) -> None:

@@ -25,7 +25,8 @@ TLS_HANDSHAKE_S = 30.0
 CLOSE_S = 5.0
 _TLS_HELLO = 0x16
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[Request, str], Response]
+"""Answers a request that came over `http` or `https`."""
 
 
 class Listener:
@@ -263,12 +264,13 @@ class HttpRoom:
         self._listener = listener
         self._transport = transport
         self._http = HttpConnection()
+        self._scheme = "http" if transport.get_extra_info("sslcontext") is None else "https"
 
     def receive(self, data: bytes) -> None:
         request = self._http.receive(data)
         while request is not None:
             try:
-                response = self._listener.admin(request)
+                response = self._listener.admin(request, self._scheme)
             except Exception:  # a fault of ours, but an answer all the same
                 logger.exception("%s %s failed", request.method, request.path[:200])
                 response = Response(status=500)
