@@ -165,13 +165,13 @@ def test_each_entity_has_readings_of_its_own(namespace: LocalNamespace, client: 
 # Empty polls: a grant of credit that ends without a delivery.
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_a_poll_is_not_counted_while_it_waits(namespace: LocalNamespace, client: Client) -> None:
     with polling(client):
         assert readings(namespace) == {}
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_an_empty_poll_that_is_drained_is_one_receive(
     namespace: LocalNamespace, client: Client
 ) -> None:
@@ -181,7 +181,7 @@ def test_an_empty_poll_that_is_drained_is_one_receive(
     assert operations(namespace) == {"receive": 1}
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_an_empty_poll_that_is_detached_is_one_receive(
     namespace: LocalNamespace, client: Client
 ) -> None:
@@ -190,7 +190,7 @@ def test_an_empty_poll_that_is_detached_is_one_receive(
     assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_an_empty_poll_whose_connection_is_lost_is_one_receive(namespace: LocalNamespace) -> None:
     client = client_of(namespace)
     with polling(client, credit=10):
@@ -200,7 +200,7 @@ def test_an_empty_poll_whose_connection_is_lost_is_one_receive(namespace: LocalN
     assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_an_empty_poll_whose_connection_is_closed_is_one_receive(
     namespace: LocalNamespace,
 ) -> None:
@@ -210,7 +210,7 @@ def test_an_empty_poll_whose_connection_is_closed_is_one_receive(
     wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 @pytest.mark.parametrize("tls", [False, True])
 def test_an_empty_poll_that_ends_with_the_namespace_is_one_receive(
     namespace: LocalNamespace, tls: bool
@@ -224,7 +224,7 @@ def test_an_empty_poll_that_ends_with_the_namespace_is_one_receive(
     client.close()
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_a_poll_that_ends_because_its_token_expired_is_one_receive(
     namespace: LocalNamespace, client: Client
 ) -> None:
@@ -236,7 +236,7 @@ def test_a_poll_that_ends_because_its_token_expired_is_one_receive(
     namespace.clear_faults()
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_a_delivered_message_is_one_receive_and_its_grant_is_not_counted_again(
     namespace: LocalNamespace, client: Client
 ) -> None:
@@ -249,7 +249,7 @@ def test_a_delivered_message_is_one_receive_and_its_grant_is_not_counted_again(
     assert readings(namespace)["receive"] == Reading(1, 1, 1100, 1)
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_a_grant_that_brought_a_message_is_not_counted_when_its_link_is_detached(
     namespace: LocalNamespace, client: Client
 ) -> None:
@@ -260,7 +260,7 @@ def test_a_grant_that_brought_a_message_is_not_counted_when_its_link_is_detached
     assert operations(namespace)["receive"] == 2
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_each_further_grant_that_ends_empty_is_one_more_receive(
     namespace: LocalNamespace, client: Client
 ) -> None:
@@ -273,7 +273,7 @@ def test_each_further_grant_that_ends_empty_is_one_more_receive(
             assert operations(namespace)["receive"] == 1 + polls
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_saying_again_how_much_credit_there_is_is_no_further_poll(
     namespace: LocalNamespace, client: Client
 ) -> None:
@@ -286,7 +286,7 @@ def test_saying_again_how_much_credit_there_is_is_no_further_poll(
     assert operations(namespace) == {"receive": 1}
 
 
-@pytest.mark.rule("C1", "Y6")
+@pytest.mark.rule("C1")
 def test_a_poll_of_the_sdk_that_finds_nothing_is_one_receive(namespace: LocalNamespace) -> None:
     with (
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,

@@ -6,14 +6,13 @@ dictionaries and knows nothing of buffers, heaps and files. Buffers are made so 
 nearly every message goes through the disk.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -21,14 +20,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pairbus.broker.locks import Lock
 from pairbus.broker.queue import Queue
-from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED
+from pairbus.broker.sessions import Sessions
+from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED, Stored
 from pairbus.errors import LockLost, MessageNotFound, Refused
 from tests.unit.broker.local import Local, body, message, properties
 
 LOCK_MS = 1000
 EXPIRED, TOO_OFTEN, TOLD = "TTLExpiredException", "MaxDeliveryCountExceeded", "told"
 NAMES = ("x", "y", "z")
+SHARED_MEMORY = Path("/dev/shm")  # where it costs nothing to wait for the disk
 
 
 @dataclass
@@ -123,6 +125,30 @@ class Line:
                 taken.append(item.body)
         return taken
 
+    def locked_until(self, item: Item, now: int) -> int:
+        if self.has_sessions and item.session is not None:
+            return self.sessions[item.session]
+        return now + LOCK_MS
+
+    def renew(self, token: bytes, now: int) -> int:
+        lock = self.locks[token]
+        lock.until = self.locked_until(self.items[lock.body], now)
+        return lock.until
+
+    def settle(self, token: bytes, how: str) -> None:
+        if how == "abandon":
+            self.give_back(token)
+            return
+        item = self.unlock(token)
+        if how == "complete":
+            self.drop(item)
+        elif how == "dead-letter":
+            self.bury(item, TOLD)
+        else:
+            item.state = DEFERRED
+            item.deliveries += 1
+            self.note_sessions()
+
     def unlock(self, token: bytes) -> Item:
         item = self.items[self.locks.pop(token).body]
         item.looked_at = item.expires
@@ -176,10 +202,23 @@ class Line:
 
 
 picks = st.integers(0, 2**16)
+rarely = st.integers(0, 7).map(lambda number: number == 7)
 ttls = st.sampled_from([None, None, None, 1, 500, 1500])
 whiches = st.sampled_from(["main", "main", "dead"])
 names = st.sampled_from(NAMES)
 limits = st.integers(1, 4)
+settlements = st.sampled_from(["complete", "abandon", "abandon", "defer", "dead-letter", "renew"])
+
+
+def there_is(state: int) -> Callable[["Machine"], bool]:
+    """Whether a message is in this state."""
+
+    def check(machine: "Machine") -> bool:
+        return any(
+            item.state == state for line in machine.lines.values() for item in line.items.values()
+        )
+
+    return check
 
 
 class Machine(RuleBasedStateMachine):
@@ -195,10 +234,11 @@ class Machine(RuleBasedStateMachine):
         ]
         for one in self.patches:
             one.start()
-        self.folder = TemporaryDirectory()
+        self.folder = TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.exists() else None)
         self.local = Local(Path(self.folder.name) / "namespace.db")
         self.now = 10_000
         self.bodies = count()
+        self.lines: dict[str, Line] = {}
         self.highest = 0
         """The highest number that anybody was told."""
         self.tokens: list[tuple[str, bytes]] = []
@@ -207,7 +247,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         max_deliveries=st.integers(1, 3),
         buries_expired=st.booleans(),
-        ttl=st.sampled_from([None, 1000]),
+        ttl=st.sampled_from([None, None, 1000]),
     )
     def set_up(self, max_deliveries: int, buries_expired: bool, ttl: int | None) -> None:
         limit = {} if ttl is None else {"default_message_time_to_live": timedelta(milliseconds=ttl)}
@@ -219,19 +259,21 @@ class Machine(RuleBasedStateMachine):
             **limit,
         )
         self.ttl = ttl
-        self.main = Line(self.has_sessions, max_deliveries, buries_expired, Line())
-        self.commit()
+        dead = Line()
+        self.lines = {
+            "main": Line(self.has_sessions, max_deliveries, buries_expired, dead),
+            "dead": dead,
+        }
+        self.find_queues()
+        self.local.store.commit()
+        self.remember()
 
-    # The two sides.
+    def find_queues(self) -> None:
+        self.queues = {"main": self.local.at("q"), "dead": self.local.dead()}
 
-    def line(self, which: str) -> Line:
-        if which == "main":
-            return self.main
-        assert self.main.dead is not None
-        return self.main.dead
-
-    def queue(self, which: str) -> Queue:
-        return self.local.at("q") if which == "main" else self.local.dead()
+    def remember(self) -> None:
+        """All that was done so far is on disk."""
+        self.committed = deepcopy((self.lines, self.highest))
 
     def told(self, numbers: Iterable[int]) -> None:
         """Numbers rise, and are never given twice."""
@@ -241,7 +283,9 @@ class Machine(RuleBasedStateMachine):
 
     # Sending.
 
-    @rule(amount=st.integers(1, 4), ttl=ttls, session=names, delay=st.sampled_from([None, None, 700]))
+    @rule(
+        amount=st.integers(1, 4), ttl=ttls, session=names, delay=st.sampled_from([None, None, 700])
+    )
     def send(self, amount: int, ttl: int | None, session: str, delay: int | None) -> None:
         at = None if delay is None else self.now + delay
         texts = [str(next(self.bodies)) for _ in range(amount)]
@@ -255,217 +299,193 @@ class Machine(RuleBasedStateMachine):
         expires = start + min(lives) if lives else None
         for text, number, one in zip(texts, numbers, sent, strict=True):
             state = ACTIVE if at is None else SCHEDULED
-            self.main.add(Item(text, number, one.size, state, session, at, expires, expires))
+            item = Item(text, number, one.size, state, session, at, expires, expires)
+            self.lines["main"].add(item)
 
-    @rule(amount=st.integers(1, 2), pick=picks, bogus=st.booleans())
+    @precondition(there_is(SCHEDULED))
+    @rule(amount=st.integers(1, 2), pick=picks, bogus=rarely)
     def cancel(self, amount: int, pick: int, bogus: bool) -> None:
-        chosen = some([one for one in self.main.in_order() if one.state == SCHEDULED], amount, pick)
-        numbers = [item.number for item in chosen] + [self.highest + 1] * bogus
+        queue, line = self.queues["main"], self.lines["main"]
+        chosen = some([item for item in line.in_order() if item.state == SCHEDULED], amount, pick)
+        numbers = [item.number for item in chosen]
         if bogus:
             with pytest.raises(MessageNotFound):
-                self.queue("main").cancel(numbers)
+                queue.cancel([*numbers, self.highest + 1])
         else:
-            self.queue("main").cancel(numbers)
+            queue.cancel(numbers)
             for item in chosen:
-                self.main.drop(item)
+                line.drop(item)
 
     # Taking.
 
-    @rule(which=whiches, limit=limits, locked=st.booleans(), session=names)
-    def take(self, which: str, limit: int, locked: bool, session: str) -> None:
-        queue, line = self.queue(which), self.line(which)
-        asked = session if line.has_sessions else None
-        if line.has_sessions and line.sessions.get(session, 0) <= self.now:
-            with pytest.raises(LockLost) as caught:
-                queue.take(limit, self.now, locked=locked, session=asked)
-            assert caught.value.condition == "com.microsoft:session-lock-lost"
-            return
+    @rule(which=whiches, limit=limits, good=rarely, pick=picks)
+    def take(self, which: str, limit: int, good: bool, pick: int) -> None:
+        """Under a lock, or for good."""
+        queue, line = self.queues[which], self.lines[which]
+        session = None
+        if line.has_sessions:
+            # Mostly one that is held.
+            chosen = [*line.sessions, *line.sessions, NAMES[pick % len(NAMES)]]
+            session = chosen[pick % len(chosen)]
+            if line.sessions.get(session, 0) <= self.now:
+                with pytest.raises(LockLost) as caught:
+                    queue.take(limit, self.now, locked=not good, session=session)
+                assert caught.value.condition == "com.microsoft:session-lock-lost"
+                return
 
-        taken = queue.take(limit, self.now, locked=locked, session=asked)
+        taken = queue.take(limit, self.now, locked=not good, session=session)
 
-        assert [body(stored) for stored, _ in taken] == line.take(limit, self.now, asked)
-        self.note_taken(which, taken, locked)
+        assert [body(stored) for stored, _ in taken] == line.take(limit, self.now, session)
+        self.note_taken(which, taken)
 
-    @rule(which=whiches, amount=limits, pick=picks, locked=st.booleans(), bogus=st.booleans())
-    def take_deferred(self, which: str, amount: int, pick: int, locked: bool, bogus: bool) -> None:
-        queue, line = self.queue(which), self.line(which)
-        found = [item for item in line.in_order() if item.state == DEFERRED]
+    @precondition(there_is(DEFERRED))
+    @rule(which=whiches, amount=limits, pick=picks, good=rarely, bogus=rarely)
+    def take_deferred(self, which: str, amount: int, pick: int, good: bool, bogus: bool) -> None:
+        queue, line = self.queues[which], self.lines[which]
         session = None
         if line.has_sessions:
             held = [name for name, until in line.sessions.items() if until > self.now]
             if not held:
                 return
             session = held[pick % len(held)]
-        chosen = some(found, amount, pick)
+        chosen = some([item for item in line.in_order() if item.state == DEFERRED], amount, pick)
         numbers = [item.number for item in chosen] + [self.highest + 1] * bogus
         if bogus or any(
             line.is_locked(item) or (line.has_sessions and item.session != session)
             for item in chosen
         ):
             with pytest.raises(MessageNotFound):
-                queue.take_deferred(numbers, self.now, locked=locked, session=session)
+                queue.take_deferred(numbers, self.now, locked=not good, session=session)
             return
 
-        taken = queue.take_deferred(numbers, self.now, locked=locked, session=session)
+        taken = queue.take_deferred(
+            [*numbers, *numbers], self.now, locked=not good, session=session
+        )
 
         assert [stored.sequence for stored, _ in taken] == numbers
-        self.note_taken(which, taken, locked)
+        self.note_taken(which, taken)
 
-    def note_taken(self, which: str, taken: list[Any], locked: bool) -> None:
-        line = self.line(which)
+    def note_taken(self, which: str, taken: list[tuple[Stored, Lock | None]]) -> None:
+        line = self.lines[which]
         for stored, lock in taken:
             item = line.items[body(stored)]
             assert (stored.sequence, stored.deliveries) == (item.number, item.deliveries)
-            if not locked:
-                assert lock is None
+            if lock is None:
                 line.drop(item)
                 continue
-            until = self.now + LOCK_MS
-            if line.has_sessions:
-                assert item.session is not None
-                until = line.sessions[item.session]
-            assert lock.until_ms == until
+            assert lock.until_ms == line.locked_until(item, self.now)
             assert lock.token not in line.locks
-            line.locks[lock.token] = Held(item.body, until)
+            line.locks[lock.token] = Held(item.body, lock.until_ms)
             self.tokens.append((which, lock.token))
 
     # Settling.
 
-    @rule(
-        pick=picks, how=st.sampled_from(["complete", "abandon", "defer", "dead-letter", "renew"])
-    )
-    def settle(self, pick: int, how: str) -> None:
-        if not self.tokens:
-            return
-        # Mostly one of the last.
-        which, token = self.tokens[-1 - min(pick % 5, len(self.tokens) - 1)]
-        queue, line = self.queue(which), self.line(which)
+    @precondition(lambda self: self.tokens)
+    @rule(pick=picks, how=settlements, stale=rarely)
+    def settle(self, pick: int, how: str, stale: bool) -> None:
+        live = [pair for pair in self.tokens if pair[1] in self.lines[pair[0]].locks]
+        tokens = self.tokens if stale or not live else live
+        which, token = tokens[pick % len(tokens)]
+        queue, line = self.queues[which], self.lines[which]
         held = line.locks.get(token)
         holds = held is not None and held.until > self.now
         assert queue.holds(token, self.now) is holds
         if how == "dead-letter" and which == "dead":
             with pytest.raises(Refused):
-                queue.dead_letter(token, TOLD, None, {}, self.now)
+                carry_out(queue, how, token, self.now)
         elif not holds:
             with pytest.raises(LockLost):
                 carry_out(queue, how, token, self.now)
         else:
-            result = carry_out(queue, how, token, self.now)
+            until = carry_out(queue, how, token, self.now)
             if how == "renew":
-                item = line.items[line.locks[token].body]
-                until = self.now + LOCK_MS
-                if line.has_sessions:
-                    assert item.session is not None
-                    until = line.sessions[item.session]
-                assert result == until
-                line.locks[token].until = until
-            elif how == "complete":
-                line.drop(line.unlock(token))
-            elif how == "abandon":
-                line.give_back(token)
-            elif how == "dead-letter":
-                line.bury(line.unlock(token), TOLD)
+                assert until == line.renew(token, self.now)
             else:
-                item = line.unlock(token)
-                item.state = DEFERRED
-                item.deliveries += 1
-                line.note_sessions()
+                line.settle(token, how)
 
     # Time.
 
-    @rule(step=st.sampled_from([1, 1, 300, 999, 1000, 2500]))
-    def let_time_pass(self, step: int) -> None:
+    @rule(step=st.sampled_from([0, 1, 300, 999, 1000, 2500]), noticed=st.booleans())
+    def let_time_pass(self, step: int, noticed: bool) -> None:
         self.now += step
+        if not noticed:
+            return
 
-    @rule()
-    def notice_the_time(self) -> None:
         self.local.tick(self.now)
 
-        for line in (self.main, self.line("dead")):
+        main = self.lines["main"]
+        for line in self.lines.values():
             line.end_overdue_locks(self.now)
-        due = self.main.due(self.now)
         found = {
             body(stored): stored.sequence
-            for which in ("main", "dead")
-            for stored in self.queue(which).peek(0, 1000)
+            for queue in self.queues.values()
+            for stored in queue.peek(0, 1000)
         }
-        for item in due:
+        for item in main.due(self.now):
             # One that came late may have expired at once, and never shown its new number.
             item.state, item.due = ACTIVE, None
             item.number = found.get(item.body, self.highest + 1)
             self.told([item.number])
-        self.main.note_sessions()
-        self.main.look_at_expired(self.now)
+        main.note_sessions()
+        main.look_at_expired(self.now)
 
     # Looking.
 
     @rule(which=whiches, pick=picks, limit=limits, session=names)
     def peek(self, which: str, pick: int, limit: int, session: str) -> None:
-        line = self.line(which)
-        items = line.in_order()
+        items = self.lines[which].in_order()
         after = items[pick % len(items)].number if items else 0
         expected = [item.body for item in items if item.number > after and item.session == session]
 
-        found = self.queue(which).peek(after, limit, session)
+        found = self.queues[which].peek(after, limit, session)
 
         assert [body(stored) for stored in found] == expected[:limit]
+        self.compare()
 
-    @rule()
-    def compare_everything(self) -> None:
-        for which in ("main", "dead"):
-            queue, line = self.queue(which), self.line(which)
+    def compare(self) -> None:
+        for which, queue in self.queues.items():
             assert [
-                (body(one), one.sequence, one.state, one.deliveries, one.session)
+                (body(one), one.sequence, one.state, one.deliveries, one.session, reason(one))
                 for one in queue.peek(0, 1000)
             ] == [
-                (item.body, item.number, item.state, item.deliveries, item.session)
-                for item in line.in_order()
+                (one.body, one.number, one.state, one.deliveries, one.session, one.reason)
+                for one in self.lines[which].in_order()
             ]
-            if which == "dead":
-                assert {
-                    body(one): properties(one)["DeadLetterReason"] for one in queue.peek(0, 1000)
-                } == {item.body: item.reason for item in line.items.values()}
 
     @invariant()
     def the_counts_are_right(self) -> None:
-        if not hasattr(self, "main"):
-            return
-        for which in ("main", "dead"):
-            queue, line = self.queue(which), self.line(which)
+        for which, line in self.lines.items():
+            queue = self.queues[which]
             states = [item.state for item in line.items.values()]
             assert queue.counts == {s: states.count(s) for s in (ACTIVE, DEFERRED, SCHEDULED)}
             assert queue.bytes == sum(item.size for item in line.items.values())
-            assert len(queue._ready) <= 3 + len(line.locks) + len(self.tokens)
+            assert len(queue._locks) == len(line.locks)
 
     # Stops.
 
-    @rule()
-    def commit(self) -> None:
-        self.local.store.commit()
-        self.committed = deepcopy((self.main, self.highest))
-
-    @rule()
-    def restart(self) -> None:
-        self.local.restart()
-        self.main.start_again()
-        self.line("dead").start_again()
-        self.committed = deepcopy((self.main, self.highest))
-        self.compare_everything()
-
-    @rule()
-    def kill(self) -> None:
+    @rule(how=st.sampled_from(["commit", "commit", "commit", "restart", "kill"]))
+    def stop(self, how: str) -> None:
         """What was committed is there, what was not is gone; nobody was told of it."""
-        self.local.kill()
-        self.main, self.highest = deepcopy(self.committed)
-        self.main.start_again()
-        self.line("dead").start_again()
-        self.compare_everything()
+        if how == "commit":
+            self.local.store.commit()
+            self.remember()
+            return
+        if how == "restart":
+            self.local.restart()
+            self.remember()
+        else:
+            self.local.kill()
+        self.lines, self.highest = deepcopy(self.committed)
+        for line in self.lines.values():
+            line.start_again()
+        self.find_queues()
+        self.compare()
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "main"):
-                self.compare_everything()
-                self.restart()
+            if self.lines:
+                self.compare()
+                self.stop("restart")
         finally:
             self.local.close()
             self.folder.cleanup()
@@ -478,39 +498,43 @@ class MachineWithSessions(Machine):
     holder = object()
 
     @property
-    def sessions(self) -> Any:
-        return self.queue("main").sessions
+    def sessions(self) -> Sessions:
+        found = self.queues["main"].sessions
+        assert found is not None
+        return found
 
     @rule(session=st.none() | names)
     def accept(self, session: str | None) -> None:
-        self.main.end_overdue_sessions(self.now)
-        if session in self.main.sessions:
+        line = self.lines["main"]
+        line.end_overdue_sessions(self.now)
+        if session in line.sessions:
             with pytest.raises(LockLost) as caught:
                 self.sessions.accept(session, self.holder, self.now)
             assert caught.value.condition == "com.microsoft:session-cannot-be-locked"
             return
-        if session is None:
-            free = [name for name in self.main.waiting if name not in self.main.sessions]
-            expected = free[0] if free else None
-        else:
-            expected = session
+        free = [name for name in line.waiting if name not in line.sessions]
+        expected = session if session is not None else next(iter(free), None)
 
         accepted = self.sessions.accept(session, self.holder, self.now)
 
         assert accepted == expected
         if accepted is not None:
-            self.main.sessions[accepted] = self.now + LOCK_MS
+            line.sessions[accepted] = self.now + LOCK_MS
 
-    @precondition(lambda self: hasattr(self, "main") and self.main.sessions)
+    @precondition(lambda self: self.lines["main"].sessions)
     @rule(pick=picks)
     def let_go(self, pick: int) -> None:
-        session = list(self.main.sessions)[pick % len(self.main.sessions)]
+        line = self.lines["main"]
+        session = list(line.sessions)[pick % len(line.sessions)]
         self.sessions.release(session, self.holder, self.now)
-        self.main.let_go(session, counted=False)
+        line.let_go(session, counted=False)
 
-    @rule(session=names)
-    def renew_session(self, session: str) -> None:
-        if self.main.sessions.get(session, 0) <= self.now:
+    @precondition(lambda self: self.lines["main"].sessions)
+    @rule(pick=picks)
+    def renew_session(self, pick: int) -> None:
+        line = self.lines["main"]
+        session = list(line.sessions)[pick % len(line.sessions)]
+        if line.sessions[session] <= self.now:
             with pytest.raises(LockLost):
                 self.sessions.renew(session, self.now)
             return
@@ -518,30 +542,33 @@ class MachineWithSessions(Machine):
         until = self.sessions.renew(session, self.now)
 
         assert until == self.now + LOCK_MS
-        self.main.sessions[session] = until
-        for lock in self.main.locks.values():
-            if self.main.items[lock.body].session == session:
+        line.sessions[session] = until
+        for lock in line.locks.values():
+            if line.items[lock.body].session == session:
                 lock.until = until
 
     @rule(session=names, state=st.sampled_from([None, b"", b"one", b"two"]))
     def set_state(self, session: str, state: bytes | None) -> None:
+        states = self.lines["main"].states
         self.sessions.set_state(session, state)
         if state is None:
-            self.main.states.pop(session, None)
+            states.pop(session, None)
         else:
-            self.main.states[session] = state
+            states[session] = state
 
-    @rule()
-    def compare_sessions(self) -> None:
         for name in NAMES:
-            assert self.sessions.state(name) == self.main.states.get(name)
-        assert self.sessions.names() == sorted({*self.main.waiting, *self.main.states})
+            assert self.sessions.state(name) == states.get(name)
+        assert self.sessions.names() == sorted({*self.lines["main"].waiting, *states})
 
 
 def some(items: list[Item], amount: int, pick: int) -> list[Item]:
     """A few of them, from any place on."""
     start = pick % len(items) if items else 0
     return items[start : start + amount]
+
+
+def reason(stored: Stored) -> str | None:
+    return properties(stored).get("DeadLetterReason")
 
 
 def carry_out(queue: Queue, how: str, token: bytes, now: int) -> int | None:
@@ -560,9 +587,9 @@ def carry_out(queue: Queue, how: str, token: bytes, now: int) -> int | None:
 
 @pytest.mark.timeout(300)  # it takes a few seconds, unless there is a failure to make small
 class TestQueue(Machine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(stateful_step_count=40, max_examples=60)
+    settings = settings(stateful_step_count=50, max_examples=100)
 
 
 @pytest.mark.timeout(300)
 class TestQueueWithSessions(MachineWithSessions.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(stateful_step_count=40, max_examples=60)
+    settings = settings(stateful_step_count=50, max_examples=100)

@@ -173,9 +173,7 @@ def test_an_update_cannot_change_what_is_fixed(old: Description, change: dict[st
 
 
 def test_an_update_puts_back_to_default_what_it_does_not_name_and_keeps_what_is_fixed():
-    old = QueueDescription(
-        name="q", requires_session=True, user_metadata="x", max_delivery_count=3
-    )
+    old = QueueDescription(name="q", requires_session=True, user_metadata="x", max_delivery_count=3)
 
     new = updated(old, {"max_delivery_count": 4})
 

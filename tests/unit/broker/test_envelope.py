@@ -263,7 +263,8 @@ def test_annotations_that_only_the_broker_writes_are_not_taken_from_a_sender() -
 
 
 def test_a_dead_letter_source_is_replaced_by_the_next() -> None:
-    raw = with_parts(message_annotations=section(ANNOTATIONS, {"x-opt-deadletter-source": "forged"}))
+    forged = section(ANNOTATIONS, {"x-opt-deadletter-source": "forged"})
+    raw = with_parts(message_annotations=forged)
     stored = taken_in(raw)
     for path in ("first", "second"):
         set_dead_letter_source(stored, path)

@@ -201,9 +201,7 @@ SETTLEMENTS: dict[str, Callable[[Queue, bytes, int], object]] = {
     "dead-letter": lambda queue, token, now: queue.dead_letter(token, None, None, {}, now),
     "renew": lambda queue, token, now: queue.renew(token, now),
 }
-each_settlement = pytest.mark.parametrize(
-    "settle", SETTLEMENTS.values(), ids=SETTLEMENTS.keys()
-)
+each_settlement = pytest.mark.parametrize("settle", SETTLEMENTS.values(), ids=SETTLEMENTS.keys())
 
 
 @each_settlement

@@ -393,7 +393,8 @@ def test_deferred_messages_are_had_by_the_holder_of_their_session(
 def test_peeking_needs_no_lock_and_can_be_for_one_session(
     local: Local, queue: Queue, sessions: Sessions
 ) -> None:
-    numbers = local.send("q", *[message(f"{name}{n}", session=name) for n in (1, 2) for name in "xy"])
+    sent = [message(f"{name}{n}", session=name) for n in (1, 2) for name in "xy"]
+    numbers = local.send("q", *sent)
     sessions.accept("x", ANNA, 0)
     take(queue, session="x")
 
