@@ -13,7 +13,7 @@ from proton.reactor import Selector
 from pairbus.amqp import events as ev
 from pairbus.amqp import performatives as p
 from pairbus.amqp import sections
-from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch
+from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, split_batch
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.tokens import SharedKey
@@ -189,7 +189,7 @@ def test_a_batch_reaches_proton_whole_and_can_be_split_when_it_comes_back(
         for number in range(500)
     ]
     Sender(client, "q").send_batch(members)
-    assert proton.arrived[0].payload == make_batch(members)
+    assert proton.arrived[0].payload == make_batch(members, envelope_of(members[0]))
     [delivery] = Receiver(client, "q").receive()
     assert delivery.message_format == 0 != BATCH_FORMAT
     assert split_batch(delivery.payload) == members
