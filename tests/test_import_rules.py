@@ -14,7 +14,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "pairbus"
 
 LAYERS = [
-    {"cli", "__main__"},
+    {"cli", "__main__", "aio"},
     {"syphon", "cost", "broker", "pairing"},
     {"transfer", "amqp"},
     {"options", "events", "errors"},

@@ -2,7 +2,23 @@
 
 import pairbus
 
-PUBLIC = ["__version__"]
+PUBLIC = [
+    "BacklogUnavailable",
+    "Kind",
+    "MessageTooLargeForBacklog",
+    "PairbusError",
+    "PairedClient",
+    "PairedSender",
+    "PairingFaulted",
+    "PartlyStored",
+    "PathState",
+    "SendAvailabilityOptions",
+    "SendUnavailable",
+    "StateChanged",
+    "__version__",
+    "drop_pings",
+    "pair_namespace",
+]
 
 
 def test_public_names_are_the_pinned_ones():

@@ -2,8 +2,22 @@
 
     PairbusError
     ├── ConfigurationError (ValueError)   a wrong option, address or connection string
+    │   ├── OptionsMissing                pairing was asked for without options
+    │   ├── SecondaryMissing              the options name no secondary
+    │   ├── SameNamespace                 primary and secondary are one namespace
+    │   ├── AlreadyPaired                 this client is paired
+    │   ├── SecondaryIsPrimary            the secondary is the primary of another pairing
+    │   ├── SecondaryInUse                the secondary serves another primary
+    │   └── ReservedProperty              a message uses a property name that the backlog needs
     ├── EncodeError (ValueError)          a value that AMQP cannot carry; nothing was sent
     ├── StateError (RuntimeError)         a call that makes no sense now: closed, or no credit
+    │   ├── PairingFaulted                the pairing was given up; the cause says why
+    │   └── CannotCancel                  a message that was scheduled into the backlog
+    ├── NotTransferable (ValueError)      a message in the backlog that cannot be turned back
+    ├── BacklogUnavailable                no backlog queue can be had: nothing is paired
+    ├── SendUnavailable                   neither the primary nor the backlog took the message
+    │   └── PartlyStored                  the backlog took some of a batch; says which
+    ├── MessageTooLargeForBacklog (ValueError)   it fits the primary, but not the backlog
     └── AmqpError                         what one peer says to another: condition, description,
     info
         ├── ProtocolError                 a peer broke the protocol
@@ -45,6 +59,102 @@ class EncodeError(PairbusError, ValueError):
 
 class StateError(PairbusError, RuntimeError):
     """A call that the present state does not allow: something is closed, or there is no credit."""
+
+
+class OptionsMissing(ConfigurationError):
+    """`pair_namespace` needs options."""
+
+
+class SecondaryMissing(ConfigurationError):
+    """The options name no secondary namespace."""
+
+
+class SameNamespace(ConfigurationError):
+    """Primary and secondary are the same host and port: one outage would take both."""
+
+
+class AlreadyPaired(ConfigurationError):
+    """This client is paired. Close that pairing first, or use another client."""
+
+
+class SecondaryIsPrimary(ConfigurationError):
+    """The secondary is itself the primary of a pairing of this process."""
+
+
+class SecondaryInUse(ConfigurationError):
+    """The secondary serves another primary in this process."""
+
+
+class ReservedProperty(ConfigurationError):
+    """A message has an application property of a name that the backlog needs for itself. It is
+    refused when it is first sent, so that nobody learns of it in an outage. Nothing was sent."""
+
+
+class PairingFaulted(StateError):
+    """The pairing was given up, and every call says so; `__cause__` is why."""
+
+
+class CannotCancel(StateError):
+    """A message that was scheduled in failover is in the backlog, where no sequence number of the
+    primary can reach it."""
+
+
+class NotTransferable(PairbusError, ValueError):
+    """A message in the backlog that says not, or not rightly, where it is to go. `reason` is a
+    short word for a dead letter."""
+
+    def __init__(self, reason: str, description: str) -> None:
+        super().__init__(description)
+        self.reason = reason
+
+
+class BacklogUnavailable(PairbusError):
+    """There is no backlog queue and none could be made, so nothing is paired."""
+
+
+class SendUnavailable(PairbusError):
+    """Neither the primary nor the backlog took the message: it was not sent.
+
+    `primary_error` is why the path is in failover, `backlog_error` why the backlog did not take it;
+    either can be None. Both are causes, in the traceback too.
+    """
+
+    def __init__(
+        self,
+        description: str,
+        *,
+        primary_error: BaseException | None = None,
+        backlog_error: BaseException | None = None,
+    ) -> None:
+        super().__init__(description)
+        self.primary_error = primary_error
+        self.backlog_error = backlog_error
+        causes = [one for one in (primary_error, backlog_error) if isinstance(one, Exception)]
+        if causes:
+            self.__cause__ = ExceptionGroup("the primary's error and the backlog's", causes)
+
+
+class PartlyStored(SendUnavailable):
+    """Some messages of a batch are in the backlog, the others are nowhere. `stored` and
+    `not_stored` are their places in the batch."""
+
+    def __init__(
+        self,
+        description: str,
+        *,
+        stored: tuple[int, ...],
+        not_stored: tuple[int, ...],
+        primary_error: BaseException | None = None,
+        backlog_error: BaseException | None = None,
+    ) -> None:
+        super().__init__(description, primary_error=primary_error, backlog_error=backlog_error)
+        self.stored = stored
+        self.not_stored = not_stored
+
+
+class MessageTooLargeForBacklog(PairbusError, ValueError):
+    """A message fits the primary, but not the backlog with what it must say there besides. It was
+    not sent."""
 
 
 class AmqpError(PairbusError):

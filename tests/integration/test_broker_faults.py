@@ -512,6 +512,7 @@ def test_faults_are_listed_and_removed_one_by_one_or_all_at_once(
         "count": None,
         "after": 0,
         "seconds": 0.0,
+        "status": 401,
         "fired": 0,
     }
     assert ask(namespace, "DELETE", f"faults/{numbers[1]}")[0] == 404
@@ -558,6 +559,8 @@ def test_there_is_no_fault_of_another_kind() -> None:
         "stop-reading",
         "refuse-connections",
         "expire-tokens",
+        "ignore-tokens",
+        "refuse-tokens",
     }
     with pytest.raises(ConfigurationError, match="flood"):
         Fault("flood")

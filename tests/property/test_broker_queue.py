@@ -3,22 +3,23 @@
 Messages are sent, taken, settled in every way, deferred, scheduled, cancelled; time passes, noticed
 or not; and the namespace is stopped or killed and started again. The model keeps everything in
 dictionaries and knows nothing of buffers, heaps and files. Buffers are made so small here that
-nearly every message goes through the disk.
+nearly every message goes through the disk, and lines of dead letters start over again and again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pairbus.broker.locks import Lock
 from pairbus.broker.queue import Queue
@@ -29,7 +30,7 @@ from tests.unit.broker.local import Local, body, message, properties
 
 LOCK_MS = 1000
 EXPIRED, TOO_OFTEN, TOLD = "TTLExpiredException", "MaxDeliveryCountExceeded", "told"
-NAMES = ("x", "y", "z")
+NAMES = ("x", "y")
 SHARED_MEMORY = Path("/dev/shm")  # where it costs nothing to wait for the disk
 
 
@@ -157,7 +158,7 @@ class Line:
     def give_back(self, token: bytes, counted: bool = True) -> None:
         item = self.unlock(token)
         item.deliveries += counted
-        if counted and item.deliveries == self.max_deliveries:
+        if counted and self.max_deliveries is not None and item.deliveries >= self.max_deliveries:
             self.bury(item, TOO_OFTEN)
 
     def let_go(self, session: str, counted: bool) -> None:
@@ -203,37 +204,77 @@ class Line:
 
 picks = st.integers(0, 2**16)
 rarely = st.integers(0, 7).map(lambda number: number == 7)
-ttls = st.sampled_from([None, None, None, 1, 500, 1500])
 whiches = st.sampled_from(["main", "main", "dead"])
 names = st.sampled_from(NAMES)
-limits = st.integers(1, 4)
-settlements = st.sampled_from(["complete", "abandon", "abandon", "defer", "dead-letter", "renew"])
+limits = st.integers(1, 6)
 
 
-def there_is(state: int) -> Callable[["Machine"], bool]:
-    """Whether a message is in this state."""
+def step(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """A call of a method."""
+    return st.fixed_dictionaries(arguments).map(lambda drawn: (name, drawn))
 
-    def check(machine: "Machine") -> bool:
-        return any(
-            item.state == state for line in machine.lines.values() for item in line.items.values()
-        )
 
-    return check
+def taking() -> st.SearchStrategy[Any]:
+    return step("take", which=whiches, limit=limits, good=rarely, pick=picks)
+
+
+def settling() -> st.SearchStrategy[Any]:
+    twice = ["abandon", "dead-letter", "renew"]
+    how = st.sampled_from(["complete", "defer", *twice, *twice])
+    return step("settle", pick=picks, amount=limits, how=how, stale=rarely)
+
+
+def waiting() -> st.SearchStrategy[Any]:
+    by = st.sampled_from([1, 300, 300, 700, 1000, 2500])
+    return step("let_time_pass", by=by, noticed=st.booleans())
+
+
+STEPS = (
+    step(
+        "send",
+        amount=limits,
+        ttl=st.sampled_from([None, None, None, 1, 500, 1500]),
+        session=names,
+        delay=st.sampled_from([None, None, 700]),
+    ),
+    taking(),
+    taking(),
+    settling(),
+    settling(),
+    waiting(),
+    waiting(),
+    step("keep_for_long", times=st.integers(1, 3)),
+    step("bury_backwards", pick=picks),
+    step("take_deferred", which=whiches, amount=limits, pick=picks, good=rarely, bogus=rarely),
+    step("cancel", amount=limits, pick=picks, bogus=rarely),
+    step("peek", which=whiches, pick=picks, limit=limits, session=names),
+    step("stop", how=st.sampled_from(["commit", "commit", "commit", "restart", "kill"])),
+)
+STEPS_OF_SESSIONS = (
+    step("accept", session=st.none() | names),
+    step("accept", session=st.none() | names),
+    step("accept", session=st.none() | names),
+    step("renew_session", pick=picks),
+    step("let_go", pick=picks),
+    step("let_go", pick=picks),
+    step("set_state", session=names, state=st.sampled_from([None, b"", b"one", b"two"])),
+)
 
 
 class Machine(RuleBasedStateMachine):
+    """One rule does all: of many rules Hypothesis would leave out most in most runs, and a queue
+    to which nobody sends shows nothing."""
+
     has_sessions = False
+
+    @rule(step=st.one_of(*STEPS))
+    def do(self, step: tuple[str, dict[str, Any]]) -> None:
+        name, arguments = step
+        getattr(self, name)(**arguments)
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches = [
-            patch("pairbus.broker.ready.BUFFER", 3),
-            patch("pairbus.broker.ready.CHUNK", 2),
-            patch("pairbus.broker.sequences.RESERVE", 3),
-            patch("pairbus.broker.locks.SLACK", 2),
-        ]
-        for one in self.patches:
-            one.start()
+        self.patches: list[Any] = []
         self.folder = TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.exists() else None)
         self.local = Local(Path(self.folder.name) / "namespace.db")
         self.now = 10_000
@@ -245,11 +286,28 @@ class Machine(RuleBasedStateMachine):
         """All that were ever given, in this run of the namespace or another."""
 
     @initialize(
+        buffer=st.integers(1, 3),
+        chunk=st.integers(1, 3),
         max_deliveries=st.integers(1, 3),
         buries_expired=st.booleans(),
         ttl=st.sampled_from([None, None, 1000]),
     )
-    def set_up(self, max_deliveries: int, buries_expired: bool, ttl: int | None) -> None:
+    def set_up(
+        self,
+        buffer: int,
+        chunk: int,
+        max_deliveries: int,
+        buries_expired: bool,
+        ttl: int | None,
+    ) -> None:
+        self.patches = [
+            patch("pairbus.broker.ready.BUFFER", buffer),
+            patch("pairbus.broker.ready.CHUNK", chunk),
+            patch("pairbus.broker.sequences.RESERVE", 3),
+            patch("pairbus.broker.locks.SLACK", 2),
+        ]
+        for one in self.patches:
+            one.start()
         limit = {} if ttl is None else {"default_message_time_to_live": timedelta(milliseconds=ttl)}
         self.local.add_queue(
             lock_duration=timedelta(milliseconds=LOCK_MS),
@@ -283,9 +341,6 @@ class Machine(RuleBasedStateMachine):
 
     # Sending.
 
-    @rule(
-        amount=st.integers(1, 4), ttl=ttls, session=names, delay=st.sampled_from([None, None, 700])
-    )
     def send(self, amount: int, ttl: int | None, session: str, delay: int | None) -> None:
         at = None if delay is None else self.now + delay
         texts = [str(next(self.bodies)) for _ in range(amount)]
@@ -302,8 +357,6 @@ class Machine(RuleBasedStateMachine):
             item = Item(text, number, one.size, state, session, at, expires, expires)
             self.lines["main"].add(item)
 
-    @precondition(there_is(SCHEDULED))
-    @rule(amount=st.integers(1, 2), pick=picks, bogus=rarely)
     def cancel(self, amount: int, pick: int, bogus: bool) -> None:
         queue, line = self.queues["main"], self.lines["main"]
         chosen = some([item for item in line.in_order() if item.state == SCHEDULED], amount, pick)
@@ -318,7 +371,6 @@ class Machine(RuleBasedStateMachine):
 
     # Taking.
 
-    @rule(which=whiches, limit=limits, good=rarely, pick=picks)
     def take(self, which: str, limit: int, good: bool, pick: int) -> None:
         """Under a lock, or for good."""
         queue, line = self.queues[which], self.lines[which]
@@ -338,8 +390,6 @@ class Machine(RuleBasedStateMachine):
         assert [body(stored) for stored, _ in taken] == line.take(limit, self.now, session)
         self.note_taken(which, taken)
 
-    @precondition(there_is(DEFERRED))
-    @rule(which=whiches, amount=limits, pick=picks, good=rarely, bogus=rarely)
     def take_deferred(self, which: str, amount: int, pick: int, good: bool, bogus: bool) -> None:
         queue, line = self.queues[which], self.lines[which]
         session = None
@@ -380,12 +430,17 @@ class Machine(RuleBasedStateMachine):
 
     # Settling.
 
-    @precondition(lambda self: self.tokens)
-    @rule(pick=picks, how=settlements, stale=rarely)
-    def settle(self, pick: int, how: str, stale: bool) -> None:
-        live = [pair for pair in self.tokens if pair[1] in self.lines[pair[0]].locks]
+    def settle(self, pick: int, amount: int, how: str, stale: bool) -> None:
+        if not self.tokens:
+            return
+        live = self.live("main", "dead")
         tokens = self.tokens if stale or not live else live
-        which, token = tokens[pick % len(tokens)]
+        start = pick % len(tokens)
+        chosen = tokens[start : start + amount]
+        for which, token in reversed(chosen) if pick % 2 else chosen:
+            self.settle_one(which, token, how)
+
+    def settle_one(self, which: str, token: bytes, how: str) -> None:
         queue, line = self.queues[which], self.lines[which]
         held = line.locks.get(token)
         holds = held is not None and held.until > self.now
@@ -403,11 +458,41 @@ class Machine(RuleBasedStateMachine):
             else:
                 line.settle(token, how)
 
+    def bury_backwards(self, pick: int) -> None:
+        """The youngest first, while dead letters are taken and given back: a line that has been
+        read is then behind an older one."""
+        self.take("main", 6, good=False, pick=pick)
+        for number, (which, token) in enumerate(reversed(self.live("main"))):
+            self.settle_one(which, token, "dead-letter")
+            now_what = pick >> 2 * number & 3
+            if now_what == 0:
+                self.take("dead", 1, good=False, pick=pick)
+            elif now_what == 1 and (letters := self.live("dead")):
+                self.settle_one(*letters[0], "abandon")
+        self.take("dead", 6, good=False, pick=pick)
+
+    def live(self, *lines: str) -> list[tuple[str, bytes]]:
+        """What is locked."""
+        return [
+            (which, token)
+            for which, token in self.tokens
+            if which in lines and token in self.lines[which].locks
+        ]
+
     # Time.
 
-    @rule(step=st.sampled_from([0, 1, 300, 999, 1000, 2500]), noticed=st.booleans())
-    def let_time_pass(self, step: int, noticed: bool) -> None:
-        self.now += step
+    def keep_for_long(self, times: int) -> None:
+        """Renew all that is locked, as the SDK does beside its user's work."""
+        for _ in range(times):
+            self.let_time_pass(LOCK_MS * 3 // 5, noticed=True)
+            self.renew_all()
+
+    def renew_all(self) -> None:
+        for which, token in self.live("main", "dead"):
+            self.settle_one(which, token, "renew")
+
+    def let_time_pass(self, by: int, noticed: bool) -> None:
+        self.now += by
         if not noticed:
             return
 
@@ -431,7 +516,6 @@ class Machine(RuleBasedStateMachine):
 
     # Looking.
 
-    @rule(which=whiches, pick=picks, limit=limits, session=names)
     def peek(self, which: str, pick: int, limit: int, session: str) -> None:
         items = self.lines[which].in_order()
         after = items[pick % len(items)].number if items else 0
@@ -463,7 +547,6 @@ class Machine(RuleBasedStateMachine):
 
     # Stops.
 
-    @rule(how=st.sampled_from(["commit", "commit", "commit", "restart", "kill"]))
     def stop(self, how: str) -> None:
         """What was committed is there, what was not is gone; nobody was told of it."""
         if how == "commit":
@@ -497,13 +580,16 @@ class MachineWithSessions(Machine):
     has_sessions = True
     holder = object()
 
+    @rule(step=st.one_of(*STEPS, *STEPS_OF_SESSIONS))
+    def do(self, step: tuple[str, dict[str, Any]]) -> None:
+        super().do(step)
+
     @property
     def sessions(self) -> Sessions:
         found = self.queues["main"].sessions
         assert found is not None
         return found
 
-    @rule(session=st.none() | names)
     def accept(self, session: str | None) -> None:
         line = self.lines["main"]
         line.end_overdue_sessions(self.now)
@@ -521,19 +607,29 @@ class MachineWithSessions(Machine):
         if accepted is not None:
             line.sessions[accepted] = self.now + LOCK_MS
 
-    @precondition(lambda self: self.lines["main"].sessions)
-    @rule(pick=picks)
     def let_go(self, pick: int) -> None:
         line = self.lines["main"]
+        if not line.sessions:
+            return
         session = list(line.sessions)[pick % len(line.sessions)]
         self.sessions.release(session, self.holder, self.now)
         line.let_go(session, counted=False)
 
-    @precondition(lambda self: self.lines["main"].sessions)
-    @rule(pick=picks)
     def renew_session(self, pick: int) -> None:
         line = self.lines["main"]
-        session = list(line.sessions)[pick % len(line.sessions)]
+        if not line.sessions:
+            return
+        self.renew_one(list(line.sessions)[pick % len(line.sessions)])
+
+    def renew_all(self) -> None:
+        """The messages of a session are renewed with it."""
+        for session in self.lines["main"].sessions:
+            self.renew_one(session)
+        for which, token in self.live("dead"):
+            self.settle_one(which, token, "renew")
+
+    def renew_one(self, session: str) -> None:
+        line = self.lines["main"]
         if line.sessions[session] <= self.now:
             with pytest.raises(LockLost):
                 self.sessions.renew(session, self.now)
@@ -547,7 +643,6 @@ class MachineWithSessions(Machine):
             if line.items[lock.body].session == session:
                 lock.until = until
 
-    @rule(session=names, state=st.sampled_from([None, b"", b"one", b"two"]))
     def set_state(self, session: str, state: bytes | None) -> None:
         states = self.lines["main"].states
         self.sessions.set_state(session, state)
@@ -587,9 +682,9 @@ def carry_out(queue: Queue, how: str, token: bytes, now: int) -> int | None:
 
 @pytest.mark.timeout(300)  # it takes a few seconds, unless there is a failure to make small
 class TestQueue(Machine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(stateful_step_count=50, max_examples=100)
+    settings = settings(stateful_step_count=60, max_examples=150)
 
 
 @pytest.mark.timeout(300)
 class TestQueueWithSessions(MachineWithSessions.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(stateful_step_count=50, max_examples=100)
+    settings = settings(stateful_step_count=60, max_examples=150)

@@ -80,6 +80,41 @@ def edit_list(section: bytes, code: int, fields: Mapping[int, Any]) -> bytes:
     return put_together(code, 0xC0, len(parts), b"".join(parts)) if parts else b""
 
 
+def put_fields(section: bytes, code: int, first: int, values: Sequence[bytes]) -> bytes:
+    """Encoded fields in a row, from the place `first` on, in the stead of those that are there.
+
+    Unlike `edit_list` this looks no further than it must, and a list keeps the nulls at its end: a
+    field that is cleared and set again leaves the bytes that were.
+    """
+    count, start, end = content(section) if section else (0, 0, 0)
+    new = b"".join(values)
+    if count <= first:
+        if new == _NULL * len(values):
+            return section
+        body = section[start:end] + _NULL * (first - count) + new
+        return put_together(code, 0xC0, first + len(values), body)
+    pos = keep = start
+    last = first + len(values)
+    steps = STEPS
+    try:
+        for place in range(min(last, count)):
+            if place == first:
+                keep = pos
+            step = steps[section[pos]]
+            if step > 0:
+                pos += step
+            elif step == -1:
+                pos += 2 + section[pos + 1]
+            else:
+                pos = skip(section, pos)
+    except IndexError as exc:
+        raise DecodeError("a section ends within a field") from exc
+    if pos > end:
+        raise DecodeError("the fields of a section do not fit its size")
+    body = section[start:keep] + new + section[pos:end]
+    return put_together(code, 0xC0, max(count, last), body)
+
+
 def read_fields(section: bytes, places: Sequence[int]) -> list[Any]:
     """The fields at these places of a list, in rising order; None where it is not set."""
     values: list[Any] = [None] * len(places)
@@ -177,23 +212,29 @@ def edit_map(
         if section and key.encode() in section:
             remove = Keys({*remove, key})
     if section:
-        count, start, end = content(section)
         if remove:
             keys = remove if isinstance(remove, Keys) else Keys(remove)
-            body = _take(section, count, start, end, keys, taken)
-            count -= 2 * len(taken)
+            count, body, raw = take_entries(section, keys)
+            try:
+                for name, value in raw.items():
+                    taken[name] = READERS[value[0]](value, 1, 1)[0]
+            except (IndexError, StructError, UnicodeDecodeError) as exc:
+                raise DecodeError("an entry of a section is not a value") from exc
         else:
-            body = section[start:end]
+            count, body = map_entries(section)
         if not taken and not put:
             return section, taken
     count += 2 * len(put)
     return (put_together(code, 0xC1, count, body + added) if count else b""), taken
 
 
-def _take(
-    section: bytes, count: int, pos: int, end: int, keys: Keys, taken: dict[str, Any]
-) -> bytes:
-    """Move entries of a map into `taken`; the bytes of those that stay."""
+def take_entries(section: bytes, keys: Keys) -> tuple[int, bytes, dict[str, bytes]]:
+    """Take entries out of a map: count and bytes of the keys and values that stay, and the encoded
+    values of those that do not, by name."""
+    taken: dict[str, bytes] = {}
+    if not section:
+        return 0, b"", taken
+    count, pos, end = content(section)
     parts = []
     span = pos
     encoded, steps = keys.encoded, STEPS
@@ -205,29 +246,29 @@ def _take(
             if name is None and steps[section[start]] != -1:  # not a short string or symbol
                 key, pos = decode(section, start)
                 name = key if isinstance(key, str) and key in keys else None
-            constructor = section[pos]
-            if name is not None:
-                if name in taken:
-                    raise DecodeError(f"a section has the key {name!r} twice")
-                if span != start:
-                    parts.append(section[span:start])
-                taken[name], pos = READERS[constructor](section, pos + 1, 1)
-                span = pos
-                continue
-            step = steps[constructor]
+            value = pos
+            step = steps[section[pos]]
             if step > 0:
                 pos += step
             elif step == -1:
                 pos += 2 + section[pos + 1]
             else:
                 pos = skip(section, pos)
+            if name is not None:
+                if name in taken:
+                    raise DecodeError(f"a section has the key {name!r} twice")
+                if span != start:
+                    parts.append(section[span:start])
+                taken[name] = section[value:pos]
+                span = pos
     except (IndexError, StructError, UnicodeDecodeError) as exc:
         raise DecodeError("a section ends within an entry") from exc
     if pos != end or count & 1:
         raise DecodeError("the entries of a section do not fit its size")
     if span != end:
         parts.append(section[span:end])
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    left = count - 2 * len(taken)
+    return left, parts[0] if len(parts) == 1 else b"".join(parts), taken
 
 
 def put_together(code: int, constructor: int, count: int, body: bytes) -> bytes:

@@ -53,7 +53,7 @@ class Resources:
             case Resource.RULE, "PUT":
                 return self._put_rule(call)
             case Resource.RULE, "DELETE":
-                self._entities.delete_rule(place.entity, place.name)
+                self._entities.delete_rule(place.entity, place.name, call.now_ms)
                 return Response(status=200)
             case Resource.RULE, _:
                 return self._get_rule(call)
@@ -155,7 +155,7 @@ class Resources:
         subscription = self._entities.get(call.place.entity)
         rule = read_rule(call.request.body, call.place.name)
         replaces = _replaces(call.request)
-        self._entities.put_rule(subscription.path, rule, replace_it=replaces)
+        self._entities.put_rule(subscription.path, rule, call.now_ms, replace_it=replaces)
         return one(call, _rule_entry(subscription, rule), 200 if replaces else 201)
 
     # Lists.

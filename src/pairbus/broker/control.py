@@ -4,7 +4,7 @@
 | --- | --- |
 | GET /$pairbus/meter | readings by entity and kind |
 | GET /$pairbus/faults | faults, with how often each fired |
-| POST /$pairbus/faults | add one: kind, and perhaps entity, count, after, seconds |
+| POST /$pairbus/faults | add one: kind, and perhaps entity, count, after, seconds, status |
 | DELETE /$pairbus/faults | remove all; DELETE /$pairbus/faults/3 removes the third |
 
 It is an extension of the administration API, which asks for the Manage right over the namespace.

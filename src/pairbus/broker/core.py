@@ -2,7 +2,8 @@
 
 A turn: links have brought messages and settlements; now receivers get what there is, everything is
 committed, and only then are answers given. The server calls `turn` after every round of its event
-loop in which something happened, and `tick` now and then.
+loop in which something happened, and `tick` now and then. Where the store fails, nothing of the
+turn is answered, and there is no other turn.
 """
 
 import logging
@@ -16,7 +17,7 @@ from pairbus.broker.entities import Entities, Entity
 from pairbus.broker.faults import Faults
 from pairbus.broker.meter import Meter
 from pairbus.broker.queue import Queue
-from pairbus.broker.store import Store
+from pairbus.broker.store import Store, StoreFailed
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Core:
         self._outlets: dict[int, list[Outlet]] = {}
         self.inlets: set[Inlet] = set()
         """Those that are attached."""
-        self._answers: list[Callable[[], None]] = []
+        self._answers: list[Callable[[], object]] = []
         self.meter = Meter(store)
         self.faults = Faults()
         self.new_token = partial(os.urandom, 16)
@@ -87,13 +88,13 @@ class Core:
 
     # Turns.
 
-    def after_commit(self, answer: Callable[[], None]) -> None:
+    def after_commit(self, answer: Callable[[], object]) -> None:
         """Say something once all that was done so far is on disk."""
         self._answers.append(answer)
         self.wake()
 
     def turn(self) -> None:
-        """Hand out, commit, answer."""
+        """Hand out, commit, answer. Raises StoreFailed, and answers nothing then."""
         ready, self._ready = self._ready, {}
         for queue_id in ready:
             outlets = self._outlets.get(queue_id)
@@ -115,12 +116,15 @@ class Core:
         """What goes wrong for one receiver costs it its connection, and nobody else anything."""
         try:
             work()
+        except StoreFailed:
+            raise
         except Exception:
             logger.exception("a receiver of %s failed", outlet.path)
             outlet.peer.fail()
 
     def tick(self) -> None:
-        """Let time pass: locks, messages and sessions expire, schedules come due."""
+        """Let time pass: locks, messages and sessions expire, schedules come due. Raises
+        StoreFailed."""
         now_ms = self.now_ms()
         for inlet in self.inlets:
             self.entities.touch(inlet.entity, now_ms)

@@ -266,7 +266,7 @@ class Entities:
 
     # Rules.
 
-    def put_rule(self, path: str, rule: Rule, *, replace_it: bool) -> None:
+    def put_rule(self, path: str, rule: Rule, now_ms: int, *, replace_it: bool) -> None:
         """Raises EntityNotFound, Exists or ConfigurationError."""
         entity = self.get(path)
         known = rule.name.lower() in entity.rules
@@ -278,14 +278,16 @@ class Entities:
         entity.select = compile_rules(rules.values())
         entity.rules = rules
         self._store.put_rule(entity.row.id, rule.name, self._written_rule(path, rule))
+        self.touch(entity, now_ms)
 
-    def delete_rule(self, path: str, name: str) -> None:
+    def delete_rule(self, path: str, name: str, now_ms: int) -> None:
         """Raises EntityNotFound."""
         entity = self.get(path)
         if name.lower() not in entity.rules:
             raise EntityNotFound(f"{path!r} has no rule {name!r}.")
         self._store.delete_rule(entity.row.id, entity.rules.pop(name.lower()).name)
         entity.select = compile_rules(entity.rules.values())
+        self.touch(entity, now_ms)
 
     # Sending.
 

@@ -11,10 +11,17 @@
 | detach | the link is detached when a message arrives, before it is stored |
 | stop-reading | nothing more is read from a connection on which a message arrives |
 | expire-tokens | links end as if their tokens had expired, without grace |
+| ignore-tokens | a token that is put on `$cbs` is not taken, and there is no answer |
+| refuse-tokens | a token that is put on `$cbs` is not taken; the answer has `status` |
 | disable | the entity acts as if it were disabled, for sending and receiving |
 
+Messages that are scheduled over the management link of an entity arrive like those that are sent
+to it: all of one request are one occasion. They are rejected with a response: status 503 for
+throttle, 500 for internal-error, 400 for disable, and the condition. The link that is detached is
+the one that brings requests. Other requests (to cancel, settle, peek, and so on) are no occasion.
+
 A fault can be held to an entity (not refuse-connections), to a number of times, and to what comes
-after `after` others.
+after `after` others. The entity of a token is the path in its audience.
 """
 
 import math
@@ -35,6 +42,8 @@ KINDS = (
     "detach",
     "stop-reading",
     "expire-tokens",
+    "ignore-tokens",
+    "refuse-tokens",
     "disable",
 )
 ON_SEND = (
@@ -47,6 +56,7 @@ ON_SEND = (
     "answer-late",
 )
 """Those that a message which arrives can set off, in this order."""
+ON_TOKEN = ("ignore-tokens", "refuse-tokens")
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +71,8 @@ class Fault:
     after: int = 0
     """How many occasions to let pass first."""
     seconds: float = 0.0
+    status: int = 401
+    """What refuse-tokens answers."""
     fired: int = 0
     number: int = 0
 
@@ -71,6 +83,8 @@ class Fault:
             raise ConfigurationError(f"count is at least 1, not {self.count}")
         if self.after < 0 or not 0 <= self.seconds < math.inf:
             raise ConfigurationError("after and seconds are numbers not below 0")
+        if not isinstance(self.status, int) or not 400 <= self.status <= 599:
+            raise ConfigurationError(f"status is from 400 to 599, not {self.status!r}")
         if self.entity is not None and not isinstance(self.entity, str):
             raise ConfigurationError(f"entity is a path, not {self.entity!r}")
         if self.entity is not None and self.kind == "refuse-connections":
@@ -141,6 +155,7 @@ class Faults:
                 "count": fault.count,
                 "after": fault.after,
                 "seconds": fault.seconds,
+                "status": fault.status,
                 "fired": fault.fired,
             }
             for fault in self._faults

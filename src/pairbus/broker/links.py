@@ -27,15 +27,12 @@ from pairbus.broker.faults import ON_SEND, Fault
 from pairbus.broker.queue import Queue
 from pairbus.errors import (
     AmqpError,
-    Busy,
     DecodeError,
     EntityDisabled,
     EntityNotFound,
-    LinkLost,
     LockLost,
     OperationTimeout,
     Refused,
-    Unavailable,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +42,8 @@ if TYPE_CHECKING:
 CREDIT = 1000
 ROUND = 500
 """Messages that one outlet gets before others have their turn."""
+ROUND_BYTES = 1024 * 1024
+"""How many bytes of messages are enough for that."""
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 BATCH_LIMIT = Symbol("com.microsoft:max-message-batch-size")
@@ -86,16 +85,17 @@ class Inlet:
         if self._cut_off:
             return
         fault = self.core.faults.fire(ON_SEND, self.path) if self.core.faults else None
-        if fault is not None and self._fails_before(fault, delivery):
-            return
         try:
+            if fault is not None and self.peer.suffer(fault, self.link):
+                self._cut_off = fault.kind == "detach"
+                return
             self._take(delivery)
         except AmqpError as exc:
             # It stands for itself, so it need not wait for a commit.
             self._reject(delivery, exc)
         else:
             if fault is not None:
-                self._fails_after(fault, delivery)
+                self._answer_badly(fault, delivery)
             elif not delivery.settled:
                 if not self._accepted:
                     self.core.after_commit(self._answer)
@@ -107,40 +107,15 @@ class Inlet:
         if not delivery.settled:
             delivery.link.session.settle(delivery.id, delivery.id, Rejected(Error.of(error)))
 
-    def _fails_before(self, fault: Fault, delivery: Delivery) -> bool:
-        """Let a fault happen that keeps the message from being stored. False: it is not one."""
-        if fault.kind == "cut":
-            self.peer.cut()
-        elif fault.kind == "stop-reading":
-            self.peer.stop_reading()
-        elif fault.kind == "detach":
-            self._cut_off = True
-            self.link.detach(LinkLost("The link was detached, as a fault asks for."))
-        elif fault.kind == "throttle":
-            self._reject(delivery, Busy("The namespace is busy, as a fault asks for."))
-        elif fault.kind == "internal-error":
-            self._reject(delivery, Unavailable("An internal error, as a fault asks for."))
-        else:
-            return False
-        return True
-
-    def _fails_after(self, fault: Fault, delivery: Delivery) -> None:
-        """Let a fault happen to the answer."""
-        if fault.kind == "lose-answer":
-            self.core.after_commit(self.peer.cut)
-            return
-        if delivery.settled:
-            return
+    def _answer_badly(self, fault: Fault, delivery: Delivery) -> None:
         link, id_ = delivery.link, delivery.id
 
         def answer() -> None:
-            link.session.settle(id_, id_, Accepted())
-            self.peer.touch()
+            if not delivery.settled:
+                link.session.settle(id_, id_, Accepted())
+                self.peer.touch()
 
-        def wait() -> None:
-            self.peer.later(fault.seconds, answer)
-
-        self.core.after_commit(wait)
+        self.peer.answer(answer, fault)
 
     def _take(self, delivery: Delivery) -> None:
         if delivery.state is not None:
@@ -266,28 +241,38 @@ class Outlet:
         if self._waiting:
             self._try_session()
             return
-        if not self.peer.writable or link.session.outbound.waiting:
+        if not self.peer.may_write() or link.session.outbound.waiting:
             return
         if link.credit > 0 and core.faults and core.faults.fire(("disable",), self.path):
             self.on_disabled()
             return
+        more = False
         if link.credit > 0 and self.entity.description.status.receives:
-            self._hand_out(min(link.credit, ROUND))
-        if link.drain:
+            more = self._hand_out(min(link.credit, ROUND))
+        if link.drain and not (more and link.credit > 0):
             if self._granted:
                 self._poll_ended()
             link.drained()
             self._known_credit = 0
         self.peer.touch()
 
-    def _hand_out(self, limit: int) -> None:
+    def _hand_out(self, limit: int) -> bool:
+        """True: there may be more, but the others first."""
         link, core = self.link, self.core
         try:
-            taken = self.queue.take(limit, core.now_ms(), locked=self._locked, session=self.session)
+            taken = self.queue.take(
+                limit,
+                core.now_ms(),
+                locked=self._locked,
+                session=self.session,
+                room=ROUND_BYTES,
+            )
         except LockLost as exc:
             self._detach(exc)
-            return
+            return False
+        handed_out = 0
         for stored, lock in taken:
+            handed_out += stored.size
             if lock is None:
                 payload, tag = deliver(stored, stored.deliveries, None), core.new_token()
             else:
@@ -297,8 +282,11 @@ class Outlet:
         if taken:
             self._granted = False
             self._known_credit = link.credit
-        if len(taken) == limit:
-            core.arrived(self.queue)  # there may be more, but the others first
+            self.peer.owe(handed_out)
+        if len(taken) < limit and handed_out < ROUND_BYTES:
+            return False
+        core.arrived(self.queue)
+        return True
 
     def _poll_ended(self) -> None:
         self._granted = False

@@ -10,6 +10,7 @@ from pairbus.broker.entities import Entity
 from pairbus.broker.envelope import deliver, peek, read
 from pairbus.broker.queue import NEVER_MS, Queue
 from pairbus.errors import (
+    AmqpError,
     Busy,
     ConfigurationError,
     DecodeError,
@@ -23,6 +24,7 @@ from pairbus.errors import (
     PairbusError,
     QuotaExceeded,
     Refused,
+    Unavailable,
 )
 
 if TYPE_CHECKING:
@@ -49,11 +51,26 @@ def status_of(error: PairbusError) -> int:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
+def refusal(status: int, description: str) -> AmqpError:
+    """The error that a status stands for."""
+    kinds = (kind for kind, one in _STATUSES if one == status and issubclass(kind, AmqpError))
+    kind = next(kinds, Unavailable if status >= 500 else Refused)
+    return kind(description)
+
+
+def sends(operation: str) -> bool:
+    """Whether messages arrive with it."""
+    return operation.removeprefix("com.microsoft:") == "schedule-message"
+
+
 class Call:
     """One request: what it is for, and its parameters."""
 
     def __init__(self, peer: "Peer", entity: Entity, queue: Queue, body: Any) -> None:
         self.core = peer.core
+        self.room = max(1, peer.room)
+        """No more messages in the answer once they have so many bytes: the peer has not read what
+        came before. Whoever peeks or takes deferred messages asks again for those behind."""
         self.entity = entity
         self.queue = queue
         self.now_ms = peer.core.now_ms()
@@ -90,7 +107,8 @@ class Call:
 def _peek(call: Call) -> tuple[int, Any]:
     start = call.given("from-sequence-number", int)
     limit = max(0, min(call.given("message-count", int), 1000))
-    found = call.queue.peek(start - 1 if start > 0 else 0, limit, call.optional("session-id", str))
+    session = call.optional("session-id", str)
+    found = call.queue.peek(start - 1 if start > 0 else 0, limit, session, call.room)
     if not found:
         call.core.meter.add_without_message(call.queue.path, "peek")
         return 204, None
@@ -148,6 +166,8 @@ def _schedule(call: Call) -> tuple[int, Any]:
         if not isinstance(payload, bytes):
             raise DecodeError("A message to be scheduled has no bytes.")
         messages.append(read(payload))
+    if call.core.faults and call.core.faults.fire(("disable",), call.queue.path):
+        raise EntityDisabled(f"{call.queue.path!r} is disabled, as a fault asks for.")
     kept = [message for message in messages if not message.is_ping]
     given = iter(call.core.entities.send(call.entity, kept, call.now_ms))
     numbers = [0 if message.is_ping else next(given) for message in messages]
@@ -170,7 +190,7 @@ def _receive(call: Call) -> tuple[int, Any]:
     session = call.optional("session-id", str)
     entries = []
     for stored, lock in call.queue.take_deferred(
-        numbers, call.now_ms, locked=locked, session=session
+        numbers, call.now_ms, locked=locked, session=session, room=call.room
     ):
         entry: dict[str, Any] = {
             "message": deliver(stored, stored.deliveries, None if lock is None else lock.until_ms)

@@ -58,6 +58,10 @@ class LocalNamespace:
     On a `host` that others can reach only TLS is served, for that name and for `names`, unless
     `plaintext_to_network` says that tokens and messages may cross the network for all to read.
     `rules` are the namespace's shared access rules besides the root's.
+
+    Where the disk fails it (full, or broken), it stops by itself: nothing of what is not on disk is
+    confirmed, all clients are cut off, and every use raises StateError, until `start` is called
+    again. `failure` says why; `on_failure` is called then, in the namespace's thread.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class LocalNamespace:
         rules: Iterable[SharedAccessRule] = (),
         names: Iterable[str] = (),
         plaintext_to_network: bool = False,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self._rules = _checked(rules)
@@ -91,7 +96,11 @@ class LocalNamespace:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._core: Core | None = None
+        self._store: Store | None = None
+        """The last one: it knows whether it has failed."""
         self._stopping: asyncio.Event | None = None
+        self._calls: set[Future[Any]] = set()
+        self._on_failure = on_failure
 
     def __enter__(self) -> "LocalNamespace":
         self.start()
@@ -125,8 +134,16 @@ class LocalNamespace:
         """What `connection_verify` of the SDK takes."""
         return str(self._certificates.ca_file)
 
+    @property
+    def failure(self) -> StateError | None:
+        """Why the namespace has stopped by itself; None: it has not, since it was started."""
+        return None if self._store is None else self._store.failure
+
     def start(self) -> None:
-        """Start serving; returns when connections are accepted. Can be called again."""
+        """Start serving; returns when connections are accepted. Can be called again. Raises
+        StateError where the data cannot be read or written."""
+        if self.failure is not None:
+            self.stop()
         if self._thread is not None:
             return
         started: Future[None] = Future()
@@ -148,7 +165,8 @@ class LocalNamespace:
             return
         assert self._loop is not None
         assert self._stopping is not None
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with contextlib.suppress(RuntimeError):  # it has stopped by itself: the loop is closed
+            self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join(_STOP_S)
         self._loop = self._core = None
 
@@ -201,10 +219,11 @@ class LocalNamespace:
         self.call(lambda core: core.faults.clear())
 
     def call(self, work: Callable[[Core], T]) -> T:
-        """Run something in the namespace's own thread, between two turns."""
+        """Run something in the namespace's own thread, between two turns. Raises StateError where
+        it does not run, or stops before that is on disk."""
         loop, core = self._loop, self._core
-        if loop is None or core is None:
-            raise StateError(f"the namespace {self.name!r} is not running")
+        if loop is None or core is None or self.failure is not None:
+            raise self._not_running()
         result: Future[T] = Future()
 
         def run() -> None:
@@ -216,8 +235,24 @@ class LocalNamespace:
             else:
                 result.set_result(value)
 
-        loop.call_soon_threadsafe(run)
-        return result.result(timeout=_STOP_S)
+        self._calls.add(result)
+        try:
+            loop.call_soon_threadsafe(run)
+            return result.result(timeout=_STOP_S)
+        except RuntimeError as exc:
+            if isinstance(exc, StateError) or not loop.is_closed():
+                raise
+            raise self._not_running() from exc
+        finally:
+            self._calls.discard(result)
+
+    def _not_running(self) -> StateError:
+        failure = self.failure
+        if failure is None:
+            return StateError(f"the namespace {self.name!r} is not running")
+        error = StateError(f"the namespace {self.name!r} has stopped: {failure}")
+        error.__cause__ = failure.__cause__
+        return error
 
     def _run(self, started: "Future[None]") -> None:
         try:
@@ -225,6 +260,11 @@ class LocalNamespace:
         except BaseException as exc:  # noqa: BLE001  it is raised by `start`
             if not started.done():
                 started.set_exception(exc)
+        for result in tuple(self._calls):  # those that came too late to be carried out
+            if not result.done():
+                result.set_exception(self._not_running())
+        if self.failure is not None and self._on_failure is not None:
+            self._on_failure()
 
     async def _serve(self, started: "Future[None]") -> None:
         with contextlib.ExitStack() as opened:
@@ -233,17 +273,18 @@ class LocalNamespace:
                 socket.create_server((self._host, self.port), family=family)
             )
             self.port = listening.getsockname()[1]
-            store = opened.enter_context(Store(self.folder / "namespace.db"))
+            store = self._store = opened.enter_context(Store(self.folder / "namespace.db"))
             core = self._core = self._made(store)
+            self._stopping = asyncio.Event()
             listener = Listener(
                 core,
                 listening,
                 self._certificates.server_context(),
                 self._admin(core),
                 tls_only=self._tls_only,
+                on_failure=self._stopping.set,
             )
             self._loop = asyncio.get_running_loop()
-            self._stopping = asyncio.Event()
             listener.start()
             started.set_result(None)
             try:
@@ -291,7 +332,9 @@ def _ensure(core: Core, config: NamespaceConfig) -> None:
             else:
                 for rule in others:
                     if rule is not None:
-                        core.entities.put_rule(description.path, rule, replace_it=False)
+                        core.entities.put_rule(
+                            description.path, rule, core.now_ms(), replace_it=False
+                        )
         if len(later) == len(waiting):
             raise ConfigurationError(f"{later[0].path!r} forwards to what is not there")
         waiting = later

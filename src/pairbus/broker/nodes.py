@@ -11,9 +11,10 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Int32, Symbol
 from pairbus.broker import management
 from pairbus.broker.entities import Entity
+from pairbus.broker.faults import ON_SEND, ON_TOKEN, Fault
 from pairbus.broker.names import path_of
 from pairbus.broker.queue import Queue
-from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError
+from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
 
 if TYPE_CHECKING:
     from pairbus.broker.peer import Peer
@@ -35,6 +36,8 @@ class Node:
         self.path = path
         self.of = of
         self._waiting: list[bytes] = []
+        self._cut_off = False
+        """A fault has detached the link: what came behind is not taken."""
 
     def accept(self) -> None:
         self.link.accept()
@@ -42,6 +45,8 @@ class Node:
             self.link.flow(CREDIT)
 
     def on_delivery(self, delivery: Delivery) -> None:
+        if self._cut_off:
+            return
         state: Any = Accepted()
         try:
             message = Message.parse(delivery.payload)
@@ -51,21 +56,30 @@ class Node:
         except DecodeError as exc:
             state = Rejected(Error.of(exc))
         else:
-            self._carry_out(asked, properties, body)
+            if not self._carry_out(asked, properties, body):
+                return
         if not delivery.settled:
             delivery.link.session.settle(delivery.id, delivery.id, state)
         link = self.link
         if isinstance(link, ReceiverLink) and link.credit <= CREDIT // 2:
             link.flow(CREDIT)
 
-    def _carry_out(self, asked: dict[Any, Any], properties: Properties, body: Any) -> None:
+    def _carry_out(self, asked: dict[Any, Any], properties: Properties, body: Any) -> bool:
+        """False: a fault has kept the request from being heard."""
+        fault = self._fault(asked)
         try:
+            if fault is not None and self.peer.suffer(fault, self.link):
+                self._cut_off = fault.kind == "detach"
+                return False
             status, answer = self._answer(asked, body)
             described, condition = "OK", None
         except PairbusError as exc:
             error = exc if isinstance(exc, AmqpError) else AmqpError(str(exc))
             status, answer = management.status_of(exc), None
             described, condition = error.description, error.condition
+            if fault is not None and fault.kind == "refuse-tokens":
+                status = fault.status
+            fault = None
         code, text = ("status-code", "status-description")
         if self.of is not None:
             code, text = ("statusCode", "statusDescription")
@@ -80,9 +94,23 @@ class Node:
             application_properties=told,
             value=answer,
         ).encode()
+        self.peer.owe(len(response))
         # What was asked for may have changed something: no answer before the commit.
         reply_to = properties.reply_to
-        self.peer.core.after_commit(lambda: self._respond(reply_to, response))
+        self.peer.answer(lambda: self._respond(reply_to, response), fault)
+        return True
+
+    def _fault(self, asked: dict[Any, Any]) -> Fault | None:
+        """The fault that happens to a request, if one does."""
+        faults = self.peer.core.faults
+        if not faults:
+            return None
+        if self.of is None:
+            audience = asked.get("name")
+            return faults.fire(ON_TOKEN, path_of(audience) if isinstance(audience, str) else None)
+        if management.sends(str(asked.get("operation", ""))):
+            return faults.fire(ON_SEND, self.of[1].path)
+        return None
 
     def _answer(self, asked: dict[Any, Any], body: Any) -> tuple[int, Any]:
         peer = self.peer
@@ -118,6 +146,11 @@ class Node:
         logger.info("a response of %s has no link to go out on", self.path)
 
     def send(self, response: bytes) -> None:
+        if len(self._waiting) >= 2 * CREDIT:
+            self._waiting.clear()
+            self.link.detach(QuotaExceeded("Too many responses wait for credit."))
+            self.peer.touch()
+            return
         self._waiting.append(response)
         self.on_flow()
 

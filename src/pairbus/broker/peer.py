@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.connection import Connection, Settings
@@ -22,14 +23,19 @@ from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, S
 from pairbus.amqp.sasl import SaslServer, read_plain
 from pairbus.broker.auth import Claims, Right
 from pairbus.broker.description import TopicDescription
+from pairbus.broker.faults import Fault
 from pairbus.broker.links import Inlet, Outlet
+from pairbus.broker.management import refusal
 from pairbus.broker.names import path_of, same_path
 from pairbus.broker.nodes import CBS, MANAGEMENT, Node
+from pairbus.broker.store import StoreFailed
 from pairbus.errors import (
     AmqpError,
+    Busy,
     ConfigurationError,
     EncodeError,
     EntityDisabled,
+    LinkLost,
     NotAuthorized,
     Refused,
     Unavailable,
@@ -81,6 +87,10 @@ class Peer:
         self._hang_up = hang_up
         self._cut = cut
         self._stop_reading = stop_reading
+        self._owed = 0
+        """Bytes for the peer that wait for the end of the turn."""
+        self._held_back = False
+        """A link had something for the peer, which had enough."""
         self._deaf = False
         """A fault keeps what still comes from being heard."""
         self.later = later
@@ -132,18 +142,34 @@ class Peer:
         self._touched(self)
 
     def flush(self) -> None:
+        self._owed = 0
         data = self.connection.data_to_send(self._now())
         if data:
             self._send(data)
         if self.connection.closed:
             self._hang_up()
+        elif self._held_back and self.room >= 0:
+            self.on_writable()
 
     @property
-    def writable(self) -> bool:
-        return self._pending() <= HIGH_WATER
+    def room(self) -> int:
+        """How many bytes more the peer may be given, for now."""
+        return HIGH_WATER - self._pending() - self._owed
+
+    def owe(self, size: int) -> None:
+        """So many bytes will be written when the turn is over."""
+        self._owed += size
+
+    def may_write(self) -> bool:
+        """Whether there is room for a message. If not, `on_writable` comes when there is."""
+        if self.room >= 0:
+            return True
+        self._held_back = True
+        return False
 
     def on_writable(self) -> None:
         """The peer has read what waited for it: links that held back go on."""
+        self._held_back = False
         for end in self._live_ends():
             if isinstance(end, Outlet):
                 self.core.arrived(end.queue)
@@ -157,6 +183,32 @@ class Peer:
     def stop_reading(self) -> None:
         self._deaf = True
         self._stop_reading()
+
+    def suffer(self, fault: Fault, link: Link) -> bool:
+        """Let a fault happen that keeps what arrived on a link from being taken in. False: it is
+        not of that kind. Raises what the sender is told where it is told something."""
+        if fault.kind == "cut":
+            self.cut()
+        elif fault.kind == "stop-reading":
+            self.stop_reading()
+        elif fault.kind == "detach":
+            link.detach(LinkLost("The link was detached, as a fault asks for."))
+        elif fault.kind == "throttle":
+            raise Busy("The namespace is busy, as a fault asks for.")
+        elif fault.kind == "internal-error":
+            raise Unavailable("An internal error, as a fault asks for.")
+        elif fault.kind == "refuse-tokens":
+            raise refusal(fault.status, "The token was refused, as a fault asks for.")
+        return fault.kind in ("cut", "stop-reading", "detach", "ignore-tokens")
+
+    def answer(self, answer: Callable[[], None], fault: Fault | None = None) -> None:
+        """Give an answer after the commit, but for what a fault does to it."""
+        if fault is not None and fault.kind == "lose-answer":
+            self.core.after_commit(self.cut)
+        elif fault is not None and fault.kind == "answer-late":
+            self.core.after_commit(partial(self.later, fault.seconds, answer))
+        else:
+            self.core.after_commit(answer)
 
     # Rights.
 
@@ -213,6 +265,8 @@ class Peer:
         for event in events:
             try:
                 self._on_event(event)
+            except StoreFailed:  # the server knows, and cuts everybody off
+                return
             except Exception:  # a fault of ours: it costs this peer its connection, nobody else
                 logger.exception("%s of a peer failed", type(event).__name__)
                 self.fail()

@@ -14,7 +14,7 @@ from pairbus.broker.locks import Lock, Locks
 from pairbus.broker.ready import Ready
 from pairbus.broker.sequences import Sequences
 from pairbus.broker.sessions import Sessions
-from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED, Store, Stored
+from pairbus.broker.store import ACTIVE, DEFERRED, SCHEDULED, UNBOUNDED, Store, Stored
 from pairbus.errors import LockLost, MessageNotFound, Refused
 
 NEVER_MS = 253402300799999
@@ -144,25 +144,32 @@ class Queue:
         locked: bool,
         session: str | None = None,
         holder: Any = None,
+        room: int = UNBOUNDED,
     ) -> list[tuple[Stored, Lock | None]]:
-        """Up to `limit` messages, under a lock each, or for good. Raises LockLost if the session is
-        not held, or not by `holder`, where one is given."""
+        """Up to `limit` messages, under a lock each, or for good; no more once they have `room`
+        bytes together. Raises LockLost if the session is not held, or not by `holder`, where one is
+        given."""
         line = self._ready
         if self.sessions is not None:
             line = self.sessions.line(session, now_ms, holder)
         taken: list[tuple[Stored, Lock | None]] = []
-        while len(taken) < limit:
+        while len(taken) < limit and room > 0:
             stored = line.take()
             if stored is None:
                 break
             if stored.expires_ms is not None and stored.expires_ms <= now_ms:
                 self._expire(stored, now_ms)
-            elif locked:
-                taken.append((stored, self._lock(stored, now_ms)))
-            else:
-                self.drop(stored)
-                taken.append((stored, None))
+                continue
+            room -= stored.size
+            taken.append((stored, self._hand_over(stored, now_ms, locked)))
         return taken
+
+    def _hand_over(self, stored: Stored, now_ms: int, locked: bool) -> Lock | None:
+        """Give a message to somebody: under a lock, or for good."""
+        if locked:
+            return self._lock(stored, now_ms)
+        self.drop(stored)
+        return None
 
     def _lock(self, stored: Stored, now_ms: int) -> Lock:
         session = None if self.sessions is None else stored.session
@@ -177,14 +184,23 @@ class Queue:
         return self.sessions.held_until(session)
 
     def take_deferred(
-        self, sequences: Iterable[int], now_ms: int, *, locked: bool, session: str | None = None
+        self,
+        sequences: Iterable[int],
+        now_ms: int,
+        *,
+        locked: bool,
+        session: str | None = None,
+        room: int = UNBOUNDED,
     ) -> list[tuple[Stored, Lock | None]]:
-        """Deferred messages by their sequence numbers. Raises MessageNotFound, and takes none, if
+        """Deferred messages by their sequence numbers; those behind the one with which they have
+        `room` bytes together are left where they are. Raises MessageNotFound, and takes none, if
         one of them is not there to be taken; LockLost if their session is not held."""
         if self.sessions is not None:
             self.sessions.line(session, now_ms)
-        found = []
+        found: list[Stored] = []
         for sequence in dict.fromkeys(sequences):
+            if room <= 0:
+                break
             stored = None if sequence in self._locks else self._store.get(self.id, sequence)
             if (
                 stored is None
@@ -192,19 +208,16 @@ class Queue:
                 or (self.sessions is not None and stored.session != session)
             ):
                 raise MessageNotFound(f"{self.path!r} has no deferred message {sequence}")
+            room -= stored.size
             found.append(stored)
-        result: list[tuple[Stored, Lock | None]] = []
-        for stored in found:
-            if locked:
-                result.append((stored, self._lock(stored, now_ms)))
-            else:
-                self.drop(stored)
-                result.append((stored, None))
-        return result
+        return [(stored, self._hand_over(stored, now_ms, locked)) for stored in found]
 
-    def peek(self, after: int, limit: int, session: str | None = None) -> list[Stored]:
-        """Messages of every state behind a sequence number."""
-        return self._store.any_after(self.id, after, limit, session)
+    def peek(
+        self, after: int, limit: int, session: str | None = None, room: int = UNBOUNDED
+    ) -> list[Stored]:
+        """Messages of every state behind a sequence number; no more once they have `room` bytes
+        together."""
+        return self._store.any_after(self.id, after, limit, session, room)
 
     def cancel(self, sequences: Sequence[int]) -> None:
         """Cancel scheduled messages. Raises MessageNotFound, and cancels none, if one is not

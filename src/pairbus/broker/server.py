@@ -3,6 +3,9 @@
 What a client speaks is told by its first bytes: a TLS hello, `AMQP`, or the name of an HTTP method.
 Everything runs in one event loop. Connections bring bytes; when all that are ready have been read,
 the namespace has its turn, with one commit, and what is to be written is written.
+
+When the store fails, everybody is cut off at once, with nothing said of what was not committed, and
+nothing is served any more.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from collections.abc import Callable
 from pairbus.broker.core import Core
 from pairbus.broker.http import HttpConnection, Request, Response
 from pairbus.broker.peer import HIGH_WATER, Peer
+from pairbus.broker.store import StoreFailed
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +44,9 @@ class Listener:
         admin: Handler,
         *,
         tls_only: bool = False,
+        on_failure: Callable[[], None],
     ) -> None:
+        """`on_failure` is called when the store has failed: it is time to stop then."""
         self.core = core
         self._tls_only = tls_only
         self.admin = admin
@@ -55,6 +61,8 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.TimerHandle | None = None
         core.wake = self._wake
+        self._on_failure = on_failure
+        core.store.on_failure = self._cut_off
 
     # Lifecycle.
 
@@ -64,7 +72,7 @@ class Listener:
         self._tick()
 
     async def stop(self) -> None:
-        """Stop accepting, hang up, commit."""
+        """Stop accepting, hang up, commit. Does not raise if that fails: `core.store` has it."""
         if self._ticker is not None:
             self._ticker.cancel()
         for task in self._tasks:
@@ -79,7 +87,24 @@ class Listener:
         # What ended with the connections, such as a receive that waited, is on record too.
         self._turn()
         self._turn_due = True
-        self.core.store.close()
+        with contextlib.suppress(StoreFailed):
+            self.core.store.close()
+
+    @property
+    def failed(self) -> bool:
+        return self.core.store.failure is not None
+
+    def _cut_off(self) -> None:
+        """The store has failed: whatever is written from now on goes nowhere."""
+        logger.error(
+            "The namespace %s stops: %s. What it has confirmed is on disk. Mend the cause (space,"
+            " rights, hardware) and start it again.",
+            self.core.name,
+            self.core.store.failure,
+        )
+        for transport in self._transports:
+            transport.abort()
+        self._on_failure()
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = self._loop.create_task(work)
@@ -94,7 +119,8 @@ class Listener:
                 logger.warning("a connection could not be accepted: %s", exc)
                 await asyncio.sleep(0.1)
                 continue
-            if self.core.faults and self.core.faults.fire(("refuse-connections",)):
+            refused = self.core.faults and self.core.faults.fire(("refuse-connections",))
+            if refused or self.failed:
                 accepted.close()
                 continue
             self._spawn(self._welcome(accepted))
@@ -147,7 +173,10 @@ class Listener:
 
     def _turn(self) -> None:
         self._turn_due = False
-        self.core.turn()
+        try:
+            self.core.turn()
+        except StoreFailed:
+            return
         touched, self._touched = self._touched, {}
         for peer in touched:
             peer.flush()
@@ -158,15 +187,18 @@ class Listener:
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_S, self._tick)
-        self.core.tick()
-        for peer in list(self._peers):
-            peer.tick_if_due()
+        with contextlib.suppress(StoreFailed):
+            self.core.tick()
+            for peer in list(self._peers):
+                peer.tick_if_due()
 
     # Connections.
 
     def opened(self, transport: asyncio.Transport) -> None:
         self._transports.add(transport)
         self._all_closed.clear()
+        if self.failed:
+            transport.abort()
 
     def closed(self, transport: asyncio.Transport) -> None:
         self._transports.discard(transport)
@@ -196,6 +228,8 @@ class Doorway(asyncio.Protocol):
         self._listener.opened(transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._listener.failed:
+            return
         if self._room is None:
             assert self._transport is not None
             room = AmqpRoom if data[:1] == b"A" else HttpRoom
@@ -214,7 +248,7 @@ class Doorway(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._listener.closed(self._transport)
-        if self._room is not None:
+        if self._room is not None and not self._listener.failed:
             self._room.lost("the client hung up" if exc is None else str(exc))
 
 
@@ -270,16 +304,24 @@ class HttpRoom:
         request = self._http.receive(data)
         while request is not None:
             try:
-                response = self._listener.admin(request, self._scheme)
-            except Exception:  # a fault of ours, but an answer all the same
-                logger.exception("%s %s failed", request.method, request.path[:200])
-                response = Response(status=500)
-            # What was changed is on disk before anybody hears of it.
-            self._listener.core.turn()
+                response = self._answer(request)
+                # What was changed is on disk before anybody hears of it.
+                self._listener.core.turn()
+            except StoreFailed:
+                return
             request = self._http.respond(response)
         self._transport.write(self._http.output())
         if self._http.closing:
             self._transport.close()
+
+    def _answer(self, request: Request) -> Response:
+        try:
+            return self._listener.admin(request, self._scheme)
+        except StoreFailed:
+            raise
+        except Exception:  # a fault of ours, but an answer all the same
+            logger.exception("%s %s failed", request.method, request.path[:200])
+            return Response(status=500)
 
     def resume(self) -> None:
         """The client reads again."""

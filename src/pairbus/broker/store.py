@@ -4,19 +4,29 @@ Writes are gathered and carried out together: `commit` is called once in a turn 
 and only when it has returned (the write-ahead log is on disk then) may anybody be told of them.
 Reads see what was written before, committed or not. A message's key is its entity's number and
 its own sequence number in one integer, so that a queue is one stretch of one B-tree.
+
+A store that fails once (a full disk, an I/O error) has failed for good: what is in memory and what
+is on disk are no longer the same. A new one on the same file has the last commit.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pairbus.errors import StateError
+
 ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
 """States of a message, as `x-opt-message-state` has them."""
 
+UNBOUNDED = 1 << 62
+"""More bytes than there are."""
 _SHIFT = 40
+_SIZE = 7
+"""The column of a message's row."""
 MAX_SEQUENCE = (1 << _SHIFT) - 1
 
 _MIGRATIONS = [
@@ -161,14 +171,50 @@ class Stored:
         )
 
 
+def _all(cursor: sqlite3.Cursor) -> list[Any]:
+    return cursor.fetchall()
+
+
+def _up_to(room: int, cursor: sqlite3.Cursor) -> list[Any]:
+    """Messages, no more once they have so many bytes together."""
+    rows = []
+    for row in cursor:
+        rows.append(row)
+        room -= row[_SIZE]
+        if room <= 0:
+            break
+    cursor.close()
+    return rows
+
+
+class StoreFailed(StateError):
+    """The file could not be read or written. What was not committed before is lost."""
+
+
 class Store:
-    """One namespace's file. Used by one thread."""
+    """One namespace's file. Used by one thread. Every call raises StoreFailed once one has."""
 
     def __init__(self, path: Path | str) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        """Raises StoreFailed where the file cannot be opened."""
+        self._path = path
+        self.failure: StoreFailed | None = None
+        """Why the store can no longer be used."""
+        self.on_failure: Callable[[], None] = _nothing
+        """Is called once, in the middle of the call that fails."""
         self._inserts: list[tuple[object, ...]] = []
         self._deletes: list[tuple[int]] = []
         self._open = False
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as exc:
+            raise self._failed(exc) from exc
+        try:
+            self._prepare()
+        except sqlite3.Error as exc:
+            self._db.close()
+            raise self._failed(exc) from exc
+
+    def _prepare(self) -> None:
         # FULL: every commit waits until the log is on disk. The log is replayed by the next start.
         self._db.executescript(
             "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
@@ -188,10 +234,12 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Commit and close. Can be called again."""
+        """Commit and close. Can be called again. A store that has failed is closed only."""
         try:
-            self.commit()
+            if self.failure is None:
+                self.commit()
         finally:
+            self.on_failure = _nothing
             self._db.close()
 
     def _migrate(self) -> None:
@@ -205,25 +253,54 @@ class Store:
         return self._open or bool(self._inserts) or bool(self._deletes)
 
     def commit(self) -> None:
-        """Put everything that was written since the last commit on disk, or raise."""
+        """Put everything that was written since the last commit on disk, or raise StoreFailed."""
+        self._check()
         if self.dirty:
             self._flush()
-            self._db.execute("COMMIT")
+            self._change("COMMIT", ())
             self._open = False
 
     def _flush(self) -> None:
         """Carry out what was gathered."""
         if not self._open:
-            self._db.execute("BEGIN IMMEDIATE")
+            self._change("BEGIN IMMEDIATE", ())
             self._open = True
         if self._inserts:
-            self._db.executemany(
+            self._change_many(
                 "INSERT OR REPLACE INTO message VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", self._inserts
             )
             self._inserts.clear()
         if self._deletes:
-            self._db.executemany("DELETE FROM message WHERE key = ?", self._deletes)
+            self._change_many("DELETE FROM message WHERE key = ?", self._deletes)
             self._deletes.clear()
+
+    # Failing. SQLite may have rolled back by itself: one more statement, and it would stand alone.
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise StoreFailed(str(self.failure)) from self.failure.__cause__
+
+    def _failed(self, exc: Exception) -> StoreFailed:
+        """What to raise; nothing works from now on."""
+        failure = StoreFailed(f"{self._path}: {exc} ({type(exc).__name__})")
+        failure.__cause__ = exc
+        self.failure = failure
+        self.on_failure()
+        return failure
+
+    def _change(self, statement: str, values: tuple[object, ...]) -> sqlite3.Cursor:
+        self._check()
+        try:
+            return self._db.execute(statement, values)
+        except Exception as exc:  # of whatever kind: memory is ahead of the disk now
+            raise self._failed(exc) from exc
+
+    def _change_many(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+        self._check()
+        try:
+            self._db.executemany(statement, rows)
+        except Exception as exc:  # of whatever kind: memory is ahead of the disk now
+            raise self._failed(exc) from exc
 
     # Entities.
 
@@ -233,7 +310,7 @@ class Store:
 
     def add_entity(self, path: str, kind: str, description: str, now_ms: int) -> EntityRow:
         self._flush()
-        cursor = self._db.execute(
+        cursor = self._change(
             "INSERT INTO entity (path, kind, description, created_ms, updated_ms, accessed_ms)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (path, kind, description, now_ms, now_ms, now_ms),
@@ -301,14 +378,19 @@ class Store:
         )
 
     def any_after(
-        self, entity: int, sequence: int, limit: int, session: str | None = None
+        self,
+        entity: int,
+        sequence: int,
+        limit: int,
+        session: str | None = None,
+        room: int = UNBOUNDED,
     ) -> list[Stored]:
-        """Messages of every state behind a sequence number, for peeking."""
+        """Messages of every state behind a sequence number, for peeking; no more once they have
+        `room` bytes together."""
+        condition, values = "key > ? AND key <= ?", (*_behind(entity, sequence),)
         if session is None:
-            return self._messages("key > ? AND key <= ?", _behind(entity, sequence), limit)
-        return self._messages(
-            "key > ? AND key <= ? AND session = ?", (*_behind(entity, sequence), session), limit
-        )
+            return self._messages(condition, values, limit, room)
+        return self._messages(f"{condition} AND session = ?", (*values, session), limit, room)
 
     def get(self, entity: int, sequence: int) -> Stored | None:
         if not 0 < sequence <= MAX_SEQUENCE:  # from a client; it must not reach another entity
@@ -411,7 +493,7 @@ class Store:
 
     def put_meter(self, rows: Iterable[tuple[str, str, int, int, int, int]]) -> None:
         self._flush()
-        self._db.executemany("INSERT OR REPLACE INTO meter VALUES (?, ?, ?, ?, ?, ?)", rows)
+        self._change_many("INSERT OR REPLACE INTO meter VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -420,10 +502,12 @@ class Store:
         for table in ("entity", "message", "rule", "seen", "session_state", "meter"):
             self._write(f"DELETE FROM {table}", ())
 
-    def _messages(self, condition: str, values: tuple[object, ...], limit: int) -> list[Stored]:
-        rows = self._read(
-            f"SELECT * FROM message WHERE {condition} ORDER BY key LIMIT ?", (*values, limit)
-        )
+    def _messages(
+        self, condition: str, values: tuple[object, ...], limit: int, room: int = UNBOUNDED
+    ) -> list[Stored]:
+        statement = f"SELECT * FROM message WHERE {condition} ORDER BY key LIMIT ?"
+        gather = _all if room == UNBOUNDED else partial(_up_to, room)
+        rows = self._read(statement, (*values, limit), gather)
         return [Stored(row[0] & MAX_SEQUENCE, *row[1:]) for row in rows]
 
     def _with_entities(self, condition: str, value: int, limit: int) -> list[tuple[int, Stored]]:
@@ -436,12 +520,21 @@ class Store:
 
     def _write(self, statement: str, values: Iterable[object]) -> None:
         self._flush()
-        self._db.execute(statement, tuple(values))
+        self._change(statement, tuple(values))
 
-    def _read(self, statement: str, values: Iterable[object] = ()) -> list[Any]:
+    def _read(
+        self,
+        statement: str,
+        values: Iterable[object] = (),
+        gather: Callable[[sqlite3.Cursor], list[Any]] = _all,
+    ) -> list[Any]:
         if self._inserts or self._deletes:
             self._flush()
-        return self._db.execute(statement, tuple(values)).fetchall()
+        self._check()
+        try:
+            return gather(self._db.execute(statement, tuple(values)))
+        except sqlite3.Error as exc:
+            raise self._failed(exc) from exc
 
 
 def _span(entity: int) -> tuple[int, int]:
@@ -451,3 +544,7 @@ def _span(entity: int) -> tuple[int, int]:
 def _behind(entity: int, sequence: int) -> tuple[int, int]:
     behind = min(max(sequence, 0), MAX_SEQUENCE)
     return entity << _SHIFT | behind, entity << _SHIFT | MAX_SEQUENCE
+
+
+def _nothing() -> None:
+    pass

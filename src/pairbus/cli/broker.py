@@ -13,7 +13,7 @@ from rich.logging import RichHandler
 
 from pairbus.broker.config import NamespaceConfig, read_config
 from pairbus.broker.namespace import LocalNamespace
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, StateError
 
 EXAMPLE = (
     "Example: pairbus broker --namespace primary --namespace secondary --queue orders --folder data"
@@ -45,6 +45,8 @@ def broker(
     Prints a connection string for each, which the azure-servicebus SDK takes as it is.
 
     Stop with Ctrl-C: everything that was accepted is on disk.
+
+    Where the disk fails one of them, all stop, with exit code 1.
     """
     out, err = Console(), Console(stderr=True)
     logging.basicConfig(
@@ -57,6 +59,7 @@ def broker(
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
+        serving: list[LocalNamespace] = []
         with contextlib.ExitStack() as running:
             for index, one in enumerate(wanted):
                 served = running.enter_context(
@@ -64,8 +67,10 @@ def broker(
                         one.name,
                         folder=None if folder is None else folder / one.name,
                         port=port + index if port else 0,
+                        on_failure=stopped.set,
                     )
                 )
+                serving.append(served)
                 served.ensure(one, queue or [])
                 out.print(f"[bold]{one.name}[/bold]  port {served.port}", highlight=False)
                 out.print(f"  {served.connection_string}", highlight=False, soft_wrap=True)
@@ -74,6 +79,14 @@ def broker(
             out.print(f"Data is kept {kept}. Stop with Ctrl-C.", highlight=False)
             stopped.wait()
         out.print("Stopped.", highlight=False)
+        failed = [served for served in serving if served.failure is not None]
+        for served in failed:
+            err.print(f"[red]{served.name} failed: {served.failure}[/red]", highlight=False)
+        if failed:
+            raise typer.Exit(1)
+    except StateError as exc:
+        err.print(f"[red]{exc}[/red]", highlight=False)
+        raise typer.Exit(1) from exc
     except (ConfigurationError, OSError) as exc:
         err.print(f"[red]{exc}[/red]", highlight=False)
         raise typer.Exit(2) from exc

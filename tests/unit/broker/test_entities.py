@@ -335,7 +335,7 @@ def test_a_start_finds_every_setting_and_rule(local: Local) -> None:
     for description in (RICH_TOPIC, RICH_QUEUE, RICH_SUBSCRIPTION):
         local.entities.create(description, 5)
     for rule in RICH_RULES[1:]:
-        local.entities.put_rule("t/subscriptions/s", rule, replace_it=False)
+        local.entities.put_rule("t/subscriptions/s", rule, 0, replace_it=False)
     local.entities.update("q", {"user_metadata": "changed"}, 6)
     local.restart()
 

@@ -60,6 +60,37 @@ def test_no_more_is_taken_than_was_asked_for(local: Local, queue: Queue) -> None
     assert take(queue, limit=2) == []
 
 
+def test_no_more_is_taken_once_it_has_so_many_bytes_but_one_at_least(
+    local: Local, queue: Queue
+) -> None:
+    local.send("q", *[message(str(number)) for number in range(6)])
+    size = queue.bytes // 6
+
+    def bodies(room: int) -> list[str]:
+        return [body(one) for one, _ in queue.take(100, 0, locked=True, room=room)]
+
+    assert bodies(1) == ["0"]
+    assert bodies(size) == ["1"]
+    assert bodies(size + 1) == ["2", "3"]
+    assert bodies(100 * size) == ["4", "5"]
+
+
+def test_deferred_messages_beyond_so_many_bytes_stay_where_they_are(
+    local: Local, queue: Queue
+) -> None:
+    numbers = local.send("q", *[message(str(number)) for number in range(4)])
+    size = queue.bytes // 4
+    for token in take(queue):
+        queue.defer(token, {}, 0)
+
+    def bodies(left: list[int], room: int) -> list[str]:
+        return [body(one) for one, _ in queue.take_deferred(left, 0, locked=True, room=room)]
+
+    assert bodies(numbers, 1) == ["0"]
+    assert bodies(numbers[1:], size + 1) == ["1", "2"]
+    assert bodies(numbers[3:], 100 * size) == ["3"]
+
+
 def test_what_is_locked_cannot_be_taken_but_is_there(local: Local, queue: Queue) -> None:
     local.send("q", message("a"), message("b"))
     take_one(queue)

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.store import ACTIVE, DEFERRED, MAX_SEQUENCE, SCHEDULED, Store, Stored
+from pairbus.broker.store import (
+    ACTIVE,
+    DEFERRED,
+    MAX_SEQUENCE,
+    SCHEDULED,
+    Store,
+    StoreFailed,
+    Stored,
+)
 from tests.unit.broker.local import crash
 
 
@@ -116,10 +124,66 @@ def test_a_store_that_cannot_commit_closes_all_the_same(path: Path) -> None:
     store = Store(path)
     store.put(4, stored(1, state=None))
 
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(StoreFailed) as caught:
         store.close()
+    assert isinstance(caught.value.__cause__, sqlite3.IntegrityError)
     with pytest.raises(sqlite3.ProgrammingError):
-        store.get(4, 1)
+        store._db.execute("SELECT 1")
+
+
+def test_a_store_that_failed_does_nothing_more_and_the_next_one_has_the_last_commit(
+    path: Path,
+) -> None:
+    told = []
+    store = Store(path)
+    store.on_failure = lambda: told.append(store.failure)
+    store.put(4, stored(1))
+    store.commit()
+    store.put(4, stored(2))
+    store.put(4, stored(3, state=None))
+    with pytest.raises(StoreFailed, match="NOT NULL") as first:
+        store.commit()
+    uses: list[Callable[[], object]] = [
+        store.commit,
+        lambda: store.get(4, 1),
+        lambda: store.touch_entity(1, 1),
+        lambda: store.put_meter([("q", "send", 1, 1, 1, 1)]),
+        lambda: store.add_entity("q", "Queue", "", 5),
+    ]
+    for use in uses:
+        with pytest.raises(StoreFailed) as later:
+            use()
+        assert later.value.__cause__ is first.value.__cause__
+    store.close()
+    assert told == [store.failure]
+    with Store(path) as next_one:
+        assert [one.sequence for one in next_one.any_after(4, 0, 10)] == [1]
+
+
+def test_a_read_that_fails_is_a_failure_too(path: Path) -> None:
+    with Store(path) as store:
+        store._db.execute("DROP TABLE seen")
+        with pytest.raises(StoreFailed, match="seen"):
+            store.forget_seen(1)
+        assert store.failure is not None
+
+
+def test_a_file_that_is_no_database_cannot_be_opened(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreFailed, match=path.name):
+        Store(path)
+
+
+def test_messages_are_looked_at_until_they_have_so_many_bytes_but_one_at_least(
+    store: Store,
+) -> None:
+    for sequence in range(1, 6):
+        store.put(4, stored(sequence, size=100, session="s"))
+    for session in (None, "s"):
+        for room, count in ((1, 1), (100, 1), (101, 2), (300, 3), (1000, 5)):
+            found = store.any_after(4, 0, 10, session, room)
+            assert [one.sequence for one in found] == [1, 2, 3, 4, 5][:count]
+    assert len(store.any_after(4, 0, 2, None, 1000)) == 2
 
 
 # Messages.
@@ -270,7 +334,7 @@ def test_an_entity_keeps_what_was_said_of_it(store: Store) -> None:
 def test_two_entities_cannot_have_one_path_in_two_spellings(store: Store) -> None:
     store.add_entity("orders", "Queue", "", 5)
 
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(StoreFailed, match="UNIQUE"):
         store.add_entity("ORDERS", "Topic", "", 5)
 
 

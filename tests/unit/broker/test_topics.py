@@ -119,8 +119,8 @@ def test_a_rule_decides_what_goes_through(
 
 def test_several_rules_make_one_copy_and_each_action_one_more(local: Local) -> None:
     subscription = local.add_subscription(rule=sql("a = 1"))
-    local.entities.put_rule(S, sql("b = 1", name="other"), replace_it=False)
-    local.entities.put_rule(S, sql("a = 1", "SET c = 2", name="acts"), replace_it=False)
+    local.entities.put_rule(S, sql("b = 1", name="other"), 0, replace_it=False)
+    local.entities.put_rule(S, sql("a = 1", "SET c = 2", name="acts"), 0, replace_it=False)
     local.send("t", message("x", properties={"a": 1, "b": 1}))
 
     copies = [properties(one) for one in subscription.peek(0, 10)]
@@ -259,20 +259,20 @@ def test_a_subscription_with_sessions_buries_what_has_none(local: Local) -> None
 
 def test_rules_are_added_replaced_and_removed(local: Local) -> None:
     subscription = local.add_subscription(rule=sql("a = 1", name="One"))
-    local.entities.put_rule(S, sql("a = 2", name="Two"), replace_it=False)
+    local.entities.put_rule(S, sql("a = 2", name="Two"), 0, replace_it=False)
 
     def got() -> list[str]:
         local.send("t", *[message(str(a), properties={"a": a}) for a in (1, 2, 3)])
         return drain(local.at(S))
 
     assert got() == ["1", "2"]
-    local.entities.put_rule(S, sql("a = 3", name="ONE"), replace_it=True)
+    local.entities.put_rule(S, sql("a = 3", name="ONE"), 0, replace_it=True)
     assert got() == ["2", "3"]
-    local.entities.delete_rule(S, "two")
+    local.entities.delete_rule(S, "two", 0)
     assert got() == ["3"]
     local.restart()
     assert got() == ["3"]
-    local.entities.delete_rule(S, "one")
+    local.entities.delete_rule(S, "one", 0)
     assert got() == []
     local.restart()
     assert got() == []
@@ -282,16 +282,33 @@ def test_rules_are_added_replaced_and_removed(local: Local) -> None:
 def test_a_rule_that_is_wrong_or_not_there_changes_nothing(local: Local) -> None:
     subscription = local.add_subscription()
     with pytest.raises(ConfigurationError):
-        local.entities.put_rule(S, sql("a ="), replace_it=False)
+        local.entities.put_rule(S, sql("a ="), 0, replace_it=False)
     with pytest.raises(Exists):
-        local.entities.put_rule(S, sql("a = 1", name="$default"), replace_it=False)
+        local.entities.put_rule(S, sql("a = 1", name="$default"), 0, replace_it=False)
     with pytest.raises(EntityNotFound):
-        local.entities.put_rule(S, sql("a = 1"), replace_it=True)
+        local.entities.put_rule(S, sql("a = 1"), 0, replace_it=True)
     with pytest.raises(EntityNotFound):
-        local.entities.delete_rule(S, "r")
+        local.entities.delete_rule(S, "r", 0)
     local.send("t", message("x"))
 
     assert drain(subscription) == ["x"]
+
+
+def test_a_subscription_whose_rules_are_changed_is_in_use(local: Local) -> None:
+    minute = 60_000
+    local.add_subscription(auto_delete_on_idle=timedelta(hours=1))
+    local.entities.put_rule(S, sql("a = 1", name="r"), 50 * minute, replace_it=False)
+    local.tick(100 * minute)
+    assert local.entities.find(S) is not None
+    local.entities.put_rule(S, sql("a = 2", name="r"), 100 * minute, replace_it=True)
+    local.tick(150 * minute)
+    assert local.entities.find(S) is not None
+    local.entities.delete_rule(S, "r", 150 * minute)
+    local.tick(200 * minute)
+    assert local.entities.find(S) is not None
+
+    local.tick(210 * minute)
+    assert local.entities.find(S) is None
 
 
 # Time.

@@ -1,0 +1,1 @@
+"""The same for the asynchronous SDK. `pairbus.pairing` decides; only the calls differ."""

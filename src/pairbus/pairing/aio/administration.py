@@ -1,0 +1,91 @@
+"""The asynchronous administration client for the namespace of an SDK client: see
+`pairbus.pairing.administration`."""
+
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from azure.core.credentials import AccessToken
+from azure.core.pipeline.transport import AsyncHttpTransport
+from azure.servicebus.aio import ServiceBusClient
+
+from pairbus.errors import ConfigurationError
+from pairbus.pairing.administration import (
+    OPERATION_TIMEOUT_S,
+    Route,
+    audience_of,
+    fresh,
+    is_signed,
+    proxies_of,
+    signature_of,
+    transport_options,
+)
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+
+def administration_of(
+    client: ServiceBusClient, *, operation_timeout_s: float = OPERATION_TIMEOUT_S
+) -> "ServiceBusAdministrationClient":
+    """The same as `pairbus.pairing.administration.administration_of`, for the asynchronous SDK.
+    Raises ConfigurationError where aiohttp is not installed: the SDK needs it for this alone."""
+    try:
+        from azure.core.pipeline.transport import AioHttpTransport
+        from azure.servicebus.aio.management import ServiceBusAdministrationClient
+    except ImportError as exc:
+        raise ConfigurationError(
+            "the asynchronous administration client of the SDK needs aiohttp: install it, or make "
+            "the backlog queues yourself and pair with create_backlog=False"
+        ) from exc
+    options = transport_options(client, operation_timeout_s)
+    transport = _Transport(AioHttpTransport(**options), Route.of(client), client._ssl_context)
+    credential: Any = _Signing(client) if is_signed(client) else client._credential
+    return ServiceBusAdministrationClient(
+        client.fully_qualified_namespace,
+        credential,
+        transport=transport,
+        proxies=proxies_of(client),
+        retry_total=0,
+    )
+
+
+class _Signing:
+    """Signatures in the guise of a bearer's tokens."""
+
+    def __init__(self, client: ServiceBusClient) -> None:
+        self._credential: Any = client._credential
+        self._audience = audience_of(client)
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        signature = signature_of(self._credential, self._audience)
+        if signature is None:
+            signature = (await self._credential.get_token(self._audience)).token
+        return fresh(signature)
+
+
+class _Transport(AsyncHttpTransport[Any, Any]):
+    """Around azure-core's, which cannot be a base class here: it needs aiohttp when it is named."""
+
+    def __init__(self, inner: Any, route: Route, context: ssl.SSLContext | None) -> None:
+        self._inner = inner
+        self._route = route
+        self._context = context
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        self._route.apply(request)
+        if self._context is not None:
+            options["ssl"] = self._context
+        return await self._inner.send(request, **options)
+
+    async def open(self) -> None:
+        await self._inner.open()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def __aenter__(self) -> "_Transport":
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

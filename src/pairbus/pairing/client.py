@@ -1,0 +1,251 @@
+"""Pairing two namespaces, and the client that comes of it."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from random import Random
+from time import monotonic
+from types import TracebackType
+from typing import Any
+from weakref import WeakSet
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus import ServiceBusClient
+
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing import duplicates
+from pairbus.pairing.administration import administration_of
+from pairbus.pairing.backlog import ensure_queues
+from pairbus.pairing.core import Path
+from pairbus.pairing.health import SMALL, Task
+from pairbus.pairing.ping import make_ping
+from pairbus.pairing.plan import Plan, make_plan
+from pairbus.pairing.sdk import make_handshake_endable, without_retries
+from pairbus.pairing.sender import PairedSender
+from pairbus.pairing.shell import CLOSE_S, ClientShell
+from pairbus.pairing.watch import Watch
+
+
+def pair_namespace(
+    primary: ServiceBusClient,
+    options: SendAvailabilityOptions | None,
+    *,
+    now: Callable[[], float] = monotonic,
+    random: Random | None = None,
+) -> "PairedClient":
+    """Pair the namespace of a client with a secondary, which stores messages while it is down.
+
+    Returns when the backlog queues exist and senders are protected. Raises a ConfigurationError of
+    its own for each mistake, or BacklogUnavailable; then nothing is paired, and it can be tried
+    again. `now` and `random` are for tests.
+    """
+    plan = make_plan(primary, options, ServiceBusClient)
+    assert options is not None
+    try:
+        queues = _queues(plan, options)
+        return PairedClient(plan, options, queues, now=now, random=random)
+    except BaseException:
+        plan.give_up()
+        if plan.own_secondary:
+            plan.secondary.close()
+        raise
+
+
+def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ...]:
+    if not options.create_backlog:
+        return plan.paths
+    given = options.secondary_administration
+    if given is not None:
+        return tuple(ensure_queues(given, plan.paths))
+    with administration_of(plan.secondary) as administration:
+        return tuple(ensure_queues(administration, plan.paths))
+
+
+class PairedClient(ClientShell):
+    """A `ServiceBusClient` whose senders go on when its namespace does not.
+
+    Receivers are the primary's own. It can be used from many threads, each with its own senders.
+    Closing it ends the pairing; clients that it was given stay open.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: SendAvailabilityOptions,
+        queues: tuple[str, ...],
+        *,
+        now: Callable[[], float],
+        random: Random | None,
+    ) -> None:
+        super().__init__(plan, options, queues, now=now, random=random)
+        self.watch = Watch()
+        self._changed = threading.Condition(self.pairing.lock)
+        self.pairing.on_change = self.wake
+        self.pairing.attend = self._attend
+        self._senders: WeakSet[PairedSender] = WeakSet()
+        self._attendants: set[threading.Thread] = set()
+
+    def __enter__(self) -> "PairedClient":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # What a ServiceBusClient has.
+
+    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> PairedSender:
+        """A sender of a queue, protected."""
+        return self._sender(queue_name, self._primary.get_queue_sender, kwargs)
+
+    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> PairedSender:
+        """A sender of a topic, protected."""
+        return self._sender(topic_name, self._primary.get_topic_sender, kwargs)
+
+    def close(self) -> None:
+        """End the pairing: close senders, stop pings. Takes a bounded time. Can be called again."""
+        with self._changed:
+            if self.pairing.closed:
+                return
+            self.pairing.closed = True
+            self._changed.notify_all()
+        for sender in list(self._senders):
+            sender.close()
+        for attendant in list(self._attendants):
+            if attendant is not threading.current_thread():
+                attendant.join(CLOSE_S)
+        if self._plan.own_secondary:
+            self._plan.secondary.close()
+        self.watch.stop()
+        self._plan.give_up()
+
+    def fault(self, cause: BaseException) -> None:
+        """Give the pairing up: every later call raises PairingFaulted with this cause."""
+        self._give_up(cause)
+        self.close()
+
+    # What senders need.
+
+    def _sender(self, path: str, make: Callable[..., Any], options: dict[str, Any]) -> PairedSender:
+        self.pairing.check_open()
+        sender = PairedSender(
+            self,
+            path,
+            lambda: self._bounded(make(path, **options)),
+            options.get("client_identifier"),
+        )
+        self._senders.add(sender)
+        self._look_for_detection(path)
+        return sender
+
+    def backlog_sender(self, queue: str) -> Any:
+        return self._bounded(self._plan.secondary.get_queue_sender(queue))
+
+    def _bounded(self, sender: Any) -> Any:
+        make_handshake_endable(sender)
+        return sender
+
+    def wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something changes."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def ping(self, path: Path) -> BaseException | None:
+        """Ping a path once; what it met."""
+        sender = self._bounded(without_retries(self._primary).get_queue_sender(path.name))
+        try:
+            self.watch.run(sender, lambda one: one.send_messages(make_ping()), self.ping_s)
+        except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
+            return exc
+        finally:
+            self._close(sender)
+        return None
+
+    def _close(self, one: Any) -> None:
+        with contextlib.suppress(Exception):
+            self.watch.run(one, lambda it: it.close(), CLOSE_S)
+
+    def _look_for_detection(self, path: str) -> None:
+        if self._wants_a_look(path):
+            threading.Thread(
+                target=self._detection, args=(path,), name=f"pairbus looks at {path}", daemon=True
+            ).start()
+
+    def _detection(self, path: str) -> None:
+        try:
+            with administration_of(self._primary) as administration:
+                try:
+                    properties: Any = administration.get_queue(path)
+                except ResourceNotFoundError:
+                    properties = administration.get_topic(path)
+        except Exception as exc:  # noqa: BLE001  it is only a hint
+            duplicates.could_not(path, exc)
+        else:
+            duplicates.tell(path, properties)
+
+    # Paths that are not healthy.
+
+    def _attend(self, path: Path) -> None:
+        thread = threading.Thread(
+            target=self._do_steps, args=(path,), name=f"pairbus attends to {path.name}", daemon=True
+        )
+        self._attendants.add(thread)
+        thread.start()
+
+    def _do_steps(self, path: Path) -> None:
+        receivers: dict[str, Any] = {}
+        try:
+            while (task := self._due(path)) is not None:
+                if task is Task.ENGAGE:
+                    self.pairing.engage(path)
+                elif task is Task.LOOK:
+                    cause = path.health.cause or TimeoutError()
+                    self.pairing.looked(path, cause, self.ping(path), waits=False)
+                elif task is Task.PING:
+                    self.pairing.pinged(path, self.ping(path))
+                else:
+                    self._peek(path, receivers)
+        finally:
+            for receiver in receivers.values():
+                self._close(receiver)
+            self._attendants.discard(threading.current_thread())
+
+    def _due(self, path: Path) -> Task | None:
+        """Wait for the next thing to do. None: there is nothing more."""
+        with self._changed:
+            while (step := self.pairing.next_step(path)) is not None:
+                wait_s = step.at - self.pairing.now()
+                if wait_s <= 0:
+                    return step.task
+                self._changed.wait(wait_s)
+            return None
+
+    def _peek(self, path: Path, receivers: dict[str, Any]) -> None:
+        quiet = self.pairing.quiet(path)
+        many = 1 if path.health.hold_until is not None else SMALL + 1
+        found: list[tuple[int, int | None]] = []
+        for queue in self.backlog_queues:
+            if queue not in receivers:
+                receivers[queue] = without_retries(self._plan.secondary).get_queue_receiver(queue)
+            try:
+                messages = self.watch.run(
+                    receivers[queue],
+                    lambda one: one.peek_messages(
+                        max_message_count=many, sequence_number=1, timeout=self.ping_s
+                    ),
+                    self.ping_s,
+                )
+            except Exception as exc:  # noqa: BLE001  whatever it is: it is not known to be empty
+                self._close(receivers.pop(queue))
+                self.pairing.peek_failed(path, exc)
+                return
+            found.append((len(messages), messages[0].sequence_number if messages else None))
+        self.pairing.peeked(path, found, quiet=quiet, small=SMALL)

@@ -1,0 +1,405 @@
+"""What all senders of a pairing share: the health of paths, the rotation, events. No I/O.
+
+The sync and the async shell ask it what to do and tell it what came of it. It can be used from any
+thread.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from threading import RLock
+from time import monotonic
+from typing import Any
+from zlib import crc32
+
+from pairbus.errors import PairingFaulted, SendUnavailable, StateError
+from pairbus.events import (
+    BacklogQueuePulled,
+    BacklogQueueRestored,
+    DrainStalled,
+    Event,
+    PathState,
+    Pinged,
+    StateChanged,
+)
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.failures import Kind, kind_of
+from pairbus.pairing.health import Change, Health, Route, Settings, Step, Verdict
+from pairbus.pairing.rotation import Rotation
+
+logger = logging.getLogger("pairbus.pairing")
+
+_LEVELS = {
+    PathState.HEALTHY: logging.INFO,
+    PathState.SUSPECT: logging.WARNING,
+    PathState.FAILOVER: logging.ERROR,
+    PathState.DRAINING: logging.WARNING,
+}
+_SAID = {
+    PathState.HEALTHY: "sends go to the primary",
+    PathState.SUSPECT: "sending fails: the failover timer runs",
+    PathState.FAILOVER: "sends go to the backlog",
+    PathState.DRAINING: "the primary is back: sends go to the backlog until it is empty",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStatus:
+    """One path now."""
+
+    state: PathState
+    since: datetime
+    cause: BaseException | None
+    backlog_queues: tuple[str, ...]
+    """The backlog queues that its senders use."""
+    last_ping: Pinged | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """One backlog queue now."""
+
+    in_rotation: bool
+    cause: BaseException | None = None
+    """Why it is not."""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingStatus:
+    """A pairing now."""
+
+    primary: str
+    secondary: str
+    paths: dict[str, PathStatus]
+    backlog: dict[str, QueueStatus]
+    fault: BaseException | None
+    closed: bool
+
+
+class Path:
+    """A queue or topic of the primary that somebody sends to."""
+
+    def __init__(self, name: str, health: Health) -> None:
+        self.name = name
+        self.health = health
+        self.chosen: dict[object, str] = {}
+        """The backlog queues that senders stay with."""
+        self.last_ping: Pinged | None = None
+        self.attended = False
+        """Somebody does what `next_step` says."""
+
+
+class Pairing:
+    """Two namespaces. `on_change` is called, without the lock, after each change that somebody may
+    wait for; `attend` when a path begins to need somebody who does its steps."""
+
+    def __init__(
+        self,
+        options: SendAvailabilityOptions,
+        *,
+        primary: str,
+        secondary: str,
+        queues: tuple[str, ...],
+        now: Callable[[], float] = monotonic,
+        random: Random | None = None,
+    ) -> None:
+        self.options = options
+        self.now = now
+        self.primary = primary
+        self.secondary = secondary
+        self.on_change: Callable[[], None] = _nothing
+        self.attend: Callable[[Path], None] = _nothing_for
+        self.classify: Callable[[BaseException], Kind] = options.classify or kind_of
+        self.lock = RLock()
+        self._random = Random() if random is None else random
+        self._paths: dict[str, Path] = {}
+        self.rotation = Rotation(
+            queues, cool_down_s=options.backlog_cool_down.total_seconds(), random=self._random
+        )
+        self._settings = Settings(
+            failover_interval_s=options.failover_interval.total_seconds(),
+            ping_interval_s=options.ping_primary_interval.total_seconds(),
+            ping_jitter=options.ping_jitter,
+            after_drain=options.failback == "after-drain",
+            hold_s=options.failback_hold.total_seconds(),
+            drain_timeout_s=options.drain_timeout.total_seconds(),
+        )
+        self.after_drain = self._settings.after_drain
+        self.immediate = self._settings.failover_interval_s == 0
+        self.operation_timeout_s = options.operation_timeout.total_seconds()
+        self.fault: BaseException | None = None
+        self.closed = False
+
+    def path(self, name: str) -> Path:
+        """A path; names differ by more than case."""
+        with self.lock:
+            key = name.casefold()
+            if key not in self._paths:
+                self._paths[key] = Path(name, Health(self._settings, self._random, self.now()))
+            return self._paths[key]
+
+    def check_open(self) -> None:
+        """Raises PairingFaulted or StateError where nothing more can be done."""
+        if self.fault is not None:
+            raise PairingFaulted(f"the pairing was given up: {self.fault}") from self.fault
+        if self.closed:
+            raise StateError("the pairing is closed: pair the namespaces again")
+
+    # Sends.
+
+    def route(self, path: Path) -> tuple[Route, float]:
+        """Where a send goes, and how long it must wait for that at most. BACKLOG: `stored` must
+        follow."""
+        self.check_open()
+        health = path.health
+        if health.state is PathState.HEALTHY:
+            return Route.PRIMARY, 0.0
+        with self.lock:
+            now = self.now()
+            route = health.route(now)
+            if route is Route.BACKLOG:
+                health.in_flight += 1
+            hold = (health.hold_until or now) - now
+            return route, hold
+
+    def succeeded(self, path: Path) -> None:
+        """The primary took a message."""
+        if path.health.state is PathState.SUSPECT:
+            with self._changing(path) as now:
+                path.health.succeeded(now)
+
+    def failed(self, path: Path, error: BaseException) -> Verdict:
+        """A send to the primary failed. STORE: `stored` must follow."""
+        kind = self.classify(error)
+        with self._changing(path) as now:
+            verdict = path.health.failed(kind, error, now)
+            path.health.in_flight += verdict is Verdict.STORE
+        return verdict
+
+    def looked(
+        self, path: Path, error: BaseException, met: BaseException | None, *, waits: bool = True
+    ) -> Verdict:
+        """A ping was sent to find out what `error` hides; it met another, or None. `waits` says
+        that a call waits for this, which then must tell `stored`."""
+        kind = None if met is None else self.classify(met)
+        with self._changing(path) as now:
+            verdict = path.health.looked(kind, error, now)
+            path.health.in_flight += waits and verdict is Verdict.STORE
+        return verdict
+
+    def stored(self, path: Path) -> None:
+        """A send to the backlog has ended, well or not."""
+        with self.lock:
+            path.health.in_flight -= 1
+
+    # Backlog queues.
+
+    def queue_of_session(self, path: Path, session: str) -> str:
+        """Where the messages of a session go, always."""
+        queues = self.rotation.queues
+        key = f"{path.name.casefold()}\n{session}".encode()
+        return queues[crc32(key) % len(queues)]
+
+    def claim(self, path: Path, who: object, tried: tuple[str, ...]) -> str | None:
+        """A backlog queue for a sender: the one that it has, or another. None: there is none."""
+        with self.lock:
+            now = self.now()
+            queue = path.chosen.get(who)
+            if queue is None or queue in tried or not self.rotation.claim(queue, now):
+                queue = self.rotation.pick(now, tried)
+                if queue is not None:
+                    path.chosen[who] = queue
+            return queue
+
+    def claim_this(self, queue: str) -> bool:
+        with self.lock:
+            return self.rotation.claim(queue, self.now())
+
+    def queue_failed(self, queue: str, error: BaseException) -> None:
+        with self.lock:
+            pulled = self.rotation.failed(queue, error, self.now())
+        if pulled:
+            logger.warning("backlog queue %s is left alone for a while: %s", queue, error)
+            self.emit(BacklogQueuePulled(when=_wall(), queue=queue, cause=error))
+
+    def queue_succeeded(self, queue: str) -> None:
+        with self.lock:
+            restored = self.rotation.succeeded(queue)
+        if restored:
+            logger.info("backlog queue %s takes messages again", queue)
+            self.emit(BacklogQueueRestored(when=_wall(), queue=queue))
+
+    def let_go(self, queue: str) -> None:
+        with self.lock:
+            self.rotation.let_go(queue)
+
+    def forget(self, path: Path, who: object) -> None:
+        """A sender is closed."""
+        with self.lock:
+            path.chosen.pop(who, None)
+
+    def unavailable(self, path: Path, error: BaseException | None) -> SendUnavailable:
+        """Neither the primary nor the backlog took a message."""
+        why = self.rotation.last_cause if error is None else error
+        return SendUnavailable(
+            f"{path.name!r} could not be sent to: the primary is down, and no backlog queue takes "
+            f"the message (of {len(self.rotation.queues)}); nothing was sent",
+            primary_error=path.health.cause,
+            backlog_error=why,
+        )
+
+    # Steps.
+
+    def next_step(self, path: Path) -> Step | None:
+        """What is to be done for a path, by the one who attends to it. None: no more; another is
+        asked to attend when there is."""
+        with self.lock:
+            step = None if self.closed else path.health.next_step()
+            path.attended = step is not None
+            return step
+
+    def engage(self, path: Path) -> None:
+        """The timer has fired, unless a message got through in the meantime."""
+        with self._changing(path) as now:
+            if path.health.state is PathState.SUSPECT:
+                path.health.engage(None, now)
+
+    def pinged(self, path: Path, error: BaseException | None) -> None:
+        """A ping got through, or met an error."""
+        refused = error is not None and self.classify(error) is Kind.CALLER
+        ping = Pinged(when=_wall(), path=path.name, error=error, callers_fault=refused)
+        path.last_ping = ping
+        if refused:
+            logger.error(
+                "%s: the primary answers, and refuses: %s; messages go to the backlog",
+                path.name,
+                error,
+            )
+        self.emit(ping)
+        with self._changing(path) as now:
+            path.health.pinged(error is None, now)
+
+    def mark_healthy(self, path: Path) -> None:
+        with self._changing(path) as now:
+            path.health.mark_healthy(now)
+
+    def quiet(self, path: Path) -> bool:
+        """Whether nothing is on its way to the backlog."""
+        with self.lock:
+            return path.health.in_flight == 0
+
+    def peeked(
+        self, path: Path, counts: list[tuple[int, int | None]], *, quiet: bool, small: int
+    ) -> None:
+        """The backlog was looked at: how many messages each queue shows, and the first's number."""
+        few = all(count <= small for count, _ in counts)
+        first = [number for _, number in counts]
+        with self._changing(path) as now:
+            path.health.peeked(first, small=few, quiet=quiet, now=now)
+
+    def peek_failed(self, path: Path, error: BaseException) -> None:
+        logger.warning("%s: the backlog could not be looked at: %s", path.name, error)
+        with self._changing(path, error) as now:
+            path.health.peek_failed(now)
+
+    # Events.
+
+    @contextmanager
+    def _changing(self, path: Path, error: BaseException | None = None) -> Iterator[float]:
+        """Change a path's health, and tell about it when that is done."""
+        health = path.health
+        with self.lock:
+            yield self.now()
+            changes, health.changes = health.changes, []
+            stalled, health.stalled = health.stalled, False
+            wanted = not path.attended and health.next_step() is not None and not self.closed
+            path.attended = path.attended or wanted
+        for change in changes:
+            self._tell(path, change)
+        if stalled:
+            logger.error(
+                "%s: the backlog has not become less for %s: does a syphon run?",
+                path.name,
+                self.options.drain_timeout,
+            )
+            self.emit(DrainStalled(when=_wall(), path=path.name, error=error))
+        if wanted:
+            self.attend(path)
+        self.on_change()
+
+    def _tell(self, path: Path, change: Change) -> None:
+        because = "" if change.cause is None else f" ({change.cause})"
+        logger.log(
+            _LEVELS[change.to_state],
+            "%s: %s to %s; %s%s",
+            path.name,
+            change.from_state.value,
+            change.to_state.value,
+            _SAID[change.to_state],
+            because,
+        )
+        self.emit(
+            StateChanged(
+                when=_wall(),
+                path=path.name,
+                from_state=change.from_state,
+                to_state=change.to_state,
+                cause=change.cause,
+            )
+        )
+
+    def emit(self, event: Event) -> None:
+        """Tell the hook. What it does wrong is its own."""
+        if self.options.on_event is not None:
+            try:
+                self.options.on_event(event)
+            except Exception:  # a hook must not fail a send
+                logger.exception("the hook for events failed")
+
+    def status(self) -> PairingStatus:
+        """How everything is now."""
+        with self.lock:
+            out = self.rotation.out()
+            return PairingStatus(
+                primary=self.primary,
+                secondary=self.secondary,
+                paths={path.name: self._path_status(path) for path in self._paths.values()},
+                backlog={
+                    queue: QueueStatus(
+                        in_rotation=queue not in out,
+                        cause=out[queue][0] if queue in out else None,
+                        since=self._date(out[queue][1]) if queue in out else None,
+                    )
+                    for queue in self.rotation.queues
+                },
+                fault=self.fault,
+                closed=self.closed,
+            )
+
+    def _path_status(self, path: Path) -> PathStatus:
+        return PathStatus(
+            state=path.health.state,
+            since=self._date(path.health.since),
+            cause=path.health.cause,
+            backlog_queues=tuple(sorted(set(path.chosen.values()))),
+            last_ping=path.last_ping,
+        )
+
+    def _date(self, at: float) -> datetime:
+        return datetime.fromtimestamp(_wall().timestamp() - (self.now() - at), UTC)
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nothing_for(path: Any) -> None:
+    pass

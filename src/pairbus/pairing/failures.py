@@ -1,0 +1,181 @@
+"""What a failed call of the SDK means: the one place that decides (rule S2).
+
+The SDK's class alone does not tell. CBS says 401 and 503 by the same class; a rejected message, an
+internal error and a message that cannot be encoded are all a plain ServiceBusError. So the first of
+these that has something to say decides:
+
+1. a token failure among the causes, by its status;
+2. the AMQP condition;
+3. the class;
+4. where the class is ServiceBusError itself: what it wraps, then the status of a management answer.
+
+All that is private in the SDK and read by us is read here; tests/unit/pairing/test_failures.py pins
+each piece. docs/failures.md is the same for people.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+
+from azure.core.exceptions import AzureError
+from azure.servicebus import exceptions as sdk
+
+
+class Kind(Enum):
+    """What the caller's send, and the health of the path, learn from a failure."""
+
+    UNAVAILABLE = "unavailable"
+    """The primary cannot be reached or cannot answer: starts the failover timer."""
+    UNKNOWN = "unknown"
+    """As unavailable, but it is hidden why a link ended: one fresh look decides before failover."""
+    BUSY = "busy"
+    """Throttled: the caller gets the error."""
+    CALLER = "caller"
+    """The caller's own: too large, not encodable, not found, no rights, bad arguments, quota."""
+
+
+CLASSES: Mapping[type[BaseException], Kind] = MappingProxyType(
+    {
+        sdk.ServiceBusConnectionError: Kind.UNAVAILABLE,
+        sdk.ServiceBusCommunicationError: Kind.UNAVAILABLE,
+        sdk.OperationTimeoutError: Kind.UNAVAILABLE,
+        sdk.MessagingEntityDisabledError: Kind.UNAVAILABLE,
+        sdk.ServiceBusAuthenticationError: Kind.UNAVAILABLE,  # with a status, that has decided
+        sdk.ServiceBusError: Kind.UNAVAILABLE,  # after what it wraps
+        sdk.ServiceBusServerBusyError: Kind.BUSY,
+        sdk.ServiceBusAuthorizationError: Kind.CALLER,
+        sdk.ServiceBusQuotaExceededError: Kind.CALLER,
+        sdk.MessageSizeExceededError: Kind.CALLER,
+        sdk.MessagingEntityNotFoundError: Kind.CALLER,
+        sdk.MessagingEntityAlreadyExistsError: Kind.CALLER,
+        # Of receivers: a send does not raise them.
+        sdk.MessageAlreadySettled: Kind.CALLER,
+        sdk.MessageLockLostError: Kind.CALLER,
+        sdk.MessageNotFoundError: Kind.CALLER,
+        sdk.SessionLockLostError: Kind.CALLER,
+        sdk.SessionCannotBeLockedError: Kind.CALLER,
+        sdk.AutoLockRenewFailed: Kind.CALLER,
+        sdk.AutoLockRenewTimeout: Kind.CALLER,
+    }
+)
+"""Every class of azure.servicebus.exceptions."""
+
+CONDITIONS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "amqp:not-allowed": Kind.CALLER,
+        "com.microsoft:argument-error": Kind.CALLER,
+        "com.microsoft:argument-out-of-range": Kind.CALLER,
+        "amqp:not-implemented": Kind.CALLER,
+        "amqp:decode-error": Kind.CALLER,
+        "amqp:invalid-field": Kind.CALLER,
+        "amqp:precondition-failed": Kind.CALLER,
+        "com.microsoft:precondition-failed": Kind.CALLER,
+        "amqp:resource-deleted": Kind.CALLER,
+        "amqp:internal-error": Kind.UNAVAILABLE,
+        "amqp:connection:forced": Kind.UNAVAILABLE,
+        "amqp:link:detach-forced": Kind.UNAVAILABLE,
+        "amqp:unknown-error": Kind.UNKNOWN,
+        # These have classes of their own, but where a connection is closed with them while it
+        # opens, the SDK raises ServiceBusConnectionError all the same.
+        "amqp:unauthorized-access": Kind.CALLER,
+        "com.microsoft:auth-failed": Kind.CALLER,
+        "amqp:resource-limit-exceeded": Kind.CALLER,
+        "com.microsoft:server-busy": Kind.BUSY,
+    }
+)
+"""The conditions that decide. `amqp:not-found` is not among them: a connection closed with it is a
+namespace that is gone, a ServiceBusCommunicationError."""
+
+NOT_ENCODABLE = (TypeError, ValueError, KeyError, struct.error, RecursionError)
+"""What the SDK's encoder raises for a message; a RecursionError for one that contains itself."""
+
+HIDDEN = "amqp:client-error"
+"""On a plain ServiceBusError: the SDK's own word, for a management link that was refused or closed.
+The service's reason is lost."""
+
+MANAGEMENT_LINK_LOST = "Management Operation error occurred."
+"""The text of a ValueError, all that is left of a link or connection that ended in mid-request. No
+type or field tells it from a value that cannot be encoded."""
+
+
+def kind_of(error: BaseException) -> Kind:
+    """What a failed call means. Never raises; an error of nobody's that we know is the caller's.
+
+    Causes are followed, contexts are not: an application that sends while it handles an error of
+    its own must not have that one judged.
+    """
+    for cause in _causes(error):
+        if _is_token_failure(cause):
+            return _kind_of_status(_number(cause, "status_code"))
+    if isinstance(error, sdk.ServiceBusError):
+        decided = CONDITIONS.get(_condition_of(error))
+        return _kind_of_class(error) if decided is None else decided
+    if isinstance(error, OSError | AzureError):  # TimeoutError and a bad certificate are OSErrors
+        return Kind.UNAVAILABLE
+    return Kind.CALLER
+
+
+def _kind_of_class(error: sdk.ServiceBusError) -> Kind:
+    known = next(one for one in type(error).__mro__ if one in CLASSES)
+    return _kind_of_plain(error) if known is sdk.ServiceBusError else CLASSES[known]
+
+
+def _kind_of_plain(error: sdk.ServiceBusError) -> Kind:
+    inner = error.inner_exception
+    if _condition_of(error) == HIDDEN or _is_lost_management_link(inner):
+        return Kind.UNKNOWN
+    if isinstance(inner, NOT_ENCODABLE) and not isinstance(inner, OSError):
+        return Kind.CALLER
+    status = _number(error, "_status_code")
+    if inner is None and status is not None:
+        return _kind_of_status(status)
+    return CLASSES[sdk.ServiceBusError]
+
+
+def _kind_of_status(status: int | None) -> Kind:
+    """Of a token or a management request. None: there was no answer."""
+    match status:
+        case 408:
+            return Kind.UNAVAILABLE
+        case 429:
+            return Kind.BUSY
+        case int() if 400 <= status < 500:
+            return Kind.CALLER
+        case _:
+            return Kind.UNAVAILABLE
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it says that it comes from."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        # Not `exc_value`: that is whatever was being handled, the application's error too.
+        waiting += [one.__cause__, one.inner_exception if isinstance(one, AzureError) else None]
+
+
+def _is_token_failure(error: BaseException) -> bool:
+    """The SDK's private TokenAuthFailure, and HttpResponseError from a credential: both have a
+    status."""
+    return hasattr(error, "status_code")
+
+
+def _number(error: BaseException, field: str) -> int | None:
+    """CBS puts None or an AMQP condition there where the service gave no status."""
+    value = getattr(error, field, None)
+    return value if isinstance(value, int) else None
+
+
+def _condition_of(error: sdk.ServiceBusError) -> str:
+    condition = getattr(error, "_condition", None)
+    return condition.decode(errors="replace") if isinstance(condition, bytes) else str(condition)
+
+
+def _is_lost_management_link(error: BaseException | None) -> bool:
+    return type(error) is ValueError and error.args == (MANAGEMENT_LINK_LOST,)

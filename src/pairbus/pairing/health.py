@@ -1,0 +1,229 @@
+"""The health of one path: where its sends go, and what is to be done next. No I/O, no clock.
+
+    HEALTHY ──failure──▶ SUSPECT ──interval over──▶ FAILOVER ──ping──▶ HEALTHY
+       ▲                    │                          │
+       └──success───────────┘                          └──ping, after-drain──▶ DRAINING ──▶ HEALTHY
+
+With an interval of 0 a failure leads straight to FAILOVER. Every method takes the time, changes the
+state, and returns nothing or what the caller must do; `changes` gathers the events.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from pairbus.events import PathState
+from pairbus.pairing.failures import Kind
+
+HOLD_CHECKS = 10
+"""How often the backlog is looked at within a hold."""
+DRAIN_CHECK_S = 1.0
+SMALL = 10
+"""So many messages in each backlog queue are few enough to wait for."""
+
+
+class Route(Enum):
+    """Where a send goes now."""
+
+    PRIMARY = "primary"
+    BACKLOG = "backlog"
+    HOLD = "hold"
+    """Nowhere yet: the last of the backlog is on its way."""
+
+
+class Verdict(Enum):
+    """What a call does whose send to the primary failed."""
+
+    RAISE = "raise"
+    LOOK = "look"
+    """Ping, and tell `looked` what came of it."""
+    STORE = "store"
+    """Go on into the backlog."""
+
+
+class Task(Enum):
+    """What somebody must do for a path that is not healthy."""
+
+    ENGAGE = "engage"
+    LOOK = "look"
+    PING = "ping"
+    PEEK = "peek"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    task: Task
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    from_state: PathState
+    to_state: PathState
+    cause: BaseException | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    failover_interval_s: float
+    ping_interval_s: float
+    ping_jitter: float
+    after_drain: bool
+    hold_s: float
+    drain_timeout_s: float
+
+
+class Health:
+    """One path."""
+
+    def __init__(self, settings: Settings, random: Random, now: float) -> None:
+        self._settings = settings
+        self._random = random
+        self.state = PathState.HEALTHY
+        self.since = now
+        self.cause: BaseException | None = None
+        """Why the path is not healthy."""
+        self.changes: list[Change] = []
+        """What changed since somebody last took them away."""
+        self.stalled = False
+        """The drain makes no progress, and nobody was told yet."""
+        self._unsure = False
+        """The cause hides what really happened."""
+        self._next = 0.0
+        self.in_flight = 0
+        """Sends to the backlog that have not ended."""
+        self.hold_until: float | None = None
+        self._empty_looks = 0
+        self._seen: tuple[int | None, ...] = ()
+        self._progress_at = 0.0
+
+    # Sends.
+
+    def route(self, now: float) -> Route:
+        if self.state in (PathState.HEALTHY, PathState.SUSPECT):
+            return Route.PRIMARY
+        if self.hold_until is not None and now < self.hold_until:
+            return Route.HOLD
+        return Route.BACKLOG
+
+    def succeeded(self, now: float) -> None:
+        """The primary took a message."""
+        if self.state is PathState.SUSPECT:
+            self._become(PathState.HEALTHY, now)
+
+    def failed(self, kind: Kind, error: BaseException, now: float) -> Verdict:
+        """A send to the primary failed."""
+        if kind in (Kind.BUSY, Kind.CALLER):
+            return Verdict.RAISE
+        if self.state in (PathState.FAILOVER, PathState.DRAINING):
+            return Verdict.STORE  # others have seen to it while this one waited
+        unsure = kind is Kind.UNKNOWN
+        if self._settings.failover_interval_s == 0:
+            if unsure:
+                return Verdict.LOOK
+            self.engage(error, now)
+            return Verdict.STORE
+        if self.state is PathState.HEALTHY:
+            self._become(PathState.SUSPECT, now, error)
+            self._unsure = unsure
+            self._next = now + self._settings.failover_interval_s
+        elif self._unsure and not unsure:
+            self.cause, self._unsure = error, False
+        return Verdict.RAISE
+
+    def looked(self, kind: Kind | None, error: BaseException, now: float) -> Verdict:
+        """A ping went out because a failure hid its reason. `kind` is what it met, None for
+        success; `error` is the failure, or what the ping met."""
+        if self.state in (PathState.FAILOVER, PathState.DRAINING):
+            return Verdict.STORE
+        if kind in (Kind.UNAVAILABLE, Kind.UNKNOWN):
+            self.engage(error, now)
+            return Verdict.STORE
+        # The primary answers: it was the message, or the caller's rights.
+        if self.state is PathState.SUSPECT:
+            self._become(PathState.HEALTHY, now)
+        return Verdict.RAISE
+
+    # What must be done.
+
+    def next_step(self) -> Step | None:
+        """What is to be done next, and when. None: nothing."""
+        if self.state is PathState.SUSPECT:
+            return Step(Task.LOOK if self._unsure else Task.ENGAGE, self._next)
+        if self.state is PathState.FAILOVER:
+            return Step(Task.PING, self._next)
+        if self.state is PathState.DRAINING:
+            return Step(Task.PEEK, self._next)
+        return None
+
+    def engage(self, error: BaseException | None, now: float) -> None:
+        """Fail over."""
+        self._become(PathState.FAILOVER, now, self.cause if error is None else error)
+        self._plan_ping(now)
+
+    def _plan_ping(self, now: float) -> None:
+        jitter = self._settings.ping_jitter * self._random.uniform(-1, 1)
+        self._next = now + self._settings.ping_interval_s * (1 + jitter)
+
+    def pinged(self, got_through: bool, now: float) -> None:
+        if self.state is not PathState.FAILOVER:
+            return
+        if not got_through:
+            self._plan_ping(now)
+        elif self._settings.after_drain:
+            self._become(PathState.DRAINING, now)
+            self._next = self._progress_at = now
+            self._seen, self.hold_until, self._empty_looks = (), None, 0
+        else:
+            self._become(PathState.HEALTHY, now)
+
+    def mark_healthy(self, now: float) -> None:
+        """End failover by hand."""
+        if self.state is not PathState.HEALTHY:
+            self._become(PathState.HEALTHY, now)
+
+    def peeked(self, first: Sequence[int | None], *, small: bool, quiet: bool, now: float) -> None:
+        """The backlog was looked at. `first` is the first sequence number of each queue, `small`
+        says that no queue holds many, `quiet` that nothing was in flight when the look began."""
+        if self.state is not PathState.DRAINING:
+            return
+        self._note_progress(tuple(first), now)
+        if self.hold_until is None:
+            self._empty_looks = 0
+            self._next = now if small else now + DRAIN_CHECK_S
+            self.hold_until = now + self._settings.hold_s if small else None
+            return
+        if now >= self.hold_until:  # in vain: callers get on for a while
+            self.hold_until = None
+            self._next = now + DRAIN_CHECK_S
+            return
+        empty = all(number is None for number in first)
+        self._empty_looks = self._empty_looks + 1 if empty and quiet else 0
+        if self._empty_looks == 2:
+            self._become(PathState.HEALTHY, now)
+        else:
+            self._next = now + self._settings.hold_s / HOLD_CHECKS
+
+    def peek_failed(self, now: float) -> None:
+        """The backlog could not be looked at."""
+        if self.state is PathState.DRAINING:
+            self._note_progress(self._seen, now)
+            self.hold_until = None
+            self._next = now + DRAIN_CHECK_S
+
+    def _note_progress(self, seen: tuple[int | None, ...], now: float) -> None:
+        if seen != self._seen:
+            self._seen, self._progress_at = seen, now
+        elif now >= self._progress_at + self._settings.drain_timeout_s:
+            self.stalled, self._progress_at = True, now
+
+    def _become(self, state: PathState, now: float, cause: BaseException | None = None) -> None:
+        self.changes.append(Change(self.state, state, cause))
+        self.state, self.since = state, now
+        self._unsure = False
+        self.hold_until = None
+        if state is PathState.HEALTHY:
+            self.cause = None
+        elif cause is not None:
+            self.cause = cause

@@ -1,0 +1,104 @@
+"""What a caller wants sent, as the primary gets it and as the backlog does."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from pairbus.amqp.sections import Message
+from pairbus.amqp.splice import read_fields
+from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
+from pairbus.pairing.sdk import annotated, encode, member_size, members, with_id
+from pairbus.transfer import reserved_in, to_backlog
+
+MAX_HEADER_BYTES = 64 * 1024
+_GROUP_ID = 10
+
+
+def checked(message: Any) -> Any:
+    """A single message with an id, fit for the backlog. What is no message at all is left to the
+    SDK to complain about. Raises ReservedProperty."""
+    if isinstance(message, Mapping):
+        try:
+            # Made once, so that it has one id wherever it goes.
+            message = ServiceBusMessage(**message)
+        except TypeError:
+            return message
+    if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
+        return message
+    properties = annotated(message).application_properties
+    if properties:
+        name = reserved_in(properties)
+        if name is not None:
+            raise ReservedProperty(
+                f"the application property {name!r} is one that pairbus needs for messages in the "
+                "backlog; give it another name"
+            )
+    return with_id(message)
+
+
+class Outgoing:
+    """One call's messages. `primary` is what the SDK's own call takes."""
+
+    def __init__(self, messages: Any) -> None:
+        if isinstance(messages, ServiceBusMessageBatch):
+            self.primary: Any = messages
+        elif isinstance(messages, Iterable) and not isinstance(messages, Mapping):
+            # A generator can be read once, and there may be two places to send to.
+            self.primary = [checked(message) for message in messages]
+        else:
+            self.primary = checked(messages)
+
+    def encoded(self) -> list[bytes]:
+        """The messages as the plain SDK would send them."""
+        if isinstance(self.primary, ServiceBusMessageBatch):
+            return members(self.primary)
+        singles = self.primary if isinstance(self.primary, list) else [self.primary]
+        return [encode(message) for message in singles]
+
+    def for_backlog(self, path: str, at: datetime | None = None) -> list[bytes]:
+        """The messages as they are in the backlog; `at` is when they are to be enqueued."""
+        scheduled_ms = None if at is None else _milliseconds(at)
+        return [to_backlog(one, path, scheduled_ms=scheduled_ms) for one in self.encoded()]
+
+    def sessions(self) -> list[str | None]:
+        """The session of each message."""
+        return [
+            read_fields(Message.parse(one).properties, (_GROUP_ID,))[0] for one in self.encoded()
+        ]
+
+
+def _milliseconds(at: datetime) -> int:
+    # As the SDK does: a time without a zone is UTC.
+    aware = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    return int(aware.timestamp() * 1000)
+
+
+def check_size(payload: bytes, limit: int) -> None:
+    """Raises MessageTooLargeForBacklog for a message that a backlog queue does not take."""
+    if member_size(payload) > limit:
+        raise MessageTooLargeForBacklog(
+            f"a message takes {member_size(payload)} bytes in the backlog, of {limit}; "
+            "it was not sent"
+        )
+    if len(payload) > MAX_HEADER_BYTES:
+        headers = len(payload) - len(Message.parse(payload).body)
+        if headers > MAX_HEADER_BYTES:
+            raise MessageTooLargeForBacklog(
+                f"all but the body of a message takes {headers} bytes in the backlog, "
+                f"of {MAX_HEADER_BYTES}; it was not sent"
+            )
+
+
+def fill(payloads: list[bytes], places: list[int], limit: int) -> list[int]:
+    """As many of the messages at these places as one batch takes, in order; at least one."""
+    size = 0
+    taken: list[int] = []
+    for place in places:
+        size += member_size(payloads[place])
+        if taken and size > limit:
+            break
+        taken.append(place)
+    return taken

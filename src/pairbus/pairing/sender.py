@@ -1,0 +1,158 @@
+"""A sender of the SDK, protected."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus.pairing import flow
+from pairbus.pairing.flow import Flow, OnBacklog, OnPrimary, Ping
+from pairbus.pairing.shell import CLOSE_S, SenderShell, paired_batch
+from pairbus.pairing.watch import Overrun
+
+if TYPE_CHECKING:
+    from pairbus.pairing.client import PairedClient
+
+T = TypeVar("T")
+
+
+class PairedSender(SenderShell):
+    """Sends to a queue or topic of the primary, or to the backlog while that is down.
+
+    It has the methods of `ServiceBusSender`. When a call returns, the primary or the backlog has
+    the messages; when it raises, the error says what was sent: nothing, unless it is PartlyStored,
+    or the answer was lost on the way. A sender can be used from several threads, one at a time.
+    """
+
+    def __init__(
+        self, bus: "PairedClient", path: str, connect: Callable[[], Any], identifier: str | None
+    ) -> None:
+        super().__init__(bus.pairing, path, connect, identifier)
+        self._bus = bus
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "PairedSender":
+        self._drive(flow.enter(self._call(), lambda sender: sender.__enter__()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
+        """Send a message, several, or a batch. Raises what the SDK raises, or SendUnavailable,
+        PartlyStored, MessageTooLargeForBacklog, ReservedProperty."""
+        self._drive(flow.send(self._call(timeout), message, timeout, kwargs))
+
+    def schedule_messages(
+        self,
+        messages: Any,
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> list[int | None]:
+        """Send messages that are to be enqueued later; their sequence numbers. In failover the
+        schedule rides along, and there is None in place of a number."""
+        call = self._call(timeout)
+        return self._drive(flow.schedule(call, messages, schedule_time_utc, timeout, kwargs))
+
+    def cancel_scheduled_messages(
+        self, sequence_numbers: Any, *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
+        """Cancel scheduled messages. Raises CannotCancel for one that went to the backlog."""
+        self._drive(flow.cancel(self._call(timeout), sequence_numbers, timeout, kwargs))
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """A batch to add messages to, by the limits of the primary or, in failover, the backlog."""
+        made = self._drive(
+            flow.make_batch(
+                self._call(), lambda sender: sender.create_message_batch(max_size_in_bytes)
+            )
+        )
+        return paired_batch(made, max_size_in_bytes)
+
+    def close(self) -> None:
+        """Close the links. Can be called again."""
+        with self._lock:
+            self._closed = True
+            for queue in list(self._backlog):
+                self._discard(self._backlog.pop(queue))
+            if self._primary is not None:
+                self._discard(self._primary)
+                self._primary = None
+        self._pairing.forget(self._path, self)
+
+    # How a flow is carried out.
+
+    def _drive(self, steps: Flow[T]) -> T:
+        try:
+            effect = next(steps)
+            while True:
+                try:
+                    result = self._perform(effect)
+                except Exception as exc:  # noqa: BLE001  the flow decides what it means
+                    effect = steps.throw(exc)
+                else:
+                    effect = steps.send(result)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        finally:
+            steps.close()
+
+    def _perform(self, effect: flow.Effect) -> Any:
+        if isinstance(effect, OnPrimary):
+            return self._on_primary(effect)
+        if isinstance(effect, OnBacklog):
+            return self._on_backlog(effect)
+        if isinstance(effect, Ping):
+            return self._bus.ping(self._path)
+        return self._bus.wait(effect.seconds)
+
+    def _on_primary(self, effect: OnPrimary) -> Any:
+        with self._mine(effect.budget_s):
+            if self._primary is None:
+                self._primary = self._connect()
+            try:
+                return self._bus.watch.run(self._primary, effect.call, effect.budget_s)
+            except Overrun:
+                self._discard(self._primary)
+                self._primary = None
+                raise
+
+    def _on_backlog(self, effect: OnBacklog) -> Any:
+        with self._mine(effect.budget_s):
+            sender = self._backlog.get(effect.queue)
+            if sender is None:
+                sender = self._backlog[effect.queue] = self._bus.backlog_sender(effect.queue)
+            try:
+                return self._bus.watch.run(sender, effect.call, effect.budget_s)
+            except Exception:
+                self._discard(self._backlog.pop(effect.queue))
+                raise
+
+    @contextlib.contextmanager
+    def _mine(self, seconds: float) -> Iterator[None]:
+        """A sender of the SDK is for one thread at a time."""
+        if not self._lock.acquire(timeout=max(seconds, 0)):
+            raise OperationTimeoutError(
+                message=f"another thread has used this sender for {seconds:g} s"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _discard(self, sender: Any) -> None:
+        with contextlib.suppress(Exception):
+            self._bus.watch.run(sender, lambda one: one.close(), CLOSE_S)

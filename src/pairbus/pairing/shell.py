@@ -1,0 +1,134 @@
+"""What the sync and the async shell have in common: all that does not wait."""
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.core import Pairing, PairingStatus, Path
+from pairbus.pairing.flow import Call
+from pairbus.pairing.plan import Plan
+from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch
+
+logger = logging.getLogger("pairbus.pairing")
+
+PING_S = 10.0
+"""How long a ping waits for its answer at most."""
+CLOSE_S = 10.0
+"""How long something is waited for that is closed."""
+
+
+class ClientShell:
+    """A paired client, but for its I/O."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: SendAvailabilityOptions,
+        queues: tuple[str, ...],
+        *,
+        now: Callable[[], float],
+        random: Random | None,
+    ) -> None:
+        self.fully_qualified_namespace: str = plan.primary.fully_qualified_namespace
+        self._plan = plan
+        self._primary = plan.primary
+        self._looked_at: set[str] = set()
+        self.pairing = Pairing(
+            options,
+            primary=str(plan.primary_id),
+            secondary=str(plan.secondary_id),
+            queues=queues,
+            now=now,
+            random=random,
+        )
+        self.ping_s = min(PING_S, self.pairing.operation_timeout_s)
+        logger.info(
+            "%s is paired with %s: %d of %d backlog queues",
+            plan.primary_id,
+            plan.secondary_id,
+            len(queues),
+            options.backlog_queue_count,
+        )
+
+    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> Any:
+        """A receiver of the primary, the SDK's own."""
+        self.pairing.check_open()
+        return self._primary.get_queue_receiver(queue_name, **kwargs)
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **kwargs: Any
+    ) -> Any:
+        """A receiver of the primary, the SDK's own."""
+        self.pairing.check_open()
+        return self._primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+
+    @property
+    def backlog_queues(self) -> tuple[str, ...]:
+        """The backlog queues that there really are."""
+        return self.pairing.rotation.queues
+
+    def status(self) -> PairingStatus:
+        """The state of each path and of each backlog queue."""
+        return self.pairing.status()
+
+    def mark_path_healthy(self, path: str) -> None:
+        """End the failover of a path by hand."""
+        self.pairing.check_open()
+        self.pairing.mark_healthy(self.pairing.path(path))
+
+    def _give_up(self, cause: BaseException) -> None:
+        if self.pairing.fault is None:
+            self.pairing.fault = cause
+            logger.error("the pairing is given up: %s", cause)
+
+    def _wants_a_look(self, path: str) -> bool:
+        """Whether nobody has looked yet if this entity removes duplicates."""
+        wanted = self.pairing.options.check_duplicate_detection and path not in self._looked_at
+        self._looked_at.add(path)
+        return wanted
+
+
+class SenderShell:
+    """A paired sender, but for its I/O."""
+
+    def __init__(
+        self, pairing: Pairing, path: str, connect: Callable[[], Any], identifier: str | None
+    ) -> None:
+        self._pairing = pairing
+        self._path: Path = pairing.path(path)
+        self._connect = connect
+        self._primary: Any = connect()
+        self._identifier = identifier or self._primary.client_identifier
+        self._backlog: dict[str, Any] = {}
+        """Senders of the backlog queues that were used."""
+        self._closed = False
+        self.entity_name = path
+        self.fully_qualified_namespace: str = self._primary.fully_qualified_namespace
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    @property
+    def client_identifier(self) -> str:
+        return str(self._identifier)
+
+    def _call(self, timeout: float | None = None) -> Call:
+        if self._closed:
+            # The words of the SDK.
+            raise ValueError(
+                "The handler has already been shutdown. Please use ServiceBusClient to create a "
+                "new instance."
+            )
+        return Call.of(self._pairing, self._path, self, timeout)
+
+
+def paired_batch(made: ServiceBusMessageBatch | None, asked: int | None) -> PairedBatch:
+    """A batch by the limits of one that was made; None: nobody answers, so by a limit that is safe
+    anywhere."""
+    if made is None:
+        return PairedBatch(max_size_in_bytes=STANDARD_LIMIT if asked is None else asked)
+    return PairedBatch.like(made)

@@ -1,0 +1,738 @@
+"""Backlog queues in a local namespace, made by both flavours of the SDK with every credential."""
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import azure.servicebus
+import azure.servicebus.aio
+import azure.servicebus.aio.management
+import azure.servicebus.management
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.servicebus import TransportType
+
+from pairbus.amqp.client.connection_string import ConnectionString
+from pairbus.amqp.client.tokens import sign
+from pairbus.broker.admin import Admin
+from pairbus.broker.auth import Right, SharedAccessRule
+from pairbus.broker.description import QueueDescription, TopicDescription
+from pairbus.broker.durations import MAX_SPAN
+from pairbus.broker.http import Request, Response
+from pairbus.broker.namespace import LocalNamespace
+from pairbus.errors import BacklogUnavailable, ConfigurationError
+from pairbus.pairing import administration, backlog
+from pairbus.pairing.aio import administration as aio_administration
+from pairbus.pairing.aio import backlog as aio_backlog
+from pairbus.pairing.backlog import Bounds, Create, Look, Wait, steps
+from pairbus.pairing.namespaces import backlog_paths
+
+LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
+"""The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
+SEND = SharedAccessRule(name="sends", primary_key="key-of-sends", rights=frozenset({Right.SEND}))
+QUICK = Bounds(backoff_s=0.01)
+
+numbers = count(1)
+
+
+class Flavour:
+    """One flavour of the SDK, and ours of the same kind, with one face; paths that nobody has."""
+
+    def __init__(self, name: str, namespace: LocalNamespace) -> None:
+        self.sync = name == "sync"
+        self.Client = (azure.servicebus if self.sync else azure.servicebus.aio).ServiceBusClient
+        self.namespace = namespace
+        self.client = self.connect(namespace.connection_string)
+        """Without TLS, by a connection string with a key."""
+        self.primary = f"primary-{next(numbers)}"
+        self.paths = backlog_paths(self.primary, 3)
+        self.waits: list[float] = []
+        self.on_wait: Callable[[], None] = lambda: None
+        self.looks: list[str] = []
+
+    def connect(self, text: str, **options: Any) -> Any:
+        return self.Client.from_connection_string(text, **options)
+
+    async def ensure(self, client: Any = None, bounds: Bounds = QUICK) -> list[str]:
+        client = self.client if client is None else client
+        if self.sync:
+            return await asyncio.to_thread(self._ensure, client, bounds)
+
+        async def sleep(seconds: float) -> None:
+            self._wait(seconds)
+
+        async with aio_administration.administration_of(client) as admin:
+            self._watch(admin)
+            return await aio_backlog.ensure_queues(admin, self.paths, bounds=bounds, sleep=sleep)
+
+    def _ensure(self, client: Any, bounds: Bounds) -> list[str]:
+        with administration.administration_of(client) as admin:
+            self._watch(admin)
+            return backlog.ensure_queues(admin, self.paths, bounds=bounds, sleep=self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.on_wait()
+
+    def _watch(self, admin: Any) -> None:
+        get_queue = admin.get_queue
+        admin.get_queue = lambda path, **kw: (self.looks.append(path), get_queue(path, **kw))[1]
+
+    async def get(self, path: str) -> Any:
+        if self.sync:
+            with administration.administration_of(self.client) as admin:
+                return admin.get_queue(path)
+        async with aio_administration.administration_of(self.client) as admin:
+            return await admin.get_queue(path)
+
+    def token_credential(self) -> Any:
+        return Bearer() if self.sync else AsyncBearer()
+
+
+class Bearer:
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        return AccessToken(f"token-for-{scopes[0]}", int(time.time()) + 3600)
+
+
+class AsyncBearer:
+    async def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        return Bearer().get_token(*scopes)
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> "AsyncBearer":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class Wiretap:
+    """Sees the requests of the administration API, and may answer them itself."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests: list[Request] = []
+        self.schemes: set[str] = set()
+        self.answers: list[Response] = []
+        self.answer: Callable[[Admin, Request], Response | None] = lambda admin, request: None
+        handle = Admin.handle
+
+        def tapped(admin: Admin, request: Request, now_ms: int, *, scheme: str) -> Response:
+            self.requests.append(request)
+            self.schemes.add(scheme)
+            answer = self.answer(admin, request)
+            if answer is None:
+                answer = handle(admin, request, now_ms, scheme=scheme)
+            self.answers.append(answer)
+            return answer
+
+        monkeypatch.setattr(Admin, "handle", tapped)
+
+    @property
+    def statuses(self) -> list[int]:
+        return [answer.status for answer in self.answers]
+
+    def asked(self) -> list[tuple[str, str]]:
+        """Methods, and the last segment of paths."""
+        return [(one.method, one.path.rpartition("/")[2]) for one in self.requests]
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[LocalNamespace]:
+    with LocalNamespace("secondary", rules=[SEND], trust_bearer_tokens=True) as namespace:
+        yield namespace
+
+
+@pytest.fixture(params=["sync", "aio"])
+def both(request: pytest.FixtureRequest, namespace: LocalNamespace) -> Flavour:
+    """Each flavour in turn."""
+    return Flavour(request.param, namespace)
+
+
+@pytest.fixture
+def tap(monkeypatch: pytest.MonkeyPatch) -> Wiretap:
+    return Wiretap(monkeypatch)
+
+
+def description(namespace: LocalNamespace, path: str) -> Any:
+    return namespace.call(lambda core: core.entities.get(path).description)
+
+
+def queues(namespace: LocalNamespace, primary: str) -> list[str]:
+    """The paths of all entities below a name."""
+    return namespace.call(
+        lambda core: sorted(
+            one.path for one in core.entities.all() if one.path.startswith(f"{primary}/")
+        )
+    )
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == backlog.__name__]
+
+
+# Creating.
+
+
+@pytest.mark.rule("P3", "P4")
+async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -> None:
+    assert await both.ensure() == both.paths
+
+    assert queues(both.namespace, both.primary) == [
+        f"{both.primary}/x-servicebus-transfer/{index}" for index in range(3)
+    ]
+    for path in both.paths:
+        # Everything else is the service's default.
+        assert description(both.namespace, path) == QueueDescription(
+            name=path,
+            max_size_in_megabytes=5120,
+            max_delivery_count=2147483647,
+            default_message_time_to_live=MAX_SPAN,
+            auto_delete_on_idle=MAX_SPAN,
+            lock_duration=timedelta(minutes=1),
+            dead_lettering_on_message_expiration=True,
+            enable_batched_operations=True,
+            support_ordering=True,
+        )
+        got = await both.get(path)
+        assert got.max_size_in_megabytes == 5120
+        assert got.max_delivery_count == 2147483647
+        assert got.default_message_time_to_live == got.auto_delete_on_idle == LONGEST
+        assert got.lock_duration == timedelta(minutes=1)
+        assert got.dead_lettering_on_message_expiration
+        assert got.enable_batched_operations
+        for setting in (b"DefaultMessageTimeToLive", b"AutoDeleteOnIdle"):
+            assert b"<%b>P10675199DT2H48M5.4775807S</%b>" % (setting, setting) in (
+                tap.answers[-1].body
+            )
+
+
+@pytest.mark.rule("P5")
+async def test_queues_that_exist_are_used_as_they_are(both: Flavour, tap: Wiretap) -> None:
+    extra = f"{both.primary}/x-servicebus-transfer/7"
+    both.namespace.create_queue(both.paths[0], requires_session=True, max_delivery_count=3)
+    both.namespace.create_queue(extra)
+    before = [description(both.namespace, path) for path in (both.paths[0], extra)]
+
+    assert await both.ensure() == both.paths
+    assert await both.ensure() == both.paths
+
+    assert [description(both.namespace, path) for path in (both.paths[0], extra)] == before
+    assert queues(both.namespace, both.primary) == [*both.paths, extra]
+    first = [("GET", "0"), ("GET", "1"), ("PUT", "1"), ("GET", "2"), ("PUT", "2")]
+    assert tap.asked() == [*first, ("GET", "0"), ("GET", "1"), ("GET", "2")]
+
+
+@pytest.mark.rule("P5")
+async def test_a_queue_that_somebody_else_creates_meanwhile_is_used(
+    both: Flavour, tap: Wiretap
+) -> None:
+    def overtake(admin: Admin, request: Request) -> None:
+        if request.method == "PUT" and request.path == both.paths[1]:
+            admin._entities.create(QueueDescription(name=both.paths[1], max_delivery_count=3), 0)
+
+    tap.answer = overtake
+
+    assert await both.ensure() == both.paths
+
+    assert tap.statuses.count(409) == 1
+    assert description(both.namespace, both.paths[1]).max_delivery_count == 3
+    assert both.waits == []
+
+
+RACER = """
+import sys, json
+from azure.servicebus import ServiceBusClient
+from pairbus.pairing.administration import administration_of
+from pairbus.pairing.backlog import ensure_queues
+from pairbus.pairing.namespaces import backlog_paths
+
+client = ServiceBusClient.from_connection_string(sys.argv[1])
+with administration_of(client) as admin:
+    print("ready", flush=True)
+    while primary := sys.stdin.readline().strip():
+        print(json.dumps(ensure_queues(admin, backlog_paths(primary, 10))), flush=True)
+"""
+
+
+@pytest.mark.rule("P5")
+def test_two_processes_that_create_the_same_queues_both_succeed(
+    namespace: LocalNamespace, tap: Wiretap
+) -> None:
+    command = [sys.executable, "-c", RACER, namespace.connection_string]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as two:
+        for racer in (one, two):
+            assert racer.stdout.readline() == "ready\n"
+        # Until both were so close that one was refused what the other had just created.
+        for attempt in range(20):
+            name = f"raced-{attempt}"
+            for racer in (one, two):
+                racer.stdin.write(f"{name}\n")
+                racer.stdin.flush()
+            results = [json.loads(racer.stdout.readline()) for racer in (one, two)]
+
+            assert results == [backlog_paths(name, 10)] * 2
+            assert queues(namespace, name) == backlog_paths(name, 10)
+            if 409 in tap.statuses:
+                break
+        for racer in (one, two):
+            racer.stdin.close()
+
+    assert 409 in tap.statuses
+    assert (one.returncode, two.returncode) == (0, 0)
+
+
+# What cannot be created.
+
+
+@pytest.mark.rule("P6")
+async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
+    both: Flavour, caplog: pytest.LogCaptureFixture
+) -> None:
+    both.namespace.create_topic(both.paths[1])
+
+    assert await both.ensure() == [both.paths[0], both.paths[2]]
+
+    (warning,) = warnings(caplog)
+    assert both.paths[1] in warning
+    assert "something else than a queue" in warning
+    assert both.waits == []
+
+
+@pytest.mark.rule("P6")
+async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
+    both: Flavour, tap: Wiretap
+) -> None:
+    def overtake(admin: Admin, request: Request) -> None:
+        if request.method == "PUT" and request.path == both.paths[0]:
+            admin._entities.create(TopicDescription(name=both.paths[0]), 0)
+
+    tap.answer = overtake
+
+    assert await both.ensure() == both.paths[1:]
+    assert tap.statuses.count(409) == 1
+
+
+@pytest.mark.rule("P6")
+async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap) -> None:
+    failures = iter([503, 429, 500])
+
+    def fail(admin: Admin, request: Request) -> Response | None:
+        status = next(failures, None) if request.path != both.paths[0] else None
+        return None if status is None else Response(status=status)
+
+    tap.answer = fail
+
+    assert await both.ensure(bounds=Bounds(attempts=4)) == both.paths
+    assert [status for status in tap.statuses if status >= 400] == [503, 429, 500]
+    assert both.waits == [0.5, 1.0, 2.0]
+
+
+@pytest.mark.rule("P6")
+async def test_a_queue_that_goes_on_failing_is_left_out(
+    both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
+) -> None:
+    tap.answer = lambda _, request: Response(status=500) if request.path == both.paths[1] else None
+
+    assert await both.ensure() == [both.paths[0], both.paths[2]]
+
+    assert tap.statuses.count(500) == both.looks.count(both.paths[1]) == 3
+    (warning,) = warnings(caplog)
+    assert both.paths[1] in warning
+
+
+@pytest.mark.rule("P6")
+async def test_a_full_namespace_gives_the_queues_that_it_has_room_for(
+    both: Flavour, tap: Wiretap
+) -> None:
+    tap.answer = lambda _, request: (
+        Response(status=403) if request.method == "PUT" and request.path != both.paths[0] else None
+    )
+
+    assert await both.ensure() == both.paths[:1]
+    assert tap.statuses.count(403) == 2  # each was asked for once
+
+
+@pytest.mark.rule("P6")
+async def test_without_any_queue_there_is_no_backlog(
+    both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
+) -> None:
+    tap.answer = lambda _, request: Response(status=500)
+
+    with pytest.raises(BacklogUnavailable, match="none of the 3 backlog queues") as caught:
+        await both.ensure()
+
+    assert isinstance(caught.value.__cause__, HttpResponseError)
+    assert f"localhost:{both.namespace.port}" in str(caught.value)
+    assert warnings(caplog) == []
+    assert len(tap.requests) == 9
+
+
+@pytest.mark.rule("P6")
+async def test_missing_rights_fail_at_once(both: Flavour, tap: Wiretap) -> None:
+    client = both.connect(both.namespace.connection_string_of(SEND.name, SEND.primary_key))
+
+    with pytest.raises(BacklogUnavailable, match="Manage right") as caught:
+        await both.ensure(client)
+
+    assert isinstance(caught.value.__cause__, ClientAuthenticationError)
+    assert tap.statuses == [401]
+    assert both.waits == []
+    assert queues(both.namespace, both.primary) == []
+
+
+@pytest.mark.rule("P6")
+async def test_a_namespace_that_is_down_is_given_up_after_the_attempts_for_one_queue(
+    both: Flavour,
+) -> None:
+    with LocalNamespace("down") as namespace:
+        client = both.connect(namespace.connection_string)
+        namespace.stop()
+
+        with pytest.raises(BacklogUnavailable) as caught:
+            await both.ensure(client)
+
+    assert isinstance(caught.value.__cause__, ServiceRequestError)
+    assert both.looks == both.paths[:1] * 3
+
+
+@pytest.mark.rule("P6", "S2a")
+async def test_a_frozen_namespace_is_given_up_in_bounded_time(both: Flavour) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:  # it connects, and says nothing
+        key = "SharedAccessKeyName=root;SharedAccessKey=x;UseDevelopmentEmulator=true"
+        port = frozen.getsockname()[1]
+        client = both.connect(f"Endpoint=sb://127.0.0.1:{port}/;{key}")
+
+        with pytest.raises(BacklogUnavailable) as caught:
+            await both.ensure(client, Bounds(attempts=2, request_timeout_s=0.2))
+
+    assert isinstance(caught.value.__cause__, ServiceResponseError | TimeoutError)
+    assert both.looks == both.paths[:1] * 2
+
+
+@pytest.mark.rule("P6")
+async def test_a_namespace_that_goes_down_leaves_what_was_made_before(
+    both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
+) -> None:
+    tap.answer = lambda _, request: Response(status=503) if request.path == both.paths[1] else None
+    with LocalNamespace("vanishes") as namespace:
+        both.on_wait = namespace.stop
+        client = both.connect(namespace.connection_string)
+        assert await both.ensure(client) == both.paths[:1]
+
+    assert both.looks == [both.paths[0]] + [both.paths[1]] * 3
+    of_one, of_two = warnings(caplog)
+    assert both.paths[1] in of_one
+    assert both.paths[2] in of_two
+
+
+@pytest.mark.rule("P6")
+async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bounds(
+    both: Flavour, tap: Wiretap
+) -> None:
+    tap.answer = lambda _, request: Response(status=503) if request.path == both.paths[0] else None
+    sdk = azure.servicebus.management if both.sync else azure.servicebus.aio.management
+    admin = sdk.ServiceBusAdministrationClient.from_connection_string(
+        both.namespace.connection_string, connection_verify=both.namespace.ca_file
+    )
+
+    if both.sync:
+        with admin:
+            there = backlog.ensure_queues(admin, both.paths, bounds=QUICK)
+    else:
+        async with admin:
+            there = await aio_backlog.ensure_queues(admin, both.paths, bounds=QUICK)
+
+    assert there == both.paths[1:]
+    assert tap.statuses.count(503) == 3  # the SDK alone would try ten times
+
+
+# Decisions alone.
+
+
+class Script:
+    """Plays the service to `steps`: what it answers by path and kind of step, and how the time
+    passes meanwhile."""
+
+    def __init__(self, *answers: Exception | None, seconds: float = 0.0) -> None:
+        self.answers = list(answers)
+        self.seconds = seconds
+        self.now = 0.0
+        self.done: list[Any] = []
+
+    def play(self, paths: list[str], bounds: Bounds) -> list[str]:
+        todo = steps(paths, "secondary", bounds, lambda: self.now)
+        answer: Exception | None = None
+        while True:
+            try:
+                step = todo.send(answer)
+            except StopIteration as done:
+                return list(done.value)
+            self.done.append(step)
+            answer = None
+            if isinstance(step, Wait):
+                self.now += step.seconds
+            else:
+                self.now += self.seconds
+                answer = self.answers.pop(0)
+
+
+@pytest.mark.rule("P6", "S2a")
+def test_no_request_is_given_more_time_than_is_left() -> None:
+    bounds = Bounds(request_timeout_s=10, deadline_s=25)
+    script = Script(*[None] * 9, seconds=10)
+
+    assert script.play(["a", "b", "c", "d"], bounds) == ["a", "b", "c"]
+    assert script.done == [Look("a", 10), Look("b", 10), Look("c", 5)]
+
+
+@pytest.mark.rule("P6", "S2a")
+def test_no_wait_goes_past_the_deadline() -> None:
+    script = Script(ServiceRequestError("refused"), ServiceRequestError("refused"))
+
+    with pytest.raises(BacklogUnavailable, match="2 s for all backlog queues are over") as caught:
+        script.play(["a", "b"], Bounds(attempts=9, backoff_s=1, deadline_s=2))
+
+    assert script.done == [Look("a", 2), Wait(1), Look("a", 1)]
+    assert isinstance(caught.value.__cause__, TimeoutError)
+    assert isinstance(caught.value.__cause__.__cause__, ServiceRequestError)
+
+
+@pytest.mark.rule("P5")
+def test_a_creation_whose_answer_was_lost_is_found_to_be_done() -> None:
+    script = Script(ResourceNotFoundError("no"), ServiceResponseError("reset"), None)
+
+    assert script.play(["a"], Bounds()) == ["a"]
+    assert [type(step) for step in script.done] == [Look, Create, Wait, Look]
+
+
+@pytest.mark.rule("P5")
+def test_a_conflict_with_a_creation_that_is_still_under_way_is_tried_again() -> None:
+    missing, conflict = ResourceNotFoundError("no"), ResourceExistsError("under way")
+    script = Script(missing, conflict, missing, None)
+
+    assert script.play(["a"], Bounds()) == ["a"]
+    assert [type(step) for step in script.done] == [Look, Create, Look, Wait, Look]
+
+
+def test_nothing_is_done_for_no_paths() -> None:
+    assert Script().play([], Bounds()) == []
+
+
+# Credentials and connections.
+
+
+def signature(namespace: LocalNamespace, *, key: str | None = None) -> str:
+    parsed = ConnectionString.parse(namespace.connection_string)
+    address = f"sb://localhost:{namespace.port}/"
+    given = parsed.key if key is None else key
+    return sign(address, parsed.key_name, given, int(time.time()) + 600)
+
+
+def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: Any) -> Any:
+    """A client with one kind of credential."""
+    namespace = both.namespace
+    parsed = ConnectionString.parse(namespace.connection_string)
+    emulator = "" if tls else ";UseDevelopmentEmulator=true"
+    if tls:
+        options |= over_tls(namespace)
+    endpoint = f"Endpoint=sb://localhost:{namespace.port}/"
+    if kind == "connection string with a key":
+        key = f"SharedAccessKeyName={parsed.key_name};SharedAccessKey={parsed.key}"
+        return both.connect(f"{endpoint};{key}{emulator}", **options)
+    if kind == "connection string with a signature":
+        shared = f"SharedAccessSignature={signature(namespace)}"
+        return both.connect(f"{endpoint};{shared}{emulator}", **options)
+    credential = {
+        "named key": lambda: AzureNamedKeyCredential(parsed.key_name, parsed.key),
+        "signature": lambda: AzureSasCredential(signature(namespace)),
+        "token": both.token_credential,
+    }[kind]()
+    return both.Client(f"localhost:{namespace.port}", credential, use_tls=tls, **options)
+
+
+def over_tls(namespace: LocalNamespace) -> dict[str, Any]:
+    return {
+        "transport_type": TransportType.Amqp,
+        "custom_endpoint_address": f"sb://localhost:{namespace.port}",
+    }
+
+
+CREDENTIALS = [
+    "connection string with a key",
+    "connection string with a signature",
+    "named key",
+    "signature",
+    "token",
+]
+
+
+@pytest.mark.rule("P7")
+@pytest.mark.parametrize("kind", CREDENTIALS)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_every_credential_can_administer(
+    both: Flavour, tap: Wiretap, kind: str, tls: bool
+) -> None:
+    verify = both.namespace.ca_file if tls else None
+    client = with_credential(kind, both, tls=tls, connection_verify=verify)
+
+    assert await both.ensure(client) == both.paths
+
+    assert tap.schemes == {"https" if tls else "http"}
+    scheme = "Bearer token-for-" if kind == "token" else "SharedAccessSignature sr="
+    for request in tap.requests:
+        assert (request.header("Authorization") or "").startswith(scheme)
+
+
+@pytest.mark.rule("P7")
+async def test_a_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
+    for credential in (
+        AzureSasCredential(signature(both.namespace, key="another")),
+        AzureNamedKeyCredential("RootManageSharedAccessKey", "another"),
+    ):
+        client = both.Client(f"localhost:{both.namespace.port}", credential, use_tls=False)
+        with pytest.raises(BacklogUnavailable):
+            await both.ensure(client)
+
+
+@pytest.mark.rule("P7")
+def test_a_key_or_signature_that_is_replaced_counts_at_once(
+    namespace: LocalNamespace,
+) -> None:
+    parsed = ConnectionString.parse(namespace.connection_string)
+    namespace.create_queue("replaced")
+    named = AzureNamedKeyCredential("RootManageSharedAccessKey", parsed.key)
+    given = AzureSasCredential(signature(namespace))
+    for credential, change in (
+        (named, lambda: named.update("RootManageSharedAccessKey", "another")),
+        (given, lambda: given.update(signature(namespace, key="another"))),
+    ):
+        client = azure.servicebus.ServiceBusClient(
+            f"localhost:{namespace.port}", credential, use_tls=False
+        )
+        with administration.administration_of(client) as admin:
+            admin.get_queue("replaced")
+            change()
+            with pytest.raises(ClientAuthenticationError):
+                admin.get_queue("replaced")
+
+
+@pytest.mark.rule("P7")
+async def test_the_certificate_is_checked_against_the_clients_ca(
+    both: Flavour, tap: Wiretap
+) -> None:
+    client = with_credential("named key", both, tls=True)
+
+    with pytest.raises(BacklogUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        await both.ensure(client)
+    assert tap.requests == []
+
+
+@pytest.mark.rule("P7")
+async def test_the_clients_ssl_context_is_used_and_left_as_it_is(
+    both: Flavour, tap: Wiretap
+) -> None:
+    for ca_file in (both.namespace.ca_file, None):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if ca_file is not None:
+            context.load_verify_locations(ca_file)
+        before = context.cert_store_stats()
+        client = with_credential("named key", both, tls=True, ssl_context=context)
+        if ca_file is not None:
+            assert await both.ensure(client) == both.paths
+        else:
+            with pytest.raises(BacklogUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+                await both.ensure(client)
+        assert context.cert_store_stats() == before
+        assert context.verify_mode is ssl.CERT_REQUIRED
+    assert tap.schemes == {"https"}
+
+
+@pytest.mark.rule("P7")
+async def test_a_custom_endpoint_is_dialled_and_told_which_namespace_is_meant(
+    both: Flavour, tap: Wiretap
+) -> None:
+    parsed = ConnectionString.parse(both.namespace.connection_string)
+    credential = AzureNamedKeyCredential(parsed.key_name, parsed.key)
+    options = over_tls(both.namespace) | {"connection_verify": both.namespace.ca_file}
+    client = both.Client("orders.servicebus.invalid", credential, **options)
+
+    assert await both.ensure(client) == both.paths
+    assert {request.header("Host") for request in tap.requests} == {"orders.servicebus.invalid"}
+
+
+async def test_a_host_is_dialled_as_it_is_written(both: Flavour, tap: Wiretap) -> None:
+    text = both.namespace.connection_string.replace("localhost", "127.0.0.1")
+
+    assert await both.ensure(both.connect(text)) == both.paths
+    expected = f"127.0.0.1:{both.namespace.port}"
+    assert {request.header("Host") for request in tap.requests} == {expected}
+
+
+@pytest.mark.rule("P7")
+async def test_the_clients_proxy_is_used(both: Flavour, tap: Wiretap) -> None:
+    parsed = ConnectionString.parse(both.namespace.connection_string)
+    # A local namespace can stand in for a proxy: it takes requests for any host.
+    proxy = {"proxy_hostname": "localhost", "proxy_port": both.namespace.port}
+    client = both.Client(
+        "orders.servicebus.invalid:5672",
+        AzureNamedKeyCredential(parsed.key_name, parsed.key),
+        use_tls=False,
+        http_proxy=proxy | {"username": "me@home", "password": "p/w"},
+    )
+
+    assert await both.ensure(client) == both.paths
+
+    for request in tap.requests:
+        assert request.target.startswith("http://orders.servicebus.invalid:5672/")
+        assert request.header("Proxy-Authorization") == "Basic bWVAaG9tZTpwL3c="
+
+
+@pytest.mark.rule("P7")
+async def test_proxies_of_the_environment_are_not_used_without_tls(
+    both: Flavour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://localhost:1")
+    monkeypatch.setenv("NO_PROXY", "")
+
+    assert await both.ensure() == both.paths
+
+
+async def test_the_asynchronous_client_says_that_it_needs_aiohttp(
+    monkeypatch: pytest.MonkeyPatch, namespace: LocalNamespace
+) -> None:
+    monkeypatch.setitem(sys.modules, "azure.servicebus.aio.management", None)
+    client = azure.servicebus.aio.ServiceBusClient.from_connection_string(
+        namespace.connection_string
+    )
+
+    with pytest.raises(ConfigurationError, match="aiohttp"):
+        aio_administration.administration_of(client)
+
+
+async def test_no_secret_is_logged(both: Flavour, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for kind in CREDENTIALS[:4]:
+        await both.ensure(with_credential(kind, both))
+    parsed = ConnectionString.parse(both.namespace.connection_string)
+
+    assert caplog.records
+    assert parsed.key not in caplog.text
+    assert "sig=" not in caplog.text

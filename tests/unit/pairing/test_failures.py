@@ -1,0 +1,444 @@
+"""What a failed call of the SDK means, and that the SDK still is as we read it."""
+
+import inspect
+import logging
+import socket
+import ssl
+import struct
+from types import SimpleNamespace
+
+import pytest
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceResponseTimeoutError,
+)
+from azure.servicebus import exceptions as sdk
+from azure.servicebus._common import constants
+from azure.servicebus._pyamqp import management_operation
+from azure.servicebus._pyamqp.aio import _management_operation_async
+from azure.servicebus._pyamqp.error import (
+    AMQPConnectionError,
+    AMQPLinkError,
+    AuthenticationException,
+    ErrorCondition,
+    MessageSendFailed,
+    TokenAuthFailure,
+    TokenExpired,
+)
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+
+from pairbus.errors import OperationTimeout
+from pairbus.pairing.failures import (
+    CLASSES,
+    CONDITIONS,
+    HIDDEN,
+    MANAGEMENT_LINK_LOST,
+    NOT_ENCODABLE,
+    Kind,
+    kind_of,
+)
+
+LOGGER = logging.getLogger(__name__)
+
+
+def raised_by_sdk(original: Exception, **options: str) -> sdk.ServiceBusError:
+    """What the SDK makes of an error of its AMQP client."""
+    return PyamqpTransport.create_servicebus_exception(LOGGER, original, **options)
+
+
+def answered(status: int, condition: bytes | None = None) -> sdk.ServiceBusError:
+    """What the SDK makes of an answer on the management link."""
+    with pytest.raises(sdk.ServiceBusError) as caught:
+        PyamqpTransport.handle_amqp_mgmt_error(LOGGER, "It failed.", condition, None, status)
+    return caught.value
+
+
+def from_http(status: int | None, kind: type[HttpResponseError] = HttpResponseError) -> AzureError:
+    error = kind("no token")
+    error.status_code = status
+    return error
+
+
+def made(kind: type[Exception]) -> Exception:
+    """An error of a class of the SDK, without condition and cause."""
+    takes_message = "message" in inspect.signature(kind).parameters
+    return kind("x") if takes_message else kind()
+
+
+# The class.
+
+SDK_CLASSES = {
+    value
+    for value in vars(sdk).values()
+    if inspect.isclass(value) and value.__module__ == sdk.__name__
+}
+
+
+@pytest.mark.rule("S2")
+def test_every_class_of_the_sdk_has_a_kind():
+    missing = {one.__name__ for one in SDK_CLASSES - CLASSES.keys()}
+    assert not missing, f"azure.servicebus.exceptions has grown {missing}: give each a kind"
+    gone = {one.__name__ for one in CLASSES.keys() - SDK_CLASSES}
+    assert not gone, f"azure.servicebus.exceptions lacks {gone}: take them out of the table"
+    assert len(SDK_CLASSES) >= 19
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda one: one.__name__))
+def test_an_error_that_says_nothing_else_is_of_the_kind_of_its_class(cls: type[Exception]):
+    assert kind_of(made(cls)) is CLASSES[cls]
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(
+    ("cls", "kind"),
+    [
+        (sdk.ServiceBusConnectionError, Kind.UNAVAILABLE),
+        (sdk.ServiceBusCommunicationError, Kind.UNAVAILABLE),
+        (sdk.OperationTimeoutError, Kind.UNAVAILABLE),
+        (sdk.MessagingEntityDisabledError, Kind.UNAVAILABLE),
+        (sdk.ServiceBusServerBusyError, Kind.BUSY),
+        (sdk.MessagingEntityNotFoundError, Kind.CALLER),
+        (sdk.ServiceBusAuthorizationError, Kind.CALLER),
+        (sdk.ServiceBusQuotaExceededError, Kind.CALLER),
+        (sdk.MessageSizeExceededError, Kind.CALLER),
+    ],
+)
+def test_the_classes_that_a_send_raises_are_as_the_rule_says(cls: type[Exception], kind: Kind):
+    assert CLASSES[cls] is kind
+
+
+def test_a_class_that_somebody_derives_is_of_its_nearest_known_base():
+    class Mine(sdk.ServiceBusServerBusyError):
+        pass
+
+    class Plain(sdk.ServiceBusError):
+        pass
+
+    assert kind_of(Mine()) is Kind.BUSY
+    assert kind_of(Plain("x")) is Kind.UNAVAILABLE
+    assert kind_of(Plain("x", error=TypeError())) is Kind.CALLER
+
+
+# The condition.
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
+@pytest.mark.parametrize("form", [str, str.encode])
+def test_a_condition_goes_before_the_class(condition: str, kind: Kind, form):
+    for cls in (sdk.ServiceBusConnectionError, sdk.ServiceBusServerBusyError):
+        assert kind_of(cls(condition=form(condition))) is kind
+    assert kind_of(sdk.ServiceBusError("x", condition=form(condition))) is kind
+
+
+@pytest.mark.parametrize("condition", ErrorCondition)
+def test_every_condition_of_amqp_gives_a_kind_in_whatever_form(condition: ErrorCondition):
+    error = sdk.ServiceBusError("x")
+    kinds = set()
+    for form in (condition, condition.value, condition.value.decode()):
+        error._condition = form
+        kinds.add(kind_of(error))
+    assert len(kinds) == 1
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "not-allowed",
+        "argument-error",
+        "argument-out-of-range",
+        "not-implemented",
+        "decode-error",
+        "invalid-field",
+        "precondition-failed",
+    ],
+)
+def test_the_conditions_of_the_rule_are_the_callers(name: str):
+    spelled = [one for one in CONDITIONS if one.partition(":")[2] == name]
+    assert spelled
+    assert {CONDITIONS[one] for one in spelled} == {Kind.CALLER}
+
+
+def test_conditions_are_spelled_as_the_sdk_spells_them():
+    known = {one.value for one in ErrorCondition}
+    known |= {value for name, value in vars(constants).items() if name.startswith("ERROR_CODE_")}
+    spelled_otherwise = {one for one in (*CONDITIONS, HIDDEN) if one.encode() not in known}
+    assert not spelled_otherwise, f"the SDK does not know {spelled_otherwise}"
+
+
+@pytest.mark.rule("S2")
+def test_a_link_that_ends_in_mid_send_is_of_unknown_kind():
+    error = raised_by_sdk(MessageSendFailed(ErrorCondition.UnknownError))
+    assert type(error) is sdk.ServiceBusConnectionError
+    assert kind_of(error) is Kind.UNKNOWN
+
+
+def test_a_management_link_that_is_refused_is_of_unknown_kind():
+    error = raised_by_sdk(AMQPLinkError(ErrorCondition.ClientError, description="not opened"))
+    assert type(error) is sdk.ServiceBusError
+    assert kind_of(error) is Kind.UNKNOWN
+
+
+def test_a_management_link_that_ends_in_mid_request_is_of_unknown_kind_and_not_the_callers():
+    assert kind_of(raised_by_sdk(ValueError(MANAGEMENT_LINK_LOST))) is Kind.UNKNOWN
+    assert kind_of(raised_by_sdk(ValueError("another value"))) is Kind.CALLER
+
+
+def test_a_namespace_that_is_gone_is_unavailable_and_an_entity_that_is_gone_is_the_callers():
+    assert kind_of(raised_by_sdk(AMQPConnectionError(ErrorCondition.NotFound))) is Kind.UNAVAILABLE
+    assert kind_of(raised_by_sdk(AMQPLinkError(ErrorCondition.NotFound))) is Kind.CALLER
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        (ErrorCondition.ConnectionCloseForced, Kind.UNAVAILABLE),
+        (ErrorCondition.SocketError, Kind.UNAVAILABLE),
+        (ErrorCondition.UnauthorizedAccess, Kind.CALLER),
+        (ErrorCondition.ResourceLimitExceeded, Kind.CALLER),
+        (b"com.microsoft:server-busy", Kind.BUSY),
+    ],
+)
+def test_a_connection_that_is_closed_while_it_opens_is_judged_by_its_condition(
+    condition: bytes, kind: Kind
+):
+    error = raised_by_sdk(AMQPConnectionError(condition))
+    assert type(error) is sdk.ServiceBusConnectionError
+    assert kind_of(error) is kind
+
+
+# Tokens.
+
+STATUSES = [
+    (400, Kind.CALLER),
+    (401, Kind.CALLER),
+    (403, Kind.CALLER),
+    (404, Kind.CALLER),
+    (408, Kind.UNAVAILABLE),
+    (429, Kind.BUSY),
+    (500, Kind.UNAVAILABLE),
+    (503, Kind.UNAVAILABLE),
+    (0, Kind.UNAVAILABLE),
+    (None, Kind.UNAVAILABLE),
+]
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(
+    ("status", "kind"), [*STATUSES, (ErrorCondition.ClientError, Kind.UNAVAILABLE)]
+)
+def test_a_token_that_cbs_does_not_take_is_judged_by_the_status(status: int | None, kind: Kind):
+    error = raised_by_sdk(TokenAuthFailure(status, b"said so"))
+    assert type(error) is sdk.ServiceBusAuthenticationError
+    assert kind_of(error) is kind
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(("status", "kind"), STATUSES)
+def test_so_it_is_at_a_custom_endpoint_where_the_sdk_calls_it_a_connection_error(
+    status: int | None, kind: Kind
+):
+    failure = TokenAuthFailure(status, b"said so")
+    error = raised_by_sdk(failure, custom_endpoint_address="sb://elsewhere")
+    assert type(error) is sdk.ServiceBusConnectionError
+    assert kind_of(error) is kind
+
+
+@pytest.mark.parametrize("cls", [AuthenticationException, TokenExpired])
+@pytest.mark.parametrize("condition", [ErrorCondition.InternalError, ErrorCondition.ClientError])
+def test_authentication_that_fails_without_an_answer_is_unavailable(
+    cls: type[AuthenticationException], condition: ErrorCondition
+):
+    assert kind_of(raised_by_sdk(cls(condition))) is Kind.UNAVAILABLE
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(("status", "kind"), STATUSES)
+@pytest.mark.parametrize("cls", [HttpResponseError, ClientAuthenticationError])
+def test_a_credential_that_gets_no_token_is_judged_by_the_status(
+    cls: type[HttpResponseError], status: int | None, kind: Kind
+):
+    failure = from_http(status, cls)
+    assert kind_of(failure) is kind
+    assert kind_of(raised_by_sdk(failure)) is kind
+
+
+@pytest.mark.parametrize("cls", [ServiceRequestError, ServiceResponseTimeoutError])
+def test_a_credential_that_cannot_reach_its_authority_is_unavailable(cls: type[AzureError]):
+    assert kind_of(cls("nobody there")) is Kind.UNAVAILABLE
+    assert kind_of(raised_by_sdk(cls("nobody there"))) is Kind.UNAVAILABLE
+
+
+def test_a_token_failure_is_found_behind_several_errors():
+    wrapped = sdk.OperationTimeoutError(message="too late")
+    wrapped.__cause__ = raised_by_sdk(TokenAuthFailure(401, b"no"))
+    assert kind_of(wrapped) is Kind.CALLER
+
+
+# What an SDK error wraps.
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(
+    "original",
+    [
+        TypeError(),
+        ValueError(),
+        KeyError(),
+        struct.error(),
+        UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogate"),
+        RecursionError(),
+    ],
+)
+def test_a_plain_error_of_the_sdk_around_a_message_that_cannot_be_encoded_is_the_callers(
+    original: Exception,
+):
+    assert isinstance(original, NOT_ENCODABLE)
+    assert kind_of(raised_by_sdk(original)) is Kind.CALLER
+    assert kind_of(original) is Kind.CALLER
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        TimeoutError(),
+        ConnectionResetError(),
+        socket.gaierror(),
+        ssl.SSLCertVerificationError(),  # which is a ValueError too
+        AttributeError("'NoneType' object has no attribute 'send'"),
+        RuntimeError(),
+    ],
+)
+def test_a_plain_error_of_the_sdk_around_anything_else_is_unavailable(original: Exception):
+    assert kind_of(raised_by_sdk(original)) is Kind.UNAVAILABLE
+
+
+def test_a_class_that_says_more_goes_before_what_it_wraps():
+    assert kind_of(sdk.ServiceBusConnectionError(error=ValueError())) is Kind.UNAVAILABLE
+    assert kind_of(sdk.ServiceBusServerBusyError(error=TypeError())) is Kind.BUSY
+
+
+@pytest.mark.parametrize(("status", "kind"), [one for one in STATUSES if one[0] is not None])
+def test_an_answer_of_the_management_link_without_a_condition_is_judged_by_its_status(
+    status: int, kind: Kind
+):
+    error = answered(status)
+    assert type(error) is sdk.ServiceBusError
+    assert kind_of(error) is kind
+
+
+def test_an_answer_of_the_management_link_with_a_condition_is_judged_by_that():
+    assert kind_of(answered(500, b"amqp:not-implemented")) is Kind.CALLER
+    assert kind_of(answered(403, b"com.microsoft:entity-disabled")) is Kind.UNAVAILABLE
+    assert kind_of(answered(503, b"com.microsoft:server-busy")) is Kind.BUSY
+
+
+# What is no error of the SDK.
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (TimeoutError(), Kind.UNAVAILABLE),
+        (OperationTimeout("ours"), Kind.UNAVAILABLE),
+        (ConnectionRefusedError(), Kind.UNAVAILABLE),
+        (socket.gaierror(), Kind.UNAVAILABLE),
+        (ssl.SSLCertVerificationError(), Kind.UNAVAILABLE),
+        (AzureError("x"), Kind.UNAVAILABLE),
+        (ValueError("The handler has already been shutdown."), Kind.CALLER),
+        (TypeError(), Kind.CALLER),
+        (struct.error(), Kind.CALLER),
+        (ImportError("websocket-client"), Kind.CALLER),
+        (RuntimeError(), Kind.CALLER),
+    ],
+)
+def test_errors_that_are_not_the_sdks(error: Exception, kind: Kind):
+    assert kind_of(error) is kind
+
+
+# What must not be judged.
+
+
+def test_an_error_that_the_application_was_handling_meanwhile_decides_nothing():
+    try:
+        raise from_http(401)
+    except HttpResponseError:
+        try:
+            raise sdk.ServiceBusConnectionError
+        except sdk.ServiceBusConnectionError as exc:
+            error = exc
+
+    assert isinstance(error.exc_value, HttpResponseError)
+    assert isinstance(error.__context__, HttpResponseError)
+    assert kind_of(error) is Kind.UNAVAILABLE
+
+
+def test_causes_that_go_in_a_circle_come_to_an_end():
+    one, other = sdk.ServiceBusConnectionError(), sdk.ServiceBusServerBusyError()
+    one.__cause__, other.__cause__ = other, one
+    assert kind_of(one) is Kind.UNAVAILABLE
+    assert kind_of(other) is Kind.BUSY
+
+
+# Pins of what is private in the SDK. Each failure says what to look at.
+
+
+def test_pin_the_condition_of_an_error():
+    error = raised_by_sdk(MessageSendFailed(ErrorCondition.NotAllowed))
+    assert getattr(error, "_condition", None) == "amqp:not-allowed", (
+        "ServiceBusError no longer keeps the AMQP condition, as text, in _condition: "
+        "see failures._condition_of"
+    )
+
+
+def test_pin_the_status_of_a_management_answer():
+    assert getattr(answered(418), "_status_code", None) == 418, (
+        "ServiceBusError no longer keeps the status of a management answer in _status_code: "
+        "see failures._kind_of_plain"
+    )
+
+
+def test_pin_the_original_of_an_error():
+    original = TypeError()
+    assert raised_by_sdk(original).inner_exception is original, (
+        "ServiceBusError no longer keeps what it wraps in inner_exception: see failures._causes"
+    )
+
+
+def test_pin_the_status_of_a_refused_token():
+    failure = TokenAuthFailure(401, b"no")
+    assert getattr(failure, "status_code", None) == 401, (
+        "TokenAuthFailure no longer keeps the status of CBS in status_code: "
+        "see failures._is_token_failure"
+    )
+    assert raised_by_sdk(failure).inner_exception is failure, (
+        "ServiceBusAuthenticationError no longer has the TokenAuthFailure: see failures._causes"
+    )
+
+
+def test_pin_that_no_error_of_the_sdk_looks_like_a_token_failure():
+    lookalikes = {one.__name__ for one in SDK_CLASSES if hasattr(made(one), "status_code")}
+    assert not lookalikes, (
+        f"{lookalikes} have a status_code now: failures._is_token_failure takes them for tokens"
+    )
+
+
+async def test_pin_the_text_of_a_lost_management_link():
+    sync, later = SimpleNamespace(), SimpleNamespace()
+    management_operation.ManagementOperation._on_amqp_management_error(sync)
+    await _management_operation_async.ManagementOperation._on_amqp_management_error(later)
+    for stand_in in (sync, later):
+        error = stand_in._mgmt_error
+        assert type(error) is ValueError, (
+            f"a lost management link is now {type(error).__name__}, not ValueError: "
+            "see failures._is_lost_management_link"
+        )
+        assert error.args == (MANAGEMENT_LINK_LOST,), (
+            f"a lost management link now says {error.args}: see failures.MANAGEMENT_LINK_LOST"
+        )
