@@ -1,12 +1,12 @@
-"""Run the benchmarks: `python -m benchmarks [engine] [broker] [--json FILE] [--rounds N]`."""
+"""Run the benchmarks: `python -m benchmarks [SUBJECT …] [--json FILE] [--rounds N]`."""
 
 import argparse
 from pathlib import Path
 
-from benchmarks import amqp_engine, broker
+from benchmarks import amqp_engine, broker, pairing
 from benchmarks.harness import save, tables
 
-SUBJECTS = {"engine": amqp_engine.figures, "broker": broker.figures}
+SUBJECTS = {"engine": amqp_engine.figures, "broker": broker.figures, "pairing": pairing.figures}
 
 
 def main() -> None:

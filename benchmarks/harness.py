@@ -43,6 +43,8 @@ class Unit:
 MICROSECONDS = Unit("µs a message")
 RATE = Unit("messages a second", more_is_better=True, digits=0)
 MEGABYTES = Unit("MB", digits=0)
+MILLISECONDS_99 = Unit("ms, 99th percentile of a call")
+SECONDS = Unit("seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +164,22 @@ def surroundings() -> dict[str, object]:
         "cores": os.cpu_count(),
         "system": platform.platform(terse=True),
         "commit": commit or "unknown",
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": {name: metadata.version(name) for name in packages}
+        | {"RabbitMQ": _debian_version("rabbitmq-server")},
     }
+
+
+def _debian_version(package: str) -> str:
+    try:
+        asked = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", package],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return "unknown"
+    return asked.stdout.strip() or "not installed"
 
 
 def _processor() -> str:

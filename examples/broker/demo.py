@@ -98,7 +98,7 @@ def main() -> int:
             if entity == QUEUE:
                 show(f"{entity}: {kind}", f"{reading.operations} operations")
     print("Everything came back." if complete and right else "Something is wrong.")
-    print("There is no pairing and no syphon yet: README.md says what there is.")
+    print("An outage, watched: examples/pairing/demo.py.")
     return 0 if complete and right else 1
 
 

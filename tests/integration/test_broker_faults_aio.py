@@ -140,9 +140,11 @@ async def test_a_receiver_gets_over_an_entity_that_was_disabled(both: Flavour) -
     queue = both.queue()
     patient = both.connect(both.namespace.connection_string, retry_total=1)
     async with both.face(patient):
-        (receiver,) = await both.open(both.receiver(queue, client=patient))
+        sender, receiver = await both.open(
+            both.sender(queue), both.receiver(queue, client=patient, prefetch_count=0)
+        )
+        await sender.send_messages(ServiceBusMessage("x"))
         fault = both.namespace.add_fault("disable", queue, count=1)
-        await eventually(lambda: fault.fired == 1)  # its link is taken away
-        await both.sender(queue).send_messages(ServiceBusMessage("x"))
         await receiver.complete_message(await take_one(receiver))
+    assert fault.fired == 1
     assert both.held(queue) == 0

@@ -207,6 +207,7 @@ rarely = st.integers(0, 7).map(lambda number: number == 7)
 whiches = st.sampled_from(["main", "main", "dead"])
 names = st.sampled_from(NAMES)
 limits = st.integers(1, 6)
+betweens = st.sampled_from(["take", "give back", "nothing"])
 
 
 def step(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -244,7 +245,7 @@ STEPS = (
     waiting(),
     waiting(),
     step("keep_for_long", times=st.integers(1, 3)),
-    step("bury_backwards", pick=picks),
+    step("bury_backwards", pick=picks, between=st.lists(betweens, min_size=4, max_size=4)),
     step("take_deferred", which=whiches, amount=limits, pick=picks, good=rarely, bogus=rarely),
     step("cancel", amount=limits, pick=picks, bogus=rarely),
     step("peek", which=whiches, pick=picks, limit=limits, session=names),
@@ -458,16 +459,16 @@ class Machine(RuleBasedStateMachine):
             else:
                 line.settle(token, how)
 
-    def bury_backwards(self, pick: int) -> None:
+    def bury_backwards(self, pick: int, between: list[str]) -> None:
         """The youngest first, while dead letters are taken and given back: a line that has been
         read is then behind an older one."""
         self.take("main", 6, good=False, pick=pick)
         for number, (which, token) in enumerate(reversed(self.live("main"))):
             self.settle_one(which, token, "dead-letter")
-            now_what = pick >> 2 * number & 3
-            if now_what == 0:
+            then = between[number % len(between)]
+            if then == "take":
                 self.take("dead", 1, good=False, pick=pick)
-            elif now_what == 1 and (letters := self.live("dead")):
+            elif then == "give back" and (letters := self.live("dead")):
                 self.settle_one(*letters[0], "abandon")
         self.take("dead", 6, good=False, pick=pick)
 

@@ -83,7 +83,7 @@ class Fault:
             raise ConfigurationError(f"count is at least 1, not {self.count}")
         if self.after < 0 or not 0 <= self.seconds < math.inf:
             raise ConfigurationError("after and seconds are numbers not below 0")
-        if not isinstance(self.status, int) or not 400 <= self.status <= 599:
+        if self.status not in range(400, 600):
             raise ConfigurationError(f"status is from 400 to 599, not {self.status!r}")
         if self.entity is not None and not isinstance(self.entity, str):
             raise ConfigurationError(f"entity is a path, not {self.entity!r}")

@@ -27,7 +27,7 @@ from pairbus.events import (
 )
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.failures import Kind, kind_of
-from pairbus.pairing.health import Change, Health, Route, Settings, Step, Verdict
+from pairbus.pairing.health import Change, Health, Route, Settings, Step, Task, Verdict
 from pairbus.pairing.rotation import Rotation
 
 logger = logging.getLogger("pairbus.pairing")
@@ -163,8 +163,7 @@ class Pairing:
             route = health.route(now)
             if route is Route.BACKLOG:
                 health.in_flight += 1
-            hold = (health.hold_until or now) - now
-            return route, hold
+            return route, 0.0 if health.hold_until is None else health.hold_until - now
 
     def succeeded(self, path: Path) -> None:
         """The primary took a message."""
@@ -265,7 +264,8 @@ class Pairing:
     def engage(self, path: Path) -> None:
         """The timer has fired, unless a message got through in the meantime."""
         with self._changing(path) as now:
-            if path.health.state is PathState.SUSPECT:
+            step = path.health.next_step()
+            if step is not None and step.task is Task.ENGAGE and step.at <= now:
                 path.health.engage(None, now)
 
     def pinged(self, path: Path, error: BaseException | None) -> None:

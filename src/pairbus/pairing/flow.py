@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.errors import (
@@ -117,7 +118,7 @@ def schedule(
 
 def cancel(call: Call, numbers: Any, timeout: float | None, options: dict[str, Any]) -> Flow[None]:
     """`cancel_scheduled_messages`."""
-    given = list(numbers) if isinstance(numbers, list | tuple) else [numbers]
+    given = [numbers] if numbers is None or isinstance(numbers, int) else list(numbers)
     if None in given:
         raise CannotCancel(
             "a message that was scheduled while the primary was down is in the backlog, and has no "
@@ -157,8 +158,15 @@ def make_batch(call: Call, create: Callable[[Any], Any]) -> Flow[Any]:
         try:
             queue = call.pairing.claim(call.path, call.who, ())
             if queue is None:
-                raise call.pairing.unavailable(call.path, error)
-            return (yield from _on_backlog(call, queue, create, last=True))
+                return None
+            try:
+                return (yield from _on_backlog(call, queue, create, last=True))
+            except (AzureError, OSError) as exc:
+                if call.pairing.classify(exc) is not Kind.BUSY:
+                    call.pairing.queue_failed(queue, exc)
+                return None
+            finally:
+                call.pairing.let_go(queue)
         finally:
             call.pairing.stored(call.path)
 
@@ -196,7 +204,9 @@ def _somewhere(
         route, hold_s = pairing.route(path)
         if route is not Route.HOLD:
             break
-        yield Wait(hold_s)
+        if call.left_s == 0:
+            raise pairing.unavailable(path, None)
+        yield Wait(min(hold_s, call.left_s))
     if route is Route.BACKLOG:
         return (yield from on_backlog(None))
     # A call that may go on into the backlog keeps half of its time for that.
@@ -234,7 +244,7 @@ def store(
         except (SendUnavailable, MessageTooLargeForBacklog) as exc:
             if not stored:
                 raise
-            left = tuple(place for place in range(len(payloads)) if place not in stored)
+            left = tuple(sorted(set(range(len(payloads))).difference(stored)))
             partly = PartlyStored(
                 f"{len(stored)} of {len(payloads)} messages for {path.name!r} are in the backlog; "
                 f"those at {', '.join(map(str, left))} were not sent",
@@ -268,11 +278,13 @@ def _store_share(
     tried: tuple[str, ...] = ()
     error: BaseException | None = None
     while places:
+        if call.left_s == 0:
+            raise pairing.unavailable(path, error)
         if fixed is None:
             queue = pairing.claim(path, call.who, tried)
         else:
             queue = fixed if fixed not in tried and pairing.claim_this(fixed) else None
-        if queue is None or call.left_s == 0:
+        if queue is None:
             raise pairing.unavailable(path, error)
         last = fixed is not None or len(tried) + 1 == len(pairing.rotation.queues)
         try:
@@ -290,7 +302,7 @@ def _store_share(
             raise MessageTooLargeForBacklog(
                 f"backlog queue {queue} says that a message is too large; it was not sent"
             ) from exc
-        except PairbusError:
+        except (PairbusError, GeneratorExit):  # the latter when a call is cancelled
             pairing.let_go(queue)
             raise
         except Exception as exc:  # noqa: BLE001  the queue failed, whatever it is
@@ -304,7 +316,7 @@ def _store_share(
         else:
             pairing.queue_succeeded(queue)
             stored.extend(some)
-            places = [place for place in places if place not in some]
+            places = places[len(some) :]
 
 
 def _on_backlog(call: Call, queue: str, on: Callable[[Any], Any], *, last: bool) -> Flow[Any]:

@@ -117,7 +117,7 @@ class Health:
         if kind in (Kind.BUSY, Kind.CALLER):
             return Verdict.RAISE
         if self.state in (PathState.FAILOVER, PathState.DRAINING):
-            return Verdict.STORE  # others have seen to it while this one waited
+            return self._join()
         unsure = kind is Kind.UNKNOWN
         if self._settings.failover_interval_s == 0:
             if unsure:
@@ -136,7 +136,11 @@ class Health:
         """A ping went out because a failure hid its reason. `kind` is what it met, None for
         success; `error` is the failure, or what the ping met."""
         if self.state in (PathState.FAILOVER, PathState.DRAINING):
-            return Verdict.STORE
+            return self._join()
+        if self._settings.failover_interval_s > 0 and (
+            self.state is PathState.HEALTHY or now < self._next
+        ):
+            return Verdict.RAISE  # a send got through while the ping was under way
         if kind in (Kind.UNAVAILABLE, Kind.UNKNOWN):
             self.engage(error, now)
             return Verdict.STORE
@@ -144,6 +148,12 @@ class Health:
         if self.state is PathState.SUSPECT:
             self._become(PathState.HEALTHY, now)
         return Verdict.RAISE
+
+    def _join(self) -> Verdict:
+        """Others have failed over while this call waited for the primary."""
+        # It goes into the backlog, hold or not, and a look that is under way may miss it.
+        self._empty_looks = -1
+        return Verdict.STORE
 
     # What must be done.
 

@@ -56,6 +56,14 @@ class Outgoing:
         if isinstance(self.primary, ServiceBusMessageBatch):
             return members(self.primary)
         singles = self.primary if isinstance(self.primary, list) else [self.primary]
+        for message in singles:
+            if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
+                # The words of the SDK.
+                raise TypeError(
+                    "Only AmqpAnnotatedMessage, ServiceBusMessage instances or Mappings "
+                    "representing messages are supported. "
+                    f"Received instead: {type(message).__name__}"
+                )
         return [encode(message) for message in singles]
 
     def for_backlog(self, path: str, at: datetime | None = None) -> list[bytes]:

@@ -13,8 +13,8 @@ from pairbus.broker.store import (
     MAX_SEQUENCE,
     SCHEDULED,
     Store,
-    StoreFailed,
     Stored,
+    StoreFailed,
 )
 from tests.unit.broker.local import crash
 

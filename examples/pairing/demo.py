@@ -1,0 +1,100 @@
+"""An outage, on this machine: the primary stops while an application sends, and it need not stop.
+
+It ends with status 0 only if every message is in the primary or in the backlog.
+"""
+
+import logging
+import sys
+import time
+from datetime import timedelta
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
+
+from pairbus import PairedClient, PathState, SendAvailabilityOptions, pair_namespace
+from pairbus.broker import LocalNamespace
+from pairbus.events import Event, Pinged, StateChanged
+
+QUEUE = "orders"
+DEADLINE_S = 30.0
+
+
+def show(what: str, *details: object) -> None:
+    print(f"  {what:<32}", *details, flush=True)
+
+
+def tell(event: Event) -> None:
+    """The hook: an application would count these, or page somebody."""
+    match event:
+        case StateChanged():
+            show("event: state changed", f"{event.from_state.value} → {event.to_state.value}")
+        case Pinged():
+            show("event: pinged", "the primary is back" if event.error is None else "still down")
+
+
+def bodies(connection_string: str, queue: str) -> set[str]:
+    """What a queue holds. It is empty afterwards."""
+    found: set[str] = set()
+    with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_receiver(
+            queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
+        ) as receiver,
+    ):
+        while messages := receiver.receive_messages(100, max_wait_time=1):
+            found |= {str(message) for message in messages}
+    return found
+
+
+def wait_until_healthy(bus: PairedClient) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while bus.status().paths[QUEUE].state is not PathState.HEALTHY:
+        if time.monotonic() > deadline:
+            sys.exit("the primary is back, and nobody noticed")
+        time.sleep(0.05)
+
+
+def main() -> int:
+    logging.getLogger("pairbus").setLevel(logging.CRITICAL)  # the events say the same
+    with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
+        primary.create_queue(QUEUE, requires_duplicate_detection=True)
+        options = SendAvailabilityOptions(
+            secondary=secondary.connection_string,
+            primary_name="primary",  # the host, localhost, has no name of its own
+            backlog_queue_count=2,
+            failover_interval=timedelta(),  # the very call that fails goes on into the backlog
+            ping_primary_interval=timedelta(seconds=1),
+            on_event=tell,
+        )
+        # Few retries of the SDK's own, to see it sooner: by default they take 11 to 20 seconds.
+        client = ServiceBusClient.from_connection_string(
+            primary.connection_string, retry_total=1, retry_backoff_factor=0.1
+        )
+        with client, pair_namespace(client, options) as bus, bus.get_queue_sender(QUEUE) as sender:
+            print("The primary is up:")
+            sender.send_messages(ServiceBusMessage("1"))
+            show("sent", 1)
+            print("The primary goes down:")
+            primary.stop()
+            for number in ("2", "3"):
+                sender.send_messages(ServiceBusMessage(number))
+                show("sent", number)
+            sender.send_messages([ServiceBusMessage("4"), ServiceBusMessage("5")])
+            show("sent", "4 and 5, as a batch")
+            print("The primary comes back:")
+            primary.start()
+            wait_until_healthy(bus)
+            sender.send_messages(ServiceBusMessage("6"))
+            show("sent", 6)
+        there = bodies(primary.connection_string, QUEUE)
+        kept = [bodies(secondary.connection_string, queue) for queue in bus.backlog_queues]
+        waiting = set().union(*kept)
+        print("Where they are:")
+        show("in the primary", ", ".join(sorted(there)))
+        show("in the backlog", ", ".join(sorted(waiting)))
+    complete = there | waiting == {"1", "2", "3", "4", "5", "6"}
+    print("Nothing was lost." if complete else "Something is missing.")
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Pairings of both flavours with one face, so that one test can prove a thing for both.
+
+The test is a coroutine. What it awaits is the asynchronous method, or the synchronous one in a
+thread. The two namespaces are a module's; each pairing has backlog queues of its own. The SDK takes
+half a second to open a link, and as long to close it: tests do many things at once.
+"""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import timedelta
+from itertools import count
+from random import Random
+from typing import Any
+
+import azure.servicebus
+import azure.servicebus.aio
+import pytest
+import pytest_asyncio
+from azure.servicebus import ServiceBusMessage
+
+import pairbus.aio
+from pairbus import SendAvailabilityOptions
+from pairbus.broker.auth import Right, SharedAccessRule
+from pairbus.broker.faults import Fault
+from pairbus.broker.namespace import LocalNamespace
+from pairbus.events import Event, PathState, StateChanged
+from pairbus.transfer import Transferred, from_backlog
+from tests.integration.broker_flavours import Awaited
+from tests.integration.broker_kit import BRISK, DEADLINE_S
+from tests.integration.pairing_kit import QUICK, QUICKLY, stored_payloads
+
+__all__ = ["FLAVOURS", "MINUTE", "Clock", "Make", "Pair", "make", "namespaces", "together", "until"]
+
+FLAVOURS = ("sync", "aio")
+MINUTE = timedelta(minutes=1)
+LISTENS = SharedAccessRule(name="listens", primary_key="lkey", rights=frozenset({Right.LISTEN}))
+SENDS = SharedAccessRule(name="sends", primary_key="skey", rights=frozenset({Right.SEND}))
+
+numbers = count(1)
+
+
+class Clock:
+    """A time that stands still until a test lets it pass."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class Pair:
+    """Two namespaces, paired; entities with names of their own; what happened so far."""
+
+    def __init__(self, flavour: str, primary: LocalNamespace, secondary: LocalNamespace) -> None:
+        self.sync = flavour == "sync"
+        self.primary = primary
+        self.secondary = secondary
+        self.name = f"pair-{next(numbers)}"
+        self.clock = Clock()
+        self.events: list[Event] = []
+        self.bus: Any = None
+        self.clients: list[Any] = []
+        self._closed = False
+
+    def connect(self, text: str, **options: Any) -> Any:
+        """A client of the SDK."""
+        module = azure.servicebus if self.sync else azure.servicebus.aio
+        client = module.ServiceBusClient.from_connection_string(text, **(QUICK | options))
+        self.clients.append(client)
+        return client
+
+    async def start(
+        self,
+        *,
+        primary: Any = None,
+        secondary: Any = None,
+        sdk: Any = QUICK,
+        fake_clock: bool = False,
+        random: Random | None = None,
+        **options: Any,
+    ) -> "Pair":
+        if primary is None:
+            primary = self.connect(self.primary.connection_string, **sdk)
+        if secondary is None:
+            secondary = self.connect(self.secondary.connection_string, **sdk)
+        given = {
+            **QUICKLY,
+            "primary_name": self.name,
+            "ping_primary_interval": MINUTE,
+            "secondary": secondary,
+            "on_event": self.events.append,
+            **options,
+        }
+        more: dict[str, Any] = {"random": random}
+        if fake_clock:
+            more["now"] = self.clock
+        pair = pairbus.pair_namespace if self.sync else pairbus.aio.pair_namespace
+        self.bus = await self.do(pair, primary, SendAvailabilityOptions(**given), **more)
+        return self
+
+    async def do(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call something of this flavour."""
+        if self.sync:
+            return await asyncio.to_thread(work, *args, **options)
+        return await work(*args, **options)
+
+    async def close(self) -> None:
+        if self.bus is not None:
+            await self.do(self.bus.close)
+
+    async def clean_up(self) -> None:
+        await self.close()
+        await asyncio.gather(*(self.do(client.close) for client in self.clients))
+
+    # Senders.
+
+    def sender(self, path: str, *, topic: bool = False) -> Any:
+        get = self.bus.get_topic_sender if topic else self.bus.get_queue_sender
+        made = get(path, **BRISK)
+        return Awaited(made) if self.sync else made
+
+    async def entered(self, *paths: str) -> list[Any]:
+        """Senders of these queues with their links open."""
+        senders = [self.sender(path) for path in paths]
+        await together(one.__aenter__() for one in senders)
+        return senders
+
+    # Entities.
+
+    def queue(self, **settings: Any) -> str:
+        name = f"queue-{next(numbers)}"
+        self.primary.create_queue(name, **settings)
+        return name
+
+    def queues(self, number: int) -> list[str]:
+        return [self.queue() for _ in range(number)]
+
+    def topic(self) -> str:
+        name = f"topic-{next(numbers)}"
+        self.primary.create_topic(name)
+        self.primary.create_subscription(name, "all")
+        return name
+
+    def delete(self, path: str) -> None:
+        self.primary.call(lambda core: core.entities.delete(path))
+
+    def fault(self, kind: str, entity: str | None = None, **limits: Any) -> Fault:
+        """Something goes wrong with the primary."""
+        return self.primary.add_fault(kind, entity, **limits)
+
+    # What came of it.
+
+    @property
+    def backlog_queues(self) -> tuple[str, ...]:
+        return tuple(self.bus.backlog_queues)
+
+    def in_queue(self, queue: str) -> list[Transferred]:
+        """What a backlog queue holds, turned back."""
+        return [from_backlog(payload) for payload in stored_payloads(self.secondary, queue)]
+
+    def backlog(self, path: str | None = None) -> list[Transferred]:
+        """What the backlog holds for a path."""
+        everything = [one for queue in self.backlog_queues for one in self.in_queue(queue)]
+        return [one for one in everything if path is None or one.path == path]
+
+    def arrived(self, path: str) -> list[bytes]:
+        """What a queue of the primary holds, encoded."""
+        return stored_payloads(self.primary, path)
+
+    def state(self, path: str) -> PathState:
+        return self.bus.status().paths[path].state
+
+    def changes(self, path: str) -> list[tuple[PathState, PathState]]:
+        return [
+            (one.from_state, one.to_state)
+            for one in self.events
+            if isinstance(one, StateChanged) and one.path == path
+        ]
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        """The events of this kind."""
+        return [one for one in self.events if isinstance(one, kind)]
+
+    async def until_state(self, path: str, wanted: PathState) -> None:
+        await until(lambda: self.state(path) is wanted, f"{path} to be {wanted.value}")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.time += seconds
+        self.bus.wake()
+
+
+Make = Callable[..., Awaitable[Pair]]
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
+    rules = (LISTENS, SENDS)
+    with (
+        LocalNamespace("first", rules=rules, trust_bearer_tokens=True) as first,
+        LocalNamespace("second", rules=rules, trust_bearer_tokens=True) as second,
+    ):
+        yield first, second
+    gc.collect()  # sockets of the SDK, before a module that does not ignore them
+
+
+@pytest_asyncio.fixture(params=FLAVOURS)
+async def make(
+    namespaces: tuple[LocalNamespace, LocalNamespace], request: pytest.FixtureRequest
+) -> AsyncIterator[Make]:
+    """Makes pairings of each flavour in turn. Afterwards both namespaces run, without faults."""
+    pairs: list[Pair] = []
+
+    async def make(*, start: bool = True, **options: Any) -> Pair:
+        pairs.append(Pair(request.param, *namespaces))
+        return await pairs[-1].start(**options) if start else pairs[-1]
+
+    yield make
+    for namespace in namespaces:
+        namespace.start()
+        namespace.clear_faults()
+    await together(pair.clean_up() for pair in pairs)
+    gc.collect()
+
+
+async def together(work: Any) -> list[Any]:
+    return list(await asyncio.gather(*work))
+
+
+async def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait until something is so."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + DEADLINE_S
+    while not condition():
+        assert loop.time() < deadline, f"waited in vain for {what}"
+        await asyncio.sleep(0.01)
+
+
+def message(body: str = "x", **fields: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(body, **fields)

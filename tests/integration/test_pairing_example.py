@@ -1,0 +1,22 @@
+"""The example folder runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "pairing" / "demo.py"
+
+
+def test_the_example_shows_an_outage_in_which_nothing_is_lost() -> None:
+    demo = subprocess.run(
+        [sys.executable, "-W", "error", DEMO],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert (demo.returncode, demo.stderr) == (0, "")
+    assert "healthy → failover" in demo.stdout
+    assert "failover → healthy" in demo.stdout
+    assert demo.stdout.endswith("Nothing was lost.\n")

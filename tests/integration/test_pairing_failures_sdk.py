@@ -1,0 +1,632 @@
+"""What the real SDK raises for each thing that can go wrong with a send, and what we make of it.
+
+Both flavours of the SDK raise the same, and each test says so of both. Calls that do not concern
+each other are made together: the SDK takes half a second to open a link.
+"""
+
+import asyncio
+import datetime
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import azure.servicebus.aio
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, TransportType
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from examples.engine.memory_server import MemoryServer, Response
+from pairbus.amqp import events as ev
+from pairbus.broker.auth import Right, SharedAccessRule
+from pairbus.broker.description import EntityStatus
+from pairbus.broker.namespace import ROOT_RULE, LocalNamespace
+from pairbus.errors import AmqpError
+from pairbus.pairing.failures import CONDITIONS, Kind, kind_of
+from tests.integration.broker_bench import BRISK, QUICK
+from tests.interop.sdk_cases import connection_string
+
+pytestmark = [
+    # The SDK forgets to close its sockets when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
+    pytest.mark.parametrize("flavour", ["sync", "aio"]),
+]
+
+LISTENS = SharedAccessRule(
+    name="listens", primary_key="key-of-listens", rights=frozenset([Right.LISTEN])
+)
+LATER = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
+UNENCODABLE = {"x": object()}
+
+Failure = tuple[type[Exception], Kind]
+CONNECTION: Failure = (ServiceBusConnectionError, Kind.UNAVAILABLE)
+DISABLED: Failure = (MessagingEntityDisabledError, Kind.UNAVAILABLE)
+INTERNAL: Failure = (ServiceBusError, Kind.UNAVAILABLE)
+DETACHED: Failure = (ServiceBusConnectionError, Kind.UNKNOWN)
+MANAGEMENT_LOST: Failure = (ServiceBusError, Kind.UNKNOWN)
+BUSY: Failure = (ServiceBusServerBusyError, Kind.BUSY)
+NOT_FOUND: Failure = (MessagingEntityNotFoundError, Kind.CALLER)
+REFUSED: Failure = (ServiceBusError, Kind.CALLER)
+
+
+class Sender:
+    """A sender of either flavour, whose methods are awaited."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def call(self, method: str, *args: Any, **options: Any) -> Any:
+        found = getattr(self._inner, method)
+        if asyncio.iscoroutinefunction(found):
+            return await found(*args, **options)
+        return await asyncio.to_thread(found, *args, **options)
+
+    async def open(self) -> None:
+        aio = isinstance(self._inner, azure.servicebus.aio.ServiceBusSender)
+        await self.call("__aenter__" if aio else "__enter__")
+
+    async def send(self, what: Any, **options: Any) -> None:
+        await self.call("send_messages", what, **options)
+
+    async def schedule(self, what: Any) -> None:
+        await self.call("schedule_messages", what, LATER)
+
+
+def message(**options: Any) -> ServiceBusMessage:
+    return ServiceBusMessage("x", **options)
+
+
+def batch() -> ServiceBusMessageBatch:
+    """One that was made without a link."""
+    made = ServiceBusMessageBatch(max_size_in_bytes=1000)
+    made.add_message(message())
+    return made
+
+
+SENDS: dict[str, Callable[[Sender], Awaitable[Any]]] = {
+    "single": lambda sender: sender.send(message()),
+    "list": lambda sender: sender.send([message(), message()]),
+    "batch": lambda sender: sender.send(batch()),
+    "schedule": lambda sender: sender.schedule(message()),
+}
+OPENS: dict[str, Callable[[Sender], Awaitable[Any]]] = {
+    "enter": Sender.open,
+    "create batch": lambda sender: sender.call("create_message_batch"),
+    **SENDS,
+}
+
+
+def client_class(flavour: str) -> Any:
+    return {"sync": azure.servicebus, "aio": azure.servicebus.aio}[flavour].ServiceBusClient
+
+
+@asynccontextmanager
+async def sender_of(client: Any, path: str, *, opened: bool = False) -> AsyncIterator[Sender]:
+    sender = Sender(client.get_queue_sender(path, **BRISK))
+    try:
+        if opened:
+            await sender.open()
+        yield sender
+    finally:
+        await sender.call("close")
+        closed = client.close()
+        if closed is not None:
+            await closed
+
+
+def sender_at(
+    flavour: str, address: str, path: str, *, opened: bool = False, retries: int = 0
+) -> Any:
+    """A sender with a client of its own: it does not share a connection that another loses."""
+    options = QUICK | {"retry_total": retries}
+    client = client_class(flavour).from_connection_string(address, **options)
+    return sender_of(client, path, opened=opened)
+
+
+async def failure_of(work: Awaitable[Any]) -> Failure:
+    """The class of what was raised, and what we take it for."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011  the test compares the class
+        await work
+    return type(caught.value), kind_of(caught.value)
+
+
+async def failures_of(works: dict[str, Awaitable[Failure]]) -> dict[str, Failure]:
+    return dict(zip(works, await asyncio.gather(*works.values()), strict=True))
+
+
+async def failures_on_opening(flavour: str, address: str, path: str = "q") -> dict[str, Failure]:
+    """What each operation of a sender raises that has no link yet."""
+
+    async def one(name: str) -> Failure:
+        async with sender_at(flavour, address, path) as sender:
+            return await failure_of(OPENS[name](sender))
+
+    return await failures_of({name: one(name) for name in OPENS})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_sockets() -> Iterator[None]:
+    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalNamespace]:
+    with LocalNamespace("failing", rules=[LISTENS]) as namespace:
+        for name in ("q", *SENDS):
+            namespace.create_queue(name)
+        yield namespace
+
+
+@pytest.fixture
+def namespace(running: LocalNamespace) -> Iterator[LocalNamespace]:
+    """With no faults."""
+    yield running
+    running.clear_faults()
+
+
+# The primary is not there, or does not let in: all operations of a sender raise the same.
+
+
+@pytest.mark.rule("S2")
+async def test_connections_that_are_refused_are_unavailable(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    fault = namespace.add_fault("refuse-connections")
+    raised = await failures_on_opening(flavour, namespace.connection_string)
+    assert fault.fired == len(OPENS)
+    assert raised == dict.fromkeys(OPENS, CONNECTION)
+
+
+@pytest.mark.rule("S2")
+async def test_a_namespace_that_does_not_run_is_unavailable(flavour: str) -> None:
+    with LocalNamespace("stopped") as stopped:
+        stopped.stop()
+        raised = await failures_on_opening(flavour, stopped.connection_string)
+    assert raised == dict.fromkeys(OPENS, CONNECTION)
+
+
+@pytest.mark.rule("S2")
+async def test_an_entity_that_is_disabled_is_unavailable(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    fault = namespace.add_fault("disable", "q")
+    raised = await failures_on_opening(flavour, namespace.connection_string)
+    assert fault.fired == len(OPENS)
+    assert raised == dict.fromkeys(OPENS, DISABLED)
+
+
+@pytest.mark.rule("S2")
+async def test_an_entity_that_is_not_there_is_the_callers(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    raised = await failures_on_opening(flavour, namespace.connection_string, "nowhere")
+    assert raised == dict.fromkeys(OPENS, NOT_FOUND)
+
+
+@pytest.mark.rule("S2")
+async def test_a_missing_right_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
+    address = namespace.connection_string_of(LISTENS.name, LISTENS.primary_key)
+    raised = await failures_on_opening(flavour, address)
+    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthorizationError, Kind.CALLER))
+
+
+@pytest.mark.rule("S2")
+async def test_a_wrong_key_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
+    raised = await failures_on_opening(flavour, namespace.connection_string_of(ROOT_RULE, "wrong"))
+    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthenticationError, Kind.CALLER))
+
+
+# A link is open, and the send meets a fault.
+
+ON_SEND = {
+    "cut": (CONNECTION, CONNECTION),
+    "lose-answer": (CONNECTION, CONNECTION),
+    "throttle": (BUSY, BUSY),
+    "internal-error": (INTERNAL, INTERNAL),
+    "detach": (DETACHED, MANAGEMENT_LOST),
+    "disable": (DISABLED, DISABLED),
+}
+"""What a send raises, and what scheduling does, which goes over the management link."""
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize("kind", ON_SEND)
+async def test_a_fault_in_mid_send(namespace: LocalNamespace, flavour: str, kind: str) -> None:
+    faults = {}
+
+    async def one(name: str) -> Failure:
+        async with sender_at(flavour, namespace.connection_string, name, opened=True) as sender:
+            faults[name] = namespace.add_fault(kind, name, count=1)
+            return await failure_of(SENDS[name](sender))
+
+    raised = await failures_of({name: one(name) for name in SENDS})
+    assert {name: fault.fired for name, fault in faults.items()} == dict.fromkeys(SENDS, 1)
+    sending, scheduling = ON_SEND[kind]
+    assert raised == {name: scheduling if name == "schedule" else sending for name in SENDS}
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("throttle", BUSY), ("detach", DETACHED)], ids=["throttle", "detach"]
+)
+async def test_what_is_left_after_the_sdks_own_retries_is_of_the_same_kind(
+    namespace: LocalNamespace, flavour: str, kind: str, expected: Failure
+) -> None:
+    address = namespace.connection_string
+    async with sender_at(flavour, address, "q", opened=True, retries=1) as sender:
+        fault = namespace.add_fault(kind, "q")
+        raised = await failure_of(sender.send(message()))
+    assert fault.fired == 2
+    assert raised == expected
+
+
+async def test_the_sdk_does_not_try_again_when_it_loses_a_management_link(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    address = namespace.connection_string
+    async with sender_at(flavour, address, "q", opened=True, retries=1) as sender:
+        fault = namespace.add_fault("detach", "q")
+        raised = await failure_of(sender.schedule(message()))
+    assert fault.fired == 1
+    assert raised == MANAGEMENT_LOST
+
+
+@pytest.mark.rule("S2")
+async def test_no_answer_in_time_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
+    async with sender_at(flavour, namespace.connection_string, "q", opened=True) as sender:
+        fault = namespace.add_fault("answer-late", "q", count=1, seconds=1)
+        raised = await failure_of(sender.send(message(), timeout=0.2))
+    assert fault.fired == 1
+    assert raised == (OperationTimeoutError, Kind.UNAVAILABLE)
+
+
+@pytest.mark.rule("S2")
+async def test_an_entity_that_is_deleted_under_a_link_is_the_callers(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    path = f"doomed-{flavour}"
+    namespace.create_queue(path)
+    async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
+        namespace.call(lambda core: core.entities.delete(path))
+        raised = await failure_of(sender.send(message()))
+    assert raised == NOT_FOUND
+
+
+@pytest.mark.rule("S2")
+async def test_an_entity_that_is_disabled_under_a_link_is_unavailable(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    path, change = f"held-{flavour}", {"status": EntityStatus.SEND_DISABLED}
+    namespace.create_queue(path)
+    async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
+        namespace.call(lambda core: core.entities.update(path, change, core.now_ms()))
+        raised = await failure_of(sender.send(message()))
+    assert raised == DISABLED
+
+
+# Tokens.
+
+
+@pytest.mark.rule("S2")
+async def test_a_token_that_is_refused_is_judged_by_the_status(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    kinds = {
+        400: Kind.CALLER,
+        401: Kind.CALLER,
+        403: Kind.CALLER,
+        404: Kind.CALLER,
+        429: Kind.BUSY,
+        500: Kind.UNAVAILABLE,
+        503: Kind.UNAVAILABLE,
+    }
+    faults = {
+        status: namespace.add_fault("refuse-tokens", f"for-{status}", status=status)
+        for status in kinds
+    }
+
+    async def one(status: int) -> Failure:
+        async with sender_at(flavour, namespace.connection_string, f"for-{status}") as sender:
+            return await failure_of(sender.send(message()))
+
+    raised = await failures_of({str(status): one(status) for status in kinds})
+    assert {fault.fired for fault in faults.values()} == {1}
+    assert raised == {
+        str(status): (ServiceBusAuthenticationError, kind) for status, kind in kinds.items()
+    }
+
+
+class Answer:
+    """As much of a response as azure-core looks at."""
+
+    reason = "no"
+
+    def __init__(self, status_code: int) -> None:
+        self.status_code = status_code
+
+    def text(self) -> str:
+        return ""
+
+
+class NoToken:
+    """A credential that has none to give."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def get_token(self, *scopes: str, **options: Any) -> Any:
+        raise self.error
+
+
+class NoTokenLater(NoToken):
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        raise self.error
+
+
+def sender_with(flavour: str, namespace: LocalNamespace, credential: Any) -> Any:
+    """Over TLS, at a custom endpoint."""
+    client = client_class(flavour)(
+        "localhost",
+        credential,
+        custom_endpoint_address=f"sb://localhost:{namespace.port}",
+        connection_verify=namespace.ca_file,
+        transport_type=TransportType.Amqp,
+        **QUICK,
+    )
+    return sender_of(client, "q")
+
+
+@pytest.mark.rule("S2")
+async def test_a_credential_without_a_token_is_judged_by_the_status_of_its_answer(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    errors = {
+        "401": (ClientAuthenticationError(response=Answer(401)), Kind.CALLER),
+        "429": (HttpResponseError(response=Answer(429)), Kind.BUSY),
+        "503": (HttpResponseError(response=Answer(503)), Kind.UNAVAILABLE),
+        "no answer": (ServiceRequestError("nobody there"), Kind.UNAVAILABLE),
+        "no status": (ClientAuthenticationError("nothing configured"), Kind.UNAVAILABLE),
+    }
+    credential = {"sync": NoToken, "aio": NoTokenLater}[flavour]
+
+    async def one(error: Exception) -> Failure:
+        async with sender_with(flavour, namespace, credential(error)) as sender:
+            return await failure_of(sender.send(message()))
+
+    raised = await failures_of({name: one(error) for name, (error, _) in errors.items()})
+    assert raised == {name: (ServiceBusError, kind) for name, (_, kind) in errors.items()}
+
+
+@pytest.mark.rule("S2")
+async def test_a_wrong_key_is_the_callers_at_a_custom_endpoint_too(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    credential = AzureNamedKeyCredential(ROOT_RULE, "wrong")
+    async with sender_with(flavour, namespace, credential) as sender:
+        raised = await failure_of(sender.send(message()))
+    assert raised == (ServiceBusConnectionError, Kind.CALLER)
+
+
+# The caller's own.
+
+
+@pytest.mark.rule("S2")
+async def test_a_message_that_is_too_large_is_the_callers(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    large = ServiceBusMessage("x" * 300_000)
+    async with sender_at(flavour, namespace.connection_string, "q", opened=True) as sender:
+        raised = [
+            await failure_of(sender.send(large)),
+            await failure_of(sender.send([large])),
+            await failure_of(sender.schedule(large)),
+        ]
+    assert raised == [(MessageSizeExceededError, Kind.CALLER)] * 3
+
+
+@pytest.mark.rule("S2")
+async def test_a_message_that_cannot_be_encoded_is_the_callers(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    bad = message(application_properties=UNENCODABLE)
+    async with sender_at(flavour, namespace.connection_string, "q") as sender:
+        raised = [
+            await failure_of(sender.send(bad)),  # which closes the link
+            await failure_of(sender.send([bad])),
+            await failure_of(sender.schedule(bad)),
+        ]
+    assert raised == [REFUSED, (TypeError, Kind.CALLER), (TypeError, Kind.CALLER)]
+
+
+@pytest.mark.rule("S2")
+async def test_bad_arguments_and_a_closed_sender_are_the_callers(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    async with sender_at(flavour, namespace.connection_string, "q") as sender:
+        assert await failure_of(sender.send(5)) == (TypeError, Kind.CALLER)
+        assert await failure_of(sender.send(message(), timeout=-1)) == (ValueError, Kind.CALLER)
+        await sender.call("close")
+        for send in SENDS.values():
+            assert await failure_of(send(sender)) == (ValueError, Kind.CALLER)
+
+
+@pytest.mark.rule("S2")
+async def test_an_entity_that_is_full_is_the_callers(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    namespace.create_queue(f"small-{flavour}", max_size_in_megabytes=1)
+    path, large = f"small-{flavour}", "x" * 250_000
+    async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
+        for _ in range(4):
+            await sender.send(ServiceBusMessage(large))
+        raised = await failure_of(sender.send(ServiceBusMessage(large)))
+    assert raised == (ServiceBusQuotaExceededError, Kind.CALLER)
+
+
+# What the local namespace never says: a server that does.
+
+CLASSES_OF = {
+    "amqp:unauthorized-access": ServiceBusAuthorizationError,
+    "com.microsoft:auth-failed": ServiceBusAuthorizationError,
+    "amqp:resource-limit-exceeded": ServiceBusQuotaExceededError,
+    "com.microsoft:server-busy": ServiceBusServerBusyError,
+    "amqp:link:detach-forced": ServiceBusConnectionError,
+    "amqp:unknown-error": ServiceBusConnectionError,
+}
+"""Of rejected messages; the others are plain errors."""
+
+
+def said(condition: str) -> AmqpError:
+    return AmqpError("said so", condition=condition, info={"why": "a test"})
+
+
+@pytest.mark.rule("S2")
+async def test_a_message_that_is_rejected_is_judged_by_the_condition(
+    server: MemoryServer, flavour: str
+) -> None:
+    server.call(lambda: server.reject.update({one: said(one) for one in CONDITIONS}))
+
+    async def one(condition: str) -> Failure:
+        async with sender_at(flavour, connection_string(server), condition) as sender:
+            return await failure_of(sender.send(message()))
+
+    raised = await failures_of({condition: one(condition) for condition in CONDITIONS})
+    assert {received.address for received in server.received} == CONDITIONS.keys()
+    assert raised == {
+        condition: (CLASSES_OF.get(condition, ServiceBusError), kind)
+        for condition, kind in CONDITIONS.items()
+    }
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda link: link.detach(said("amqp:not-found")),
+        lambda link: link.session.connection.close(said("com.microsoft:server-busy")),
+    ],
+    ids=["link", "connection"],
+)
+async def test_the_reason_is_hidden_where_link_or_connection_end_in_mid_send(
+    server: MemoryServer, flavour: str, end: Callable[[Any], None]
+) -> None:
+    ended = []
+
+    def intercept(peer: Any, event: ev.Event) -> bool:
+        if not isinstance(event, ev.Delivery) or event.link.context.address == "$cbs":
+            return False
+        ended.append(event.link.context.address)
+        end(event.link)
+        return True
+
+    server.call(lambda: setattr(server, "intercept", intercept))
+
+    async def one(name: str) -> Failure:
+        async with sender_at(flavour, connection_string(server), "q") as sender:
+            return await failure_of(SENDS[name](sender))
+
+    raised = await failures_of({name: one(name) for name in SENDS})
+    assert sorted(ended) == ["q", "q", "q", "q/$management"]
+    assert raised == dict.fromkeys(SENDS, DETACHED) | {"schedule": MANAGEMENT_LOST}
+
+
+@pytest.mark.rule("S2")
+async def test_a_fresh_look_says_what_was_hidden(server: MemoryServer, flavour: str) -> None:
+    gone = said("amqp:not-found")
+
+    def delete() -> None:
+        server.refuse["q"] = gone
+        for end in server.ends:
+            if end.address == "q":
+                end.link.detach(gone)
+
+    async with sender_at(flavour, connection_string(server), "q", opened=True) as sender:
+        server.call(delete)
+        raised = [await failure_of(sender.send(message())) for _ in range(2)]
+    assert raised == [DETACHED, NOT_FOUND]
+
+
+@pytest.mark.rule("S2")
+async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condition(
+    start_server: Callable[..., MemoryServer], flavour: str
+) -> None:
+    async def one(condition: str) -> Failure:
+        server = start_server()
+
+        def intercept(peer: Any, event: ev.Event) -> bool:
+            if isinstance(event, ev.Opened):
+                peer.connection.close(said(condition))
+                return True
+            return False
+
+        server.call(lambda: setattr(server, "intercept", intercept))
+        async with sender_at(flavour, connection_string(server), "q") as sender:
+            return await failure_of(sender.send(message()))
+
+    raised = await failures_of(
+        {
+            condition: one(condition)
+            for condition in (
+                "amqp:connection:forced",
+                "amqp:internal-error",
+                "amqp:not-found",
+                "amqp:unauthorized-access",
+                "com.microsoft:server-busy",
+            )
+        }
+    )
+    assert raised == {
+        "amqp:connection:forced": CONNECTION,
+        "amqp:internal-error": CONNECTION,
+        "amqp:not-found": (ServiceBusCommunicationError, Kind.UNAVAILABLE),
+        "amqp:unauthorized-access": (ServiceBusConnectionError, Kind.CALLER),
+        "com.microsoft:server-busy": (ServiceBusConnectionError, Kind.BUSY),
+    }
+
+
+@pytest.mark.rule("S2")
+async def test_a_management_link_that_is_refused_is_of_unknown_kind(
+    server: MemoryServer, flavour: str
+) -> None:
+    refused = said("amqp:unauthorized-access")
+    server.call(lambda: server.refuse.update({"q/$management": refused}))
+    async with sender_at(flavour, connection_string(server), "q") as sender:
+        raised = await failure_of(sender.schedule(message()))
+    assert raised == MANAGEMENT_LOST
+
+
+@pytest.mark.rule("S2")
+async def test_a_management_answer_without_a_condition_is_judged_by_the_status(
+    server: MemoryServer, flavour: str
+) -> None:
+    kinds = {401: REFUSED, 404: REFUSED, 429: (ServiceBusError, Kind.BUSY), 500: INTERNAL}
+    server.call(
+        lambda: server.handlers.update(
+            {"$management": lambda request: Response(int(request.address.partition("/")[0]))}
+        )
+    )
+
+    async def one(status: int) -> Failure:
+        async with sender_at(flavour, connection_string(server), str(status)) as sender:
+            return await failure_of(sender.schedule(message()))
+
+    raised = await failures_of({str(status): one(status) for status in kinds})
+    assert raised == {str(status): expected for status, expected in kinds.items()}
