@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "pairbus"
 LAYERS = [
     {"cli", "__main__", "aio"},
     {"syphon", "cost", "broker", "pairing"},
-    {"transfer", "amqp"},
+    {"transfer", "amqp", "names"},
     {"options", "events", "errors"},
 ]
 LAYER = {room: depth for depth, rooms in enumerate(LAYERS) for room in rooms}

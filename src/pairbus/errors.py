@@ -103,7 +103,7 @@ class NotTransferable(PairbusError, ValueError):
     """A message in the backlog that says not, or not rightly, where it is to go. `reason` is a
     short word for a dead letter."""
 
-    def __init__(self, reason: str, description: str) -> None:
+    def __init__(self, description: str, *, reason: str = "") -> None:
         super().__init__(description)
         self.reason = reason
 
@@ -142,8 +142,8 @@ class PartlyStored(SendUnavailable):
         self,
         description: str,
         *,
-        stored: tuple[int, ...],
-        not_stored: tuple[int, ...],
+        stored: tuple[int, ...] = (),
+        not_stored: tuple[int, ...] = (),
         primary_error: BaseException | None = None,
         backlog_error: BaseException | None = None,
     ) -> None:

@@ -198,7 +198,9 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
         else _read(raw_schedule, SCHEDULE_ALIAS)
     )
     if path is None:
-        raise NotTransferable(MISSING_PATH, f"no {PATH_ALIAS}: where was this message going?")
+        raise NotTransferable(
+            f"no {PATH_ALIAS}: where was this message going?", reason=MISSING_PATH
+        )
     if not path:
         raise _wrong(PATH_ALIAS, path, "not empty")
     if ttl is not None and ttl < 0:
@@ -267,4 +269,4 @@ def _wrong(alias: str, value: Any, wanted: str) -> NotTransferable:
     kind = _NAMES.get(type(value), type(value).__name__)
     shown = repr(value)
     shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
-    return NotTransferable(WRONG_ALIAS, f"{alias} should be {wanted}: it is {shown}, {kind}")
+    return NotTransferable(f"{alias} should be {wanted}: it is {shown}, {kind}", reason=WRONG_ALIAS)

@@ -1,17 +1,25 @@
 """What the tests of pairing share: two local namespaces, a paired client, waiting."""
 
-from collections.abc import Iterator
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from azure.servicebus import ServiceBusClient
+import azure.servicebus.aio
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+import pairbus.aio
 from pairbus import PairedClient, SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.sections import Message
+from pairbus.broker.links import Inlet
 from pairbus.broker.namespace import LocalNamespace
+from pairbus.broker.nodes import Node
 from pairbus.events import Event, PathState, StateChanged
-from tests.integration.broker_kit import wait_until
+from tests.integration.broker_kit import BRISK, client_of, wait_until
 
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
 """Options of an SDK client that gives up soon."""
@@ -83,3 +91,214 @@ def stored_payloads(namespace: LocalNamespace, path: str) -> list[bytes]:
 
 def body_of(message: Message) -> bytes:
     return b"".join(message.read_body()[1])
+
+
+# Both flavours with one face: a plain and a paired client of one primary, beside each other.
+
+BACKLOG = f"{NAME}/x-servicebus-transfer/0"
+"""Where everything goes when there is one backlog queue."""
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        async def wait() -> Any:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Blocking:
+    """Something async, whose methods a test calls as if it were not. It can live longer than the
+    loop of one test."""
+
+    def __init__(self, inner: Any, loop: Loop) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            async def work() -> Any:
+                result = found(*args, **options)
+                return await result if inspect.isawaitable(result) else result
+
+            result = self._loop.run(work())
+            return Blocking(result, self._loop) if hasattr(result, "__aenter__") else result
+
+        return call
+
+    def __str__(self) -> str:
+        return str(self._inner)
+
+    def __enter__(self) -> Any:
+        return self.__getattr__("__aenter__")()
+
+    def __exit__(self, *exc: Any) -> None:
+        self.__getattr__("__aexit__")(*exc)
+
+
+class Arrived(NamedTuple):
+    """A delivery that reached a namespace, or what a management request asked for."""
+
+    path: str
+    message_format: int | None
+    payload: bytes
+
+
+class World:
+    """Two namespaces, and clients of one flavour of the SDK. All that reaches them is recorded."""
+
+    def __init__(self, flavour: str, **settings: Any) -> None:
+        self.flavour = flavour
+        self.primary = LocalNamespace("primary", **settings)
+        self.secondary = LocalNamespace("secondary")
+        self._loop = Loop()
+        self._open: list[Any] = []
+        self._arrived: list[tuple[Any, Arrived]] = []
+        self._asked: dict[tuple[str, str], int] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+        self._numbers = 0
+
+    def __enter__(self) -> "World":
+        self.primary.start()
+        self.secondary.start()
+        self._listen()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        links = [one for one in self._open if hasattr(one, "entity_name")]
+        with ThreadPoolExecutor(16) as pool:  # the SDK takes half a second to close one
+            list(pool.map(lambda link: link.close(), links))
+        for one in reversed(self._open):
+            one.close()
+        self._loop.close()
+        Inlet.on_delivery, Node.on_delivery = self._originals  # type: ignore[method-assign]
+        self.primary.close()
+        self.secondary.close()
+
+    # Entities and clients.
+
+    def queue(self, **settings: Any) -> str:
+        self._numbers += 1
+        name = f"Queue-{self._numbers}"
+        self.primary.create_queue(name, **settings)
+        return name
+
+    def topic(self, **settings: Any) -> str:
+        self._numbers += 1
+        name = f"Topic-{self._numbers}"
+        self.primary.create_topic(name, **settings)
+        self.primary.create_subscription(name, "all")
+        return name
+
+    def client(self, connection_string: str | None = None, **sdk: Any) -> Any:
+        """A client of the SDK, plain."""
+        text = self.primary.connection_string if connection_string is None else connection_string
+        options = {**QUICK, **sdk}
+        if self.flavour == "sync":
+            return self.keep(ServiceBusClient.from_connection_string(text, **options))
+        aio = azure.servicebus.aio.ServiceBusClient
+
+        async def make() -> Any:
+            return aio.from_connection_string(text, **options)
+
+        return self.keep(Blocking(self._loop.run(make()), self._loop))
+
+    def pair(self, client: Any = None, **options: Any) -> Any:
+        """A paired client with one backlog queue; a path that fails over stays so."""
+        client = self.client() if client is None else client
+        secondary = self.client(self.secondary.connection_string)
+        given = {
+            **QUICKLY,
+            "backlog_queue_count": 1,
+            "ping_primary_interval": timedelta(minutes=30),
+            **options,
+        }
+        if self.flavour == "sync":
+            return self.keep(
+                pair_namespace(client, SendAvailabilityOptions(secondary=secondary, **given))
+            )
+        asked = SendAvailabilityOptions(secondary=secondary._inner, **given)
+        bus = self._loop.run(pairbus.aio.pair_namespace(client._inner, asked))
+        return self.keep(Blocking(bus, self._loop))
+
+    def keep(self, one: Any) -> Any:
+        """Close it with the world."""
+        self._open.append(one)
+        return one
+
+    def fail_over(self, sender: Any) -> None:
+        """Send one message that fails at the primary, and goes to the backlog."""
+        fault = self.primary.add_fault("disable", sender.entity_name)
+        sender.send_messages(ServiceBusMessage("the first that failed"))
+        assert fault.fired
+        self.primary.call(lambda core: core.faults.remove(fault))
+
+    # What reached the namespaces.
+
+    def _listen(self) -> None:
+        self._originals = on_link, on_node = Inlet.on_delivery, Node.on_delivery
+
+        def link(inlet: Inlet, delivery: Any) -> None:
+            arrived = Arrived(inlet.path, delivery.message_format, bytes(delivery.payload))
+            self._arrived.append((inlet.core, arrived))
+            on_link(inlet, delivery)
+
+        def node(one: Node, delivery: Any) -> None:
+            if one.of is not None:
+                asked = Message.parse(bytes(delivery.payload))
+                asked.edit_application_properties({}, ["associated-link-name"])  # it is random
+                told = Arrived(one.of[0].path, None, asked.application_properties + asked.body)
+                self._arrived.append((one.peer.core, told))
+            on_node(one, delivery)
+
+        Inlet.on_delivery, Node.on_delivery = link, node  # type: ignore[method-assign]
+
+    def arrived(self, namespace: LocalNamespace, path: str) -> list[Arrived]:
+        """What has reached an entity, in its order, since this was last asked."""
+        core = namespace.call(lambda core: core)
+        found = [one for of, one in self._arrived if of is core and one.path == path]
+        asked = self._asked.get((namespace.name, path), 0)
+        self._asked[namespace.name, path] = len(found)
+        return found[asked:]
+
+    def in_backlog(self, queue: str = BACKLOG) -> list[bytes]:
+        """What has been stored in a backlog queue, as it is there, since this was last asked."""
+        return self.stored(self.secondary, queue)
+
+    def stored(self, namespace: LocalNamespace, path: str) -> list[bytes]:
+        """What has been stored in a queue since this was last asked."""
+        from pairbus.broker.envelope import restore
+
+        seen = self._seen.get((namespace.name, path), 0)
+        found = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))
+        if found:
+            self._seen[namespace.name, path] = found[-1].sequence
+        return [restore(one) for one in found]
+
+    def receiver(self, namespace: LocalNamespace, path: str) -> Any:
+        """A receiver of ours, which gives the bytes of messages."""
+        from pairbus.amqp.client import Receiver
+
+        return Receiver(self.keep(client_of(namespace)), path)
+
+
+def quick_sender(client: Any, path: str, *, topic: bool = False, **options: Any) -> Any:
+    """A sender that closes soon."""
+    make = client.get_topic_sender if topic else client.get_queue_sender
+    return make(path, **BRISK, **options)

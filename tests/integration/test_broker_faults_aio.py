@@ -1,7 +1,8 @@
 """Faults on demand as the asynchronous SDK meets them, and those that the synchronous tests leave
 out: a half-open connection, and a receiver's view."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Iterator
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -31,6 +32,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     # The SDK forgets to close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
 
 ON_A_SEND: dict[str, type[ServiceBusError]] = {
@@ -58,18 +60,22 @@ async def test_the_sdk_raises_its_error_or_gets_over_it_with_a_retry(
     queue, retried = aio.queue(), aio.queue()
     async with aio.connect(aio.namespace.connection_string, retry_total=1) as patient:
         sender, other = await aio.open(aio.sender(queue), aio.sender(retried, client=patient))
-        fault = aio.namespace.add_fault(kind, queue, count=1)
-        with pytest.raises(ServiceBusError) as caught:
-            await sender.send_messages(ServiceBusMessage("x"))
-        assert fault.fired == 1
-        assert type(caught.value) is ON_A_SEND[kind]
-        assert aio.held(queue) == (kind in STORES)
+        faults = [aio.namespace.add_fault(kind, path, count=1) for path in (queue, retried)]
+        failed, _ = await asyncio.gather(
+            refusal(sender.send_messages(ServiceBusMessage("x"))),
+            other.send_messages(ServiceBusMessage("x")),
+        )
+    assert [fault.fired for fault in faults] == [1, 1]
+    assert type(failed) is ON_A_SEND[kind]
+    assert aio.held(queue) == (kind in STORES)
+    # What was stored without an answer is sent again: this is how duplicates come to be.
+    assert aio.held(retried) == 1 + (kind in STORES)
 
-        fault = aio.namespace.add_fault(kind, retried, count=1)
-        await other.send_messages(ServiceBusMessage("x"))
-        assert fault.fired == 1
-        # What was stored without an answer is sent again: this is how duplicates come to be.
-        assert aio.held(retried) == 1 + (kind in STORES)
+
+async def refusal(sending: Awaitable[None]) -> ServiceBusError:
+    with pytest.raises(ServiceBusError) as caught:
+        await sending
+    return caught.value
 
 
 async def test_a_batch_is_lost_or_kept_as_a_whole(both: Flavour) -> None:

@@ -19,6 +19,7 @@ from tests.integration.broker_flavours import FLAVOURS, Flavour, bodies, is_empt
 pytestmark = [
     # The SDK forgets to close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
 
 CONFIG = """{

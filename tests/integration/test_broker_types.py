@@ -39,6 +39,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     # The SDK forgets to close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
 
 ADDED = {

@@ -38,11 +38,11 @@ from pairbus.broker.durations import MAX_SPAN
 from pairbus.broker.http import Request, Response
 from pairbus.broker.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, ConfigurationError
+from pairbus.names import backlog_paths
 from pairbus.pairing import administration, backlog
 from pairbus.pairing.aio import administration as aio_administration
 from pairbus.pairing.aio import backlog as aio_backlog
 from pairbus.pairing.backlog import Bounds, Create, Look, Wait, steps
-from pairbus.pairing.namespaces import backlog_paths
 
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
@@ -261,7 +261,7 @@ import sys, json
 from azure.servicebus import ServiceBusClient
 from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog import ensure_queues
-from pairbus.pairing.namespaces import backlog_paths
+from pairbus.names import backlog_paths
 
 client = ServiceBusClient.from_connection_string(sys.argv[1])
 with administration_of(client) as admin:

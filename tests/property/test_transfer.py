@@ -26,7 +26,7 @@ from pairbus.broker import envelope
 from pairbus.broker.store import ACTIVE
 from pairbus.errors import DecodeError, NotTransferable, ReservedProperty
 from pairbus.transfer import ALIASES, from_backlog, to_backlog
-from tests.property.amqp_values import scalars, values
+from tests.property.amqp_values import scalars
 from tests.unit.amqp.same import same
 
 SCHEDULE = Symbol("x-opt-scheduled-enqueue-time")
@@ -62,6 +62,9 @@ header_fields: list[st.SearchStrategy[Any]] = [
     st.sampled_from([0, 1, 255, 256, 2**32 - 1]).map(UInt) | st.integers(0, 2**32 - 1).map(UInt),
     st.booleans(),
 ]
+values = st.one_of(
+    scalars, st.lists(scalars, max_size=3), st.dictionaries(texts, scalars, max_size=3)
+)
 bodies = st.one_of(
     st.lists(st.binary(max_size=300), max_size=3).map(lambda items: body(DATA, items)),
     st.lists(st.lists(scalars, max_size=3), max_size=2).map(lambda items: body(SEQUENCE, items)),

@@ -452,6 +452,18 @@ def test_header_and_annotations_that_were_all_the_backlogs_are_gone():
 
 
 @pytest.mark.rule("Y3")
+def test_schedule_in_the_alias_takes_the_place_of_one_in_the_annotations():
+    stored = in_backlog(
+        {"x-ms-scheduledenqueuetimeutc": Timestamp(5)},
+        message_annotations={Symbol(SCHEDULE): Timestamp(6)},
+    )
+
+    back = Message.parse(from_backlog(stored).payload).read_message_annotations()
+
+    assert same(back, {Symbol(SCHEDULE): Timestamp(5)})
+
+
+@pytest.mark.rule("Y3")
 def test_times_that_the_backlog_gave_go_where_there_is_a_time_to_live():
     times = Properties(
         message_id="id", absolute_expiry_time=Timestamp(9), creation_time=Timestamp(8)
@@ -467,10 +479,12 @@ def test_times_that_the_backlog_gave_go_where_there_is_a_time_to_live():
 def test_header_that_is_too_large_to_be_remembered_is_turned_back_too():
     message = Message.parse(in_backlog({"x-ms-timetolive": 5}))
     message.edit_header({DURABLE: "x" * 100, DELIVERY_COUNT: UInt(3)})
+    remembered = transfer._header.cache_info().currsize
 
     back = Message.parse(from_backlog(message.encode()).payload)
 
     assert read_fields(back.header, range(5)) == ["x" * 100, None, 5, None, None]
+    assert transfer._header.cache_info().currsize == remembered
 
 
 @pytest.mark.rule("Y3")
@@ -639,9 +653,13 @@ def test_alias_that_is_null_is_not_set(alias: str):
     [
         b"\xff",
         b"\x00\x53\x74\xc1\x03\x02\xa1",
-        b"\x00\x53\x74\xc1\x0e\x02\xa1\x09x-ms-path\xff",
-        b"\x00\x53\x74\xc1\x10\x02\xa1\x09x-ms-path\xa1\x01\xff",
+        b"\x00\x53\x74\xc1\x0d\x02\xa1\x09x-ms-path\xff",
+        b"\x00\x53\x74\xc1\x0f\x02\xa1\x09x-ms-path\xa1\x01\xff",
         b"\x00\x53\x74\xc1\x19\x04" + b"\xa1\x09x-ms-path\x40" * 2,
+        b"\x00\x53\x73\xc0\x0b\x09"
+        + b"\x40" * 8
+        + b"\xa1\x05"
+        + in_backlog({"x-ms-timetolive": 5}),
     ],
 )
 def test_bytes_that_are_not_a_message_are_not_turned_back(payload: bytes):

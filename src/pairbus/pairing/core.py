@@ -91,6 +91,8 @@ class Path:
         self.last_ping: Pinged | None = None
         self.attended = False
         """Somebody does what `next_step` says."""
+        self.unseen = False
+        """The backlog could not be looked at, which was said."""
 
 
 class Pairing:
@@ -298,11 +300,14 @@ class Pairing:
         """The backlog was looked at: how many messages each queue shows, and the first's number."""
         few = all(count <= small for count, _ in counts)
         first = [number for _, number in counts]
+        path.unseen = False
         with self._changing(path) as now:
             path.health.peeked(first, small=few, quiet=quiet, now=now)
 
     def peek_failed(self, path: Path, error: BaseException) -> None:
-        logger.warning("%s: the backlog could not be looked at: %s", path.name, error)
+        if not path.unseen:  # it is tried every second
+            logger.warning("%s: the backlog could not be looked at: %s", path.name, error)
+        path.unseen = True
         with self._changing(path, error) as now:
             path.health.peek_failed(now)
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from azure.core.exceptions import AzureError
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.errors import (
@@ -24,7 +25,7 @@ from pairbus.errors import (
 from pairbus.pairing.core import Pairing, Path
 from pairbus.pairing.failures import Kind
 from pairbus.pairing.health import Route, Verdict
-from pairbus.pairing.outgoing import Outgoing, check_size, fill
+from pairbus.pairing.outgoing import Outgoing, check_size, fill, no_message
 from pairbus.pairing.sdk import STANDARD_LIMIT, batch_of
 
 T = TypeVar("T")
@@ -72,13 +73,23 @@ class Call:
     who: object
     """The sender, for which a backlog queue is chosen."""
     deadline: float
+    destination: str
+    """The path as the sender was opened: `path` is shared by those who spell it otherwise."""
 
     @classmethod
-    def of(cls, pairing: Pairing, path: Path, who: object, timeout: float | None) -> "Call":
+    def of(
+        cls,
+        pairing: Pairing,
+        path: Path,
+        who: object,
+        timeout: float | None,
+        destination: str | None = None,
+    ) -> "Call":
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
         bound = pairing.operation_timeout_s if timeout is None else timeout
-        return cls(pairing, path, who, pairing.now() + bound)
+        destination = path.name if destination is None else destination
+        return cls(pairing, path, who, pairing.now() + bound, destination)
 
     @property
     def left_s(self) -> float:
@@ -88,9 +99,7 @@ class Call:
 def send(call: Call, messages: Any, timeout: float | None, options: dict[str, Any]) -> Flow[None]:
     """`send_messages`."""
     outgoing = Outgoing(messages)
-    if call.pairing.options.check_backlog_size:
-        for payload in outgoing.for_backlog(call.path.name):
-            check_size(payload, STANDARD_LIMIT)
+    _check_sizes(call, outgoing, None)
     yield from _somewhere(
         call,
         lambda sender: sender.send_messages(outgoing.primary, timeout=timeout, **options),
@@ -102,7 +111,10 @@ def schedule(
     call: Call, messages: Any, at: datetime, timeout: float | None, options: dict[str, Any]
 ) -> Flow[list[int | None]]:
     """`schedule_messages`. None stands for a message that went to the backlog."""
+    if isinstance(messages, ServiceBusMessageBatch):  # the SDK schedules no batches
+        raise no_message(messages)
     outgoing = Outgoing(messages)
+    _check_sizes(call, outgoing, at)
 
     def stored(error: BaseException | None) -> Flow[list[int | None]]:
         count = yield from store(call, outgoing, at, error)
@@ -114,6 +126,13 @@ def schedule(
         stored,
     )
     return result
+
+
+def _check_sizes(call: Call, outgoing: Outgoing, at: datetime | None) -> None:
+    """Where that is wanted: refuse what would not fit the backlog, whether it goes there or not."""
+    if call.pairing.options.check_backlog_size:
+        for payload in outgoing.for_backlog(call.destination, at):
+            check_size(payload, STANDARD_LIMIT)
 
 
 def cancel(call: Call, numbers: Any, timeout: float | None, options: dict[str, Any]) -> Flow[None]:
@@ -137,6 +156,7 @@ def cancel(call: Call, numbers: Any, timeout: float | None, options: dict[str, A
         call,
         lambda sender: sender.cancel_scheduled_messages(given, timeout=timeout, **options),
         refuse,
+        is_send=False,
     )
 
 
@@ -181,7 +201,7 @@ def _lenient(
     """As `_somewhere`; None where the primary is down and there is no failover yet, or the backlog
     does not answer either: what needs no answer should not fail."""
     try:
-        return (yield from _somewhere(call, on_primary, on_backlog))
+        return (yield from _somewhere(call, on_primary, on_backlog, is_send=False))
     except SendUnavailable:
         return None
     except PairbusError:
@@ -196,16 +216,23 @@ def _somewhere(
     call: Call,
     on_primary: Callable[[Any], Any],
     on_backlog: Callable[[BaseException | None], Flow[T]],
+    *,
+    is_send: bool = True,
 ) -> Flow[T]:
     """Do something on the primary or, in failover, on the backlog; `on_backlog` must tell the
-    pairing `stored`."""
+    pairing `stored`. Only a send that succeeds cancels the timer: a batch is made without asking
+    anybody where the link is open, and would do so for ever."""
     pairing, path = call.pairing, call.path
     while True:
         route, hold_s = pairing.route(path)
         if route is not Route.HOLD:
             break
         if call.left_s == 0:
-            raise pairing.unavailable(path, None)
+            raise SendUnavailable(
+                f"{path.name!r} waits for the last of its backlog, and the time of this call is "
+                "over; nothing was sent",
+                primary_error=path.health.cause,
+            )
         yield Wait(min(hold_s, call.left_s))
     if route is Route.BACKLOG:
         return (yield from on_backlog(None))
@@ -224,7 +251,8 @@ def _somewhere(
             raise
         failure = error
     else:
-        pairing.succeeded(path)
+        if is_send:
+            pairing.succeeded(path)
         return result
     return (yield from on_backlog(failure))
 
@@ -236,7 +264,7 @@ def store(
     MessageTooLargeForBacklog."""
     pairing, path = call.pairing, call.path
     try:
-        payloads = outgoing.for_backlog(path.name, at)
+        payloads = outgoing.for_backlog(call.destination, at)
         stored: list[int] = []
         try:
             for queue, places in _shares(call, outgoing, len(payloads)):
@@ -293,7 +321,7 @@ def _store_share(
             for place in places:
                 check_size(payloads[place], limit)
             some = fill(payloads, places, limit)
-            full = batch_of(payloads[place] for place in some)
+            full = batch_of((payloads[place] for place in some), batch)
             yield from _on_backlog(call, queue, partial(_send, full), last=last)
         except (MessageTooLargeForBacklog, MessageSizeExceededError) as exc:
             pairing.let_go(queue)

@@ -1,7 +1,8 @@
 """What a caller wants sent, as the primary gets it and as the backlog does."""
 
+import calendar
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -10,7 +11,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from pairbus.amqp.sections import Message
 from pairbus.amqp.splice import read_fields
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.sdk import annotated, encode, member_size, members, with_id
+from pairbus.pairing.sdk import PairedBatch, annotated, encode, member_size, members, with_id
 from pairbus.transfer import reserved_in, to_backlog
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -28,15 +29,25 @@ def checked(message: Any) -> Any:
             return message
     if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
         return message
-    properties = annotated(message).application_properties
-    if properties:
-        name = reserved_in(properties)
-        if name is not None:
-            raise ReservedProperty(
-                f"the application property {name!r} is one that pairbus needs for messages in the "
-                "backlog; give it another name"
-            )
+    _refuse_reserved(annotated(message).application_properties)
     return with_id(message)
+
+
+def _refuse_reserved(properties: Mapping[Any, Any] | None) -> None:
+    name = reserved_in(properties) if properties else None
+    if name is not None:
+        raise ReservedProperty(
+            f"the application property {name!r} is one that pairbus needs for messages in the "
+            "backlog; give it another name"
+        )
+
+
+def no_message(given: Any) -> TypeError:
+    """What the SDK raises for something that it cannot send, in its words."""
+    return TypeError(
+        "Only AmqpAnnotatedMessage, ServiceBusMessage instances or Mappings representing messages "
+        f"are supported. Received instead: {type(given).__name__}"
+    )
 
 
 class Outgoing:
@@ -45,6 +56,9 @@ class Outgoing:
     def __init__(self, messages: Any) -> None:
         if isinstance(messages, ServiceBusMessageBatch):
             self.primary: Any = messages
+            if not isinstance(messages, PairedBatch):  # which has looked at each message
+                for one in members(messages):
+                    _refuse_reserved(Message.parse(one).read_application_properties())
         elif isinstance(messages, Iterable) and not isinstance(messages, Mapping):
             # A generator can be read once, and there may be two places to send to.
             self.primary = [checked(message) for message in messages]
@@ -58,12 +72,7 @@ class Outgoing:
         singles = self.primary if isinstance(self.primary, list) else [self.primary]
         for message in singles:
             if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
-                # The words of the SDK.
-                raise TypeError(
-                    "Only AmqpAnnotatedMessage, ServiceBusMessage instances or Mappings "
-                    "representing messages are supported. "
-                    f"Received instead: {type(message).__name__}"
-                )
+                raise no_message(message)
         return [encode(message) for message in singles]
 
     def for_backlog(self, path: str, at: datetime | None = None) -> list[bytes]:
@@ -79,9 +88,8 @@ class Outgoing:
 
 
 def _milliseconds(at: datetime) -> int:
-    # As the SDK does: a time without a zone is UTC.
-    aware = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-    return int(aware.timestamp() * 1000)
+    # As the SDK does: a time without a zone is UTC. `timestamp()` loses a millisecond now and then.
+    return int(calendar.timegm(at.utctimetuple()) * 1000 + at.microsecond / 1000)
 
 
 def check_size(payload: bytes, limit: int) -> None:

@@ -4,14 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
+from pairbus.names import backlog_paths, name_of
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.namespaces import (
-    NamespaceId,
-    backlog_paths,
-    name_of,
-    refuse_entity_path,
-    registry,
-)
+from pairbus.pairing.namespaces import NamespaceId, refuse_entity_path, registry
 
 
 @dataclass(frozen=True, slots=True)

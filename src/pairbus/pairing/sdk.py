@@ -63,9 +63,11 @@ def members(batch: ServiceBusMessageBatch) -> list[bytes]:
     return [bytes(member) for member in batch._message[_DATA]]
 
 
-def batch_of(payloads: Iterable[bytes]) -> ServiceBusMessageBatch:
-    """A batch of messages that are encoded already, for `send_messages`."""
-    batch = ServiceBusMessageBatch()
+def batch_of(payloads: Iterable[bytes], like: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
+    """A batch of messages that are encoded already, for the sender that made the batch `like`."""
+    # Of another transport than its own the async SDK makes a new batch, out of what was added by
+    # `add_message`: here nothing. It would send that, and report success.
+    batch = ServiceBusMessageBatch(amqp_transport=like._amqp_transport)
     batch._message[_DATA].extend(bytearray(payload) for payload in payloads)
     batch._count = len(batch._message[_DATA])
     return batch

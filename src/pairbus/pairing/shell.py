@@ -87,8 +87,9 @@ class ClientShell:
 
     def _wants_a_look(self, path: str) -> bool:
         """Whether nobody has looked yet if this entity removes duplicates."""
-        wanted = self.pairing.options.check_duplicate_detection and path not in self._looked_at
-        self._looked_at.add(path)
+        name = path.casefold()
+        wanted = self.pairing.options.check_duplicate_detection and name not in self._looked_at
+        self._looked_at.add(name)
         return wanted
 
 
@@ -117,13 +118,15 @@ class SenderShell:
         return str(self._identifier)
 
     def _call(self, timeout: float | None = None) -> Call:
+        if self._pairing.fault is not None:
+            self._pairing.check_open()  # it has closed the senders, and says why
         if self._closed:
             # The words of the SDK.
             raise ValueError(
                 "The handler has already been shutdown. Please use ServiceBusClient to create a "
                 "new instance."
             )
-        return Call.of(self._pairing, self._path, self, timeout)
+        return Call.of(self._pairing, self._path, self, timeout, self.entity_name)
 
 
 def paired_batch(made: ServiceBusMessageBatch | None, asked: int | None) -> PairedBatch:

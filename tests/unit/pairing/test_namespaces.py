@@ -15,13 +15,8 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.pairing.namespaces import (
-    NamespaceId,
-    Registry,
-    backlog_paths,
-    name_of,
-    refuse_entity_path,
-)
+from pairbus.names import backlog_paths, name_of
+from pairbus.pairing.namespaces import NamespaceId, Registry, refuse_entity_path
 
 KINDS = [ServiceBusClient, AsyncServiceBusClient]
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"

@@ -1,7 +1,7 @@
 """Receiving: credit, long polls, drain, settlement."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -102,6 +102,34 @@ class Receiver(LinkEnd[ReceiverLink]):
         if self.error is not None and not self._arrived:
             raise self.error
         return [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
+
+    def grant(self, count: int, *, timeout_s: float | None = None) -> None:
+        """Let the namespace send so many messages when it has them; `collect` them then."""
+        self.attached(self.client.deadline(timeout_s)).flow(count)
+
+    def collect(self) -> list[Delivery]:
+        """The messages that have come, without waiting. Raises why the link is gone."""
+        if self.error is not None and not self._arrived:
+            raise self.error
+        arrived = list(self._arrived)
+        self._arrived.clear()
+        return arrived
+
+    def pull(self, count: int, *, timeout_s: float | None = None) -> Iterator[list[Delivery]]:
+        """Up to `count` messages that are there now, as they come. No credit is left behind."""
+        deadline = self.client.deadline(timeout_s)
+        link = self.attached(deadline)
+        link.flow(count, drain=True)
+        while link.credit > 0 and self.error is None:
+            self.client.run(
+                lambda: bool(self._arrived) or link.credit == 0 or self.error is not None,
+                deadline,
+                f"messages of {self.path!r}",
+            )
+            if self._arrived:
+                yield self.collect()
+        if self._arrived or self.error is not None:
+            yield self.collect()
 
     def drain(self, *, timeout_s: float | None = None) -> list[Delivery]:
         """Take back all credit; the messages that came before it was gone."""

@@ -1,0 +1,313 @@
+"""Sending messages on, and settling them where they came from, in one task.
+
+Messages of one destination go out in batches, several in flight, in their order. A batch that is
+not accepted ends its destination for this task, so that no later message of a session passes one
+that failed. What was accepted is completed; what cannot ever be accepted is dead-lettered; the rest
+stays where it is.
+"""
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_size
+from pairbus.amqp.client import ClientOptions, Posted, Sender
+from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED
+from pairbus.errors import (
+    AmqpError,
+    Busy,
+    EntityNotFound,
+    LockLost,
+    MessageTooLarge,
+    NotAuthorized,
+    QuotaExceeded,
+    Refused,
+)
+from pairbus.syphon.columns import TurnedBack
+from pairbus.syphon.connections import management_of, sender_of
+
+logger = logging.getLogger(__name__)
+
+BATCH = 500
+"""Messages in one delivery at most."""
+WINDOW = 4
+"""Deliveries in flight to one destination."""
+LIMIT = 256 * 1024
+MARGIN_MS = 5_000
+"""A lock that has less left is not used: the message comes again by itself."""
+SETTLED_AT_ONCE = 500
+DESCRIPTION = 1000
+"""Characters of a dead letter's description."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a task: how many messages, by destination."""
+
+    moved: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    dead_lettered: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    """Messages that stay where they are, and are tried again."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """Why, by destination."""
+    busy: bool = False
+    unsettled: int = 0
+    """Messages that were moved, and could not be completed: they come a second time."""
+
+
+class _Batch:
+    __slots__ = ("messages", "posted", "sessions")
+
+    def __init__(self, messages: list[TurnedBack], posted: Posted) -> None:
+        self.messages = messages
+        self.posted = posted
+        self.sessions = {one.session_id for one in messages if one.session_id is not None}
+
+
+class _Destination:
+    """One path of the primary."""
+
+    def __init__(self, path: str, sender: Sender) -> None:
+        self.path = path
+        self.sender = sender
+        self.waiting: list[TurnedBack] = []
+        self.size = 0
+        self.in_flight: deque[_Batch] = deque()
+        self.error: AmqpError | None = None
+
+
+class Forwarder:
+    """Sends messages on. `finish` must be called in the end."""
+
+    def __init__(
+        self,
+        primary: ClientOptions,
+        secondary: ClientOptions | None,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._primary = primary
+        self._secondary = secondary
+        self._now_ms = now_ms
+        self._destinations: dict[str, _Destination] = {}
+        self._settling = _Settling(secondary)
+        self.outcome = Outcome()
+
+    def take(self, messages: Iterable[TurnedBack]) -> None:
+        """Send these, after those that came before."""
+        late = self._now_ms() + MARGIN_MS
+        for message in messages:
+            if message.problem is not None or message.destination is None:
+                self._bury(message, message.problem or "", message.description or "")
+                continue
+            destination = self._destination(message.destination)
+            if destination.error is not None:
+                self._leave(destination, [message])
+            elif message.lock_token is not None and message.locked_until < late:
+                self.outcome.left[destination.path] += 1
+            else:
+                self._add(destination, message)
+
+    def finish(self) -> Outcome:
+        """Send what waits, wait for all answers, settle."""
+        for destination in self._destinations.values():
+            if destination.error is None:
+                self._post(destination)
+        for destination in self._destinations.values():
+            while destination.in_flight:
+                self._confirm(destination)
+        self.outcome.unsettled += self._settling.finish()
+        return self.outcome
+
+    def _destination(self, path: str) -> _Destination:
+        found = self._destinations.get(path)
+        if found is None:
+            found = self._destinations[path] = _Destination(path, sender_of(self._primary, path))
+            try:
+                found.sender.open()
+            except AmqpError as exc:
+                found.error = exc
+        return found
+
+    def _add(self, destination: _Destination, message: TurnedBack) -> None:
+        size = member_size(len(message.payload))
+        limit = destination.sender.max_message_size or LIMIT
+        # Some room for the envelope, which has the id, session and partition key of the first.
+        if len(destination.waiting) >= BATCH or destination.size + size > limit - 1024:
+            self._post(destination)
+            if destination.error is not None:
+                self._leave(destination, [message])
+                return
+        destination.waiting.append(message)
+        destination.size += size
+
+    def _post(self, destination: _Destination) -> None:
+        """Have the messages that wait sent as one delivery."""
+        messages, destination.waiting, destination.size = destination.waiting, [], 0
+        if not messages:
+            return
+        sessions = {one.session_id for one in messages if one.session_id is not None}
+        while destination.in_flight and (
+            len(destination.in_flight) >= WINDOW
+            or any(sessions & batch.sessions for batch in destination.in_flight)
+        ):
+            self._confirm(destination)
+        if destination.error is not None:
+            self._leave(destination, messages)
+            return
+        payloads = [one.payload for one in messages]
+        try:
+            if len(payloads) == 1:
+                posted = destination.sender.post(payloads[0])
+            else:
+                payload = make_batch(payloads, envelope_of(payloads[0]))
+                posted = destination.sender.post(payload, message_format=BATCH_FORMAT)
+        except AmqpError as exc:
+            self._failed(destination, messages, exc)
+        else:
+            destination.in_flight.append(_Batch(messages, posted))
+
+    def _confirm(self, destination: _Destination) -> None:
+        """Wait for the oldest delivery in flight."""
+        batch = destination.in_flight.popleft()
+        try:
+            destination.sender.wait([batch.posted])
+        except AmqpError as exc:
+            batch.posted.error = batch.posted.error or exc
+        if batch.posted.error is not None:
+            self._failed(destination, batch.messages, batch.posted.error)
+            return
+        self.outcome.moved[destination.path] += len(batch.messages)
+        self.outcome.bytes += sum(len(one.payload) for one in batch.messages)
+        for message in batch.messages:
+            self._settling.add(message, COMPLETED)
+
+    def _failed(
+        self, destination: _Destination, messages: list[TurnedBack], error: AmqpError
+    ) -> None:
+        if _for_good(error):
+            if len(messages) > 1:
+                self._one_by_one(destination, messages)
+            else:
+                self._bury(messages[0], type(error).__name__, str(error))
+            return
+        destination.error = error
+        self.outcome.busy = self.outcome.busy or isinstance(error, Busy)
+        self.outcome.errors[destination.path] = str(error)
+        self._leave(destination, messages)
+        waiting, destination.waiting, destination.size = destination.waiting, [], 0
+        self._leave(destination, waiting)
+
+    def _one_by_one(self, destination: _Destination, messages: list[TurnedBack]) -> None:
+        """One of a batch was refused for good, and took the others with it."""
+        for place, message in enumerate(messages):
+            try:
+                destination.sender.send(message.payload)
+            except AmqpError as exc:
+                self._failed(destination, [message], exc)
+                if destination.error is not None:
+                    self._leave(destination, messages[place + 1 :])
+                    return
+            else:
+                self.outcome.moved[destination.path] += 1
+                self.outcome.bytes += len(message.payload)
+                self._settling.add(message, COMPLETED)
+
+    def _leave(self, destination: _Destination, messages: list[TurnedBack]) -> None:
+        """These stay. Those of sessions are given back at once, so that they keep their places;
+        the others come again when their locks expire, and are out of the way until then."""
+        self.outcome.left[destination.path] += len(messages)
+        if destination.error is not None:
+            self.outcome.errors.setdefault(destination.path, str(destination.error))
+        for message in messages:
+            if message.session_id is not None:
+                self._settling.add(message, ABANDONED)
+
+    def _bury(self, message: TurnedBack, reason: str, description: str) -> None:
+        self.outcome.dead_lettered[message.destination or ""] += 1
+        self._settling.bury(message, reason, description[:DESCRIPTION])
+
+
+def _for_good(error: AmqpError) -> bool:
+    """Whether the same message would be refused again: it is too large, its entity is gone."""
+    if isinstance(error, NotAuthorized | QuotaExceeded):
+        return False
+    return isinstance(error, MessageTooLarge | EntityNotFound | Refused)
+
+
+class _Settling:
+    """Settlements by lock token, many in one request, answers awaited in the end."""
+
+    def __init__(self, secondary: ClientOptions | None) -> None:
+        self._secondary = secondary
+        self._tokens: dict[tuple[str, str], list[UUID]] = {}
+        self._asked: list[tuple[str, str, list[UUID], object]] = []
+
+    def add(self, message: TurnedBack, status: str) -> None:
+        if message.lock_token is None or self._secondary is None:
+            return
+        tokens = self._tokens.setdefault((message.queue, status), [])
+        tokens.append(UUID(bytes_le=message.lock_token))
+        if len(tokens) >= SETTLED_AT_ONCE:
+            self._ask(message.queue, status)
+
+    def _ask(self, queue: str, status: str) -> None:
+        tokens = self._tokens.pop((queue, status), [])
+        if not tokens or self._secondary is None:
+            return
+        try:
+            response = management_of(self._secondary, queue).post_settle(tokens, status)
+        except AmqpError as exc:
+            self._asked.append((queue, status, tokens, exc))
+        else:
+            self._asked.append((queue, status, tokens, response))
+
+    def bury(self, message: TurnedBack, reason: str, description: str) -> None:
+        if message.lock_token is None or self._secondary is None:
+            return
+        token = UUID(bytes_le=message.lock_token)
+        try:
+            management_of(self._secondary, message.queue).settle(
+                [token], DEAD_LETTERED, reason=reason, description=description
+            )
+        except AmqpError as exc:
+            logger.warning("%s: a message could not be dead-lettered: %s", message.queue, exc)
+
+    def finish(self) -> int:
+        """Wait for the answers. How many completions failed."""
+        for queue, status in list(self._tokens):
+            self._ask(queue, status)
+        failed = 0
+        for queue, status, tokens, response in self._asked:
+            failed += self._answered(queue, status, tokens, response)
+        self._asked.clear()
+        return failed
+
+    def _answered(self, queue: str, status: str, tokens: list[UUID], response: object) -> int:
+        assert self._secondary is not None
+        management = management_of(self._secondary, queue)
+        try:
+            if isinstance(response, AmqpError):
+                raise response
+            management.wait([response])
+            response.raise_for_status("settling")
+        except LockLost:
+            # One lock that is gone fails all of a request: the others are settled one by one.
+            return sum(not self._settle_one(queue, status, token) for token in tokens)
+        except AmqpError:
+            # The connection may be a new one by now.
+            return sum(not self._settle_one(queue, status, token) for token in tokens)
+        return 0
+
+    def _settle_one(self, queue: str, status: str, token: UUID) -> bool:
+        assert self._secondary is not None
+        try:
+            management_of(self._secondary, queue).settle([token], status)
+        except AmqpError as exc:
+            logger.info("%s: a message could not be %s: %s", queue, status, exc)
+            return status != COMPLETED
+        return True

@@ -1,0 +1,80 @@
+"""What a syphon is told."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, get_args
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.errors import ConfigurationError
+from pairbus.names import backlog_paths, name_of
+
+TimeToLive = Literal["restore", "deduct"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonOptions:
+    """Two namespaces, and how to move the backlog from one to the other. Raises ConfigurationError
+    where a value is out of bounds."""
+
+    primary: ClientOptions = field(repr=False)
+    """Where messages were going. A connection string, or ClientOptions with tokens of any kind."""
+    secondary: ClientOptions = field(repr=False)
+    """Where the backlog is."""
+    primary_name: str | None = None
+    """The primary's name in the paths of backlog queues. None: the first label of its host."""
+    backlog_queue_count: int = 10
+    """As in the options of the pairing. Queues that are not there are passed over."""
+    queues: tuple[str, ...] = ()
+    """The backlog queues themselves, where several syphons share them out. Empty: all."""
+    ttl: TimeToLive = "restore"
+    """Restore a time-to-live in full, or less the time in the backlog."""
+    only: tuple[str, ...] = ()
+    """Move messages for these paths alone. Empty: all."""
+    max_rate: float | None = None
+    """Messages a second at most."""
+    max_messages_per_trigger: int = 50_000
+    poll: timedelta = timedelta(minutes=15)
+    """How long an idle receive waits."""
+    stuck_after: timedelta = timedelta(minutes=2)
+    """A backlog of which nothing is confirmed for so long is unhealthy."""
+
+    def __post_init__(self) -> None:
+        for name in ("primary", "secondary"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                object.__setattr__(self, name, ClientOptions.from_connection_string(given))
+            elif not isinstance(given, ClientOptions):
+                raise ConfigurationError(
+                    f"{name} is a connection string or ClientOptions, not {type(given).__name__}"
+                )
+        if self.primary.address == self.secondary.address:
+            raise ConfigurationError("primary and secondary are one namespace")
+        for name in ("backlog_queue_count", "max_messages_per_trigger"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is at least 1, not {getattr(self, name)}")
+        if self.max_rate is not None and not self.max_rate > 0:
+            raise ConfigurationError(f"max_rate is above 0, not {self.max_rate}")
+        if self.ttl not in get_args(TimeToLive):
+            raise ConfigurationError(
+                f"ttl is one of {', '.join(get_args(TimeToLive))}, not {self.ttl!r}"
+            )
+        if not timedelta(seconds=1) <= self.poll <= timedelta(hours=1):
+            raise ConfigurationError(f"poll is 1 s to 1 h, not {self.poll}")
+        if not self.queues and self.name is None:
+            raise ConfigurationError(
+                f"{self.primary.host} has no name of its own: set primary_name, as for the pairing"
+            )
+
+    @property
+    def name(self) -> str | None:
+        """The primary's name."""
+        if self.primary_name is not None:
+            return self.primary_name
+        return name_of(self.primary.host)
+
+    @property
+    def backlog_queues(self) -> tuple[str, ...]:
+        """The paths of the backlog queues."""
+        if self.queues:
+            return self.queues
+        return tuple(backlog_paths(self.name or "", self.backlog_queue_count))

@@ -1,0 +1,148 @@
+"""Waiting for messages: one long poll for each queue, whatever Spark does.
+
+Spark asks a source again and again whether there is something; each answer must be cheap. So a
+thread of the driver holds one credit on each queue. The message that comes is not given back: it is
+the first of the next micro-batch.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+from pairbus.amqp.client import Client, ClientOptions, Receiver
+from pairbus.errors import AmqpError, EntityNotFound
+from pairbus.syphon.columns import Received
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+KNOWN_S = 0.5
+"""A credit that was not used for so long: there is nothing."""
+ABSENT_S = 60.0
+MAX_PAUSE_S = 30.0
+
+
+class _Line:
+    """One queue."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+        self.granted_at: float | None = None
+        """Since when there is a credit."""
+        self.found: Received | None = None
+        self.not_before = 0.0
+        """It is not there: look again then."""
+
+
+class Poll:
+    """Long polls on some queues, until `stop`."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        queues: Iterable[str],
+        *,
+        poll_s: float,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self._client = Client(options)
+        self._poll_s = poll_s
+        self._now = now
+        self._lines = {
+            queue: _Line(Receiver(self._client, queue, confirm=False)) for queue in queues
+        }
+        self._changed = threading.Condition()
+        self._stopped = False
+        self.error: AmqpError | None = None
+        """Why the namespace cannot be polled now."""
+        self._thread = threading.Thread(target=self._run, name="pairbus polls", daemon=True)
+        self._thread.start()
+
+    def wait_until_known(self, seconds: float) -> None:
+        """Wait until each queue has shown whether there is something in it."""
+        with self._changed:
+            self._changed.wait_for(lambda: all(map(self._known, self._lines.values())), seconds)
+
+    def _known(self, line: _Line) -> bool:
+        now = self._now()
+        waited = line.granted_at is not None and now - line.granted_at >= KNOWN_S
+        return line.found is not None or waited or now < line.not_before
+
+    def found(self) -> bool:
+        """Whether there is something in one of the queues."""
+        with self._changed:
+            return any(line.found is not None for line in self._lines.values())
+
+    def take(self) -> dict[str, Received]:
+        """The messages that came, by queue. The polls go on."""
+        with self._changed:
+            taken = {q: line.found for q, line in self._lines.items() if line.found is not None}
+            for queue in taken:
+                self._lines[queue].found = None
+            self._changed.notify_all()
+            return taken
+
+    def stop(self) -> None:
+        """End the polls. What was found and not taken is free again when its lock expires."""
+        self._stopped = True
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        pause_s = 1.0
+        while not self._stopped:
+            try:
+                self._turn()
+                self.error, pause_s = None, 1.0
+            except AmqpError as exc:
+                if self.error is None:
+                    logger.warning("the backlog cannot be polled: %s", exc)
+                self.error = exc
+                with self._changed:
+                    for line in self._lines.values():
+                        line.granted_at = None
+                    self._changed.notify_all()
+                    self._changed.wait_for(lambda: self._stopped, pause_s)
+                pause_s = min(pause_s * 2, MAX_PAUSE_S)
+        self._client.close()
+
+    def _turn(self) -> None:
+        """Grant what is to be granted, and look what came."""
+        for line in self._lines.values():
+            self._grant(line)
+        if any(line.granted_at is not None for line in self._lines.values()):
+            self._client.step(self._now() + LOOK_S)
+        else:
+            with self._changed:
+                self._changed.wait(LOOK_S)
+        with self._changed:
+            for queue, line in self._lines.items():
+                if line.granted_at is not None:
+                    self._collect(queue, line)
+            self._changed.notify_all()
+
+    def _grant(self, line: _Line) -> None:
+        now = self._now()
+        if line.granted_at is not None and now - line.granted_at >= self._poll_s:
+            self._keep(line, line.receiver.drain())
+            line.granted_at = None
+        if line.granted_at is None and line.found is None and now >= line.not_before:
+            try:
+                line.receiver.grant(1)
+            except EntityNotFound:
+                # A pairing may have made fewer queues than it wanted.
+                line.not_before = now + ABSENT_S
+            else:
+                line.granted_at = self._now()
+
+    def _collect(self, queue: str, line: _Line) -> None:
+        self._keep(line, line.receiver.collect())
+
+    def _keep(self, line: _Line, arrived: list) -> None:
+        for delivery in arrived:
+            line.found = Received(line.receiver.path, delivery.payload, delivery.tag)
+            line.granted_at = None
+            # The lock is settled by its token: nothing need be remembered here.
+            delivery.link.session.inbound.unsettled.pop(delivery.id, None)

@@ -1,0 +1,41 @@
+"""Where messages go: a Spark sink that sends them on and settles them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.syphon.columns import TurnedBack
+from pairbus.syphon.forward import Forwarder, Outcome
+
+
+@dataclass
+class Done(WriterCommitMessage):
+    """What came of one task."""
+
+    outcome: Outcome
+
+
+class Sink(DataSourceStreamArrowWriter):
+    """Sends rows of `BACKLOG_SCHEMA` to where they are going, and settles them."""
+
+    def __init__(self, primary: ClientOptions, secondary: ClientOptions, record: Any) -> None:
+        self._primary = primary
+        self._secondary = secondary
+        self._record = record
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
+        forwarder = Forwarder(self._primary, self._secondary)
+        for batch in iterator:
+            columns = [column.to_pylist() for column in batch.columns]
+            forwarder.take(TurnedBack(*row) for row in zip(*columns, strict=True))
+        return Done(forwarder.finish())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._record(batchId, [one.outcome for one in messages if isinstance(one, Done)])
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self.commit(messages, batchId)

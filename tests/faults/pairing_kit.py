@@ -1,0 +1,464 @@
+"""What the fault tests of pairing share: namespaces in processes of their own, relays that fall
+silent, both flavours of a pairing with one face, and what queues hold.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import azure.servicebus
+import azure.servicebus.aio
+import trustme
+from azure.servicebus import TransportType
+
+import pairbus
+import pairbus.aio
+from pairbus import SendAvailabilityOptions
+from pairbus.amqp.client import Client, ClientOptions
+from pairbus.amqp.client.management import Management
+from pairbus.amqp.sections import Message
+
+DEADLINE_S = 60.0
+"""How long anything may take before a test gives up on it."""
+QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
+"""Options of an SDK client that gives up soon."""
+FLAVOURS = ("sync", "aio")
+_CLIENTS = {
+    "sync": azure.servicebus.ServiceBusClient,
+    "aio": azure.servicebus.aio.ServiceBusClient,
+}
+_PAIRING = {"sync": pairbus.pair_namespace, "aio": pairbus.aio.pair_namespace}
+
+
+def wait_until(done: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+# Namespaces.
+
+
+class Namespace:
+    """`pairbus broker` on a folder, always on the same port."""
+
+    def __init__(self, name: str, folder: Path, *queues: str) -> None:
+        self._folder = folder
+        self._arguments = ["--namespace", name, "--folder", str(folder)]
+        self._arguments += [word for queue in queues for word in ("--queue", queue)]
+        self.port = 0
+        self.kills = 0
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-u", "-m", "pairbus", "broker", *self._arguments]
+        self._process = subprocess.Popen(
+            [*command, "--port", str(self.port)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"COLUMNS": "1000"},
+            text=True,
+        )
+        assert self._process.stdout is not None
+        printed = ""
+        while "Ctrl-C" not in printed:
+            line = self._process.stdout.readline()
+            assert line, f"it did not start: {printed}"
+            printed += line
+        (self.connection_string,) = re.findall(r"Endpoint=\S+", printed)
+        (self.port,) = (int(port) for port in re.findall(r"port (\d+)", printed))
+        self.ca_file = re.search(r"administration: *(\S+)", printed)[1]  # type: ignore[index]
+
+    def kill(self) -> None:
+        os.kill(self._process.pid, signal.SIGKILL)
+        assert self._end() == -signal.SIGKILL
+        self.kills += 1
+
+    def _end(self) -> int:
+        code = self._process.wait(DEADLINE_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the process, and let it go on."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: self.is_stopped, "the process to be stopped")
+            yield
+            assert self.is_stopped
+        finally:
+            os.kill(self._process.pid, signal.SIGCONT)
+
+    @property
+    def is_stopped(self) -> bool:
+        # The state comes after the name, which is in parentheses.
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._end()
+
+    def ids(self, path: str) -> list[str]:
+        """The ids of all messages in a queue, scheduled ones too; they stay there."""
+        found: list[str] = []
+        options = ClientOptions.from_connection_string(
+            self.connection_string, operation_timeout_s=DEADLINE_S
+        )
+        with Client(options) as client, Management(client, path) as management:
+            number = 1
+            while some := [Message.parse(one) for one in management.peek(number, 200)]:
+                found += [str(one.read_properties().message_id) for one in some]
+                number = some[-1].read_message_annotations()["x-opt-sequence-number"] + 1
+        return found
+
+
+def backlog_path(name: str, index: int) -> str:
+    return f"{name}/x-servicebus-transfer/{index}"
+
+
+# Relays.
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a host falls silent: in place of the first `what` that it says once it has attached so
+    many links. The SDK attaches two links for tokens, then the sender's, then two for management.
+    """
+
+    what: str
+    attached: int = 0
+    half: bool = False
+    """It says the first half of it."""
+    raw: int | None = None
+    """After so many bytes, whatever they are."""
+
+
+_NAMES = {0x10: "open", 0x11: "begin", 0x12: "attach", 0x13: "flow", 0x14: "transfer"}
+_NAMES |= {0x15: "disposition", 0x16: "detach", 0x17: "end", 0x18: "close"}
+_SASL = 1
+
+
+class _Talk:
+    """One connection: what the host has said in it."""
+
+    def __init__(self) -> None:
+        self.amqp = False
+        self.silent = False
+        self.said: Counter[str] = Counter()
+        self.bytes = 0
+        self._rest = b""
+
+    def units(self, data: bytes) -> Iterator[tuple[str, bytes]]:
+        """What the host says, cut into headers and frames."""
+        self._rest += data
+        while len(self._rest) >= 8:
+            if self._rest.startswith(b"AMQP"):
+                name, size = "sasl header" if self._rest[4] == 3 else "header", 8
+            else:
+                size = int.from_bytes(self._rest[:4], "big")
+                if len(self._rest) < size:
+                    return
+                name = "sasl" if self._rest[5] == _SASL else "empty"
+                if name == "empty" and size > 8:
+                    name = _NAMES[self._rest[self._rest[4] * 4 + 2]]
+            unit, self._rest = self._rest[:size], self._rest[size:]
+            yield name, unit
+
+
+class Relay:
+    """A way to a namespace that can fall silent: the sockets stay open, and nothing comes."""
+
+    def __init__(self, target: Namespace, *, tls: bool, ca_file: str) -> None:
+        self._target = target
+        self.tls = tls
+        self.ca_file = ca_file
+        self.port = 0
+        self.point: Point | None = None
+        self._times: int | None = None
+        self._refusing = False
+        self.accepted = 0
+        self.open = 0
+        self.silences = 0
+        """On how many connections it fell silent."""
+
+    @property
+    def connection_string(self) -> str:
+        text = self._target.connection_string.replace(f":{self._target.port}", f":{self.port}")
+        return text.replace(";UseDevelopmentEmulator=true", "") if self.tls else text
+
+    def fall_silent(self, point: Point, *, times: int | None = None) -> None:
+        """From now on, on every connection, or on so many."""
+        self.point, self._times = point, times
+
+    def refuse(self) -> None:
+        """Close every new connection at once."""
+        self._refusing = True
+
+    def heal(self) -> None:
+        """Let everything through, but for connections that are silent: they stay so."""
+        self.point, self._refusing = None, False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        self.open += 1
+        host = None
+        try:
+            if not self._refusing:
+                there, host = await asyncio.open_connection("127.0.0.1", self._target.port)
+                talk = _Talk()
+                await asyncio.gather(
+                    self._ask(reader, host, talk), self._answer(there, writer, talk)
+                )
+        except OSError:
+            pass
+        finally:
+            self.open -= 1
+            for one in (writer, host):
+                if one is not None:
+                    one.close()
+
+    async def _ask(
+        self, reader: asyncio.StreamReader, host: asyncio.StreamWriter, talk: _Talk
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                talk.amqp = talk.amqp or data.startswith(b"AMQP")
+                if not talk.silent:
+                    host.write(data)
+        host.close()
+
+    async def _answer(
+        self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, talk: _Talk
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await there.read(65536):
+                if not talk.silent:
+                    writer.write(self._through(data, talk))
+        if not talk.silent:
+            writer.close()
+
+    def _through(self, data: bytes, talk: _Talk) -> bytes:
+        """What the client gets to hear."""
+        if self.point is not None and self.point.raw is not None:
+            data = data[: self.point.raw - talk.bytes]
+            talk.bytes += len(data)
+            if talk.bytes == self.point.raw:
+                self._silence(talk)
+            return data
+        if not talk.amqp:
+            if self._matches("http", talk):
+                self._silence(talk)
+            return b"" if talk.silent else data
+        through = b""
+        for name, unit in talk.units(data):
+            if self._matches(name, talk):
+                self._silence(talk)
+                assert self.point is not None
+                return through + (unit[: len(unit) // 2] if self.point.half else b"")
+            talk.said[name] += 1
+            through += unit
+        return through
+
+    def _matches(self, name: str, talk: _Talk) -> bool:
+        point = self.point
+        return (
+            point is not None
+            and self._times != 0
+            and name == point.what
+            and talk.said["attach"] >= point.attached
+        )
+
+    def _silence(self, talk: _Talk) -> None:
+        talk.silent = True
+        self.silences += 1
+        if self._times is not None:
+            self._times -= 1
+
+
+class Relays:
+    """Relays, in one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.ca_file = str(folder / "relays.pem")
+        authority.cert_pem.write_to_path(self.ca_file)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(self._context)
+        self._loop = asyncio.new_event_loop()
+        self._servers: list[asyncio.Server] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def to(self, target: Namespace, *, tls: bool = False, raw: bool = False) -> Relay:
+        """A relay. With TLS it ends the client's TLS, and so hears what is said; a raw one does
+        not."""
+        relay = Relay(target, tls=tls, ca_file=target.ca_file if raw else self.ca_file)
+        context = self._context if tls and not raw else None
+
+        async def listen() -> asyncio.Server:
+            return await asyncio.start_server(relay.serve, "127.0.0.1", 0, ssl=context)
+
+        server = asyncio.run_coroutine_threadsafe(listen(), self._loop).result(DEADLINE_S)
+        self._servers.append(server)
+        relay.port = server.sockets[0].getsockname()[1]
+        return relay
+
+    def close(self) -> None:
+        async def end() -> None:
+            for server in self._servers:
+                server.close()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(DEADLINE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE_S)
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def black_hole() -> Iterator[int]:
+    """A port where connecting takes for ever: its backlog is full."""
+    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        for _ in range(4):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        with socket.socket() as probe:
+            probe.settimeout(0.5)
+            try:
+                probe.connect(("127.0.0.1", port))
+            except TimeoutError:
+                pass
+            else:
+                raise AssertionError("the backlog is not full")
+        yield port
+
+
+# Both flavours of a pairing.
+
+
+async def come_back(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """The result of a call, of either flavour, which must come back while the silence lasts."""
+    async with asyncio.timeout(DEADLINE_S):
+        if inspect.iscoroutinefunction(call):
+            return await call(*args, **options)
+        return await asyncio.wrap_future(in_thread(call, *args, **options))
+
+
+def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> "Future[Any]":
+    """In a thread of its own: one that never ends must not keep others, or the process."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            future.set_result(call(*args, **options))
+        except BaseException as exc:  # noqa: BLE001  it is raised where somebody waits
+            future.set_exception(exc)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
+    """Run them all to their ends. An error names its case."""
+    ends = await asyncio.gather(*cases.values(), return_exceptions=True)
+    errors = [(name, end) for name, end in zip(cases, ends, strict=True) if end is not None]
+    for name, error in errors:
+        error.add_note(f"silent before {name}")
+    if errors:
+        raise BaseExceptionGroup("some cases failed", [error for _, error in errors])
+
+
+def connect(flavour: str, to: Namespace | Relay, *, tls: bool = False, **options: Any) -> Any:
+    """A client of the SDK."""
+    given = QUICK | options
+    text = to.connection_string
+    if tls:
+        text = text.replace(";UseDevelopmentEmulator=true", "")
+        given |= {
+            "transport_type": TransportType.Amqp,
+            "custom_endpoint_address": f"sb://localhost:{to.port}",
+            "connection_verify": to.ca_file,
+        }
+    return _CLIENTS[flavour].from_connection_string(text, **given)
+
+
+def options_of(secondary: Any, name: str, **options: Any) -> SendAvailabilityOptions:
+    """A pairing that fails over at once, waits a few seconds, and does not ping by itself."""
+    given: dict[str, Any] = {
+        "primary_name": name,
+        "backlog_queue_count": 2,
+        "failover_interval": timedelta(),
+        "ping_primary_interval": timedelta(minutes=30),
+        "operation_timeout": timedelta(seconds=4),
+        "check_duplicate_detection": False,
+    }
+    return SendAvailabilityOptions(secondary=secondary, **(given | options))
+
+
+async def pair(flavour: str, primary: Any, options: SendAvailabilityOptions) -> Any:
+    return await come_back(_PAIRING[flavour], primary, options)
+
+
+async def close_all(*clients: Any) -> None:
+    for client in clients:
+        await come_back(client.close)
+
+
+async def enter(sender: Any) -> None:
+    await come_back(sender.__aenter__ if hasattr(sender, "__aenter__") else sender.__enter__)
+
+
+@contextlib.asynccontextmanager
+async def paired(
+    flavour: str,
+    primary: Namespace | Relay,
+    secondary: Namespace | Relay,
+    name: str,
+    *,
+    tls: bool = False,
+    sdk: dict[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Any]:
+    """A paired client. Closing it comes back, too."""
+    sdk = sdk or {}
+    client = connect(flavour, primary, tls=tls, **sdk)
+    other = connect(flavour, secondary, tls=tls, **sdk)
+    bus = await pair(flavour, client, options_of(other, name, **options))
+    try:
+        yield bus
+    finally:
+        await come_back(bus.close)
+        await close_all(client, other)
+
+
+def threads_of_ours() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("pairbus")]

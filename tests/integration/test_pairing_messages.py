@@ -1,0 +1,309 @@
+"""Messages of every kind on their way through the backlog: the real SDK, the wire, and back.
+
+What the plain SDK puts on the wire for the same message is the measure.
+"""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from enum import Enum
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+
+from pairbus.amqp.sections import (
+    ABSOLUTE_EXPIRY_TIME,
+    CREATION_TIME,
+    GROUP_ID,
+    TTL,
+    Message,
+)
+from pairbus.amqp.types import Timestamp
+from pairbus.events import PathState
+from pairbus.transfer import ALIASES, from_backlog
+from tests.integration.pairing_kit import BACKLOG, World, quick_sender, state
+from tests.interop.sdk_cases import FROM_THE_SDK, NESTED_FROM_THE_SDK
+from tests.unit.amqp.same import same
+from tests.unit.test_transfer import (
+    PLAIN,
+    SCHEDULE,
+    WHEN,
+    WHEN_MS,
+    check_same,
+    fields_of,
+    without_derived_times,
+)
+
+pytestmark = [
+    # The SDK forgets to close its sockets.
+    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+]
+
+KINDS: dict[str, Callable[[], Any]] = {
+    **PLAIN,
+    "every type of application property": lambda: AmqpAnnotatedMessage(
+        data_body=b"body",
+        application_properties={name: deepcopy(value) for name, value, _ in FROM_THE_SDK},
+    ),
+    "every type of annotation": lambda: AmqpAnnotatedMessage(
+        data_body=b"body",
+        annotations={
+            f"x-opt-{name}": deepcopy(value)
+            for name, value, _ in (*FROM_THE_SDK, *NESTED_FROM_THE_SDK)
+        },
+    ),
+    **{
+        f"value of type {name}": lambda value=value: AmqpAnnotatedMessage(value_body=value)
+        for name, value, _ in (*FROM_THE_SDK, *NESTED_FROM_THE_SDK)
+        if name not in ("typed uint", "typed ulong", "typed long")  # the SDK forgets their types
+    },
+    "sequences": lambda: AmqpAnnotatedMessage(sequence_body=[[1, 2], [], ["three", None]]),
+    "every header": lambda: AmqpAnnotatedMessage(
+        data_body=b"body",
+        # But for the delivery count, which is a queue's to write.
+        header=AmqpMessageHeader(
+            durable=True, priority=9, time_to_live=61_001, first_acquirer=True
+        ),
+    ),
+    "everything at once": lambda: AmqpAnnotatedMessage(
+        sequence_body=[1, "two"],
+        header=AmqpMessageHeader(priority=1, time_to_live=90_000),
+        properties=AmqpMessageProperties(
+            message_id="id",
+            user_id=b"u",
+            subject="s",
+            correlation_id="c",
+            group_id="session",
+            group_sequence=7,
+            reply_to_group_id="r",
+        ),
+        annotations={
+            "x-opt-partition-key": "session",
+            SCHEDULE: WHEN,
+            "x-opt-mine": [1, {"a": None}],
+        },
+        delivery_annotations={"x-opt-d": 1},
+        footer={"x-opt-f": "2"},
+        application_properties={"a": 1, b"b": b"bytes"},
+    ),
+}
+
+
+class Lane:
+    """A sender of the plain SDK, and a paired one whose path is in failover."""
+
+    def __init__(self, world: "Failover", *, topic: bool) -> None:
+        self._world = world
+        make = world.topic if topic else world.queue
+        self.plain = world.keep(quick_sender(world.client(), make(), topic=topic))
+        self.paired = world.keep(quick_sender(world.bus, make(), topic=topic))
+        world.fail_over(self.paired)
+        world.in_backlog()
+        world.arrived(world.primary, self.paired.entity_name)
+
+    def plainly(self, message: Any) -> bytes:
+        """The bytes that the plain SDK sends."""
+        world, path = self._world, self.plain.entity_name
+        self.plain.send_messages(message)
+        (arrived,) = world.arrived(world.primary, path)
+        return arrived.payload
+
+
+class Failover(World):
+    def __enter__(self) -> "Failover":
+        super().__enter__()
+        self.bus = self.pair()
+        self.lanes = {topic: Lane(self, topic=topic) for topic in (False, True)}
+        self.backlog = self.receiver(self.secondary, BACKLOG)
+        self.received()
+        return self
+
+    def received(self, count: int = 2) -> list[bytes]:
+        """What a receiver of the backlog gets."""
+        deliveries = []
+        while len(deliveries) < count:
+            some = self.backlog.receive(count - len(deliveries), timeout_s=20)
+            assert some
+            self.backlog.settle(some)
+            deliveries += some
+        return [bytes(one.payload) for one in deliveries]
+
+
+@pytest.fixture(scope="module", params=["sync", "aio"])
+def world(request: pytest.FixtureRequest) -> Iterator[Failover]:
+    with Failover(request.param) as world:
+        yield world
+
+
+def with_id(message: Any, message_id: Any) -> Any:
+    """For the plain SDK: the message with the id that the paired sender gave it."""
+    if isinstance(message, dict):
+        return {**message, "message_id": message_id}
+    if isinstance(message, AmqpAnnotatedMessage):
+        if message.properties is None:
+            message.properties = AmqpMessageProperties()
+        if message.properties.message_id is None:
+            message.properties.message_id = message_id
+    return message
+
+
+def snapshot(value: Any) -> Any:
+    """All that can be seen of an object, to its depth, with types."""
+    if isinstance(value, dict):
+        return dict, [(snapshot(key), snapshot(one)) for key, one in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value), [snapshot(one) for one in value]
+    if type(value).__module__.startswith("azure.") and not isinstance(value, Enum | type):
+        return type(value), {key: snapshot(one) for key, one in vars(value).items()}
+    return type(value), value
+
+
+@pytest.mark.rule("S6", "Y3")
+@pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+def test_message_in_the_backlog_is_as_the_rule_says_and_turned_back_is_what_the_sdk_sends(
+    world: Failover, make: Callable[[], Any], topic: bool
+):
+    lane = world.lanes[topic]
+    message = make()
+    before = snapshot(message)
+
+    lane.paired.send_messages(message)
+
+    assert snapshot(message) == before
+    (stored,) = world.in_backlog()
+    (received,) = world.received(1)
+    back = from_backlog(received)
+    assert (back.path, back.payload) == (lane.paired.entity_name, from_backlog(stored).payload)
+    plain = lane.plainly(with_id(message, back.message_id))
+    check_same(back.payload, without_derived_times(plain))
+    check_stored(Message.parse(stored), Message.parse(plain), lane.paired.entity_name)
+    assert world.arrived(world.primary, lane.paired.entity_name) == []
+
+
+def check_stored(stored: Message, plain: Message, path: str) -> None:
+    """What is stored differs from what the plain SDK sends by what rule S6 names, and no more."""
+    aliases = stored.edit_application_properties({}, ALIASES)
+    header, properties = plain.read_header(), plain.read_properties()
+    scheduled = plain.read_message_annotations().get(SCHEDULE)
+    expected = {
+        "x-ms-sessionid": properties.group_id,
+        "x-ms-timetolive": None if header.ttl is None else int(header.ttl),
+        "x-ms-scheduledenqueuetimeutc": scheduled,
+        "x-ms-path": path,
+    }
+    assert same(aliases, {name: one for name, one in expected.items() if one is not None})
+    cleared: dict[int, None] = {GROUP_ID: None}
+    if header.ttl:
+        cleared |= {ABSOLUTE_EXPIRY_TIME: None, CREATION_TIME: None}
+    plain.edit_properties(cleared)
+    plain.edit_header({TTL: None})
+    plain.edit_message_annotations({}, [SCHEDULE])
+    assert stored.read_header() == plain.read_header()
+    assert same(fields_of(stored), fields_of(plain))
+    for name in (
+        "message_annotations",
+        "delivery_annotations",
+        "application_properties",
+        "body",
+        "footer",
+    ):
+        assert getattr(stored, name) == getattr(plain, name), name
+
+
+@pytest.mark.rule("S6")
+@pytest.mark.parametrize("how", ["list", "generator", "batch"])
+def test_all_kinds_together_are_in_the_backlog_in_their_order(world: Failover, how: str):
+    lane = world.lanes[False]
+    messages = [make() for name, make in KINDS.items() if name != "large body"]
+    before = [snapshot(one) for one in messages]
+
+    if how == "batch":
+        batch = lane.paired.create_message_batch()
+        for message in deepcopy(messages):
+            batch.add_message(message)
+        lane.paired.send_messages(batch)
+    else:
+        lane.paired.send_messages(messages if how == "list" else (one for one in messages))
+
+    assert [snapshot(one) for one in messages] == before
+    received = world.received(len(messages))
+    assert len(world.in_backlog()) in (0, len(messages))  # they may all have been received
+    for message, payload in zip(messages, received, strict=True):
+        back = from_backlog(payload)
+        plain = lane.plainly(with_id(message, back.message_id))
+        check_same(back.payload, without_derived_times(plain))
+
+
+@pytest.mark.rule("S6")
+def test_message_that_failed_at_the_primary_is_the_same_in_the_backlog(world: Failover):
+    """The SDK has had it in its hands then."""
+    paired = world.keep(quick_sender(world.bus, world.queue()))
+    message = KINDS["everything at once"]()
+    fault = world.primary.add_fault("internal-error", paired.entity_name)
+
+    paired.send_messages(message)
+
+    assert fault.fired == 1
+    assert state(world.bus, paired.entity_name) is PathState.FAILOVER
+    (arrived,) = world.arrived(world.primary, paired.entity_name)
+    (received,) = world.received(1)
+    world.in_backlog()
+    check_same(from_backlog(received).payload, without_derived_times(arrived.payload))
+
+
+@pytest.mark.rule("S6")
+def test_each_sender_of_a_path_names_it_as_it_was_opened(world: Failover):
+    path = world.queue()
+    senders = [
+        world.keep(quick_sender(world.bus, spelt)) for spelt in (path.lower(), path.upper(), path)
+    ]
+    world.fail_over(senders[0])
+    for sender in senders:
+        sender.send_messages(ServiceBusMessage("b"))
+
+    paths = [from_backlog(one).path for one in world.received(4)]
+
+    assert paths == [path.lower(), path.lower(), path.upper(), path]
+    assert list(world.bus.status().paths).count(path.lower()) == 1
+    world.in_backlog()
+
+
+@pytest.mark.rule("S6")
+def test_message_that_came_from_a_receiver_can_be_sent_on_into_the_backlog(world: Failover):
+    lane = world.lanes[False]
+    path = world.queue()
+    with quick_sender(world.client(), path) as sender:
+        sender.send_messages(
+            ServiceBusMessage("b", application_properties={"a": "text", "n": 1}, message_id="id")
+        )
+    with world.client().get_queue_receiver(path, prefetch_count=1, socket_timeout=0.05) as receiver:
+        (message,) = receiver.receive_messages(1, max_wait_time=20)
+    before = snapshot(message.raw_amqp_message)
+
+    lane.paired.send_messages(message)
+
+    assert snapshot(message.raw_amqp_message) == before
+    (received,) = world.received(1)
+    world.in_backlog()
+    back = Message.parse(from_backlog(received).payload)
+    plain = Message.parse(lane.plainly(message))
+    assert back.read_application_properties() == plain.read_application_properties()
+    assert same(fields_of(back), fields_of(plain))
+    assert back.body == plain.body
+
+
+@pytest.mark.rule("S6")
+def test_backlog_neither_schedules_nor_expires_nor_groups_what_it_stores(world: Failover):
+    lane = world.lanes[False]
+    lane.paired.send_messages(PLAIN["all of it"]())
+
+    (stored,) = world.secondary.call(lambda core: core.entities.get(BACKLOG).queue.peek(0, 100))
+    assert (stored.due_ms, stored.expires_ms, stored.session) == (None, None, None)
+    (received,) = world.received(1)
+    world.in_backlog()
+    back = from_backlog(received)
+    assert (back.session, back.ttl_ms, back.scheduled_ms) == ("s", 60_000, Timestamp(WHEN_MS))
+    assert Message.parse(back.payload).read_properties().message_id is not None

@@ -1,0 +1,513 @@
+"""What starts failover and what does not (rules S2 and S3), with the real SDK and real sockets."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from pairbus import Kind
+from pairbus.broker.faults import Fault
+from pairbus.events import PathState, StateChanged
+from pairbus.pairing.failures import kind_of
+from tests.integration.broker_kit import payload
+from tests.integration.pairing_faults_kit import (
+    FORGETFUL,
+    LISTENS,
+    MINUTE,
+    Make,
+    Pair,
+    both,
+    caught,
+    message,
+    namespaces,
+    together,
+    until,
+)
+
+__all__ = ["namespaces"]
+
+pytestmark = FORGETFUL
+
+HEALTHY, SUSPECT, FAILOVER = PathState.HEALTHY, PathState.SUSPECT, PathState.FAILOVER
+SECOND = timedelta(seconds=1)
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
+
+UNAVAILABLE: dict[str, tuple[type[Exception], dict[str, Any]]] = {
+    "cut": (ServiceBusConnectionError, {}),
+    "lose-answer": (ServiceBusConnectionError, {}),
+    "internal-error": (ServiceBusError, {}),
+    "disable": (MessagingEntityDisabledError, {}),
+    "detach": (ServiceBusConnectionError, {}),
+    "refuse-tokens": (ServiceBusAuthenticationError, {"status": 503}),
+    "ignore-tokens": (OperationTimeoutError, {}),
+    "stop-reading": (OperationTimeoutError, {}),
+    "answer-late": (OperationTimeoutError, {"seconds": 30}),
+}
+"""The faults of one entity that start failover: what the caller gets while the timer runs."""
+TWICE = ("lose-answer", "answer-late")
+"""Those that keep the message all the same."""
+
+Operation = Callable[[Any], Awaitable[Any]]
+
+
+async def send_batch(sender: Any) -> None:
+    batch = await sender.create_message_batch()
+    batch.add_message(message("one"))
+    batch.add_message(message("two"))
+    await sender.send_messages(batch)
+
+
+SENDS: dict[str, tuple[Operation, int]] = {
+    "single": (lambda sender: sender.send_messages(message()), 1),
+    "list": (lambda sender: sender.send_messages([message("one"), message("two")]), 2),
+    "batch": (send_batch, 2),
+    "schedule": (lambda sender: sender.schedule_messages(message(), LATER), 1),
+    "schedule several": (
+        lambda sender: sender.schedule_messages([message("one"), message("two")], LATER),
+        2,
+    ),
+}
+"""Every way to send, and how many messages it sends."""
+
+
+def unencodable() -> ServiceBusMessage:
+    return message(application_properties={"x": object()})
+
+
+def faults_of(pair: Pair) -> dict[str, tuple[str, Fault]]:
+    """Each fault of UNAVAILABLE on a queue of its own."""
+    queues = {kind: pair.queue() for kind in UNAVAILABLE}
+    return {
+        kind: (queue, pair.fault(kind, queue, **UNAVAILABLE[kind][1]))
+        for kind, queue in queues.items()
+    }
+
+
+# Which failures count.
+
+
+@pytest.mark.rule("S2", "S3")
+@both
+async def test_each_kind_of_unavailability_starts_the_timer_and_the_caller_gets_its_error(
+    make: Make,
+) -> None:
+    pair = await make(failover_interval=MINUTE, operation_timeout=3 * SECOND)
+    faults = faults_of(pair)
+    met = await together(
+        caught(pair.sender(queue).send_messages(message())) for queue, _ in faults.values()
+    )
+    for (kind, (queue, fault)), error in zip(faults.items(), met, strict=True):
+        assert fault.fired, kind
+        assert isinstance(error, UNAVAILABLE[kind][0]), (kind, error)
+        assert pair.state(queue) is SUSPECT, kind
+        assert pair.bus.status().paths[queue].cause is error, kind
+        assert pair.changes(queue) == [(HEALTHY, SUSPECT)], kind
+    assert pair.backlog() == []
+
+
+@pytest.mark.rule("S2", "S3")
+@both
+async def test_each_kind_of_unavailability_fails_over_at_once_where_the_interval_is_zero(
+    make: Make,
+) -> None:
+    pair = await make(operation_timeout=8 * SECOND)
+    faults = faults_of(pair)
+    await together(pair.sender(queue).send_messages(message()) for queue, _ in faults.values())
+    for kind, (queue, fault) in faults.items():
+        assert fault.fired, kind
+        assert pair.state(queue) is FAILOVER, kind
+        assert len(pair.backlog(queue)) == 1, kind
+        assert len(pair.arrived(queue)) == (kind in TWICE), kind
+        (change,) = [one for one in pair.of(StateChanged) if one.path == queue]
+        assert isinstance(change.cause, UNAVAILABLE[kind][0]), kind
+
+
+@pytest.mark.rule("S2", "S3")
+@both
+async def test_a_namespace_that_refuses_connections_starts_the_timer_or_fails_over(
+    make: Make,
+) -> None:
+    slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
+    await fast.start(primary=fast.connect(fast.primary.connection_string))
+    queue, other = slow.queues(2)
+    fault = slow.fault("refuse-connections")
+    error, _ = await together(
+        (
+            caught(slow.sender(queue).send_messages(message())),
+            fast.sender(other).send_messages(message()),
+        )
+    )
+    assert fault.fired
+    assert kind_of(error) is Kind.UNAVAILABLE
+    assert slow.state(queue) is SUSPECT
+    assert fast.state(other) is FAILOVER
+    assert [one.path for one in fast.backlog()] == [other]
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_a_stopped_namespace_fails_over_every_way_to_send_to_queues_and_topics(
+    make: Make,
+) -> None:
+    pair = await make()
+    targets = [(name, topic) for name in SENDS for topic in (False, True)]
+    paths = [pair.topic() if topic else pair.queue() for _, topic in targets]
+    pair.primary.stop()
+    results = await together(
+        SENDS[name][0](pair.sender(path, topic=topic))
+        for (name, topic), path in zip(targets, paths, strict=True)
+    )
+    for (name, topic), path, result in zip(targets, paths, results, strict=True):
+        number = SENDS[name][1]
+        assert pair.state(path) is FAILOVER, (name, topic)
+        stored = pair.backlog(path)
+        assert len(stored) == number, (name, topic)
+        if name.startswith("schedule"):
+            assert result == [None] * number
+            assert all(one.scheduled_ms == LATER.timestamp() * 1000 for one in stored)
+
+
+@pytest.mark.rule("S2", "S3")
+@both
+async def test_every_way_to_send_starts_the_timer_and_raises_the_error_of_the_sdk(
+    make: Make,
+) -> None:
+    pair = await make(failover_interval=MINUTE)
+    targets = [(name, topic) for name in SENDS for topic in (False, True)]
+    paths = [pair.topic() if topic else pair.queue() for _, topic in targets]
+    faults = [pair.fault("internal-error", path) for path in paths]
+    met = await together(
+        caught(SENDS[name][0](pair.sender(path, topic=topic)))
+        for (name, topic), path in zip(targets, paths, strict=True)
+    )
+    for target, path, fault, error in zip(targets, paths, faults, met, strict=True):
+        assert fault.fired, target
+        assert isinstance(error, ServiceBusError), target
+        assert pair.state(path) is SUSPECT, target
+    assert pair.backlog() == []
+
+
+@pytest.mark.rule("S1", "S2")
+@both
+async def test_entering_and_making_a_batch_never_fail_because_the_primary_is_down_but_count(
+    make: Make,
+) -> None:
+    slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
+    await fast.start(primary=fast.connect(fast.primary.connection_string))
+    paths = slow.queues(4)
+    slow.primary.stop()
+    ways: list[Operation] = [
+        lambda sender: sender.__aenter__(),
+        lambda sender: sender.create_message_batch(),
+    ]
+    targets = list(zip((slow, slow, fast, fast), paths, ways * 2, strict=True))
+    results = await together(way(pair.sender(path)) for pair, path, way in targets)
+    assert [pair.state(path) for pair, path, _ in targets] == [SUSPECT] * 2 + [FAILOVER] * 2
+    assert [results[1].max_size_in_bytes, results[3].max_size_in_bytes] == [256 * 1024] * 2
+
+
+@pytest.mark.rule("S3")
+@both
+async def test_entering_and_making_a_batch_are_no_sends_and_do_not_cancel_the_timer(
+    make: Make,
+) -> None:
+    pair = await make(failover_interval=MINUTE, fake_clock=True)
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    fault = pair.fault("internal-error", queue)
+    for _ in range(3):
+        error = await caught(send_batch(sender))
+        assert isinstance(error, ServiceBusError)
+        await pair.entered(queue)
+        pair.advance(25)
+    assert fault.fired == 3
+    await pair.until_state(queue, FAILOVER)
+    assert pair.changes(queue) == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER)]
+
+
+# Which do not.
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_throttling_and_the_callers_own_mistakes_raise_and_start_nothing(make: Make) -> None:
+    pair = await make()
+    busy, unauthorized, gone, small, full, with_sessions, plain, odd, late = pair.queues(9)
+    throttled = pair.fault("throttle", busy)
+    refused = [
+        pair.fault("refuse-tokens", path, status=status)
+        for path, status in ((unauthorized, 401), (gone, 404))
+    ]
+    pair.delete(with_sessions)
+    pair.primary.create_queue(with_sessions, requires_session=True)
+    pair.delete(full)
+    pair.primary.create_queue(full, max_size_in_megabytes=1)
+    fill(pair, full)
+    cases: list[tuple[str, Any, dict[str, Any], type[Exception]]] = [
+        (busy, message(), {}, ServiceBusServerBusyError),
+        (unauthorized, message(), {}, ServiceBusAuthenticationError),
+        (gone, message(), {}, ServiceBusAuthenticationError),
+        ("nowhere", message(), {}, MessagingEntityNotFoundError),
+        (small, message("x" * 2**19), {}, MessageSizeExceededError),
+        (full, message("x" * 100_000), {}, ServiceBusQuotaExceededError),
+        (with_sessions, message(), {}, ServiceBusError),
+        (plain, "not a message", {}, TypeError),
+        (odd, unencodable(), {}, Exception),
+        (late, message(), {"timeout": -1}, ValueError),
+    ]
+    met = await together(
+        caught(pair.sender(path).send_messages(what, **options)) for path, what, options, _ in cases
+    )
+    assert throttled.fired
+    assert all(fault.fired for fault in refused)
+    for (path, _, _, kind), error in zip(cases, met, strict=True):
+        assert isinstance(error, kind), (path, error)
+        assert pair.state(path) is HEALTHY, path
+    assert pair.of(StateChanged) == []
+    assert pair.backlog() == []
+
+
+def fill(pair: Pair, path: str) -> None:
+    """So that a queue of a megabyte takes nothing more."""
+    from pairbus.broker.envelope import read
+
+    def send(core: Any) -> None:
+        large = [read(payload("x" * 250_000)) for _ in range(4)]
+        for one in large:
+            core.entities.send(core.entities.get(path), [one], core.now_ms())
+
+    pair.primary.call(send)
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_a_caller_without_the_right_to_send_gets_its_error_on_entering_and_sending(
+    make: Make,
+) -> None:
+    pair = await make(start=False)
+    text = pair.primary.connection_string_of(LISTENS.name, LISTENS.primary_key)
+    await pair.start(primary=pair.connect(text))
+    queue = pair.queue()
+    met = await together(
+        (
+            caught(pair.sender(queue).__aenter__()),
+            caught(pair.sender(queue).send_messages(message())),
+        )
+    )
+    assert [type(error) for error in met] == [ServiceBusAuthorizationError] * 2
+    assert pair.of(StateChanged) == []
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_one_callers_unencodable_messages_never_fail_others_over(make: Make) -> None:
+    pair = await make()
+    queue = pair.queue()
+    good, bad = await pair.entered(queue, queue)
+    batch = await bad.create_message_batch()
+    broken: list[Operation] = [
+        lambda sender: sender.send_messages(unencodable()),
+        lambda sender: sender.send_messages([message(), unencodable()]),
+        lambda sender: sender.schedule_messages(unencodable(), LATER),
+        lambda sender: asyncio.to_thread(batch.add_message, unencodable()),
+    ]
+    for one in broken:
+        assert await caught(one(bad)) is not None
+        assert pair.state(queue) is HEALTHY
+        await good.send_messages(message())
+    assert len(pair.arrived(queue)) == len(broken)
+    assert pair.of(StateChanged) == []
+    assert pair.backlog() == []
+
+
+# A link that ends for a reason that is hidden.
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_a_detach_whose_ping_finds_the_entity_gone_is_the_callers_and_no_failover(
+    make: Make,
+) -> None:
+    pair = await make()
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    fault = pair.fault("detach", queue, count=1)
+    sending = caught(sender.send_messages(message()))
+    # The entity goes between the send and the ping, as seen from the sender.
+    pair.primary.call(lambda core: watch_detach(core, fault, queue))
+    error = await sending
+    assert fault.fired == 1
+    assert isinstance(error, ServiceBusError)
+    assert pair.state(queue) is HEALTHY
+    assert pair.of(StateChanged) == []
+    assert pair.backlog() == []
+
+
+def watch_detach(core: Any, fault: Fault, path: str) -> None:
+    """Delete an entity as soon as the fault has happened."""
+    fire = core.faults.fire
+
+    def fired(*args: Any) -> Any:
+        met = fire(*args)
+        if met is fault:
+            core.entities.delete(path)
+        return met
+
+    core.faults.fire = fired
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_a_detach_on_everything_is_an_outage_and_one_alone_is_not(make: Make) -> None:
+    pair = await make()
+    once, always = pair.queues(2)
+    senders = await pair.entered(once, always)
+    faults = [pair.fault("detach", once, count=1), pair.fault("detach", always)]
+    met = await together(caught(sender.send_messages(message())) for sender in senders)
+    assert [fault.fired for fault in faults] == [1, 2]  # the message, and the ping
+    assert isinstance(met[0], ServiceBusConnectionError)
+    assert met[1] is None
+    assert [pair.state(once), pair.state(always)] == [HEALTHY, FAILOVER]
+    assert [one.path for one in pair.backlog()] == [always]
+    await senders[0].send_messages(message("again"))
+    assert len(pair.arrived(once)) == 1
+
+
+@pytest.mark.rule("S2", "S3")
+@both
+async def test_a_hidden_reason_is_looked_into_when_the_timer_fires(make: Make) -> None:
+    pair = await make(failover_interval=MINUTE, fake_clock=True)
+    passing, lasting = pair.queues(2)
+    senders = await pair.entered(passing, lasting)
+    faults = [pair.fault("detach", passing, count=1), pair.fault("detach", lasting)]
+    met = await together(caught(sender.send_messages(message())) for sender in senders)
+    assert [fault.fired for fault in faults] == [1, 1]
+    assert all(isinstance(error, ServiceBusConnectionError) for error in met)
+    assert [pair.state(passing), pair.state(lasting)] == [SUSPECT, SUSPECT]
+    pair.advance(60)
+    await pair.until_state(passing, HEALTHY)
+    await pair.until_state(lasting, FAILOVER)
+    assert pair.backlog() == []
+
+
+# The timer.
+
+
+@pytest.mark.rule("S3")
+@both
+async def test_callers_get_their_own_exceptions_until_the_minute_is_over(make: Make) -> None:
+    pair = await make(failover_interval=MINUTE, fake_clock=True)
+    queue = pair.queue()
+    first, second = await pair.entered(queue, queue)
+    fault = pair.fault("internal-error", queue)
+    for seconds in (0, 30, 29.999):
+        pair.advance(seconds)
+        assert isinstance(await caught(first.send_messages(message())), ServiceBusError)
+        assert isinstance(await caught(second.send_messages(message())), ServiceBusError)
+        assert pair.state(queue) is SUSPECT
+    assert fault.fired == 6
+    cause = pair.bus.status().paths[queue].cause
+    pair.advance(0.001)
+    await pair.until_state(queue, FAILOVER)
+    assert pair.bus.status().paths[queue].cause is cause
+    await together(sender.send_messages(message()) for sender in (first, second))
+    assert fault.fired == 6
+    assert len(pair.backlog(queue)) == 2
+    assert pair.changes(queue) == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER)]
+
+
+@pytest.mark.rule("S3")
+@both
+async def test_a_success_of_another_sender_cancels_the_timer_and_a_failure_starts_a_new_one(
+    make: Make,
+) -> None:
+    pair = await make(failover_interval=MINUTE, fake_clock=True)
+    queue = pair.queue()
+    first, second = await pair.entered(queue, queue)
+    fault = pair.fault("internal-error", queue, count=1)
+    assert await caught(first.send_messages(message())) is not None
+    pair.advance(59)
+    await second.send_messages(message("a success"))
+    assert pair.state(queue) is HEALTHY
+    again = pair.fault("internal-error", queue)
+    assert await caught(first.send_messages(message())) is not None
+    pair.advance(59)
+    assert await caught(second.send_messages(message())) is not None
+    assert (fault.fired, again.fired) == (1, 2)
+    assert pair.state(queue) is SUSPECT
+    pair.advance(1)
+    await pair.until_state(queue, FAILOVER)
+    assert pair.changes(queue) == [
+        (HEALTHY, SUSPECT),
+        (SUSPECT, HEALTHY),
+        (HEALTHY, SUSPECT),
+        (SUSPECT, FAILOVER),
+    ]
+    assert len(pair.arrived(queue)) == 1
+
+
+@pytest.mark.rule("S3")
+@both
+async def test_after_a_second_of_a_stopped_namespace_sends_go_to_the_backlog(make: Make) -> None:
+    pair = await make(failover_interval=SECOND)
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    pair.primary.stop()
+    assert kind_of(await caught(sender.send_messages(message()))) is Kind.UNAVAILABLE
+    await pair.until_state(queue, FAILOVER)
+    await sender.send_messages(message("stored"))
+    assert [one.path for one in pair.backlog()] == [queue]
+
+
+# What a user says instead.
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_a_users_own_classification_replaces_ours(make: Make) -> None:
+    asked: list[BaseException] = []
+
+    def classify(error: BaseException) -> Kind:
+        asked.append(error)
+        return Kind.UNAVAILABLE if isinstance(error, ServiceBusServerBusyError) else Kind.CALLER
+
+    pair = await make(classify=classify)
+    busy, broken = pair.queues(2)
+    faults = [pair.fault("throttle", busy), pair.fault("internal-error", broken)]
+    met = await together(
+        caught(pair.sender(path).send_messages(message())) for path in (busy, broken)
+    )
+    assert all(fault.fired for fault in faults)
+    assert met[0] is None
+    assert isinstance(met[1], ServiceBusError)
+    assert [pair.state(busy), pair.state(broken)] == [FAILOVER, HEALTHY]
+    assert [one.path for one in pair.backlog()] == [busy]
+    assert {type(error) for error in asked} == {ServiceBusServerBusyError, ServiceBusError}
+
+
+@pytest.mark.rule("S2")
+@both
+async def test_retries_of_the_sdk_come_first(make: Make) -> None:
+    pair = await make(sdk={"retry_total": 3})
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    fault = pair.fault("cut", queue, count=2)
+    await sender.send_messages(message())
+    assert fault.fired == 2
+    await until(lambda: len(pair.arrived(queue)) == 1, "the message")
+    assert pair.of(StateChanged) == []

@@ -1,0 +1,685 @@
+"""What all senders of a pairing share: health, rotation, events and the log."""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+)
+
+from pairbus.errors import PairingFaulted, SendUnavailable, StateError
+from pairbus.events import (
+    BacklogQueuePulled,
+    BacklogQueueRestored,
+    DrainStalled,
+    Event,
+    PathState,
+    Pinged,
+    StateChanged,
+)
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.core import Pairing, Path
+from pairbus.pairing.failures import Kind
+from pairbus.pairing.health import Route, Step, Task, Verdict
+
+HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
+FAILOVER, DRAINING = PathState.FAILOVER, PathState.DRAINING
+QUEUES = tuple(f"one/x-servicebus-transfer/{index}" for index in range(4))
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+DOWN = ServiceBusConnectionError(message="down")
+GONE = MessagingEntityNotFoundError(message="gone")
+BUSY = ServiceBusServerBusyError(message="busy")
+PINNED = [1, 3, 1, 0, 2, 1]
+"""Changing these moves sessions to other queues in the middle of an outage."""
+EMPTY: list[tuple[int, int | None]] = [(0, None)] * 4
+SOME: list[tuple[int, int | None]] = [(1, 7), *EMPTY[1:]]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+    def forward(self, seconds: float) -> None:
+        self.at += seconds
+
+
+class Bench:
+    """A pairing with a clock, its events, and who was asked to attend."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = Clock()
+        self.events: list[Event] = []
+        self.attended: list[Path] = []
+        self.changed = 0
+        given = {"ping_jitter": 0.0, "on_event": self.events.append, **options}
+        self.pairing = Pairing(
+            SendAvailabilityOptions(**given),
+            primary="one",
+            secondary="two",
+            queues=QUEUES,
+            now=self.clock,
+            random=Random(1),
+        )
+        self.pairing.attend = self.attended.append
+        self.pairing.on_change = self._changes
+        self.orders = self.pairing.path("orders")
+
+    def _changes(self) -> None:
+        self.changed += 1
+
+    def fail(self, path: Path | None = None, error: BaseException = DOWN) -> Verdict:
+        return self.pairing.failed(self.orders if path is None else path, error)
+
+    def states(self) -> list[tuple[PathState, PathState]]:
+        return [
+            (one.from_state, one.to_state) for one in self.events if isinstance(one, StateChanged)
+        ]
+
+    def kinds(self) -> list[type[Event]]:
+        return [type(one) for one in self.events]
+
+    def peek(self, counts: list[tuple[int, int | None]], *, quiet: bool = True) -> None:
+        self.pairing.peeked(self.orders, counts, quiet=quiet, small=10)
+
+    def drain(self) -> None:
+        """Failover, and the primary is back."""
+        self.fail()
+        self.pairing.stored(self.orders)
+        self.pairing.pinged(self.orders, None)
+        assert self.orders.health.state is DRAINING
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def at_once() -> Bench:
+    return Bench(failover_interval=timedelta())
+
+
+@pytest.fixture
+def drained() -> Bench:
+    bench = Bench(failover_interval=timedelta(), failback="after-drain")
+    bench.drain()
+    return bench
+
+
+# Paths.
+
+
+@pytest.mark.rule("S3")
+def test_names_that_differ_by_case_are_one_path(bench: Bench) -> None:
+    bench.fail(bench.pairing.path("ORDERS"))
+
+    assert bench.pairing.path("Orders") is bench.orders
+    assert bench.orders.health.state is SUSPECT
+    assert list(bench.pairing.status().paths) == ["orders"]
+
+
+@pytest.mark.rule("S3")
+def test_other_paths_are_not_affected(at_once: Bench) -> None:
+    bills = at_once.pairing.path("bills")
+
+    at_once.fail()
+
+    assert at_once.pairing.route(at_once.orders)[0] is Route.BACKLOG
+    assert at_once.pairing.route(bills) == (Route.PRIMARY, 0.0)
+    assert bills.health.state is HEALTHY
+    assert bills.health.in_flight == 0
+
+
+# Events.
+
+
+@pytest.mark.rule("S13")
+def test_every_change_is_an_event_with_path_from_to_cause_and_time(bench: Bench) -> None:
+    before = datetime.now(UTC)
+
+    bench.fail()
+
+    (event,) = bench.events
+    assert isinstance(event, StateChanged)
+    assert event.path == "orders"
+    assert (event.from_state, event.to_state) == (HEALTHY, SUSPECT)
+    assert event.cause is DOWN
+    assert before <= event.when <= datetime.now(UTC)
+
+
+@pytest.mark.rule("S13")
+def test_the_events_of_an_outage_come_in_their_order(bench: Bench) -> None:
+    bench.fail()
+    bench.clock.forward(60)
+    bench.pairing.engage(bench.orders)
+    bench.pairing.pinged(bench.orders, DOWN)
+    bench.pairing.pinged(bench.orders, None)
+
+    assert bench.kinds() == [StateChanged, StateChanged, Pinged, Pinged, StateChanged]
+    assert bench.states() == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER), (FAILOVER, HEALTHY)]
+
+
+@pytest.mark.rule("S13", "S12")
+def test_the_events_of_a_drain_come_in_their_order(drained: Bench) -> None:
+    drained.peek(SOME)
+    drained.peek(EMPTY)
+    drained.peek(EMPTY)
+
+    assert drained.states() == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING), (DRAINING, HEALTHY)]
+
+
+@pytest.mark.rule("S13")
+def test_a_hook_sees_the_state_that_the_event_tells_of() -> None:
+    seen = []
+    bench = Bench(on_event=lambda event: seen.append(bench.orders.health.state))
+
+    bench.fail()
+
+    assert seen == [SUSPECT]
+
+
+@pytest.mark.rule("S13")
+def test_a_hook_may_ask_and_act(at_once: Bench) -> None:
+    seen: list[PathState] = []
+
+    def hook(event: Event) -> None:
+        seen.append(bench.pairing.status().paths["orders"].state)
+        if seen == [FAILOVER]:
+            bench.pairing.mark_healthy(bench.orders)
+
+    bench = Bench(failover_interval=timedelta(), on_event=hook)
+
+    assert bench.fail() is Verdict.STORE
+    assert seen == [FAILOVER, HEALTHY]
+
+
+@pytest.mark.rule("S13")
+def test_a_hook_that_raises_does_not_fail_a_send(caplog: pytest.LogCaptureFixture) -> None:
+    def hook(event: Event) -> None:
+        raise RuntimeError("the hook is broken")
+
+    bench = Bench(failover_interval=timedelta(), on_event=hook)
+
+    assert bench.fail() is Verdict.STORE
+    assert bench.attended == [bench.orders]
+    assert bench.changed == 1
+    (record,) = [one for one in caplog.records if one.exc_info]
+    assert "hook" in record.message
+
+
+def test_without_a_hook_nobody_is_told() -> None:
+    bench = Bench(on_event=None)
+
+    assert bench.fail() is Verdict.RAISE
+    assert bench.orders.health.state is SUSPECT
+
+
+@pytest.mark.rule("S13")
+def test_each_change_is_logged_once_at_its_level(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(failback="after-drain")
+    caplog.set_level(logging.DEBUG, logger="pairbus.pairing")
+
+    bench.fail()
+    bench.fail()
+    bench.clock.forward(60)
+    bench.pairing.engage(bench.orders)
+    bench.pairing.engage(bench.orders)
+    bench.fail()
+    bench.pairing.stored(bench.orders)
+    bench.pairing.pinged(bench.orders, DOWN)
+    bench.pairing.pinged(bench.orders, None)
+    for counts in (SOME, EMPTY, EMPTY):
+        bench.peek(counts)
+    bench.pairing.mark_healthy(bench.orders)
+
+    said = [(one.levelname, one.getMessage().partition(";")[0]) for one in caplog.records]
+    assert said == [
+        ("WARNING", "orders: healthy to suspect"),
+        ("ERROR", "orders: suspect to failover"),
+        ("WARNING", "orders: failover to draining"),
+        ("INFO", "orders: draining to healthy"),
+    ]
+    assert "(down)" in caplog.records[0].getMessage()
+
+
+def test_whoever_waits_is_told_of_changes(at_once: Bench) -> None:
+    at_once.fail()
+    at_once.pairing.pinged(at_once.orders, None)
+
+    assert at_once.changed == 2
+
+
+# Who attends.
+
+
+def test_one_is_asked_to_attend_per_episode(at_once: Bench) -> None:
+    at_once.fail()
+    at_once.fail()
+    at_once.pairing.pinged(at_once.orders, DOWN)
+    assert at_once.attended == [at_once.orders]
+
+    at_once.pairing.pinged(at_once.orders, None)
+    assert at_once.pairing.next_step(at_once.orders) is None  # that one leaves
+    at_once.fail()
+
+    assert at_once.attended == [at_once.orders] * 2
+
+
+def test_one_who_has_not_left_goes_on_attending(bench: Bench) -> None:
+    bench.fail()
+    bench.pairing.succeeded(bench.orders)
+    bench.fail()  # before anybody saw that there was nothing to do
+
+    assert bench.attended == [bench.orders]
+    assert bench.pairing.next_step(bench.orders) == Step(Task.ENGAGE, 1060.0)
+
+
+def test_nobody_attends_to_a_healthy_path(bench: Bench) -> None:
+    bench.fail(error=GONE)
+    bench.pairing.succeeded(bench.orders)
+    bench.pairing.mark_healthy(bench.orders)
+
+    assert bench.attended == []
+
+
+@pytest.mark.rule("S14")
+def test_nobody_attends_to_a_pairing_that_is_closed(at_once: Bench) -> None:
+    at_once.fail()
+    at_once.pairing.closed = True
+
+    assert at_once.pairing.next_step(at_once.orders) is None
+    at_once.fail(at_once.pairing.path("bills"))
+    assert at_once.attended == [at_once.orders]
+
+
+# Steps.
+
+
+@pytest.mark.rule("S3")
+def test_a_timer_that_a_success_cancelled_does_not_fire(bench: Bench) -> None:
+    bench.fail()
+    bench.clock.forward(60)
+    bench.pairing.succeeded(bench.orders)
+
+    bench.pairing.engage(bench.orders)
+
+    assert bench.orders.health.state is HEALTHY
+
+
+@pytest.mark.rule("S3")
+def test_nor_does_it_fire_for_a_timer_that_was_started_since(bench: Bench) -> None:
+    bench.fail()
+    bench.clock.forward(60)
+    bench.pairing.succeeded(bench.orders)
+    bench.fail()
+
+    bench.pairing.engage(bench.orders)
+
+    assert bench.orders.health.state is SUSPECT
+    assert bench.pairing.next_step(bench.orders) == Step(Task.ENGAGE, 1120.0)
+
+
+@pytest.mark.rule("S3")
+def test_one_success_by_anybody_cancels_the_timer(bench: Bench) -> None:
+    bench.fail()
+
+    bench.pairing.succeeded(bench.pairing.path("Orders"))
+
+    assert bench.states() == [(HEALTHY, SUSPECT), (SUSPECT, HEALTHY)]
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize("error", [GONE, BUSY, TypeError("no")])
+def test_what_is_not_the_primarys_fault_leaves_it_healthy(bench: Bench, error: Exception) -> None:
+    assert bench.fail(error=error) is Verdict.RAISE
+    assert bench.events == []
+
+
+@pytest.mark.rule("S2")
+def test_the_user_can_decide_what_a_failure_means() -> None:
+    bench = Bench(failover_interval=timedelta(), classify=lambda error: Kind.UNAVAILABLE)
+
+    assert bench.fail(error=GONE) is Verdict.STORE
+
+
+@pytest.mark.rule("S2")
+def test_a_look_without_a_caller_stores_nothing(bench: Bench) -> None:
+    hidden = OSError("hidden")
+    bench.pairing.classify = lambda error: Kind.UNKNOWN if error is hidden else Kind.UNAVAILABLE
+    bench.fail(error=hidden)
+    bench.clock.forward(60)
+
+    bench.pairing.looked(bench.orders, hidden, DOWN, waits=False)
+
+    assert bench.orders.health.state is FAILOVER
+    assert bench.orders.health.in_flight == 0
+
+
+@pytest.mark.rule("G4")
+def test_a_ping_that_is_refused_is_an_event_that_says_so(
+    at_once: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_once.fail()
+    at_once.events.clear()
+
+    at_once.pairing.pinged(at_once.orders, GONE)
+
+    (event,) = at_once.events
+    assert isinstance(event, Pinged)
+    assert (event.path, event.error, event.callers_fault) == ("orders", GONE, True)
+    assert at_once.pairing.route(at_once.orders)[0] is Route.BACKLOG
+    assert "refuses: gone" in caplog.records[-1].getMessage()
+    assert caplog.records[-1].levelno == logging.ERROR
+
+
+@pytest.mark.rule("G2")
+@pytest.mark.parametrize("error", [DOWN, BUSY, OperationTimeoutError(message="late")])
+def test_a_ping_that_fails_otherwise_is_followed_by_another(
+    at_once: Bench, error: Exception
+) -> None:
+    at_once.fail()
+    at_once.clock.forward(60)
+
+    at_once.pairing.pinged(at_once.orders, error)
+
+    event = at_once.orders.last_ping
+    assert event is not None
+    assert (event.error, event.callers_fault) == (error, False)
+    assert at_once.pairing.next_step(at_once.orders) == Step(Task.PING, 1120.0)
+
+
+@pytest.mark.rule("S12")
+def test_a_hold_is_no_longer_than_what_is_left_of_it(drained: Bench) -> None:
+    drained.peek(SOME)
+
+    assert drained.pairing.route(drained.orders) == (Route.HOLD, 5.0)
+    drained.clock.forward(4)
+    assert drained.pairing.route(drained.orders) == (Route.HOLD, 1.0)
+    assert drained.orders.health.in_flight == 0
+    drained.clock.forward(1)
+    assert drained.pairing.route(drained.orders)[0] is Route.BACKLOG
+    assert drained.orders.health.in_flight == 1
+
+
+@pytest.mark.rule("S12")
+@pytest.mark.parametrize(("count", "route"), [(10, Route.HOLD), (11, Route.BACKLOG)])
+def test_a_backlog_is_small_when_every_queue_is(drained: Bench, count: int, route: Route) -> None:
+    drained.peek([*EMPTY[1:], (count, 7)])
+
+    assert drained.pairing.route(drained.orders)[0] is route
+
+
+@pytest.mark.rule("S12")
+def test_the_backlog_is_quiet_when_nothing_is_in_flight(drained: Bench) -> None:
+    assert drained.pairing.quiet(drained.orders)
+    drained.pairing.route(drained.orders)
+    assert not drained.pairing.quiet(drained.orders)
+    drained.pairing.stored(drained.orders)
+    assert drained.pairing.quiet(drained.orders)
+
+
+@pytest.mark.rule("S12")
+def test_a_drain_without_progress_is_an_event_once_per_timeout(
+    drained: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    drained.events.clear()
+    for _ in range(1201):
+        drained.peek([(11, 7)] * 4)
+        drained.clock.forward(1)
+
+    assert drained.kinds() == [DrainStalled, DrainStalled]
+    assert drained.events[0].path == "orders"  # type: ignore[attr-defined]
+    assert sum("does a syphon run" in one.getMessage() for one in caplog.records) == 2
+
+
+@pytest.mark.rule("S12")
+def test_a_drain_that_cannot_be_looked_at_says_why(drained: Bench) -> None:
+    drained.events.clear()
+    for _ in range(601):
+        drained.pairing.peek_failed(drained.orders, GONE)
+        drained.clock.forward(1)
+
+    (event,) = drained.events
+    assert isinstance(event, DrainStalled)
+    assert event.error is GONE
+
+
+def test_that_the_backlog_cannot_be_looked_at_is_logged_once_until_it_can(
+    drained: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        drained.pairing.peek_failed(drained.orders, GONE)
+    drained.peek([(11, 7)] * 4)
+    drained.pairing.peek_failed(drained.orders, GONE)
+
+    said = [one for one in caplog.records if "could not be looked at: gone" in one.getMessage()]
+    assert len(said) == 2
+
+
+@pytest.mark.rule("S13")
+@pytest.mark.parametrize("begin", [SUSPECT, FAILOVER, DRAINING])
+def test_a_path_can_be_marked_healthy_by_hand(begin: PathState) -> None:
+    bench = Bench(
+        failover_interval=MINUTE if begin is SUSPECT else timedelta(),
+        failback="after-drain",
+    )
+    bench.fail()
+    if begin is DRAINING:
+        bench.pairing.pinged(bench.orders, None)
+    assert bench.orders.health.state is begin
+
+    bench.pairing.mark_healthy(bench.orders)
+
+    assert bench.states()[-1] == (begin, HEALTHY)
+    assert bench.pairing.route(bench.orders) == (Route.PRIMARY, 0.0)
+    assert bench.pairing.next_step(bench.orders) is None
+
+
+# Backlog queues.
+
+
+@pytest.mark.rule("S4")
+def test_a_sender_stays_with_its_queue(bench: Bench) -> None:
+    queues = {bench.pairing.claim(bench.orders, "me", ()) for _ in range(50)}
+
+    assert len(queues) == 1
+
+
+@pytest.mark.rule("S4")
+def test_senders_are_spread_over_the_queues(bench: Bench) -> None:
+    queues = [bench.pairing.claim(bench.orders, who, ()) for who in range(400)]
+
+    assert all(60 < queues.count(queue) < 140 for queue in QUEUES)
+
+
+@pytest.mark.rule("S4")
+def test_a_queue_that_fails_for_one_is_left_by_all_on_every_path(bench: Bench) -> None:
+    bills = bench.pairing.path("bills")
+    mine = bench.pairing.claim(bench.orders, "me", ())
+    assert mine is not None
+    bills.chosen["you"] = mine
+
+    bench.pairing.queue_failed(mine, DOWN)
+
+    moved = {bench.pairing.claim(bench.orders, "me", ()), bench.pairing.claim(bills, "you", ())}
+    assert mine not in moved
+    assert None not in moved
+
+
+@pytest.mark.rule("S4")
+def test_a_queue_that_comes_and_goes_is_told_once_each(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pairbus.pairing")
+    for _ in range(3):
+        bench.pairing.queue_failed(QUEUES[0], DOWN)
+    for _ in range(3):
+        bench.pairing.queue_succeeded(QUEUES[0])
+
+    pulled, restored = bench.events
+    assert isinstance(pulled, BacklogQueuePulled)
+    assert (pulled.queue, pulled.cause) == (QUEUES[0], DOWN)
+    assert isinstance(restored, BacklogQueueRestored)
+    assert restored.queue == QUEUES[0]
+    assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_a_sender_that_is_closed_is_forgotten(bench: Bench) -> None:
+    bench.pairing.claim(bench.orders, "me", ())
+
+    bench.pairing.forget(bench.orders, "me")
+    bench.pairing.forget(bench.orders, "me")
+
+    assert bench.orders.chosen == {}
+
+
+@pytest.mark.rule("S12")
+def test_the_queue_of_a_session_is_the_same_in_every_process(bench: Bench) -> None:
+    indexes = [
+        QUEUES.index(bench.pairing.queue_of_session(bench.orders, session))
+        for session in ("", "a", "b", "customer 7", "ä", "🚌")
+    ]
+
+    assert indexes == PINNED
+    assert bench.pairing.queue_of_session(bench.pairing.path("ORDERS"), "a") == QUEUES[PINNED[1]]
+
+
+@pytest.mark.rule("S12")
+def test_sessions_of_different_paths_are_spread_differently(bench: Bench) -> None:
+    bills = bench.pairing.path("bills")
+    sessions = [str(number) for number in range(200)]
+
+    mine = [bench.pairing.queue_of_session(bench.orders, one) for one in sessions]
+    yours = [bench.pairing.queue_of_session(bills, one) for one in sessions]
+
+    assert mine != yours
+    assert all(20 < mine.count(queue) < 80 for queue in QUEUES)
+
+
+@pytest.mark.rule("S12")
+def test_the_queue_of_a_session_does_not_move_when_one_is_pulled(bench: Bench) -> None:
+    queue = bench.pairing.queue_of_session(bench.orders, "a")
+
+    bench.pairing.queue_failed(queue, DOWN)
+
+    assert bench.pairing.queue_of_session(bench.orders, "a") == queue
+    assert not bench.pairing.claim_this(queue)
+
+
+# What cannot be done.
+
+
+@pytest.mark.rule("S5")
+def test_unavailable_has_both_causes(at_once: Bench) -> None:
+    at_once.fail()
+    broken = OSError("broken")
+
+    error = at_once.pairing.unavailable(at_once.orders, broken)
+
+    assert (error.primary_error, error.backlog_error) == (DOWN, broken)
+    assert isinstance(error.__cause__, ExceptionGroup)
+    assert error.__cause__.exceptions == (DOWN, broken)
+    assert "'orders'" in str(error)
+
+
+@pytest.mark.rule("S5")
+def test_where_nothing_was_tried_the_backlogs_cause_is_that_of_the_last_queue_to_go(
+    at_once: Bench,
+) -> None:
+    at_once.fail()
+    first, last = OSError("first"), OSError("last")
+    at_once.pairing.queue_failed(QUEUES[1], first)
+    at_once.clock.forward(1)
+    at_once.pairing.queue_failed(QUEUES[0], last)
+
+    assert at_once.pairing.unavailable(at_once.orders, None).backlog_error is last
+
+
+def test_without_causes_there_is_no_group(bench: Bench) -> None:
+    error = bench.pairing.unavailable(bench.orders, None)
+
+    assert isinstance(error, SendUnavailable)
+    assert (error.primary_error, error.backlog_error, error.__cause__) == (None, None, None)
+
+
+@pytest.mark.rule("S14")
+def test_a_pairing_that_is_closed_says_so(bench: Bench) -> None:
+    bench.pairing.closed = True
+
+    for call in (bench.pairing.check_open, lambda: bench.pairing.route(bench.orders)):
+        with pytest.raises(StateError, match="closed"):
+            call()
+
+
+@pytest.mark.rule("Y7")
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_pairing_that_was_given_up_says_why(bench: Bench, closed: bool) -> None:
+    cause = OSError("the partner is gone")
+    bench.pairing.fault, bench.pairing.closed = cause, closed
+
+    calls: list[Callable[[], Any]] = [
+        bench.pairing.check_open,
+        lambda: bench.pairing.route(bench.orders),
+    ]
+    for call in calls:
+        with pytest.raises(PairingFaulted, match="the partner is gone") as caught:
+            call()
+        assert caught.value.__cause__ is cause
+
+
+# The status.
+
+
+def test_the_status_says_how_everything_is(at_once: Bench) -> None:
+    at_once.pairing.path("bills")
+    at_once.fail()
+    chosen = {at_once.pairing.claim(at_once.orders, who, ()) for who in range(20)}
+    at_once.pairing.queue_failed(QUEUES[2], DOWN)
+    at_once.pairing.pinged(at_once.orders, GONE)
+    at_once.clock.forward(30)
+
+    status = at_once.pairing.status()
+
+    now = datetime.now(UTC)
+    assert (status.primary, status.secondary) == ("one", "two")
+    assert (status.fault, status.closed) == (None, False)
+    assert set(status.paths) == {"orders", "bills"}
+    orders, bills = status.paths["orders"], status.paths["bills"]
+    assert (orders.state, orders.cause) == (FAILOVER, DOWN)
+    assert abs(now - 30 * SECOND - orders.since) < 5 * SECOND
+    assert orders.backlog_queues == tuple(sorted(filter(None, chosen)))
+    assert orders.last_ping is at_once.orders.last_ping is not None
+    assert (bills.state, bills.cause, bills.backlog_queues, bills.last_ping) == (
+        HEALTHY,
+        None,
+        (),
+        None,
+    )
+    assert list(status.backlog) == list(QUEUES)
+    out = status.backlog[QUEUES[2]]
+    assert (out.in_rotation, out.cause) == (False, DOWN)
+    assert out.since is not None
+    assert abs(now - 30 * SECOND - out.since) < 5 * SECOND
+    assert all(
+        (one.in_rotation, one.cause, one.since) == (True, None, None)
+        for queue, one in status.backlog.items()
+        if queue != QUEUES[2]
+    )
+
+
+def test_the_status_of_a_pairing_that_was_given_up_has_the_fault(bench: Bench) -> None:
+    bench.pairing.fault, bench.pairing.closed = DOWN, True
+
+    status = bench.pairing.status()
+
+    assert (status.fault, status.closed) == (DOWN, True)

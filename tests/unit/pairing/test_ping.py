@@ -1,0 +1,75 @@
+"""What a ping is, and how a receiver knows one."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpMessageBodyType
+
+from pairbus.amqp.sections import Message
+from pairbus.pairing.ping import PING_CONTENT_TYPE, drop_pings, is_ping, make_ping
+from pairbus.pairing.sdk import encode
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.completed: list[Any] = []
+
+    def complete_message(self, message: Any) -> None:
+        self.completed.append(message)
+
+
+@pytest.mark.rule("G1")
+def test_a_ping_is_empty_says_so_and_lives_for_a_second() -> None:
+    ping = make_ping()
+
+    assert ping.body_type is AmqpMessageBodyType.DATA
+    assert b"".join(ping.body) == b""
+    assert ping.content_type == "application/vnd.ms-servicebus-ping"
+    assert ping.time_to_live == timedelta(seconds=1)
+
+
+@pytest.mark.rule("G1")
+def test_a_ping_on_the_wire_has_one_data_section_of_no_bytes() -> None:
+    message = Message.parse(encode(make_ping()))
+
+    assert message.read_header().ttl == 1000
+    assert message.body == b"\x00\x53\x75\xa0\x00"
+
+
+@pytest.mark.rule("G1")
+def test_pings_have_random_sessions_and_ids() -> None:
+    pings = [make_ping() for _ in range(20)]
+
+    assert all(isinstance(ping.session_id, str) and ping.session_id for ping in pings)
+    assert len({ping.session_id for ping in pings}) == 20
+    assert len({ping.message_id for ping in pings}) == 20
+
+
+@pytest.mark.rule("G3")
+def test_a_ping_is_known_by_its_content_type_text_or_bytes() -> None:
+    assert is_ping(make_ping())
+    assert is_ping(SimpleNamespace(content_type=PING_CONTENT_TYPE.encode()))
+    for other in (None, "", b"", "application/json", PING_CONTENT_TYPE.upper()):
+        assert not is_ping(SimpleNamespace(content_type=other))
+
+
+@pytest.mark.rule("G3")
+def test_pings_are_completed_and_the_others_stay_in_their_order() -> None:
+    receiver = Receiver()
+    first, second = ServiceBusMessage(b"1"), ServiceBusMessage(b"2", content_type="text/plain")
+    pings = [make_ping(), make_ping(), make_ping()]
+
+    kept = drop_pings(receiver, iter([pings[0], first, pings[1], second, pings[2]]))
+
+    assert kept == [first, second]
+    assert receiver.completed == pings
+
+
+def test_where_there_are_no_messages_there_is_nothing_to_drop() -> None:
+    receiver = Receiver()
+
+    assert drop_pings(receiver, []) == []
+    assert receiver.completed == []

@@ -1,0 +1,219 @@
+"""What is checked before two namespaces are paired."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureSasCredential
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+
+from pairbus.errors import (
+    AlreadyPaired,
+    ConfigurationError,
+    OptionsMissing,
+    SameNamespace,
+    SecondaryInUse,
+    SecondaryIsPrimary,
+    SecondaryMissing,
+)
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.namespaces import NamespaceId, registry
+from pairbus.pairing.plan import Plan, make_plan
+
+KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
+KINDS = [ServiceBusClient, AsyncServiceBusClient]
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=["sync", "aio"])
+
+
+def string(name: str, more: str = "") -> str:
+    return f"Endpoint=sb://{name}.servicebus.windows.net/;{KEY}{more}"
+
+
+def client(name: str = "one", kind: Any = ServiceBusClient) -> Any:
+    return kind.from_connection_string(string(name))
+
+
+def plan(primary: Any, secondary: Any = None, kind: Any = ServiceBusClient, **options: Any) -> Plan:
+    return make_plan(primary, SendAvailabilityOptions(secondary=secondary, **options), kind)
+
+
+@pytest.fixture(autouse=True)
+def _clean_registry() -> Iterator[None]:
+    assert len(registry) == 0
+    yield
+    registry._pairings.clear()
+
+
+@pytest.mark.rule("P1")
+@each_kind
+@pytest.mark.parametrize("ready", [True, False])
+def test_two_namespaces_can_be_paired(kind: Any, ready: bool) -> None:
+    primary = client("one", kind)
+    secondary = client("two", kind) if ready else string("two")
+
+    made = plan(primary, secondary, kind, backlog_queue_count=2)
+
+    assert made.primary is primary
+    assert (made.secondary is secondary) is ready
+    assert isinstance(made.secondary, kind)
+    assert made.own_secondary is not ready
+    assert made.primary_id == NamespaceId("one.servicebus.windows.net")
+    assert made.secondary_id == NamespaceId("two.servicebus.windows.net")
+    assert made.paths == ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
+    assert len(registry) == 1
+    made.give_up()
+    made.give_up()
+    assert len(registry) == 0
+
+
+@pytest.mark.rule("P1")
+def test_options_are_needed() -> None:
+    with pytest.raises(OptionsMissing, match="SendAvailabilityOptions"):
+        make_plan(client(), None, ServiceBusClient)
+    assert len(registry) == 0
+
+
+@pytest.mark.rule("P1")
+@pytest.mark.parametrize("none", [None, ""])
+def test_a_secondary_is_needed(none: Any) -> None:
+    with pytest.raises(SecondaryMissing, match="no secondary"):
+        plan(client(), none)
+    assert len(registry) == 0
+
+
+@pytest.mark.rule("P1")
+@pytest.mark.parametrize("name", ["one", "ONE"])
+def test_a_namespace_is_not_its_own_secondary(name: str) -> None:
+    for secondary in (client(name), string(name)):
+        with pytest.raises(SameNamespace, match="one outage would take both"):
+            plan(client("one"), secondary)
+    assert len(registry) == 0
+
+
+@pytest.mark.rule("P1")
+def test_a_client_is_paired_once() -> None:
+    primary = client("one")
+    made = plan(primary, string("two"))
+
+    for other in ("two", "three"):
+        with pytest.raises(AlreadyPaired, match="close that pairing first"):
+            plan(primary, string(other))
+
+    assert len(registry) == 1  # the first is not undone by the second
+    made.give_up()
+    plan(primary, string("three"))
+
+
+@pytest.mark.rule("P1")
+def test_a_primary_is_nobodys_secondary() -> None:
+    plan(client("one"), string("two"))
+
+    with pytest.raises(SecondaryIsPrimary):
+        plan(client("three"), string("one"))
+    assert len(registry) == 1
+
+
+@pytest.mark.rule("P1")
+def test_a_secondary_serves_one_primary() -> None:
+    plan(client("one"), string("two"))
+
+    with pytest.raises(SecondaryInUse):
+        plan(client("three"), string("two"))
+    assert len(registry) == 1
+
+
+@pytest.mark.rule("P1")
+def test_two_clients_of_one_namespace_can_both_be_paired() -> None:
+    first, second = plan(client("one"), string("two")), plan(client("one"), string("two"))
+
+    assert len(registry) == 2
+    first.give_up()
+    assert len(registry) == 1
+    second.give_up()
+
+
+@pytest.mark.rule("P1")
+def test_the_checks_come_in_their_order() -> None:
+    primary, third = client("one"), client("three")
+    plan(primary, string("two"))
+    plan(third, string("four"))
+
+    # Each call has the mistake that is named, and every later one that can go with it.
+    with pytest.raises(OptionsMissing):
+        make_plan(primary, None, ServiceBusClient)
+    with pytest.raises(SecondaryMissing):
+        plan(primary, None, enable_syphon=True)
+    with pytest.raises(SameNamespace):
+        plan(primary, string("one"), enable_syphon=True)
+    with pytest.raises(AlreadyPaired):
+        plan(primary, string("three"), enable_syphon=True)
+    with pytest.raises(SecondaryIsPrimary):
+        plan(client("five"), string("three"), enable_syphon=True)
+    with pytest.raises(SecondaryInUse):
+        plan(client("five"), string("four"), enable_syphon=True)
+    assert len(registry) == 2
+
+
+@pytest.mark.rule("P1")
+@each_kind
+def test_a_connection_string_of_one_entity_is_refused(kind: Any) -> None:
+    narrow = string("two", ";EntityPath=orders")
+
+    for secondary in (narrow, kind.from_connection_string(narrow)):
+        with pytest.raises(ConfigurationError, match="secondary is for 'orders' only"):
+            plan(client("one", kind), secondary, kind)
+    with pytest.raises(ConfigurationError, match="primary is for 'orders' only"):
+        plan(kind.from_connection_string(narrow), string("one"), kind)
+    assert len(registry) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["nonsense", "Endpoint=sb://two.servicebus.windows.net/", f"{KEY}", "Endpoint=;a=b"],
+)
+def test_a_wrong_connection_string_is_a_wrong_option(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="secondary's connection string is wrong"):
+        plan(client(), wrong)
+    assert len(registry) == 0
+
+
+def test_sync_and_async_clients_are_not_mixed() -> None:
+    with pytest.raises(ConfigurationError, match=r"the primary is a azure\.servicebus\.aio"):
+        plan(client("one"), string("two"), AsyncServiceBusClient)
+    with pytest.raises(ConfigurationError, match=r"or a azure\.servicebus\.ServiceBusClient"):
+        plan(client("one"), client("two", AsyncServiceBusClient))
+    with pytest.raises(ConfigurationError, match="not int"):
+        plan(client("one"), 7)
+    assert len(registry) == 0
+
+
+@pytest.mark.rule("P3")
+def test_a_primary_without_a_name_needs_one() -> None:
+    local = ServiceBusClient("localhost", AzureSasCredential("sr=x"))
+
+    with pytest.raises(ConfigurationError, match="set primary_name"):
+        plan(local, string("two"))
+    assert len(registry) == 0
+
+    made = plan(local, string("two"), primary_name="mine", backlog_queue_count=1)
+    assert made.paths == ("mine/x-servicebus-transfer/0",)
+
+
+@pytest.mark.rule("P3")
+def test_a_name_that_cannot_be_in_a_path_is_refused() -> None:
+    for name in ("", "a/b", "ä"):
+        with pytest.raises(ConfigurationError, match="primary_name"):
+            plan(client(), string("two"), primary_name=name)
+    assert len(registry) == 0
+
+
+def test_a_syphon_cannot_be_had_yet_and_nothing_stays_paired() -> None:
+    primary = client("one")
+
+    with pytest.raises(ConfigurationError, match="enable_syphon: there is no syphon yet"):
+        plan(primary, string("two"), enable_syphon=True)
+
+    assert len(registry) == 0
+    plan(primary, string("two"))  # can be tried again
+    assert len(registry) == 1

@@ -1,0 +1,79 @@
+"""Events are plain data."""
+
+import dataclasses
+from datetime import UTC, datetime
+
+import pytest
+
+from pairbus import events
+from pairbus.events import (
+    BacklogQueuePulled,
+    BacklogQueueRestored,
+    DrainStalled,
+    Event,
+    PathState,
+    Pinged,
+    StateChanged,
+)
+
+WHEN = datetime(2030, 1, 2, tzinfo=UTC)
+CAUSE = OSError("down")
+EVENTS = [
+    StateChanged(
+        when=WHEN,
+        path="orders",
+        from_state=PathState.HEALTHY,
+        to_state=PathState.SUSPECT,
+        cause=CAUSE,
+    ),
+    Pinged(when=WHEN, path="orders"),
+    BacklogQueuePulled(when=WHEN, queue="one/x-servicebus-transfer/0", cause=CAUSE),
+    BacklogQueueRestored(when=WHEN, queue="one/x-servicebus-transfer/0"),
+    DrainStalled(when=WHEN, path="orders"),
+]
+each = pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+
+
+@pytest.mark.rule("S13")
+@each
+def test_an_event_is_frozen_and_slotted(event: Event) -> None:
+    for field in dataclasses.fields(event):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(event, field.name, None)
+    assert not hasattr(event, "__dict__")
+
+
+@pytest.mark.rule("S13")
+@each
+def test_an_event_says_when(event: Event) -> None:
+    assert isinstance(event, Event)
+    assert event.when == WHEN
+
+
+@each
+def test_equal_events_are_equal_and_can_be_kept_in_a_set(event: Event) -> None:
+    assert dataclasses.replace(event) == event
+    assert dataclasses.replace(event, when=WHEN.replace(year=2031)) != event
+    assert len({event, dataclasses.replace(event)}) == 1
+
+
+@pytest.mark.rule("S13")
+def test_a_change_says_which_path_from_what_to_what_and_why() -> None:
+    changed = EVENTS[0]
+
+    assert isinstance(changed, StateChanged)
+    assert changed.path == "orders"
+    assert (changed.from_state, changed.to_state) == (PathState.HEALTHY, PathState.SUSPECT)
+    assert changed.cause is CAUSE
+
+
+def test_every_event_is_tested_here() -> None:
+    named = {
+        one for one in vars(events).values() if isinstance(one, type) and Event in one.__bases__
+    }
+
+    assert {type(event) for event in EVENTS} == named
+
+
+def test_states_have_the_names_of_the_documentation() -> None:
+    assert [state.value for state in PathState] == ["healthy", "suspect", "failover", "draining"]
