@@ -339,6 +339,30 @@ class Relays:
         self._loop.close()
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A port where a namespace should be, and is not."""
+
+    like: Namespace
+    port: int
+
+    @property
+    def ca_file(self) -> str:
+        return self.like.ca_file
+
+    @property
+    def connection_string(self) -> str:
+        return self.like.connection_string.replace(f":{self.like.port}", f":{self.port}")
+
+
+@contextlib.contextmanager
+def dead_port() -> Iterator[int]:
+    """A port where connections are refused."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield unused.getsockname()[1]
+
+
 @contextlib.contextmanager
 def black_hole() -> Iterator[int]:
     """A port where connecting takes for ever: its backlog is full."""
@@ -360,6 +384,8 @@ def black_hole() -> Iterator[int]:
                 raise AssertionError("the backlog is not full")
         yield port
 
+
+Host = Namespace | Relay | Elsewhere
 
 # Both flavours of a pairing.
 
@@ -392,12 +418,12 @@ async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
     ends = await asyncio.gather(*cases.values(), return_exceptions=True)
     errors = [(name, end) for name, end in zip(cases, ends, strict=True) if end is not None]
     for name, error in errors:
-        error.add_note(f"silent before {name}")
+        error.add_note(f"in the case: {name}")
     if errors:
         raise BaseExceptionGroup("some cases failed", [error for _, error in errors])
 
 
-def connect(flavour: str, to: Namespace | Relay, *, tls: bool = False, **options: Any) -> Any:
+def connect(flavour: str, to: Host, *, tls: bool = False, **options: Any) -> Any:
     """A client of the SDK."""
     given = QUICK | options
     text = to.connection_string
@@ -418,7 +444,7 @@ def options_of(secondary: Any, name: str, **options: Any) -> SendAvailabilityOpt
         "backlog_queue_count": 2,
         "failover_interval": timedelta(),
         "ping_primary_interval": timedelta(minutes=30),
-        "operation_timeout": timedelta(seconds=4),
+        "operation_timeout": timedelta(seconds=3),
         "check_duplicate_detection": False,
     }
     return SendAvailabilityOptions(secondary=secondary, **(given | options))
@@ -440,8 +466,8 @@ async def enter(sender: Any) -> None:
 @contextlib.asynccontextmanager
 async def paired(
     flavour: str,
-    primary: Namespace | Relay,
-    secondary: Namespace | Relay,
+    primary: Host,
+    secondary: Host,
     name: str,
     *,
     tls: bool = False,
@@ -449,9 +475,9 @@ async def paired(
     **options: Any,
 ) -> AsyncIterator[Any]:
     """A paired client. Closing it comes back, too."""
-    sdk = sdk or {}
-    client = connect(flavour, primary, tls=tls, **sdk)
-    other = connect(flavour, secondary, tls=tls, **sdk)
+    given = {} if sdk is None else sdk
+    client = connect(flavour, primary, tls=tls, **given)
+    other = connect(flavour, secondary, tls=tls, **given)
     bus = await pair(flavour, client, options_of(other, name, **options))
     try:
         yield bus

@@ -7,35 +7,34 @@ test at its deadline.
 
 import asyncio
 import gc
-import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus.broker.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, SendUnavailable
 from pairbus.events import PathState
 from tests.faults.pairing_kit import (
     FLAVOURS,
+    Elsewhere,
+    Host,
     Namespace,
     Point,
-    Relay,
     Relays,
     backlog_path,
     black_hole,
     close_all,
     come_back,
     connect,
+    dead_port,
     enter,
-    in_thread,
     options_of,
     pair,
     paired,
@@ -105,11 +104,6 @@ def relays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relays]:
 @pytest.fixture(params=FLAVOURS)
 def flavour(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "tls"])
-def tls(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -202,7 +196,7 @@ async def in_silence(case: Case, bus: Any, calls: list[Call]) -> list[str]:
     await send_one(sender, sent)
     assert case.primary.accepted == connections + 1
     assert state(bus) is PathState.HEALTHY
-    assert sorted(case.stored()) == sorted(stored)
+    assert sorted(await come_back(case.stored)) == sorted(stored)
     await come_back(sender.close)
     return sent
 
@@ -214,22 +208,384 @@ def state(bus: Any, path: str = QUEUE) -> PathState:
 # Silence of the primary.
 
 
-@pytest.mark.rule("S2a", "S14")
-async def test_calls_that_hang_before_the_link_is_open_go_on_into_the_backlog(
-    flavour: str, tls: bool, relays: Relays, primary: Namespace, secondary: Namespace
+@pytest.mark.rule("S2a", "S3", "S11", "S14")
+async def test_calls_that_hang_on_the_primary_go_on_into_the_backlog(
+    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
-    async def one(point: Point) -> None:
+    async def one(point: Point, calls: list[Call], *, tls: bool, twice: bool = False) -> None:
         case = Case(relays, primary, secondary, tls=tls, raw=point.raw is not None)
         case.primary.fall_silent(point)
         async with paired(flavour, case.primary, case.secondary, case.name, tls=tls) as bus:
-            sent = await in_silence(case, bus, [only_enter, create, *SENDS])
-        assert primary_has(primary, sent) == sent[-1:]
-        case.all_closed()
+            sent = await in_silence(case, bus, calls)
+        # What was sent and never answered is in both places, with the same id.
+        there = await come_back(held_by, primary, sent)
+        assert there == (sent if twice else sent[-1:])
+        await come_back(case.all_closed)
 
-    points = BEFORE_THE_LINK | (IN_TLS if tls else {})
+    opening: list[Call] = [only_enter, create, *SENDS]
+    cases = {
+        f"{name} ({'TLS' if tls else 'plain'})": one(point, opening, tls=tls)
+        for tls in (False, True)
+        for name, point in (BEFORE_THE_LINK | (IN_TLS if tls else {})).items()
+    }
+    for name, point in IN_A_SEND.items():
+        twice = point.what == "disposition"
+        cases[name] = one(point, SENDS, tls=False, twice=twice)
+    await side_by_side(cases)
+
+
+def held_by(namespace: Namespace, ids: list[str]) -> list[str]:
+    """Those that are in the queue, as often as they are."""
+    there = namespace.ids(QUEUE)
+    return [id for id in ids for _ in range(there.count(id))]
+
+
+@pytest.mark.rule("S2a", "S3", "S1")
+async def test_with_an_interval_a_call_that_hangs_raises_and_the_timer_starts(
+    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
+) -> None:
+    async def one(point: Point, *, tls: bool) -> None:
+        case = Case(relays, primary, secondary, tls=tls, raw=point.raw is not None)
+        case.primary.fall_silent(point)
+        sent: list[str] = []
+        async with paired(
+            flavour, case.primary, case.secondary, case.name, tls=tls, failover_interval=MINUTE
+        ) as bus:
+            sender = bus.get_queue_sender(QUEUE)
+            await enter(sender)  # never fails because the primary is down
+            for call in (send_one, schedule):
+                with pytest.raises(OperationTimeoutError):
+                    await call(sender, sent)
+                assert state(bus) is PathState.SUSPECT
+            assert case.primary.silences >= 2
+            assert await come_back(case.stored) == []
+            case.primary.heal()
+            connections = case.primary.accepted
+            await send_one(sender, sent)
+            assert case.primary.accepted == connections + 1
+            assert state(bus) is PathState.HEALTHY
+        assert sent[-1] in await come_back(held_by, primary, sent)
+        await come_back(case.all_closed)
+
+    await side_by_side(
+        {
+            "SASL": one(BEFORE_THE_LINK["SASL"], tls=False),
+            "token": one(BEFORE_THE_LINK["the answer to a token"], tls=True),
+            "answer": one(IN_A_SEND["the answer to a send"], tls=False),
+            "TLS": one(IN_TLS["half of TLS"], tls=True),
+        }
+    )
+
+
+# Silence of the secondary, and of both.
+
+
+@pytest.mark.rule("S2a", "S5", "S14")
+async def test_where_the_backlog_hangs_the_caller_hears_of_both(
+    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
+) -> None:
+    async def one(point: Point, *, tls: bool, both: bool) -> None:
+        case = Case(relays, primary, secondary, tls=tls, raw=point.raw is not None)
+        if both:
+            case.primary.fall_silent(point)
+        else:
+            case.primary.refuse()
+        sent: list[str] = []
+        async with paired(
+            flavour, case.primary, case.secondary, case.name, tls=tls, backlog_cool_down=timedelta()
+        ) as bus:
+            case.secondary.fall_silent(point)
+            sender = bus.get_queue_sender(QUEUE)
+            await enter(sender)
+            for call in (send_one, schedule):
+                before = case.secondary.silences
+                bus.mark_path_healthy(QUEUE)
+                with pytest.raises(SendUnavailable) as caught:
+                    await call(sender, sent)
+                assert case.secondary.silences > before
+                assert isinstance(caught.value.backlog_error, OperationTimeoutError)
+                assert isinstance(caught.value.primary_error, ServiceBusError)
+                if both:
+                    assert isinstance(caught.value.primary_error, OperationTimeoutError)
+            await create(sender, sent)  # there is a limit that is safe anywhere
+            assert bool(case.primary.silences) is both
+            case.secondary.heal()
+            connections = case.secondary.accepted
+            await send_one(sender, sent)
+            assert case.secondary.accepted > connections
+        assert sent[-1] in await come_back(case.stored)
+        if both:
+            assert await come_back(held_by, primary, sent) in ([], sent[:2])
+        await come_back(case.all_closed)
+
+    cases = {}
+    answer = {"answer": IN_A_SEND["the answer to a send"]}
+    for place, (name, point) in enumerate((BEFORE_THE_LINK | answer | IN_TLS).items()):
+        # In turn: what can be different is shown by the silence of the primary.
+        tls = point.raw is not None or place % 2 == 1
+        cases[f"{name}, both"] = one(point, tls=tls, both=True)
+        cases[name] = one(point, tls=not tls or point.raw is not None, both=False)
+    await side_by_side(cases)
+
+
+@pytest.mark.rule("S2a", "S4")
+async def test_a_backlog_queue_that_hangs_leaves_time_for_another(
+    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
+) -> None:
+    async def one(point: Point) -> None:
+        case = Case(relays, primary, secondary, tls=False, raw=False)
+        case.primary.refuse()
+        sent: list[str] = []
+        async with paired(
+            flavour,
+            case.primary,
+            case.secondary,
+            case.name,
+            operation_timeout=timedelta(seconds=8),
+        ) as bus:
+            case.secondary.fall_silent(point, times=1)
+            await send_one(bus.get_queue_sender(QUEUE), sent)
+            assert case.secondary.silences == 1
+            [pulled] = [one for one in bus.status().backlog.values() if not one.in_rotation]
+            assert isinstance(pulled.cause, OperationTimeoutError)
+        # It may have been stored by the first one, too, which never said so.
+        copies = 2 if point.what == "disposition" else 1
+        assert await come_back(case.stored) == sent * copies
+        await come_back(case.all_closed)
+
+    points = {"token": Point("transfer", attached=2), "answer": IN_A_SEND["the answer to a send"]}
     await side_by_side({name: one(point) for name, point in points.items()})
 
 
-def primary_has(primary: Namespace, ids: list[str]) -> list[str]:
-    there = primary.ids(QUEUE)
-    return [id for id in ids for _ in range(there.count(id))]
+# Pairing.
+
+
+@pytest.mark.rule("S2a", "P1", "P6")
+async def test_pairing_with_a_secondary_that_does_not_answer_fails_and_can_be_tried_again(
+    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
+) -> None:
+    async def one(
+        other: Host, *, tls: bool = False, heal: Callable[[], None] | None = None
+    ) -> None:
+        name = next(names)
+        client, backlog = connect(flavour, primary), connect(flavour, other, tls=tls)
+        with pytest.raises(BacklogUnavailable):
+            await pair(flavour, client, options_of(backlog, name))
+        if heal is not None:
+            heal()
+            bus = await pair(flavour, client, options_of(backlog, name))
+            assert len(bus.backlog_queues) == 2
+            await come_back(bus.close)
+        await close_all(client, backlog)
+
+    # One after the other: one primary has one secondary at a time.
+    relay = relays.to(secondary)
+    relay.fall_silent(Point("http"))
+    await one(relay, heal=relay.heal)
+    assert relay.silences > 0
+    relay = relays.to(secondary, tls=True, raw=True)
+    relay.fall_silent(IN_TLS["half of TLS"])
+    await one(relay, tls=True, heal=relay.heal)
+    assert relay.silences > 0
+    with dead_port() as port:
+        await one(Elsewhere(secondary, port))
+    with black_hole() as port:
+        await one(Elsewhere(secondary, port))
+    thaw = ExitStack()
+    thaw.enter_context(secondary.frozen())
+    with thaw:
+        await one(secondary, heal=thaw.close)
+
+
+# Hosts that are dead, and processes that are frozen.
+
+
+@pytest.mark.rule("S2a", "S14")
+async def test_a_primary_that_is_dead_or_refuses_fails_nobody(
+    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
+) -> None:
+    async def one(host: Host, *, tls: bool) -> None:
+        case = Case(relays, primary, secondary, tls=tls, raw=True)
+        sent: list[str] = []
+        async with paired(
+            flavour, host, case.secondary, case.name, tls=tls, check_duplicate_detection=True
+        ) as bus:
+            sender = bus.get_queue_sender(QUEUE)
+            for call in (only_enter, create, *SENDS):
+                await call(sender, sent)
+                assert state(bus) is PathState.FAILOVER
+                bus.mark_path_healthy(QUEUE)
+            assert isinstance(await come_back(bus.ping, bus.pairing.path(QUEUE)), ServiceBusError)
+            await come_back(sender.close)
+        assert sorted(await come_back(case.stored)) == sorted(sent)
+        await come_back(case.all_closed)
+
+    refusing = relays.to(primary)
+    refusing.refuse()
+    with dead_port() as dead, black_hole() as hole, black_hole() as another:
+        await side_by_side(
+            {
+                "refused": one(Elsewhere(primary, dead), tls=False),
+                "closed": one(refusing, tls=False),
+                "black hole": one(Elsewhere(primary, hole), tls=False),
+                "black hole (TLS)": one(Elsewhere(primary, another), tls=True),
+            }
+        )
+    assert refusing.accepted > 0
+
+
+class Bystander:
+    """A pairing of one flavour whose sender is open when processes are stopped."""
+
+    def __init__(self, flavour: str, primary: Namespace, secondary: Namespace, tls: bool) -> None:
+        self.name = next(names)
+        self.sent: list[str] = []
+        self._secondary = secondary
+        self._client = connect(flavour, primary, tls=tls)
+        # A client that the pairing makes itself is closed by it.
+        self._other = connect(flavour, secondary, tls=True) if tls else None
+        self._given = secondary.connection_string if self._other is None else self._other
+        self._flavour = flavour
+
+    async def begin(self) -> None:
+        self.bus = await pair(self._flavour, self._client, options_of(self._given, self.name))
+        self.sender = self.bus.get_queue_sender(QUEUE)
+        await enter(self.sender)
+        await send_one(self.sender, self.sent)
+
+    async def while_the_primary_is_frozen(self) -> None:
+        for call in (send_one, send_batch, schedule, create, only_enter):
+            await call(self.sender, self.sent)
+            assert state(self.bus) is PathState.FAILOVER
+            self.bus.mark_path_healthy(QUEUE)
+        met = await come_back(self.bus.ping, self.bus.pairing.path(QUEUE))
+        assert isinstance(met, OperationTimeoutError)
+
+    async def after_it(self) -> None:
+        await send_one(self.sender, self.sent)
+        assert state(self.bus) is PathState.HEALTHY
+        stored = [id for i in range(2) for id in self._secondary.ids(backlog_path(self.name, i))]
+        assert sorted(stored) == sorted(self.sent[1:-1])
+
+    async def while_both_are_frozen(self) -> None:
+        with pytest.raises(SendUnavailable) as caught:
+            await send_one(self.sender, [])
+        assert isinstance(caught.value.primary_error, OperationTimeoutError)
+        assert isinstance(caught.value.backlog_error, OperationTimeoutError)
+        another = self.bus.get_queue_sender(OTHER)
+        await enter(another)
+        await come_back(another.close)
+        await come_back(self.bus.close)
+        await close_all(self._client, *([] if self._other is None else [self._other]))
+
+
+@pytest.mark.rule("S2a", "S5", "S14")
+async def test_processes_that_are_frozen_are_left_behind_and_found_again(
+    primary: Namespace, secondary: Namespace
+) -> None:
+    all_four = {
+        f"{flavour}, TLS: {tls}": Bystander(flavour, primary, secondary, tls)
+        for flavour in FLAVOURS
+        for tls in (False, True)
+    }
+
+    async def all_do(step: Callable[[Bystander], Coroutine[Any, Any, None]]) -> None:
+        await side_by_side({name: step(one) for name, one in all_four.items()})
+
+    await all_do(Bystander.begin)
+    with primary.frozen():
+        await all_do(Bystander.while_the_primary_is_frozen)
+    await all_do(Bystander.after_it)
+    with primary.frozen(), secondary.frozen():
+        await all_do(Bystander.while_both_are_frozen)
+    sent = [one.sent for one in all_four.values()]
+    there = set(primary.ids(QUEUE))
+    assert all(ids[0] in there and ids[-1] in there for ids in sent)
+
+
+@pytest.mark.rule("S2a")
+async def test_a_token_that_is_never_answered_is_waited_for_no_longer_than_anything_else(
+    flavour: str, secondary: Namespace
+) -> None:
+    sent: list[str] = []
+    name = next(names)
+    with LocalNamespace("mute") as mute:
+        mute.create_queue(QUEUE)
+        fault = mute.add_fault("ignore-tokens")
+        async with paired(flavour, mute, secondary, name) as bus:
+            await send_one(bus.get_queue_sender(QUEUE), sent)
+            assert fault.fired > 0
+            assert state(bus) is PathState.FAILOVER
+    stored = [id for i in range(2) for id in secondary.ids(backlog_path(name, i))]
+    assert stored == sent
+
+
+# What is not disturbed.
+
+
+@pytest.mark.rule("S2", "S2a")
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_the_users_own_retries_come_first(
+    flavour: str, retries: int, relays: Relays, primary: Namespace, secondary: Namespace
+) -> None:
+    case = Case(relays, primary, secondary, tls=False, raw=False)
+    case.primary.refuse()
+    sdk = {"retry_total": retries}
+    plain = connect(flavour, case.primary, **sdk)
+    with pytest.raises(ServiceBusError):
+        await send_one(plain.get_queue_sender(QUEUE), [])
+    assert case.primary.accepted == 1 + retries
+    await close_all(plain)
+
+    sent: list[str] = []
+    async with paired(
+        flavour,
+        case.primary,
+        case.secondary,
+        case.name,
+        sdk=sdk,
+        operation_timeout=timedelta(seconds=20),
+    ) as bus:
+        await send_one(bus.get_queue_sender(QUEUE), sent)
+        # The one more is the look whether the primary is really down.
+        assert case.primary.accepted in (2 * (1 + retries), 2 * (1 + retries) + 1)
+    assert await come_back(case.stored) == sent
+
+
+@pytest.mark.rule("S2a")
+async def test_a_call_that_hangs_does_not_disturb_those_of_other_senders(
+    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
+) -> None:
+    case = Case(relays, primary, secondary, tls=False, raw=False)
+    sent: list[str] = []
+    async with paired(
+        flavour,
+        case.primary,
+        case.secondary,
+        case.name,
+        failover_interval=MINUTE,
+        operation_timeout=timedelta(seconds=8),
+    ) as bus:
+        others = [bus.get_queue_sender(path) for path in (QUEUE, OTHER, OTHER)]
+        await asyncio.gather(*(enter(one) for one in others))
+        case.primary.fall_silent(IN_A_SEND["credit"], times=1)
+        hanging = asyncio.ensure_future(send_one(bus.get_queue_sender(QUEUE), []))
+        await come_back(wait_until, lambda: case.primary.silences == 1, "the silence")
+
+        await asyncio.gather(*(send_many(one, sent) for one in others))
+        newcomer = bus.get_queue_sender(OTHER)
+        await enter(newcomer)
+        await send_one(newcomer, sent)
+        assert not hanging.done()
+        assert state(bus) is state(bus, OTHER) is PathState.HEALTHY
+        with pytest.raises(OperationTimeoutError):
+            await hanging
+        assert state(bus, OTHER) is PathState.HEALTHY
+    there = await come_back(lambda: primary.ids(QUEUE) + primary.ids(OTHER))
+    assert set(sent) <= set(there)
+    await come_back(case.all_closed)
+
+
+async def send_many(sender: Any, sent: list[str]) -> None:
+    for _ in range(20):
+        await send_one(sender, sent)

@@ -23,6 +23,7 @@ pytestmark = [
     # The SDK forgets to close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
 
 LISTENS = SharedAccessRule(

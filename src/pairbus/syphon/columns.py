@@ -185,6 +185,14 @@ def sequence_of(payload: bytes) -> int:
     return payload[at + 1] if payload[at] == 0x55 else 0
 
 
+def destination_of(payload: bytes) -> str | None:
+    """Where a message of the backlog is going."""
+    try:
+        return _Look(Received("", payload, None)).destination()
+    except DecodeError:
+        return None
+
+
 _SEQUENCE_KEY = b"x-opt-sequence-number"
 
 

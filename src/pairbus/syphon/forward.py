@@ -16,11 +16,11 @@ from uuid import UUID
 from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_size
 from pairbus.amqp.client import ClientOptions, Posted, Sender
 from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED
+from pairbus.amqp.client.requests import Response
 from pairbus.errors import (
     AmqpError,
     Busy,
     EntityNotFound,
-    LockLost,
     MessageTooLarge,
     NotAuthorized,
     QuotaExceeded,
@@ -245,7 +245,7 @@ class _Settling:
     def __init__(self, secondary: ClientOptions | None) -> None:
         self._secondary = secondary
         self._tokens: dict[tuple[str, str], list[UUID]] = {}
-        self._asked: list[tuple[str, str, list[UUID], object]] = []
+        self._asked: list[tuple[str, str, list[UUID], Response | AmqpError]] = []
 
     def add(self, message: TurnedBack, status: str) -> None:
         if message.lock_token is None or self._secondary is None:
@@ -287,7 +287,9 @@ class _Settling:
         self._asked.clear()
         return failed
 
-    def _answered(self, queue: str, status: str, tokens: list[UUID], response: object) -> int:
+    def _answered(
+        self, queue: str, status: str, tokens: list[UUID], response: Response | AmqpError
+    ) -> int:
         assert self._secondary is not None
         management = management_of(self._secondary, queue)
         try:
@@ -295,11 +297,8 @@ class _Settling:
                 raise response
             management.wait([response])
             response.raise_for_status("settling")
-        except LockLost:
-            # One lock that is gone fails all of a request: the others are settled one by one.
-            return sum(not self._settle_one(queue, status, token) for token in tokens)
         except AmqpError:
-            # The connection may be a new one by now.
+            # One lock that is gone fails all of a request; the connection may be a new one by now.
             return sum(not self._settle_one(queue, status, token) for token in tokens)
         return 0
 

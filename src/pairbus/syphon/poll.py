@@ -9,9 +9,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from time import monotonic
+from uuid import UUID
 
-from pairbus.amqp.client import Client, ClientOptions, Receiver
-from pairbus.errors import AmqpError, EntityNotFound
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
+from pairbus.amqp.events import Delivery
+from pairbus.errors import AmqpError, EntityNotFound, LockLost
 from pairbus.syphon.columns import Received
 
 logger = logging.getLogger(__name__)
@@ -21,16 +23,20 @@ KNOWN_S = 0.5
 """A credit that was not used for so long: there is nothing."""
 ABSENT_S = 60.0
 MAX_PAUSE_S = 30.0
+RENEW_S = 20.0
+"""A message that waits so long to be taken has its lock renewed."""
 
 
 class _Line:
     """One queue."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        self.receiver = receiver
+    def __init__(self, client: Client, queue: str) -> None:
+        self.receiver = Receiver(client, queue, confirm=False)
+        self.management = Management(client, queue)
         self.granted_at: float | None = None
         """Since when there is a credit."""
         self.found: Received | None = None
+        self.locked_at = 0.0
         self.not_before = 0.0
         """It is not there: look again then."""
 
@@ -49,9 +55,7 @@ class Poll:
         self._client = Client(options)
         self._poll_s = poll_s
         self._now = now
-        self._lines = {
-            queue: _Line(Receiver(self._client, queue, confirm=False)) for queue in queues
-        }
+        self._lines = {queue: _Line(self._client, queue) for queue in queues}
         self._changed = threading.Condition()
         self._stopped = False
         self.error: AmqpError | None = None
@@ -69,10 +73,10 @@ class Poll:
         waited = line.granted_at is not None and now - line.granted_at >= KNOWN_S
         return line.found is not None or waited or now < line.not_before
 
-    def found(self) -> bool:
-        """Whether there is something in one of the queues."""
+    def found(self) -> list[Received]:
+        """The messages that came and were not taken yet."""
         with self._changed:
-            return any(line.found is not None for line in self._lines.values())
+            return [line.found for line in self._lines.values() if line.found is not None]
 
     def take(self) -> dict[str, Received]:
         """The messages that came, by queue. The polls go on."""
@@ -112,22 +116,25 @@ class Poll:
         """Grant what is to be granted, and look what came."""
         for line in self._lines.values():
             self._grant(line)
+            self._renew(line)
         if any(line.granted_at is not None for line in self._lines.values()):
             self._client.step(self._now() + LOOK_S)
         else:
             with self._changed:
                 self._changed.wait(LOOK_S)
         with self._changed:
-            for queue, line in self._lines.items():
+            for line in self._lines.values():
                 if line.granted_at is not None:
-                    self._collect(queue, line)
+                    self._keep(line, line.receiver.collect())
             self._changed.notify_all()
 
     def _grant(self, line: _Line) -> None:
         now = self._now()
         if line.granted_at is not None and now - line.granted_at >= self._poll_s:
-            self._keep(line, line.receiver.drain())
+            arrived = line.receiver.drain()
             line.granted_at = None
+            with self._changed:
+                self._keep(line, arrived)
         if line.granted_at is None and line.found is None and now >= line.not_before:
             try:
                 line.receiver.grant(1)
@@ -137,12 +144,22 @@ class Poll:
             else:
                 line.granted_at = self._now()
 
-    def _collect(self, queue: str, line: _Line) -> None:
-        self._keep(line, line.receiver.collect())
-
-    def _keep(self, line: _Line, arrived: list) -> None:
+    def _keep(self, line: _Line, arrived: list[Delivery]) -> None:
         for delivery in arrived:
             line.found = Received(line.receiver.path, delivery.payload, delivery.tag)
-            line.granted_at = None
+            line.granted_at, line.locked_at = None, self._now()
             # The lock is settled by its token: nothing need be remembered here.
             delivery.link.session.inbound.unsettled.pop(delivery.id, None)
+
+    def _renew(self, line: _Line) -> None:
+        """A message that nobody takes for a while keeps its lock, and so its place."""
+        found = line.found
+        if found is None or found.token is None or self._now() < line.locked_at + RENEW_S:
+            return
+        try:
+            line.management.renew_locks([UUID(bytes_le=found.token)])
+            line.locked_at = self._now()
+        except LockLost:
+            with self._changed:
+                if line.found is found:
+                    line.found = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pairbus.amqp.client import ClientOptions
 from pairbus.syphon.columns import TurnedBack
 from pairbus.syphon.forward import Forwarder, Outcome
+from pairbus.syphon.record import RecordFile
 
 
 @dataclass
@@ -22,10 +23,10 @@ class Done(WriterCommitMessage):
 class Sink(DataSourceStreamArrowWriter):
     """Sends rows of `BACKLOG_SCHEMA` to where they are going, and settles them."""
 
-    def __init__(self, primary: ClientOptions, secondary: ClientOptions, record: Any) -> None:
+    def __init__(self, primary: ClientOptions, secondary: ClientOptions, record: Path) -> None:
         self._primary = primary
         self._secondary = secondary
-        self._record = record
+        self._record = RecordFile(record)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
         forwarder = Forwarder(self._primary, self._secondary)
@@ -35,7 +36,7 @@ class Sink(DataSourceStreamArrowWriter):
         return Done(forwarder.finish())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._record(batchId, [one.outcome for one in messages if isinstance(one, Done)])
+        self._record.note(one.outcome for one in messages if isinstance(one, Done))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self.commit(messages, batchId)

@@ -175,7 +175,7 @@ class PairedClient(ClientShell):
             async with administration_of(self._primary) as administration:
                 try:
                     properties: Any = await administration.get_queue(path)
-                except ResourceNotFoundError:
+                except (ResourceNotFoundError, AttributeError):  # so it says of a topic
                     properties = await administration.get_topic(path)
         except Exception as exc:  # noqa: BLE001  it is only a hint
             duplicates.could_not(path, exc)

@@ -1,0 +1,100 @@
+"""What a syphon has done so far, in a small file that its parts share.
+
+Reader, writer and the program that started them are three processes on the driver's machine. The
+writer notes after each micro-batch what came of it; the reader learns from it which destinations to
+leave alone for a while, and the program what to show.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pairbus.syphon.forward import Outcome
+
+PAUSE_S = 1.0
+MAX_PAUSE_S = 10.0
+"""How long a destination that failed is left alone at most. Messages of sessions keep their places
+in their queues meanwhile, and others wait behind them."""
+
+
+@dataclass(slots=True)
+class Record:
+    """Totals since the start, and how the destinations are."""
+
+    batches: int = 0
+    moved: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    dead_lettered: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    """Of the last micro-batch: messages that stayed where they are."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """Destinations that did not take messages the last time, and why."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """How often in a row."""
+    blocked_until: dict[str, float] = field(default_factory=dict)
+    unsettled: int = 0
+    progress_at: float = 0.0
+    """When something was last confirmed, in seconds since 1970."""
+    updated_at: float = 0.0
+    rate: float = 0.0
+    """Messages a second, of the last micro-batch."""
+
+    def note(self, outcomes: Iterable[Outcome], now: float) -> None:
+        """Add what came of a micro-batch."""
+        moved: Counter[str] = Counter()
+        errors: dict[str, str] = {}
+        self.left = Counter()
+        for outcome in outcomes:
+            moved.update(outcome.moved)
+            self.bytes += outcome.bytes
+            self.dead_lettered.update(outcome.dead_lettered)
+            self.left.update(outcome.left)
+            self.unsettled += outcome.unsettled
+            errors.update(outcome.errors)
+        self.batches += 1
+        self.moved.update(moved)
+        if moved:
+            self.progress_at = now
+        for path in moved:
+            if path not in errors:
+                self.failures.pop(path, None)
+                self.blocked_until.pop(path, None)
+        for path in errors:
+            self.failures[path] = self.failures.get(path, 0) + 1
+            pause_s = min(PAUSE_S * 2 ** (self.failures[path] - 1), MAX_PAUSE_S)
+            self.blocked_until[path] = now + pause_s
+        self.errors = {**{p: e for p, e in self.errors.items() if p in self.failures}, **errors}
+        took = now - self.updated_at
+        self.rate = sum(moved.values()) / took if self.updated_at and took > 0 else 0.0
+        self.updated_at = now
+
+    def blocked(self, now: float) -> frozenset[str]:
+        """Destinations to leave alone now."""
+        return frozenset(path for path, until in self.blocked_until.items() if until > now)
+
+
+class RecordFile:
+    """A record on disk. One process writes, others read; a reader never sees half of it."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._now = now
+
+    def read(self) -> Record:
+        try:
+            values = json.loads(self.path.read_text())
+        except FileNotFoundError:
+            return Record()
+        for name in ("moved", "dead_lettered", "left"):
+            values[name] = Counter(values[name])
+        return Record(**values)
+
+    def note(self, outcomes: Iterable[Outcome]) -> None:
+        record = self.read()
+        record.note(outcomes, self._now())
+        draft = self.path.with_suffix(".new")
+        draft.write_text(json.dumps({name: getattr(record, name) for name in Record.__slots__}))
+        draft.replace(self.path)

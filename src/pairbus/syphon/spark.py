@@ -1,0 +1,87 @@
+"""A Spark session for a syphon, and the syphon's source and sink in it."""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
+from pyspark.sql.types import StructType
+
+import pairbus.errors
+from pairbus.syphon.columns import BACKLOG_SCHEMA
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.sink import Sink
+from pairbus.syphon.source import BacklogReader
+
+ROWS_PER_BATCH = 2000
+"""Rows that cross from Python to Spark together. Spark's default, 10 000, keeps reading and sending
+from going on side by side."""
+
+
+def own_session(master: str | None, app_name: str = "pairbus-syphon") -> SparkSession:
+    """A session of our own, embedded unless there is a master."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.appName(app_name)
+        .master(master or "local[*]")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.streaming.pollingDelay", "100ms")
+    )
+    if master is None:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = (
+            builder.config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+        )
+    session = builder.getOrCreate()
+    if master is not None and not master.startswith("local["):
+        session.sparkContext.addPyFile(package_archive())
+    return session
+
+
+def package_archive() -> str:
+    """The package as a zip file, for workers that do not have it."""
+    source = Path(pairbus.errors.__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="pairbus-"))
+    return shutil.make_archive(str(folder / "pairbus"), "zip", source.parent, source.name)
+
+
+def register(spark: SparkSession, options: SyphonOptions, record: Path, partitions: int) -> str:
+    """Make a source and sink for these options known to Spark; the name of the format.
+
+    The options are in the class, not among Spark's options: so no secret is in a plan or a log.
+    """
+    format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
+
+    class Backlog(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return format_name
+
+        def schema(self) -> str:
+            return BACKLOG_SCHEMA
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+            return BacklogReader(options, record, partitions)
+
+        def streamWriter(  # noqa: N802
+            self, schema: StructType, overwrite: bool
+        ) -> DataSourceStreamWriter:
+            return Sink(options.primary, options.secondary, record)
+
+    spark.dataSource.register(Backlog)
+    return format_name
+
+
+def backlog(spark: SparkSession, format_name: str, only: tuple[str, ...]) -> DataFrame:
+    """The backlog as a stream of rows, those for some destinations if it is to be only those."""
+    rows = spark.readStream.format(format_name).load()
+    if only:
+        rows = rows.where(rows["destination"].isin(list(only)) | rows["problem"].isNotNull())
+    return rows

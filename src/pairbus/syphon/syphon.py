@@ -1,0 +1,154 @@
+"""A syphon: a Spark query that moves the backlog, from start to stop."""
+
+import contextlib
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pairbus.errors import StateError
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.record import RecordFile
+from pairbus.syphon.spark import backlog, own_session, register
+
+TRIGGER = "200 milliseconds"
+STOP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonStatus:
+    """How a syphon is doing."""
+
+    running: bool
+    moved: Counter[str]
+    """Messages that arrived, by destination."""
+    dead_lettered: Counter[str]
+    left: Counter[str]
+    """Messages of the last micro-batch that stayed in the backlog, by destination."""
+    errors: dict[str, str]
+    """Destinations that do not take messages now, and why."""
+    bytes: int
+    unsettled: int
+    """Messages that arrived, and come a second time: their locks were gone."""
+    rate: float
+    """Messages a second, of the last micro-batch."""
+    healthy: bool
+    """There is progress, or nothing to do."""
+    failure: str | None
+    """Why the query ended, if it failed."""
+
+
+class Syphon:
+    """Moves the backlog to where it was going, until it is stopped.
+
+    At least once: a message is completed in the backlog after the primary has accepted it. One
+    whose completion is lost arrives twice, with one message id, and an entity with duplicate
+    detection keeps one.
+    """
+
+    def __init__(
+        self,
+        options: SyphonOptions,
+        *,
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.options = options
+        self._given = spark
+        self._master = master
+        self._checkpoint = checkpoint
+        self._folder: Path | None = None
+        self._record: RecordFile | None = None
+        self._query: Any = None
+        self._spark: SparkSession | None = None
+        self._started_at = 0.0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "Syphon":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, *, once: bool = False) -> None:
+        """Start moving. `once`: stop when nothing more is there."""
+        with self._lock:
+            if self._query is not None:
+                raise StateError("the syphon was started before")
+            self._spark = own_session(self._master) if self._given is None else self._given
+            self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
+            record = self._folder / "record.json"
+            self._record = RecordFile(record)
+            self._started_at = time.time()
+            cores = self._spark.sparkContext.defaultParallelism
+            format_name = register(self._spark, self.options, record, cores)
+            writer = (
+                backlog(self._spark, format_name, self.options.only)
+                .writeStream.format(format_name)
+                .option("checkpointLocation", self._checkpoint or str(self._folder / "checkpoint"))
+            )
+            trigger = {"availableNow": True} if once else {"processingTime": TRIGGER}
+            self._query = writer.trigger(**trigger).start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it ends by itself. False: it has not."""
+        if self._query is None:
+            raise StateError("the syphon was not started")
+        with contextlib.suppress(Exception):  # `status` says how it ended
+            ended = self._query.awaitTermination(timeout_s)
+            return True if timeout_s is None else bool(ended)
+        return True
+
+    def stop(self) -> None:
+        """Stop. What was not moved stays in the backlog. Can be called again."""
+        with self._lock:
+            query, spark, folder = self._query, self._spark, self._folder
+            if query is None:
+                return
+            with contextlib.suppress(Exception):
+                query.stop()
+            if self._given is None and spark is not None:
+                spark.stop()
+                self._spark = None
+            if folder is not None:
+                self._last = self.status()
+                shutil.rmtree(folder, ignore_errors=True)
+                self._folder = None
+
+    def status(self) -> SyphonStatus:
+        """What was done so far, and whether there is progress."""
+        if self._record is None:
+            raise StateError("the syphon was not started")
+        if self._folder is None:
+            return self._last
+        record = self._record.read()
+        failure = self._query.exception()
+        quiet_s = time.time() - max(record.progress_at, self._started_at)
+        waiting = bool(record.errors)
+        return SyphonStatus(
+            running=self._query.isActive,
+            moved=record.moved,
+            dead_lettered=record.dead_lettered,
+            left=record.left,
+            errors=record.errors,
+            bytes=record.bytes,
+            unsettled=record.unsettled,
+            rate=record.rate,
+            healthy=failure is None
+            and not (waiting and quiet_s > self.options.stuck_after.total_seconds()),
+            failure=None if failure is None else str(failure),
+        )

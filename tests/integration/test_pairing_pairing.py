@@ -1,0 +1,247 @@
+"""Pairing two namespaces: what is checked and in which order, and that nothing stays paired when it
+fails (rule P1); credentials of every kind, end to end (rule P7)."""
+
+import time
+from typing import Any
+
+import azure.servicebus
+import azure.servicebus.aio
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import TransportType
+
+import pairbus.aio
+from pairbus import SendAvailabilityOptions
+from pairbus.amqp.client.connection_string import ConnectionString
+from pairbus.amqp.client.tokens import sign
+from pairbus.broker.namespace import LocalNamespace
+from pairbus.errors import (
+    AlreadyPaired,
+    BacklogUnavailable,
+    ConfigurationError,
+    OptionsMissing,
+    SameNamespace,
+    SecondaryInUse,
+    SecondaryIsPrimary,
+    SecondaryMissing,
+)
+from pairbus.events import PathState
+from pairbus.pairing.namespaces import registry
+from tests.integration.broker_kit import BRISK
+from tests.integration.pairing_faults_kit import (
+    FORGETFUL,
+    SENDS,
+    Make,
+    Pair,
+    both,
+    caught,
+    message,
+    namespaces,
+    together,
+)
+from tests.integration.pairing_kit import QUICK
+
+__all__ = ["namespaces"]
+
+pytestmark = FORGETFUL
+
+
+async def refusal(pair: Pair, primary: Any, secondary: Any, **options: Any) -> type[Any]:
+    """The class of what pairing these raises."""
+    error = await caught(pair.start(primary=primary, secondary=secondary, **options))
+    assert error is not None
+    return type(error)
+
+
+def elsewhere(port: int) -> str:
+    """A namespace that nobody needs to reach."""
+    return (
+        f"Endpoint=sb://localhost:{port}/;SharedAccessKeyName=n;SharedAccessKey=k;"
+        "UseDevelopmentEmulator=true;"
+    )
+
+
+@pytest.mark.rule("P1")
+@both
+async def test_each_mistake_has_its_own_error_and_they_are_looked_for_in_order(
+    make: Make,
+) -> None:
+    pair, other = await make(start=False), await make(start=False)
+    first, second = pair.primary.connection_string, pair.secondary.connection_string
+    primary, secondary = pair.connect(first), pair.connect(second)
+    assert await without(pair, primary, None) is OptionsMissing
+    for nothing in (None, ""):
+        options = SendAvailabilityOptions(secondary=nothing)
+        assert await without(pair, primary, options) is SecondaryMissing
+    assert await refusal(pair, primary, first) is SameNamespace
+    assert await refusal(pair, primary, pair.connect(first)) is SameNamespace
+
+    await other.start(primary=primary, secondary=secondary)
+    # This client is paired: that its secondary would be itself comes first, all else later.
+    assert await without(pair, primary, options) is SecondaryMissing
+    assert await refusal(pair, primary, first) is SameNamespace
+    assert await refusal(pair, primary, second) is AlreadyPaired
+    assert await refusal(pair, primary, elsewhere(1)) is AlreadyPaired
+    # Another namespace, whose secondary is a primary, or serves another.
+    third = pair.connect(elsewhere(1))
+    assert await refusal(pair, third, first) is SecondaryIsPrimary
+    assert await refusal(pair, third, second) is SecondaryInUse
+    assert not any(one.client is third for one in registry._pairings.values())
+
+
+async def without(pair: Pair, primary: Any, options: Any) -> type[Any]:
+    """The class of what pairing raises, with options as they are."""
+    start = pairbus.pair_namespace if pair.sync else pairbus.aio.pair_namespace
+    return type(await caught(pair.do(start, primary, options)))
+
+
+@pytest.mark.rule("P1")
+@both
+async def test_a_secondary_that_is_a_primary_and_in_use_is_a_primary_first(make: Make) -> None:
+    pair, other, third = await together(make(start=False) for _ in range(3))
+    first, second = pair.primary.connection_string, pair.secondary.connection_string
+    await other.start()
+    back = pair.connect(second)
+    assert await refusal(pair, back, first) is SecondaryIsPrimary
+    await other.close()
+    await third.start(primary=back, secondary=pair.connect(first))  # now it can
+    assert await refusal(pair, pair.connect(first), second) is SecondaryIsPrimary
+
+
+@pytest.mark.rule("P1")
+@both
+async def test_two_clients_of_one_namespace_can_both_be_paired_with_one_secondary(
+    make: Make,
+) -> None:
+    one, two = await together((make(), make()))
+    queue = one.queue()
+    one.fault("internal-error", queue)
+    await together(pair.sender(queue).send_messages(message()) for pair in (one, two))
+    assert [len(pair.backlog(queue)) for pair in (one, two)] == [1, 1]
+
+
+@pytest.mark.rule("P1")
+@both
+async def test_a_connection_string_of_one_entity_or_a_client_of_another_kind_is_refused(
+    make: Make,
+) -> None:
+    pair = await make(start=False)
+    first, second = pair.primary.connection_string, pair.secondary.connection_string
+    primary = pair.connect(first)
+    wrong = (azure.servicebus.aio if pair.sync else azure.servicebus).ServiceBusClient
+    for given, other in (
+        (pair.connect(f"{first}EntityPath=q;"), second),
+        (primary, f"{second}EntityPath=q;"),
+        (primary, pair.connect(f"{second}EntityPath=q;")),
+        (wrong.from_connection_string(first), second),
+        (primary, wrong.from_connection_string(second)),
+        (primary, "nonsense"),
+        (primary, 42),
+    ):
+        error = await caught(pair.start(primary=given, secondary=other))
+        assert type(error) is ConfigurationError
+    error = await caught(pair.start(primary=primary, secondary=second, primary_name=None))
+    assert "primary_name" in str(error)
+    error = await caught(pair.start(primary=primary, secondary=second, enable_syphon=True))
+    assert "syphon" in str(error)
+    assert not any(one.client is primary for one in registry._pairings.values())
+
+
+@pytest.mark.rule("P1", "P6")
+@both
+async def test_after_a_start_that_failed_nothing_is_paired_and_it_can_be_tried_again(
+    make: Make,
+) -> None:
+    pair = await make(start=False)
+    primary = pair.connect(pair.primary.connection_string)
+    powerless = pair.secondary.connection_string_of(SENDS.name, SENDS.primary_key)
+    for secondary in (powerless, pair.connect(powerless)):
+        assert await refusal(pair, primary, secondary) is BacklogUnavailable
+        assert not any(one.client is primary for one in registry._pairings.values())
+    await pair.start(primary=primary, secondary=pair.secondary.connection_string)
+    queue = pair.queue()
+    pair.fault("internal-error", queue)
+    await pair.sender(queue).send_messages(message())
+    assert len(pair.backlog(queue)) == 1
+    await pair.close()
+    # And what was closed can be paired again.
+    await pair.start(primary=primary)
+
+
+class Bearer:
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        return AccessToken("some-token", int(time.time()) + 3600)
+
+
+class AsyncBearer:
+    async def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        return Bearer().get_token(*scopes)
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> "AsyncBearer":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+def clients(pair: Pair, namespace: LocalNamespace) -> dict[str, Any]:
+    """A client of a namespace for each kind of credential; one over TLS."""
+    parsed = ConnectionString.parse(namespace.connection_string)
+    assert parsed.key_name is not None
+    assert parsed.key is not None
+    host = f"localhost:{namespace.port}"
+    signature = sign(f"sb://{host}/", parsed.key_name, parsed.key, int(time.time()) + 600)
+    sdk = azure.servicebus if pair.sync else azure.servicebus.aio
+    bearer: Any = Bearer() if pair.sync else AsyncBearer()
+    made = {
+        "named key": sdk.ServiceBusClient(
+            host, AzureNamedKeyCredential(parsed.key_name, parsed.key), use_tls=False, **QUICK
+        ),
+        "signature": sdk.ServiceBusClient(
+            host, AzureSasCredential(signature), use_tls=False, **QUICK
+        ),
+        "bearer": sdk.ServiceBusClient(host, bearer, use_tls=False, **QUICK),
+        "over TLS": sdk.ServiceBusClient(
+            "localhost",
+            AzureNamedKeyCredential(parsed.key_name, parsed.key),
+            custom_endpoint_address=f"sb://{host}",
+            connection_verify=namespace.ca_file,
+            transport_type=TransportType.Amqp,
+            **QUICK,
+        ),
+    }
+    pair.clients += made.values()
+    return made
+
+
+@pytest.mark.rule("P7")
+@both
+async def test_credentials_of_every_kind_store_messages_in_the_backlog_and_switch_back(
+    make: Make,
+) -> None:
+    pairs = [await make(start=False) for _ in range(4)]
+    primaries = clients(pairs[0], pairs[0].primary)
+    secondaries = clients(pairs[0], pairs[0].secondary)
+    await together(
+        pair.start(primary=primaries[kind], secondary=secondaries[kind], fake_clock=True)
+        for pair, kind in zip(pairs, primaries, strict=True)
+    )
+    paths = [pair.queue() for pair in pairs]
+    faults = [pair.fault("internal-error", path) for pair, path in zip(pairs, paths, strict=True)]
+    senders = [
+        pair.bus.get_queue_sender(path, **BRISK) for pair, path in zip(pairs, paths, strict=True)
+    ]
+    for _ in range(2):
+        await together(
+            pair.do(sender.send_messages, message())
+            for pair, sender in zip(pairs, senders, strict=True)
+        )
+    for pair, path, fault, kind in zip(pairs, paths, faults, primaries, strict=True):
+        assert fault.fired == 1, kind
+        assert len(pair.backlog(path)) == 2, kind
+        pair.mend(fault)
+        pair.advance(90)
+    await together(
+        pair.until_state(path, PathState.HEALTHY) for pair, path in zip(pairs, paths, strict=True)
+    )

@@ -1,0 +1,229 @@
+"""Pings of a path in failover: what they are, when they come, when they stop (rules G1 to G4)."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from azure.servicebus import ServiceBusReceivedMessage
+
+import pairbus.aio
+from pairbus.amqp.sections import Message, Properties
+from pairbus.amqp.splice import DATA
+from pairbus.amqp.types import Symbol
+from pairbus.broker import links
+from pairbus.broker.envelope import read
+from pairbus.events import PathState, Pinged
+from pairbus.pairing.ping import PING_CONTENT_TYPE
+from tests.integration.broker_kit import DEADLINE_S, payload
+from tests.integration.pairing_faults_kit import (
+    FORGETFUL,
+    LISTENS,
+    Make,
+    Pair,
+    both,
+    message,
+    namespaces,
+    together,
+    until,
+)
+
+__all__ = ["namespaces"]
+
+pytestmark = FORGETFUL
+
+HEALTHY, FAILOVER = PathState.HEALTHY, PathState.FAILOVER
+
+
+async def fail_over(pair: Pair, *paths: str, session_id: str | None = None) -> list[Any]:
+    """Let paths fail over, and take away what was wrong."""
+    faults = [pair.fault("internal-error", path) for path in paths]
+    senders = [pair.sender(path) for path in paths]
+    await together(one.send_messages(message(session_id=session_id)) for one in senders)
+    assert all(fault.fired == 1 for fault in faults)
+    assert all(pair.state(path) is FAILOVER for path in paths)
+    pair.mend(*faults)
+    return senders
+
+
+def sends(pair: Pair, path: str) -> int:
+    reading = pair.primary.meter().get((path, "send"))
+    return 0 if reading is None else reading.messages
+
+
+@pytest.mark.rule("G1", "G3")
+@both
+async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = await make(fake_clock=True, ping_jitter=0.0)
+    plain, with_sessions, topic = pair.queue(), pair.queue(requires_session=True), pair.topic()
+    await fail_over(pair, plain, with_sessions, topic, session_id="s")
+    assert [sends(pair, path) for path in (plain, with_sessions, topic)] == [0, 0, 0]
+    taken: list[bytes] = []
+    take = links.Inlet._take
+
+    def record(inlet: Any, delivery: Any) -> None:
+        if inlet.path in (plain, with_sessions, topic):
+            taken.append(bytes(delivery.payload))
+        take(inlet, delivery)
+
+    monkeypatch.setattr(links.Inlet, "_take", record)
+    pair.advance(60)
+    for path in (plain, with_sessions, topic):
+        await pair.until_state(path, HEALTHY)
+        assert sends(pair, path) == 1
+    assert pair.arrived(plain) == pair.arrived(with_sessions) == []
+    assert (
+        pair.primary.call(
+            lambda core: sum(
+                len(one) for one in core.entities.get(f"{topic}/Subscriptions/all").queues
+            )
+        )
+        == 0
+    )
+    sessions = set()
+    assert len(taken) == 3
+    for one in taken:
+        ping = Message.parse(one)
+        kind, body = ping.read_body()
+        assert b"".join(body) == b""
+        assert (kind, len(body)) == (DATA, 1)
+        assert ping.read_header().ttl == 1000
+        properties = ping.read_properties()
+        assert properties.content_type == PING_CONTENT_TYPE
+        sessions.add(UUID(properties.group_id))
+        assert ping.application_properties is None
+        assert ping.message_annotations is None or not ping.read_message_annotations()
+    assert len(sessions) == 3
+
+
+@pytest.mark.rule("G2")
+@both
+async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_through(
+    make: Make,
+) -> None:
+    pair = await make(fake_clock=True, ping_jitter=0.0)
+    queue = pair.queue()
+    fault = pair.fault("internal-error", queue)
+    sender = pair.sender(queue)
+    await sender.send_messages(message())
+    path = pair.bus.pairing.path(queue)
+    for number in range(1, 4):
+        due = pair.bus.pairing.next_step(path).at
+        assert due == pair.clock.time + 60
+        pair.advance(59.999)
+        await sender.send_messages(message())  # it goes to the backlog, and time stands still
+        assert len(pair.of(Pinged)) == number - 1
+        pair.advance(0.001)
+        await until(lambda: len(pair.of(Pinged)) == number, "a ping")  # noqa: B023
+        assert fault.fired == 1 + number
+        assert pair.state(queue) is FAILOVER
+        last = pair.bus.status().paths[queue].last_ping
+        assert last is pair.of(Pinged)[-1]
+        assert last.error is not None
+        assert not last.callers_fault
+        await until(lambda: pair.bus.pairing.next_step(path).at > pair.clock.time, "the next")
+    pair.mend(fault)
+    pair.advance(60)
+    await pair.until_state(queue, HEALTHY)
+    assert [one.error is None for one in pair.of(Pinged)] == [False, False, False, True]
+    assert sends(pair, queue) == 1  # those that were rejected are not billed
+    assert pair.bus.pairing.next_step(path) is None
+    pair.advance(3600)
+    await sender.send_messages(message())
+    assert len(pair.of(Pinged)) == 4
+    assert sends(pair, queue) == 2
+
+
+@pytest.mark.rule("G2")
+@both
+async def test_the_pings_of_many_paths_are_not_in_step(make: Make) -> None:
+    pair = await make(fake_clock=True, ping_jitter=0.5)
+    paths = pair.queues(6)
+    await fail_over(pair, *paths)
+    core = pair.bus.pairing
+    due = [core.next_step(core.path(path)).at - pair.clock.time for path in paths]
+    assert all(30 <= seconds <= 90 for seconds in due)
+    assert len(set(due)) == len(paths)
+    pair.advance(min(due))
+    first = paths[due.index(min(due))]
+    await pair.until_state(first, HEALTHY)
+    assert [one.path for one in pair.of(Pinged)] == [first]
+    pair.advance(90)
+    await together(pair.until_state(path, HEALTHY) for path in paths)
+    assert sorted(one.path for one in pair.of(Pinged)) == sorted(paths)
+
+
+@pytest.mark.rule("G4")
+@both
+async def test_a_ping_that_is_refused_says_so_and_messages_go_on_to_the_backlog(
+    make: Make,
+) -> None:
+    pair = await make(fake_clock=True)
+    gone, forbidden = pair.queues(2)
+    senders = await fail_over(pair, gone, forbidden)
+    pair.delete(gone)
+    fault = pair.fault("refuse-tokens", forbidden, status=401)
+    pair.advance(66)
+    await until(lambda: len(pair.of(Pinged)) == 2, "two pings")
+    assert fault.fired == 1
+    for ping in pair.of(Pinged):
+        assert ping.callers_fault
+        assert ping.error is not None
+        assert pair.bus.status().paths[ping.path].last_ping is ping
+    await together(sender.send_messages(message()) for sender in senders)
+    assert [pair.state(path) for path in (gone, forbidden)] == [FAILOVER, FAILOVER]
+    assert [len(pair.backlog(path)) for path in (gone, forbidden)] == [2, 2]
+    pair.primary.create_queue(gone)
+    pair.mend(fault)
+    pair.advance(66)
+    await together(pair.until_state(path, HEALTHY) for path in (gone, forbidden))
+
+
+@pytest.mark.rule("G3")
+@both
+async def test_a_helper_drops_pings_that_a_namespace_delivers(make: Make) -> None:
+    pair = await make()
+    queue = pair.queue()
+    ping = Message.build(
+        properties=Properties(content_type=Symbol(PING_CONTENT_TYPE)), data=b""
+    ).encode()
+    # A local namespace drops pings where they come in. So they are put behind that door.
+    pair.primary.call(
+        lambda core: core.entities.send(
+            core.entities.get(queue),
+            [read(payload("one")), read(ping), read(payload("two")), read(ping)],
+            core.now_ms(),
+        )
+    )
+    receiver = pair.bus.get_queue_receiver(queue)
+    messages: list[ServiceBusReceivedMessage] = []
+    while len(messages) < 4:
+        messages += await pair.do(
+            receiver.receive_messages, max_message_count=4, max_wait_time=DEADLINE_S
+        )
+    drop = pairbus.drop_pings if pair.sync else pairbus.aio.drop_pings
+    kept = await pair.do(drop, receiver, messages)
+    assert [str(one) for one in kept] == ["one", "two"]
+    assert len(pair.arrived(queue)) == 2
+    await pair.do(receiver.close)
+
+
+@pytest.mark.rule("G2", "S13")
+@both
+async def test_a_client_without_the_right_to_send_pings_in_vain_and_can_be_marked_healthy(
+    make: Make,
+) -> None:
+    pair = await make(start=False)
+    text = pair.primary.connection_string_of(LISTENS.name, LISTENS.primary_key)
+    await pair.start(primary=pair.connect(text), fake_clock=True)
+    queue = pair.queue()
+    pair.primary.stop()
+    await pair.sender(queue).send_messages(message())
+    pair.primary.start()
+    pair.advance(66)
+    await until(lambda: pair.of(Pinged), "a ping")
+    assert pair.of(Pinged)[0].callers_fault
+    pair.bus.mark_path_healthy(queue)
+    assert pair.state(queue) is HEALTHY
+    assert pair.changes(queue) == [(HEALTHY, FAILOVER), (FAILOVER, HEALTHY)]
