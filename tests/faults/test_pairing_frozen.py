@@ -52,6 +52,8 @@ pytestmark = [
 
 QUEUE, OTHER = "orders", "parcels"
 MINUTE = timedelta(minutes=1)
+PATIENT = timedelta(seconds=4)
+"""Half of it is time enough to reach the backlog while many others do the same."""
 names = (f"case{number}" for number in count(1))
 
 BEFORE_THE_LINK = {
@@ -215,7 +217,9 @@ async def test_calls_that_hang_on_the_primary_go_on_into_the_backlog(
     async def one(point: Point, calls: list[Call], *, tls: bool, twice: bool = False) -> None:
         case = Case(relays, primary, secondary, tls=tls, raw=point.raw is not None)
         case.primary.fall_silent(point)
-        async with paired(flavour, case.primary, case.secondary, case.name, tls=tls) as bus:
+        async with paired(
+            flavour, case.primary, case.secondary, case.name, tls=tls, operation_timeout=PATIENT
+        ) as bus:
             sent = await in_silence(case, bus, calls)
         # What was sent and never answered is in both places, with the same id.
         there = await come_back(held_by, primary, sent)
@@ -312,7 +316,8 @@ async def test_where_the_backlog_hangs_the_caller_hears_of_both(
             case.secondary.heal()
             connections = case.secondary.accepted
             await send_one(sender, sent)
-            assert case.secondary.accepted > connections
+            if point.attached < 3:  # else the link that `create` opened is in order
+                assert case.secondary.accepted > connections
         assert sent[-1] in await come_back(case.stored)
         if both:
             assert await come_back(held_by, primary, sent) in ([], sent[:2])
@@ -364,13 +369,14 @@ async def test_a_backlog_queue_that_hangs_leaves_time_for_another(
 async def test_pairing_with_a_secondary_that_does_not_answer_fails_and_can_be_tried_again(
     flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
-    async def one(
-        other: Host, *, tls: bool = False, heal: Callable[[], None] | None = None
-    ) -> None:
+    hasty = {"operation_timeout": timedelta(seconds=1)}
+
+    async def one(other: Host, *, tls: bool = False, heal: Callable[[], None] | None) -> None:
         name = next(names)
-        client, backlog = connect(flavour, primary), connect(flavour, other, tls=tls)
+        client = connect(flavour, relays.to(primary))
+        backlog = connect(flavour, other, tls=tls)
         with pytest.raises(BacklogUnavailable):
-            await pair(flavour, client, options_of(backlog, name))
+            await pair(flavour, client, options_of(backlog, name, **hasty))
         if heal is not None:
             heal()
             bus = await pair(flavour, client, options_of(backlog, name))
@@ -378,23 +384,23 @@ async def test_pairing_with_a_secondary_that_does_not_answer_fails_and_can_be_tr
             await come_back(bus.close)
         await close_all(client, backlog)
 
-    # One after the other: one primary has one secondary at a time.
-    relay = relays.to(secondary)
-    relay.fall_silent(Point("http"))
-    await one(relay, heal=relay.heal)
-    assert relay.silences > 0
-    relay = relays.to(secondary, tls=True, raw=True)
-    relay.fall_silent(IN_TLS["half of TLS"])
-    await one(relay, tls=True, heal=relay.heal)
-    assert relay.silences > 0
-    with dead_port() as port:
-        await one(Elsewhere(secondary, port))
-    with black_hole() as port:
-        await one(Elsewhere(secondary, port))
-    thaw = ExitStack()
-    thaw.enter_context(secondary.frozen())
-    with thaw:
-        await one(secondary, heal=thaw.close)
+    mute, mute_in_tls = relays.to(secondary), relays.to(secondary, tls=True, raw=True)
+    mute.fall_silent(Point("http"))
+    mute_in_tls.fall_silent(IN_TLS["half of TLS"])
+    with dead_port() as dead, black_hole() as hole:
+        await side_by_side(
+            {
+                "silent": one(mute, heal=mute.heal),
+                "silent in TLS": one(mute_in_tls, tls=True, heal=mute_in_tls.heal),
+                "refused": one(Elsewhere(secondary, dead), heal=None),
+                "black hole": one(Elsewhere(secondary, hole), heal=None),
+            }
+        )
+    assert mute.silences > 0
+    assert mute_in_tls.silences > 0
+    with ExitStack() as frozen:
+        frozen.enter_context(secondary.frozen())
+        await one(secondary, heal=frozen.close)
 
 
 # Hosts that are dead, and processes that are frozen.

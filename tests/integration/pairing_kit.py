@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import threading
+import time
 import warnings
 from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import azure.servicebus.aio
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, _servicebus_sender
+from azure.servicebus.aio import _servicebus_sender_async
 
 import pairbus.aio
 from pairbus import PairedClient, SendAvailabilityOptions, pair_namespace
@@ -170,6 +173,20 @@ class Arrived(NamedTuple):
     payload: bytes
 
 
+class Hurried:
+    """A module whose `sleep` is short. The SDK looks every 50 ms whether a link is open, nine times
+    in all."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def sleep(self, seconds: float) -> Any:
+        return self._module.sleep(seconds / 25)
+
+
 class World:
     """Two namespaces, and clients of one flavour of the SDK. All that reaches them is recorded."""
 
@@ -187,25 +204,31 @@ class World:
     def __enter__(self) -> "World":
         self.primary.start()
         self.secondary.start()
+        self._patches = pytest.MonkeyPatch()
+        self._patches.setattr(_servicebus_sender, "time", Hurried(time))
+        self._patches.setattr(_servicebus_sender_async, "asyncio", Hurried(asyncio))
         self._listen()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._close()
+        vars(self).clear()
+        with warnings.catch_warnings():
+            # The SDK forgets to close its sockets when a connection fails. Here and now, before a
+            # module that does not ignore them.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+    def _close(self) -> None:
         links = [one for one in self._open if hasattr(one, "entity_name")]
         with ThreadPoolExecutor(16) as pool:  # the SDK takes half a second to close one
             list(pool.map(lambda link: link.close(), links))
         for one in reversed(self._open):
             one.close()
         self._loop.close()
-        Inlet.on_delivery, Node.on_delivery = self._originals  # type: ignore[method-assign]
+        self._patches.undo()
         self.primary.close()
         self.secondary.close()
-        self._open.clear()
-        with warnings.catch_warnings():
-            # The SDK forgets to close its sockets when a connection fails. Here and now, before a
-            # module that does not ignore them.
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
 
     # Entities and clients.
 
@@ -268,7 +291,7 @@ class World:
     # What reached the namespaces.
 
     def _listen(self) -> None:
-        self._originals = on_link, on_node = Inlet.on_delivery, Node.on_delivery
+        on_link, on_node = Inlet.on_delivery, Node.on_delivery
 
         def link(inlet: Inlet, delivery: Any) -> None:
             arrived = Arrived(inlet.path, delivery.message_format, bytes(delivery.payload))
@@ -283,7 +306,8 @@ class World:
                 self._arrived.append((one.peer.core, told))
             on_node(one, delivery)
 
-        Inlet.on_delivery, Node.on_delivery = link, node  # type: ignore[method-assign]
+        self._patches.setattr(Inlet, "on_delivery", link)
+        self._patches.setattr(Node, "on_delivery", node)
 
     def arrived(self, namespace: LocalNamespace, path: str) -> list[Arrived]:
         """What has reached an entity, in its order, since this was last asked."""

@@ -341,6 +341,22 @@ def test_sender_that_is_closed_says_so_in_the_sdks_words_and_can_be_closed_again
         assert outcome(do, paired) == outcome(do, plain)
 
 
+@pytest.mark.rule("S1", "S14")
+def test_client_that_is_closed_closes_its_senders_and_can_be_closed_again(twins: Twins):
+    clients = twins.client(), twins.pair()
+    senders = [twins.keep(quick_sender(client, twins.queue())) for client in clients]
+    for client, sender in zip(clients, senders, strict=True):
+        sender.send_messages(ServiceBusMessage("acknowledged"))
+        client.close()
+        client.close()
+
+    plain, paired = senders
+    for do in CALLS.values():
+        assert outcome(do, paired) == outcome(do, plain)
+    for sender in senders:
+        assert len(twins.stored(twins.primary, sender.entity_name)) == 1
+
+
 # What else can be seen of a sender.
 
 

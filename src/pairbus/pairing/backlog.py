@@ -67,6 +67,12 @@ class Bounds:
 DEFAULT_BOUNDS = Bounds()
 
 
+def bounds_within(operation_timeout_s: float) -> Bounds:
+    """No request takes longer than an operation may. All of them together may: a service that
+    answers is given the time that it takes to create many queues."""
+    return Bounds(request_timeout_s=min(Bounds().request_timeout_s, operation_timeout_s))
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     path: str

@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusClient
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import duplicates
 from pairbus.pairing.administration import administration_of
-from pairbus.pairing.backlog import ensure_queues
+from pairbus.pairing.backlog import bounds_within, ensure_queues
 from pairbus.pairing.core import Path
 from pairbus.pairing.health import SMALL, Task
 from pairbus.pairing.ping import make_ping
@@ -55,10 +55,11 @@ def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ...]:
     if not options.create_backlog:
         return plan.paths
     given = options.secondary_administration
+    bounds = bounds_within(options.operation_timeout.total_seconds())
     if given is not None:
-        return tuple(ensure_queues(given, plan.paths))
+        return tuple(ensure_queues(given, plan.paths, bounds=bounds))
     with administration_of(plan.secondary) as administration:
-        return tuple(ensure_queues(administration, plan.paths))
+        return tuple(ensure_queues(administration, plan.paths, bounds=bounds))
 
 
 class PairedClient(ClientShell):
@@ -234,7 +235,8 @@ class PairedClient(ClientShell):
         found: list[tuple[int, int | None]] = []
         for queue in self.backlog_queues:
             if queue not in receivers:
-                receivers[queue] = without_retries(self._plan.secondary).get_queue_receiver(queue)
+                receiver = without_retries(self._plan.secondary).get_queue_receiver(queue)
+                receivers[queue] = self._bounded(receiver)
             try:
                 messages = self.watch.run(
                     receivers[queue],

@@ -171,5 +171,17 @@ def break_off(sender: Any) -> None:
             sock.shutdown(2)
 
 
+def cut_off(one: Any) -> None:
+    """Cut the connection of something of the async SDK, if it has one. Closing would not: it does
+    nothing while a handshake is under way, and the socket would stay open."""
+    handler = getattr(one, "_handler", None)
+    connection = None if handler is None else handler._connection
+    transport = None if connection is None else connection._transport
+    # Not over a web socket; there, the session ends with its last user.
+    writer = getattr(transport, "writer", None)
+    if writer is not None:
+        writer.transport.abort()
+
+
 def _broken_off(*args: Any, **options: Any) -> None:
     raise BrokenOff("this call was given up: it took too long")

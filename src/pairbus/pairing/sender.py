@@ -149,6 +149,7 @@ class PairedSender(SenderShell):
                 message=f"another thread has used this sender for {seconds:g} s"
             )
         try:
+            self._check_not_closed()
             yield
         finally:
             self._lock.release()

@@ -7,6 +7,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 
+from pairbus.errors import StateError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.core import Pairing, PairingStatus, Path
 from pairbus.pairing.flow import Call
@@ -127,6 +128,12 @@ class SenderShell:
                 "new instance."
             )
         return Call.of(self._pairing, self._path, self, timeout, self.entity_name)
+
+    def _check_not_closed(self) -> None:
+        """Raises for a call that has waited for its turn until the sender was closed."""
+        if self._closed:
+            self._pairing.check_open()
+            raise StateError("the sender was closed before this call had its turn")
 
 
 def paired_batch(made: ServiceBusMessageBatch | None, asked: int | None) -> PairedBatch:

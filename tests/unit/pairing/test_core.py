@@ -189,7 +189,7 @@ def test_a_hook_sees_the_state_that_the_event_tells_of() -> None:
 
 
 @pytest.mark.rule("S13")
-def test_a_hook_may_ask_and_act(at_once: Bench) -> None:
+def test_a_hook_may_ask_and_act() -> None:
     seen: list[PathState] = []
 
     def hook(event: Event) -> None:

@@ -17,6 +17,7 @@ from pairbus.pairing import duplicates
 from pairbus.pairing.aio.administration import administration_of
 from pairbus.pairing.aio.backlog import ensure_queues
 from pairbus.pairing.aio.sender import PairedSender, bounded
+from pairbus.pairing.backlog import bounds_within
 from pairbus.pairing.core import Path
 from pairbus.pairing.health import SMALL, Task
 from pairbus.pairing.ping import make_ping
@@ -50,10 +51,11 @@ async def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ..
     if not options.create_backlog:
         return plan.paths
     given = options.secondary_administration
+    bounds = bounds_within(options.operation_timeout.total_seconds())
     if given is not None:
-        return tuple(await ensure_queues(given, plan.paths))
+        return tuple(await ensure_queues(given, plan.paths, bounds=bounds))
     async with administration_of(plan.secondary) as administration:
-        return tuple(await ensure_queues(administration, plan.paths))
+        return tuple(await ensure_queues(administration, plan.paths, bounds=bounds))
 
 
 class PairedClient(ClientShell):
@@ -155,7 +157,7 @@ class PairedClient(ClientShell):
         """Ping a path once; what it met."""
         sender = without_retries(self._primary).get_queue_sender(path.name)
         try:
-            await bounded(sender.send_messages(make_ping()), self.ping_s)
+            await bounded(sender, sender.send_messages(make_ping()), self.ping_s)
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
             return exc
         finally:
@@ -165,7 +167,7 @@ class PairedClient(ClientShell):
     async def discard(self, one: Any) -> None:
         """Close something of the SDK, in bounded time."""
         with contextlib.suppress(Exception):
-            await bounded(one.close(), CLOSE_S)
+            await bounded(one, one.close(), CLOSE_S)
 
     def discard_later(self, one: Any) -> None:
         self._spawn(self.discard(one))
@@ -222,7 +224,7 @@ class PairedClient(ClientShell):
                 receivers[queue] = without_retries(self._plan.secondary).get_queue_receiver(queue)
             try:
                 peek = receivers[queue].peek_messages(max_message_count=many, sequence_number=1)
-                messages = await bounded(peek, self.ping_s)
+                messages = await bounded(receivers[queue], peek, self.ping_s)
             except Exception as exc:  # noqa: BLE001  whatever it is: it is not known to be empty
                 self.discard_later(receivers.pop(queue))
                 self.pairing.peek_failed(path, exc)

@@ -12,6 +12,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing import flow
 from pairbus.pairing.flow import Flow, OnBacklog, OnPrimary, Ping
+from pairbus.pairing.sdk import cut_off
 from pairbus.pairing.shell import SenderShell, paired_batch
 from pairbus.pairing.watch import Overrun
 
@@ -21,22 +22,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def bounded(work: Awaitable[T], seconds: float) -> T:
-    """The result of some work of the SDK. Raises what it raises, or Overrun; then it may still be
-    under way, and its sender must not be used again."""
+async def bounded(of: Any, work: Awaitable[T], seconds: float) -> T:
+    """The result of some work of something of the SDK. Raises what it raises, or Overrun; then the
+    work may still be under way, and whose it is must not be used again: its connection is cut."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait((task,), timeout=seconds)
     except asyncio.CancelledError:
-        _abandon(task)
+        _abandon(of, task)
         raise
     if done:
         return task.result()
-    _abandon(task)
+    _abandon(of, task)
     raise Overrun(message=f"no answer within {seconds:g} s: the call was given up")
 
 
-def _abandon(task: "asyncio.Future[Any]") -> None:
+def _abandon(of: Any, task: "asyncio.Future[Any]") -> None:
+    # First: the SDK forgets the connection when it hears of the other.
+    cut_off(of)
     task.cancel()
     # Whatever comes of it: somebody has to have looked.
     task.add_done_callback(lambda one: one.cancelled() or one.exception())
@@ -149,7 +152,7 @@ class PairedSender(SenderShell):
             if self._primary is None:
                 self._primary = self._connect()
             try:
-                return await bounded(effect.call(self._primary), effect.budget_s)
+                return await bounded(self._primary, effect.call(self._primary), effect.budget_s)
             except (Overrun, asyncio.CancelledError):
                 sender, self._primary = self._primary, None
                 self._bus.discard_later(sender)
@@ -161,7 +164,7 @@ class PairedSender(SenderShell):
             if sender is None:
                 sender = self._backlog[effect.queue] = self._bus.backlog_sender(effect.queue)
             try:
-                return await bounded(effect.call(sender), effect.budget_s)
+                return await bounded(sender, effect.call(sender), effect.budget_s)
             except BaseException:
                 self._bus.discard_later(self._backlog.pop(effect.queue))
                 raise
@@ -177,6 +180,7 @@ class PairedSender(SenderShell):
                 message=f"another task has used this sender for {seconds:g} s"
             ) from exc
         try:
+            self._check_not_closed()
             yield
         finally:
             self._lock.release()

@@ -1,0 +1,166 @@
+"""Queues as a Spark stream: peek-lock, shared out over partitions.
+
+Offsets are pacing tokens: a queue cannot replay a range. `{"batch": n}` says that there have been n
+micro-batches with something in them. `partitions` may be asked more than once for a micro-batch, so
+it receives nothing: the polls have brought a first message of each queue, and tasks read the rest.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from pairbus.amqp.client import ClientOptions, Receiver
+from pairbus.amqp.events import Delivery
+from pairbus.errors import EntityNotFound
+from pairbus.syphon.columns import Received, as_rows, sequence_of
+from pairbus.syphon.connections import client_of
+from pairbus.syphon.poll import Poll
+
+KNOWN_S = 5.0
+ROWS = 2000
+"""Rows in one Arrow batch: few enough for reading and sending to go on side by side."""
+LOCK_MS = 60_000
+UNKNOWN_PLAN = 500
+"""Messages of a micro-batch that was planned before a restart."""
+
+
+@dataclass(frozen=True)
+class Share(InputPartition):
+    """What one task reads."""
+
+    queues: tuple[str, ...]
+    first: tuple[Received, ...]
+    """The messages that the polls brought, locked since then."""
+    count: int
+    """How many messages at most."""
+    blocked: frozenset[str]
+    """Destinations to leave alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A micro-batch."""
+
+    size: int
+    blocked: frozenset[str] = frozenset()
+
+
+class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads messages of queues under locks. Whoever gets the rows settles them."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        queues: tuple[str, ...],
+        *,
+        partitions: int,
+        max_messages: int,
+        poll_s: float,
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        self._client_options = options
+        self._queues = queues
+        self._partitions = max(1, min(partitions, len(queues)))
+        self._max_messages = max_messages
+        self._poll_s = poll_s
+        self._columns = columns
+        self._poll: Poll | None = None
+        self._planned: dict[int, tuple[Plan, dict[str, Received]]] = {}
+
+    # In the driver.
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there when a micro-batch is planned is read; it ends when nothing is."""
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        if self._poll is None:
+            self._poll = Poll(self._client_options, self._queues, poll_s=self._poll_s)
+        self._poll.wait_until_known(KNOWN_S)
+        if not self._poll.found():
+            return start
+        plan = self.plan(self._poll)
+        number = start["batch"] + 1
+        self._planned = {number: (plan, self._poll.take())}
+        return {"batch": number}
+
+    def plan(self, poll: Poll) -> Plan:
+        """How the next micro-batch is to be."""
+        return Plan(self._max_messages)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
+        plan, first = self._planned.get(end["batch"], (Plan(UNKNOWN_PLAN), {}))
+        each = max(1, plan.size // self._partitions)
+        shares = []
+        for index in range(self._partitions):
+            queues = self._queues[index :: self._partitions]
+            # Whoever was first this time is last the next.
+            turn = end["batch"] % len(queues)
+            queues = queues[turn:] + queues[:turn]
+            brought = tuple(first[queue] for queue in queues if queue in first)
+            shares.append(Share(queues, brought, each, plan.blocked))
+        return shares
+
+    def stop(self) -> None:
+        if self._poll is not None:
+            self._poll.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_poll": None, "_planned": {}}
+
+    # In a worker.
+
+    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        rows: list[Received] = []
+        left = partition.count
+        brought = {one.queue: one for one in partition.first}
+        for queue in partition.queues:
+            for received, _ in self.messages(queue, brought.get(queue), left):
+                rows.append(received)
+                left -= 1
+                if len(rows) >= ROWS:
+                    yield as_rows(rows, self._columns)
+                    rows = []
+        if rows:
+            yield as_rows(rows, self._columns)
+
+    def messages(
+        self, queue: str, brought: Received | None, count: int
+    ) -> Iterator[tuple[Received, int]]:
+        """The messages of a queue in their order, each with the time until which it is locked."""
+        # The poll's message is older than what is there now, unless that was given back.
+        place = 0 if brought is None else sequence_of(brought.payload)
+        for deliveries in self._pulled(queue, count):
+            until = _lock_end()
+            for delivery in deliveries:
+                if brought is not None and sequence_of(delivery.payload) > place:
+                    yield brought, until
+                    brought = None
+                yield Received(queue, delivery.payload, delivery.tag), until
+        if brought is not None:
+            yield brought, _lock_end()
+
+    def _pulled(self, queue: str, count: int) -> Iterator[list[Delivery]]:
+        if count > 0:
+            # A link for each micro-batch: settled by their tokens, deliveries would never be
+            # forgotten on one that stays.
+            with (
+                contextlib.suppress(EntityNotFound),
+                Receiver(client_of(self._client_options), queue, confirm=False) as receiver,
+            ):
+                yield from receiver.pull(count)
+
+
+def _lock_end() -> int:
+    return time.time_ns() // 1_000_000 + LOCK_MS

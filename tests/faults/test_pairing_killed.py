@@ -1,0 +1,241 @@
+"""Namespaces that are killed under load, with `kill -9`, at random moments, and started again.
+
+Whatever a pairing acknowledged is in the primary or in the backlog, by message id. What it did not
+acknowledge may be there or not. What is there twice was on its way when a namespace was killed.
+"""
+
+import asyncio
+import gc
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.errors import SendUnavailable
+from tests.faults.pairing_kit import (
+    FLAVOURS,
+    Namespace,
+    backlog_path,
+    come_back,
+    enter,
+    in_thread,
+    paired,
+    threads_of_ours,
+    wait_until,
+)
+
+pytestmark = [
+    # The SDK forgets to close its socket when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+    pytest.mark.timeout(150),
+]
+
+QUEUE = "orders"
+WORKERS = 8
+NAME = "primary"
+QUEUES = 3
+KILLS = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_sockets() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[Namespace]:
+    namespace = Namespace("primary", tmp_path / "primary", QUEUE)
+    yield namespace
+    namespace.close()
+
+
+@pytest.fixture
+def secondary(tmp_path: Path) -> Iterator[Namespace]:
+    namespace = Namespace("secondary", tmp_path / "secondary")
+    yield namespace
+    namespace.close()
+
+
+@dataclass
+class Sent:
+    """One call: the ids that it sent, from when to when, and what came of it."""
+
+    ids: list[str]
+    began: float
+    ended: float = 0.0
+    error: Exception | None = None
+
+
+@dataclass
+class Load:
+    """Senders at work, each with a worker of its own, until they are told to stop."""
+
+    seed: int
+    calls: list[Sent] = field(default_factory=list)
+    stop: bool = False
+
+    async def work(self, sender: Any, number: int) -> None:
+        chance = random.Random(self.seed + number)
+        await enter(sender)
+        while not self.stop:
+            call = Sent(
+                [str(uuid4()) for _ in range(chance.choice([1, 1, 3, 10]))], time.monotonic()
+            )
+            try:
+                if len(call.ids) == 10:
+                    batch = await come_back(sender.create_message_batch)
+                    for one in map(message, call.ids):
+                        batch.add_message(one)
+                    await come_back(sender.send_messages, batch)
+                elif len(call.ids) == 3:
+                    await come_back(sender.send_messages, [message(id) for id in call.ids])
+                else:
+                    await come_back(sender.send_messages, message(call.ids[0]))
+            except (SendUnavailable, ServiceBusError) as exc:
+                call.error = exc
+            call.ended = time.monotonic()
+            self.calls.append(call)
+        await come_back(sender.close)
+
+    @property
+    def acknowledged(self) -> set[str]:
+        return {id for call in self.calls if call.error is None for id in call.ids}
+
+
+def message(id: str) -> ServiceBusMessage:
+    return ServiceBusMessage(b"x" * 100, message_id=id)
+
+
+Kill = Callable[[random.Random], list[tuple[float, float]]]
+
+
+async def under_load(
+    flavour: str, primary: Namespace, secondary: Namespace, seed: int, kill: Kill
+) -> tuple[Load, list[tuple[float, float]]]:
+    """All calls that were made, and when something was down."""
+    load = Load(seed)
+    async with paired(
+        flavour,
+        primary,
+        secondary,
+        NAME,
+        backlog_queue_count=QUEUES,
+        ping_primary_interval=timedelta(seconds=1),
+        backlog_cool_down=timedelta(milliseconds=200),
+        operation_timeout=timedelta(seconds=20),
+    ) as bus:
+        senders = [bus.get_queue_sender(QUEUE) for _ in range(WORKERS)]
+        workers = [asyncio.ensure_future(load.work(one, n)) for n, one in enumerate(senders)]
+        try:
+            outages = await asyncio.wrap_future(in_thread(kill, random.Random(seed)))
+        finally:
+            load.stop = True
+            await asyncio.gather(*workers)
+    return load, outages
+
+
+def check(
+    load: Load, outages: list[tuple[float, float]], primary: Namespace, secondary: Namespace
+) -> Counter[str]:
+    """Nothing acknowledged is lost, and what is there twice is explained."""
+    there = Counter(primary.ids(QUEUE))
+    backlog = Counter(
+        id for index in range(QUEUES) for id in secondary.ids(backlog_path(NAME, index))
+    )
+    both = there + backlog
+    lost = load.acknowledged - both.keys()
+    assert not lost
+    assert both.keys() <= {id for call in load.calls for id in call.ids}
+    unexplained = [
+        call
+        for call in load.calls
+        if any(both[id] > 1 for id in call.ids)
+        and not any(call.began <= up and down <= call.ended for down, up in outages)
+    ]
+    assert not unexplained
+    assert there.total() > 100
+    assert backlog.total() > 100
+    failed = Counter(type(call.error).__name__ for call in load.calls if call.error is not None)
+    summary = {
+        "calls": len(load.calls),
+        "in the primary": there.total(),
+        "in the backlog": backlog.total(),
+        "twice": sum(number > 1 for number in both.values()),
+        **failed,
+    }
+    print(summary)
+    return Counter(summary)
+
+
+@pytest.mark.rule("X1", "X2", "S5")
+@pytest.mark.parametrize("flavour", FLAVOURS)
+async def test_a_primary_that_is_killed_again_and_again_loses_nothing_that_was_acknowledged(
+    flavour: str, primary: Namespace, secondary: Namespace
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+
+    def kill(chance: random.Random) -> list[tuple[float, float]]:
+        outages = []
+        for _ in range(KILLS):
+            time.sleep(chance.uniform(1, 2.5))
+            down = time.monotonic()
+            primary.kill()
+            time.sleep(chance.uniform(0, 1))
+            primary.start()
+            outages.append((down, time.monotonic()))
+        time.sleep(2)  # time for a ping, and for sends to the primary
+        return outages
+
+    load, outages = await under_load(flavour, primary, secondary, seed, kill)
+    assert primary.kills == KILLS
+    check(load, outages, primary, secondary)
+    # The backlog took whatever the primary did not.
+    assert [call.error for call in load.calls if call.error is not None] == []
+    await come_back(wait_until, lambda: not threads_of_ours(), "threads to end")
+
+
+@pytest.mark.rule("X1", "X2", "S5", "S4")
+@pytest.mark.parametrize("flavour", FLAVOURS)
+async def test_a_secondary_that_is_killed_in_an_outage_loses_nothing_that_was_acknowledged(
+    flavour: str, primary: Namespace, secondary: Namespace
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+
+    def kill(chance: random.Random) -> list[tuple[float, float]]:
+        time.sleep(1.5)
+        outages = []
+        first = time.monotonic()
+        primary.kill()
+        for _ in range(KILLS):
+            time.sleep(chance.uniform(1, 2))
+            down = time.monotonic()
+            secondary.kill()
+            time.sleep(chance.uniform(0, 0.5))
+            secondary.start()
+            outages.append((down, time.monotonic()))
+        time.sleep(1)
+        primary.start()
+        # A duplicate is explained by the moment of a kill, not by all of the primary's outage.
+        outages.append((first, first + 1))
+        time.sleep(2)
+        return outages
+
+    load, outages = await under_load(flavour, primary, secondary, seed, kill)
+    assert (primary.kills, secondary.kills) == (1, KILLS)
+    summary = check(load, outages, primary, secondary)
+    # With both down, callers were told so.
+    assert summary["SendUnavailable"] > 0
+    await come_back(wait_until, lambda: not threads_of_ours(), "threads to end")

@@ -1,0 +1,292 @@
+"""The end of a pairing, and what is told of its life (rules S13, S14 and Y7's faults)."""
+
+import asyncio
+import dataclasses
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus import PairingFaulted
+from pairbus.amqp.sections import Message
+from pairbus.errors import StateError
+from pairbus.events import (
+    BacklogQueuePulled,
+    BacklogQueueRestored,
+    DrainStalled,
+    Event,
+    PathState,
+    Pinged,
+    StateChanged,
+)
+from tests.integration.broker_kit import DEADLINE_S
+from tests.integration.pairing_faults_kit import (
+    FORGETFUL,
+    MINUTE,
+    Make,
+    Pair,
+    both,
+    caught,
+    message,
+    namespaces,
+    together,
+    until,
+)
+
+__all__ = ["namespaces"]
+
+pytestmark = FORGETFUL
+
+HEALTHY, SUSPECT, FAILOVER = PathState.HEALTHY, PathState.SUSPECT, PathState.FAILOVER
+SECOND = timedelta(seconds=1)
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
+
+CALLS: list[Callable[[Any], Awaitable[Any]]] = [
+    lambda sender: sender.send_messages(message()),
+    lambda sender: sender.send_messages([message()]),
+    lambda sender: sender.schedule_messages(message(), LATER),
+    lambda sender: sender.cancel_scheduled_messages(1),
+    lambda sender: sender.create_message_batch(),
+    lambda sender: sender.__aenter__(),
+]
+
+
+def at_work(pair: Pair, path: str) -> list[Any]:
+    """What a pairing does beside its callers: threads, or tasks."""
+    if not pair.sync:
+        return [task for task in pair.bus._tasks if not task.done()]
+    watch = pair.bus.watch._thread
+    mine = [one for one in threading.enumerate() if one.name.endswith(f"attends to {path}")]
+    return mine + ([watch] if watch is not None and watch.is_alive() else [])
+
+
+@pytest.mark.rule("S14")
+@both
+async def test_closing_stops_the_pings_leaves_nothing_at_work_and_can_be_repeated(
+    make: Make,
+) -> None:
+    pair = await make(ping_primary_interval=SECOND)
+    queue, other = pair.queues(2)
+    senders = await pair.entered(queue, other)
+    fault = pair.fault("internal-error", queue)
+    await together(sender.send_messages(message()) for sender in senders)
+    await until(lambda: pair.of(Pinged), "a ping")
+    assert at_work(pair, queue)
+    await asyncio.wait_for(pair.close(), DEADLINE_S)
+    await until(lambda: not at_work(pair, queue), "threads and tasks to end")
+    fired, events = fault.fired, list(pair.events)
+    await together((pair.close(), pair.close()))
+    assert pair.bus.status().closed
+    assert (fault.fired, pair.events) == (fired, events)
+    # What was acknowledged is where it was.
+    assert len(pair.backlog(queue)) == 1
+    assert len(pair.arrived(other)) == 1
+    # Clients that were given are the caller's.
+    sender = pair.clients[0].get_queue_sender(other)
+    await pair.do(sender.send_messages, message())
+    await pair.do(sender.close)
+    assert len(pair.arrived(other)) == 2
+
+
+@pytest.mark.rule("S14")
+@both
+async def test_a_closed_pairing_refuses_every_call_and_sends_nothing(make: Make) -> None:
+    pair = await make()
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    await pair.close()
+    for call in CALLS:
+        error = await caught(call(sender))
+        assert isinstance(error, ValueError | StateError), error
+        assert "pair" in str(error) or "shutdown" in str(error)
+    for make_one in (pair.bus.get_queue_sender, pair.bus.get_topic_sender):
+        with pytest.raises(StateError, match="closed"):
+            make_one(queue)
+    with pytest.raises(StateError, match="closed"):
+        pair.bus.get_queue_receiver(queue)
+    with pytest.raises(StateError, match="closed"):
+        pair.bus.mark_path_healthy(queue)
+    assert pair.arrived(queue) == []
+    await sender.close()
+
+
+@pytest.mark.rule("S14")
+@both
+async def test_closing_while_others_send_loses_nothing_that_was_acknowledged(make: Make) -> None:
+    pair = await make()
+    healthy, broken = pair.queues(2)
+    pair.fault("internal-error", broken)
+    acknowledged: dict[str, list[str]] = {healthy: [], broken: []}
+
+    async def keep_sending(path: str, name: str) -> None:
+        sender = pair.sender(path)
+        for number in range(100_000):
+            id_ = f"{name}-{number}"
+            await sender.send_messages(message(message_id=id_))
+            acknowledged[path].append(id_)
+
+    tasks = [
+        asyncio.ensure_future(caught(keep_sending(path, str(number))))
+        for number, path in enumerate((healthy, broken) * 2)
+    ]
+    await until(lambda: all(len(ids) > 20 for ids in acknowledged.values()), "some messages")
+    await asyncio.wait_for(pair.close(), DEADLINE_S)
+    errors = await asyncio.wait_for(together(tasks), DEADLINE_S)
+    assert all(error is not None for error in errors)
+    arrived = {Message.parse(one).read_properties().message_id for one in pair.arrived(healthy)}
+    assert set(acknowledged[healthy]) <= arrived
+    assert set(acknowledged[broken]) <= {one.message_id for one in pair.backlog(broken)}
+
+
+@pytest.mark.rule("S14")
+@both
+async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothing_again(
+    make: Make,
+) -> None:
+    pair = await make()
+    healthy, broken = pair.queues(2)
+    senders = await pair.entered(healthy, broken)
+    pair.fault("internal-error", broken)
+    await senders[1].send_messages(message())
+    for sender in senders:
+        inner = sender.inner if pair.sync else sender
+        await pair.do(inner._lock.acquire)  # somebody has it
+        waiting = asyncio.ensure_future(caught(sender.send_messages(message())))
+        await asyncio.sleep(0.05)
+        inner._closed = True  # and then, of those who wait, `close` was the first
+        inner._lock.release()
+        assert isinstance(await waiting, StateError)
+    assert pair.arrived(healthy) == []
+    assert len(pair.backlog(broken)) == 1
+
+
+@pytest.mark.rule("S14", "Y7")
+@both
+async def test_a_faulted_pairing_raises_its_cause_on_every_call_and_can_be_made_anew(
+    make: Make,
+) -> None:
+    pair = await make()
+    queue, down = pair.queues(2)
+    sender, failing = await pair.entered(queue, down)
+    pair.fault("internal-error", down)
+    await failing.send_messages(message())
+    unused = pair.sender(queue)
+    cause = RuntimeError("the partner is gone")
+    await asyncio.wait_for(pair.do(pair.bus.fault, cause), DEADLINE_S)
+    await pair.do(pair.bus.fault, RuntimeError("another"))  # the first counts
+    for one in (sender, failing, unused):
+        for call in CALLS:
+            error = await caught(call(one))
+            assert isinstance(error, PairingFaulted)
+            assert error.__cause__ is cause
+    for make_one in (
+        pair.bus.get_queue_sender,
+        pair.bus.get_topic_sender,
+        pair.bus.get_queue_receiver,
+        pair.bus.mark_path_healthy,
+    ):
+        with pytest.raises(PairingFaulted) as caught_one:
+            make_one(queue)
+        assert caught_one.value.__cause__ is cause
+    with pytest.raises(PairingFaulted):
+        pair.bus.get_subscription_receiver(queue, "all")
+    assert pair.bus.status().fault is cause
+    await sender.close()
+    await pair.close()
+    await until(lambda: not at_work(pair, down), "threads and tasks to end")
+    again = await make(start=False)
+    await again.start(primary=pair.clients[0])
+    await again.sender(queue).send_messages(message())
+    assert len(pair.arrived(queue)) == 1
+
+
+@pytest.mark.rule("S14")
+@both
+async def test_many_senders_of_a_frozen_primary_are_closed_in_the_time_of_one(make: Make) -> None:
+    pair = await make(failover_interval=MINUTE, operation_timeout=2 * SECOND)
+    queue = pair.queue()
+    senders = await pair.entered(*(queue for _ in range(4)))
+    fault = pair.fault("stop-reading", queue)
+    waiting = [asyncio.ensure_future(caught(one.send_messages(message()))) for one in senders]
+    await until(lambda: fault.fired == 4, "the host to freeze")
+    await asyncio.wait_for(pair.close(), DEADLINE_S)
+    for error in await together(waiting):
+        assert isinstance(error, ServiceBusError | ValueError | StateError)
+
+
+# Events.
+
+
+@pytest.mark.rule("S13")
+@both
+async def test_every_change_of_state_is_told_with_its_path_cause_and_time(make: Make) -> None:
+    before = datetime.now(UTC)
+    pair = await make(failover_interval=MINUTE, fake_clock=True, ping_jitter=0.0)
+    queue = pair.queue()
+    fault = pair.fault("internal-error", queue)
+    sender = pair.sender(queue)
+    error = await caught(sender.send_messages(message()))
+    pair.advance(60)
+    await pair.until_state(queue, FAILOVER)
+    await sender.send_messages(message())
+    pair.mend(fault)
+    pair.advance(60)
+    await pair.until_state(queue, HEALTHY)
+    suspect, failover, ping, healthy = pair.events
+    assert isinstance(ping, Pinged)
+    assert (ping.path, ping.error, ping.callers_fault) == (queue, None, False)
+    told = [
+        (one.path, one.from_state, one.to_state, one.cause)
+        for one in (suspect, failover, healthy)
+        if isinstance(one, StateChanged)
+    ]
+    assert told == [
+        (queue, HEALTHY, SUSPECT, error),
+        (queue, SUSPECT, FAILOVER, error),
+        (queue, FAILOVER, HEALTHY, None),
+    ]
+    times = [one.when for one in pair.events]
+    assert times == sorted(times)
+    assert all(before <= when <= datetime.now(UTC) for when in times)
+
+
+@pytest.mark.rule("S13")
+@both
+async def test_a_hook_that_fails_fails_no_send(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Event] = []
+
+    def hook(event: Event) -> None:
+        seen.append(event)
+        raise RuntimeError("a hook of poor quality")
+
+    pair = await make(on_event=hook)
+    queue = pair.queue()
+    pair.fault("internal-error", queue)
+    await pair.sender(queue).send_messages(message())
+    assert len(seen) == 1
+    assert len(pair.backlog(queue)) == 1
+    assert "a hook of poor quality" in caplog.text
+
+
+@pytest.mark.rule("S13")
+def test_events_are_frozen_data() -> None:
+    now = datetime.now(UTC)
+    error = RuntimeError()
+    events = [
+        StateChanged(when=now, path="q", from_state=HEALTHY, to_state=SUSPECT, cause=error),
+        Pinged(when=now, path="q"),
+        BacklogQueuePulled(when=now, queue="b", cause=error),
+        BacklogQueueRestored(when=now, queue="b"),
+        DrainStalled(when=now, path="q"),
+    ]
+    for event in events:
+        assert isinstance(event, Event)
+        for field in dataclasses.fields(event):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(event, field.name, None)
+        assert event == dataclasses.replace(event)

@@ -1,0 +1,390 @@
+"""`failback="after-drain"`: order within a session across an outage (rule S12).
+
+There is no syphon here but the one that these tests play themselves.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus.exceptions import ServiceBusAuthorizationError
+
+from pairbus import SendUnavailable
+from pairbus.amqp.client import Receiver, Sender
+from pairbus.amqp.sections import Message
+from pairbus.events import DrainStalled, PathState, Pinged
+from pairbus.pairing.health import SMALL
+from pairbus.transfer import from_backlog
+from tests.integration.broker_kit import client_of
+from tests.integration.pairing_faults_kit import (
+    FORGETFUL,
+    MINUTE,
+    SENDS,
+    Make,
+    Pair,
+    both,
+    caught,
+    message,
+    namespaces,
+    together,
+    until,
+)
+
+__all__ = ["namespaces"]
+
+pytestmark = [*FORGETFUL, pytest.mark.rule("S12")]
+
+HEALTHY, FAILOVER, DRAINING = PathState.HEALTHY, PathState.FAILOVER, PathState.DRAINING
+SECOND = timedelta(seconds=1)
+work_of = {}
+HOLD_S = 5.0
+CHECK_S = HOLD_S / 10
+
+
+@asynccontextmanager
+async def syphoning(pair: Pair) -> AsyncIterator[None]:
+    """Move the backlog meanwhile, as a syphon does: a message is completed on the backlog once the
+    primary has it, and none passes another."""
+    stop = threading.Event()
+    work = asyncio.create_task(asyncio.to_thread(syphon, pair, stop))
+    work_of[pair.name]=work
+    try:
+        yield
+    finally:
+        stop.set()
+        await work
+
+
+def syphon(pair: Pair, stop: threading.Event) -> None:
+    with client_of(pair.secondary) as backlog, client_of(pair.primary) as primary:
+        receivers = [Receiver(backlog, queue) for queue in pair.backlog_queues]
+        senders: dict[str, Sender] = {}
+        while not stop.is_set():
+            for receiver in receivers:
+                for delivery in receiver.receive(20, timeout_s=0.02):
+                    moved = from_backlog(delivery.payload)
+                    if moved.path not in senders:
+                        senders[moved.path] = Sender(primary, moved.path)
+                    senders[moved.path].send(moved.payload)
+                    receiver.settle([delivery])
+
+
+async def draining(make: Make, *, messages: int = 1, **options: Any) -> tuple[Pair, str, Any]:
+    """A path whose primary is back, some messages of a session in the backlog, and a sender."""
+    given = {"fake_clock": True, "ping_jitter": 0.0, "failback": "after-drain", **options}
+    pair = await make(**given)
+    queue = pair.queue()
+    sender = pair.sender(queue)
+    pair.primary.stop()
+    await sender.__aenter__()
+    for _ in range(messages):
+        await sender.send_messages(message(session_id="s"))
+    assert len(pair.backlog(queue)) == messages
+    assert pair.state(queue) is FAILOVER
+    pair.primary.start()
+    pair.advance(60)
+    await until(lambda: pair.state(queue) is not FAILOVER, "the ping")
+    return pair, queue, sender
+
+
+def peeks(pair: Pair, queue: str) -> int:
+    reading = pair.secondary.meter().get((queue, "peek"))
+    return 0 if reading is None else reading.operations
+
+
+def looks(pair: Pair, queue: str) -> float | None:
+    """When the backlog is looked at next; None: no more."""
+    path = pair.bus.pairing.path(queue)
+    step = pair.bus.pairing.next_step(path)
+    return None if step is None else step.at
+
+
+async def looked(pair: Pair, queue: str) -> None:
+    """Wait until all looks that are due have been taken."""
+    await until(
+        lambda: (at := looks(pair, queue)) is None or at > pair.clock.time, "the looks that are due"
+    )
+
+
+def held(pair: Pair, queue: str) -> bool:
+    return pair.bus.pairing.path(queue).health.hold_until is not None
+
+
+def empty(pair: Pair) -> None:
+    """Take everything out of the backlog."""
+    with client_of(pair.secondary) as client:
+        for queue in pair.backlog_queues:
+            receiver = Receiver(client, queue)
+            while deliveries := receiver.receive(20, timeout_s=0.1):
+                receiver.settle(deliveries)
+    assert pair.backlog() == []
+
+
+# End to end.
+
+
+@pytest.mark.rule("S12", "S13")
+@both
+async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
+    make: Make,
+) -> None:
+    pair = await make(
+        failback="after-drain", ping_primary_interval=SECOND, failback_hold=2 * SECOND
+    )
+    queue = pair.queue(requires_session=True)
+    (sender,) = await pair.entered(queue)
+    sent: list[str] = []
+
+    async def send_round() -> None:
+        for session in ("a", "b", "c", "d"):
+            body = f"{session}{len(sent)}"
+            await sender.send_messages(message(body, session_id=session))
+            sent.append(body)
+
+    await send_round()
+    await send_round()
+    pair.primary.stop()
+    for _ in range(3):
+        await send_round()
+    assert len(pair.backlog(queue)) == 12
+    pair.primary.start()
+    await until(lambda: pair.state(queue) is not FAILOVER, "the primary to be back")
+    async with syphoning(pair):
+        import time as _t; _d=_t.monotonic()+12
+        while pair.state(queue) is not HEALTHY:
+            if _t.monotonic()>_d:
+                h=pair.bus.pairing.path(queue).health
+                print("STUCK", pair.sync, h.state, h.hold_until, h.in_flight, h._empty_looks, h._next-_t.monotonic(), h._seen, len(pair.backlog()), [len(pair.in_queue(q)) for q in pair.backlog_queues], work_of[pair.name], len(sent), len(pair.arrived(queue)))
+                raise AssertionError("stuck")
+            await send_round()
+            await asyncio.sleep(0.1)  # a backlog that grows as fast as it is moved never ends
+        await send_round()
+        await send_round()
+    arrived = [Message.parse(one).read_body()[1][0].decode() for one in pair.arrived(queue)]
+    assert sorted(arrived) == sorted(sent)
+    for session in ("a", "b", "c", "d"):
+        mine = [one for one in arrived if one[0] == session]
+        assert mine == [one for one in sent if one[0] == session]
+    assert pair.backlog() == []
+    assert pair.changes(queue) == [
+        (HEALTHY, FAILOVER),
+        (FAILOVER, DRAINING),
+        (DRAINING, HEALTHY),
+    ]
+
+
+# Looking at the backlog.
+
+
+@both
+async def test_three_looks_at_each_queue_find_an_empty_backlog_empty(make: Make) -> None:
+    pair, queue, sender = await draining(make, messages=0)
+    await looked(pair, queue)
+    assert pair.state(queue) is DRAINING
+    assert [peeks(pair, one) for one in pair.backlog_queues] == [2, 2, 2]
+    pair.advance(CHECK_S)
+    await pair.until_state(queue, HEALTHY)
+    assert [peeks(pair, one) for one in pair.backlog_queues] == [3, 3, 3]
+    await sender.send_messages(message(session_id="s"))
+    assert len(pair.arrived(queue)) == 1
+    pair.advance(3600)
+    await sender.send_messages(message(session_id="s"))
+    assert [peeks(pair, one) for one in pair.backlog_queues] == [3, 3, 3]
+    assert len(pair.of(Pinged)) == 1
+
+
+@both
+async def test_a_large_backlog_is_looked_at_once_a_second_and_sends_go_on_into_it(
+    make: Make,
+) -> None:
+    pair, queue, sender = await draining(make, messages=SMALL + 2, backlog_queue_count=1)
+    (backlog,) = pair.backlog_queues
+    await looked(pair, queue)
+    assert peeks(pair, backlog) == SMALL + 1  # no look brings more than that
+    for number in range(3):
+        assert not held(pair, queue)
+        assert looks(pair, queue) == pair.clock.time + 1
+        await sender.send_messages(message(session_id="s"))
+        assert len(pair.backlog()) == SMALL + 3 + number
+        pair.advance(1)
+        await looked(pair, queue)
+        assert peeks(pair, backlog) == (2 + number) * (SMALL + 1)
+    assert pair.state(queue) is DRAINING
+    assert pair.arrived(queue) == []
+    empty(pair)
+    pair.advance(1)
+    await looked(pair, queue)
+    pair.advance(CHECK_S)
+    await pair.until_state(queue, HEALTHY)
+
+
+@both
+async def test_a_message_that_somebody_has_locked_keeps_the_path_draining(make: Make) -> None:
+    pair, queue, _ = await draining(make, backlog_queue_count=1)
+    (backlog,) = pair.backlog_queues
+    with client_of(pair.secondary) as client:
+        receiver = Receiver(client, backlog)
+        (delivery,) = receiver.receive()
+        before = peeks(pair, backlog)
+        for _ in range(4):
+            await looked(pair, queue)
+            assert pair.state(queue) is DRAINING
+            pair.advance(CHECK_S)
+        await looked(pair, queue)
+        assert peeks(pair, backlog) >= before + 4
+        receiver.settle([delivery])
+    pair.advance(CHECK_S)
+    await looked(pair, queue)
+    pair.advance(CHECK_S)
+    await pair.until_state(queue, HEALTHY)
+
+
+# The hold.
+
+
+@both
+async def test_sends_wait_for_the_last_of_the_backlog_and_then_go_to_the_primary(
+    make: Make,
+) -> None:
+    pair, queue, sender = await draining(make)
+    await looked(pair, queue)
+    assert held(pair, queue)
+    waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
+    pair.advance(CHECK_S)
+    await looked(pair, queue)
+    assert not waiting.done()
+    empty(pair)
+    for _ in range(2):
+        pair.advance(CHECK_S)
+        await looked(pair, queue)
+    await waiting
+    assert pair.state(queue) is HEALTHY
+    assert pair.backlog() == []
+    assert len(pair.arrived(queue)) == 1
+
+
+@both
+async def test_nobody_waits_longer_than_the_hold_and_it_is_tried_again(make: Make) -> None:
+    pair, queue, sender = await draining(make)
+    await looked(pair, queue)
+    waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
+    pair.advance(HOLD_S)
+    await waiting
+    assert len(pair.backlog(queue)) == 2
+    await looked(pair, queue)
+    assert not held(pair, queue)
+    await sender.send_messages(message(session_id="s"))  # at once
+    assert len(pair.backlog(queue)) == 3
+    assert pair.arrived(queue) == []
+    pair.advance(1)
+    await looked(pair, queue)
+    assert held(pair, queue)
+    empty(pair)
+    for _ in range(2):
+        pair.advance(CHECK_S)
+        await looked(pair, queue)
+    assert pair.state(queue) is HEALTHY
+
+
+@pytest.mark.rule("S14")
+@both
+async def test_a_send_that_waits_is_told_when_the_pairing_is_closed(make: Make) -> None:
+    pair, queue, sender = await draining(make)
+    await looked(pair, queue)
+    waiting = asyncio.ensure_future(caught(sender.send_messages(message(session_id="s"))))
+    await asyncio.sleep(0)
+    await pair.close()
+    assert await waiting is not None
+    assert len(pair.backlog(queue)) == 1
+    assert pair.arrived(queue) == []
+
+
+# What goes wrong.
+
+
+@pytest.mark.rule("S12", "S13")
+@both
+async def test_without_a_syphon_there_is_an_event_and_the_path_can_be_marked_healthy(
+    make: Make,
+) -> None:
+    pair, queue, sender = await draining(make, drain_timeout=SECOND)
+    await looked(pair, queue)
+    assert pair.of(DrainStalled) == []
+    pair.advance(1)
+    await until(lambda: pair.of(DrainStalled), "the event")
+    (stalled,) = pair.of(DrainStalled)
+    assert (stalled.path, stalled.error) == (queue, None)
+    assert pair.state(queue) is DRAINING
+    pair.bus.mark_path_healthy(queue)
+    assert pair.state(queue) is HEALTHY
+    await sender.send_messages(message(session_id="s"))
+    assert len(pair.arrived(queue)) == 1
+    assert len(pair.backlog(queue)) == 1
+    assert pair.changes(queue)[-1] == (DRAINING, HEALTHY)
+
+
+@both
+async def test_without_the_right_to_listen_sends_go_on_to_the_backlog_and_an_event_says_why(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    scout = await make(start=False)
+    powerless = scout.secondary.connection_string_of(SENDS.name, SENDS.primary_key)
+
+    async def make_it(**options: Any) -> Pair:
+        pair = await make(start=False)
+        for index in range(3):
+            pair.secondary.create_queue(f"{pair.name}/x-servicebus-transfer/{index}")
+        return await pair.start(secondary=pair.connect(powerless), create_backlog=False, **options)
+
+    pair, queue, sender = await draining(make_it, drain_timeout=SECOND)
+    await looked(pair, queue)
+    pair.advance(1)
+    await until(lambda: pair.of(DrainStalled), "the event")
+    assert isinstance(pair.of(DrainStalled)[0].error, ServiceBusAuthorizationError)
+    assert f"{queue}: the backlog could not be looked at" in caplog.text
+    await sender.send_messages(message(session_id="s"))
+    assert pair.state(queue) is DRAINING
+    assert len(pair.backlog(queue)) == 2
+    pair.bus.mark_path_healthy(queue)
+    await sender.send_messages(message(session_id="s"))
+    assert len(pair.arrived(queue)) == 1
+
+
+@pytest.mark.rule("S5", "S12")
+@both
+async def test_a_session_whose_queue_is_out_never_moves_to_another(make: Make) -> None:
+    pair = await make(
+        failback="after-drain", fake_clock=True, backlog_cool_down=MINUTE, ping_jitter=0.0
+    )
+    queue = pair.queue(requires_session=True)
+    pair.fault("internal-error", queue)
+    path = pair.bus.pairing.path(queue)
+    home = {str(n): pair.bus.pairing.queue_of_session(path, str(n)) for n in range(12)}
+    lost = home["0"]
+    fault = pair.secondary.add_fault("internal-error", lost)
+    one, other = pair.sender(queue), pair.sender(queue)
+    error = await caught(one.send_messages(message(session_id="0")))
+    assert fault.fired == 1
+    assert isinstance(error, SendUnavailable)
+    assert error.backlog_error is not None
+    met = await together(
+        caught(sender.send_messages(message(session_id=session)))
+        for sender, session in zip((one, other) * 6, home, strict=True)
+    )
+    for session, what in zip(home, met, strict=True):
+        assert isinstance(what, SendUnavailable) == (home[session] == lost), session
+    assert fault.fired == 1
+    stored = {
+        moved.session: place for place in pair.backlog_queues for moved in pair.in_queue(place)
+    }
+    assert stored == {session: place for session, place in home.items() if place != lost}
+    pair.secondary.clear_faults()
+    pair.clock.time += 59.0
+    assert isinstance(await caught(one.send_messages(message(session_id="0"))), SendUnavailable)
+    pair.clock.time += 1
+    await one.send_messages(message(session_id="0"))
+    assert [moved.session for moved in pair.in_queue(lost)] == ["0"]

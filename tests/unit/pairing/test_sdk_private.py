@@ -1,0 +1,255 @@
+"""Pins of what is private in the Azure SDK and used by pairing. Each failure says what to look at.
+
+`tests/unit/pairing/test_failures.py` has those of errors.
+"""
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+import azure.servicebus
+import azure.servicebus.aio
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, TransportType
+from azure.servicebus._pyamqp import _connection as connection
+from azure.servicebus._pyamqp import _transport as transport
+from azure.servicebus._pyamqp import client as pyamqp
+from azure.servicebus._pyamqp.aio import _client_async as pyamqp_async
+from azure.servicebus._pyamqp.aio import _connection_async as connection_async
+from azure.servicebus._pyamqp.aio import _transport_async as transport_async
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from pairbus.amqp.batch import split_batch
+from pairbus.pairing import sdk
+from pairbus.pairing.sdk import EndableHandshake, PairedBatch
+
+TEXT = "Endpoint=sb://name.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
+HOST = "name.servicebus.windows.net"
+
+each_flavour = pytest.mark.parametrize(
+    "flavour", [azure.servicebus, azure.servicebus.aio], ids=["sync", "aio"]
+)
+
+
+def client_of(flavour: ModuleType, **options: Any) -> Any:
+    return flavour.ServiceBusClient.from_connection_string(TEXT, **options)
+
+
+def must_have(thing: Any, name: str, see: str) -> Any:
+    found = getattr(thing, name, must_have)
+    kind = thing.__name__ if isinstance(thing, type) else type(thing).__name__
+    assert found is not must_have, f"the SDK's {kind} has no {name} any more: see {see}"
+    return found
+
+
+# Messages.
+
+
+@pytest.mark.parametrize("name", ["to_outgoing_amqp_message", "encode_message"])
+def test_pin_what_encodes_a_message(name: str):
+    must_have(PyamqpTransport, name, "sdk.encode")
+
+
+def test_pin_where_a_message_keeps_what_goes_out():
+    message = ServiceBusMessage("b", message_id="id")
+    must_have(message, "_message", "sdk.encode")
+    message._message = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
+    assert bytes(PyamqpTransport.encode_message(message)) == sdk.encode(message), (
+        "the SDK's encode_message does not read _message any more: see sdk.encode"
+    )
+
+
+def test_pin_where_a_message_keeps_its_annotated_one():
+    message = ServiceBusMessage("b")
+    assert must_have(message, "_raw_amqp_message", "sdk.with_id") is message.raw_amqp_message, (
+        "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_id"
+    )
+
+
+def test_pin_that_a_message_of_the_sdk_has_an_id_and_an_annotated_one_has_none():
+    assert ServiceBusMessage("b").message_id is not None, (
+        "the SDK does not give its messages an id any more: docs and rule S11 say that it does"
+    )
+    bare = AmqpAnnotatedMessage(data_body=b"b")
+    assert bare.properties is None or bare.properties.message_id is None, (
+        "an AmqpAnnotatedMessage has an id now: see sdk.with_id"
+    )
+
+
+def test_pin_that_the_sdk_changes_bytes_among_application_properties():
+    """If it stops, the copy in `sdk.encode` is not needed any more."""
+    properties: dict[str | bytes, Any] = {"a": b"b"}
+    raw = ServiceBusMessage("b", application_properties=properties).raw_amqp_message
+    PyamqpTransport.to_outgoing_amqp_message(raw)
+    assert properties == {"a": "b"}, "the SDK leaves application properties alone: see sdk.encode"
+
+
+# Batches.
+
+
+def test_pin_where_a_batch_keeps_its_members():
+    message = ServiceBusMessage("b", message_id="id")
+    batch = ServiceBusMessageBatch()
+    batch.add_message(message)
+    kept = must_have(batch, "_message", "sdk.members")
+    assert isinstance(kept, list), "a batch's _message is not a list any more: see sdk.members"
+    assert [bytes(one) for one in kept[sdk._DATA]] == [sdk.encode(message)], (
+        f"a batch's members are not at place {sdk._DATA} of its _message: see sdk._DATA"
+    )
+
+
+@pytest.mark.parametrize("name", ["_count", "_amqp_transport", "_tracing_attributes", "_add"])
+def test_pin_the_fields_of_a_batch(name: str):
+    must_have(ServiceBusMessageBatch(), name, "sdk.batch_of and sdk.PairedBatch")
+
+
+def test_pin_how_a_batch_of_encoded_messages_is_sent():
+    payloads = [sdk.encode(ServiceBusMessage(b"x" * size)) for size in (1, 1000)]
+    batch = sdk.batch_of(payloads, like=ServiceBusMessageBatch())
+    assert len(batch) == 2, "a batch does not count by _count any more: see sdk.batch_of"
+    wire = pyamqp_bytes(batch)
+    assert split_batch(wire) == payloads, (
+        "the SDK does not send what lies in a batch's _message any more: see sdk.batch_of"
+    )
+    assert len(wire) == sum(map(sdk.member_size, payloads)), (
+        "a message takes another size in a batch now: see sdk.member_size"
+    )
+
+
+def pyamqp_bytes(batch: ServiceBusMessageBatch) -> bytes:
+    """As `PyamqpTransport.send_messages` does it."""
+    from azure.servicebus._pyamqp._encode import encode_payload
+    from azure.servicebus._pyamqp.message import BatchMessage
+
+    return bytes(encode_payload(bytearray(), BatchMessage(*batch._message)))
+
+
+def test_pin_what_a_batch_is_made_with():
+    transport_of, attributes = object(), {"a": "b"}
+    batch = ServiceBusMessageBatch(max_size_in_bytes=500)
+    batch._amqp_transport, batch._tracing_attributes = transport_of, attributes
+
+    class Like(PairedBatch):
+        def __init__(self, **given: Any) -> None:
+            self.given = given
+
+    assert Like.like(batch).given == {
+        "max_size_in_bytes": 500,
+        "amqp_transport": transport_of,
+        "tracing_attributes": attributes,
+    }
+    taken = inspect.getsource(ServiceBusMessageBatch.__init__)
+    for name in ("amqp_transport", "tracing_attributes"):
+        assert f'kwargs.pop("{name}"' in taken, (
+            f"ServiceBusMessageBatch does not take {name} any more: see sdk.PairedBatch.like"
+        )
+
+
+# Clients and senders.
+
+
+@each_flavour
+def test_pin_that_senders_take_their_retries_from_the_configuration_of_the_client(flavour: Any):
+    client = client_of(flavour, retry_total=7)
+    once = sdk.without_retries(client)
+    for make in ("get_queue_sender", "get_queue_receiver"):
+        assert getattr(once, make)("q")._config.retry_total == 0, (
+            f"{make} does not take retry_total from the client's _config: see sdk.without_retries"
+        )
+        assert getattr(client, make)("q")._config.retry_total == 7, (
+            "a copy of a client shares its configuration: see sdk.without_retries"
+        )
+
+
+@each_flavour
+@pytest.mark.parametrize(
+    ("name", "see"),
+    [
+        ("_config", "sdk.without_retries, administration.Route"),
+        ("_credential", "administration.administration_of"),
+        ("_ssl_context", "administration.administration_of"),
+        ("_connection_verify", "administration.transport_options"),
+        ("_custom_endpoint_address", "namespaces.NamespaceId and administration.Route"),
+        ("_entity_name", "namespaces.refuse_entity_path"),
+    ],
+)
+def test_pin_the_fields_of_a_client(flavour: Any, name: str, see: str):
+    must_have(client_of(flavour), name, see)
+
+
+@each_flavour
+@pytest.mark.parametrize(
+    "name",
+    ["use_tls", "transport_type", "ssl_context", "connection_verify", "retry_total", "http_proxy"],
+)
+def test_pin_the_configuration_of_a_sender(flavour: Any, name: str):
+    sender = client_of(flavour).get_queue_sender("q")
+    config = must_have(sender, "_config", "sdk.make_handshake_endable")
+    must_have(config, name, "sdk.make_handshake_endable and administration")
+
+
+def test_pin_where_a_sender_keeps_its_tls_context():
+    sender = client_of(azure.servicebus).get_queue_sender("q")
+    assert sender._config.transport_type is TransportType.Amqp
+    sdk.make_handshake_endable(sender)
+    assert isinstance(sender._config.ssl_context, EndableHandshake)
+    made = inspect.getsource(PyamqpTransport.create_send_client)
+    assert "ssl_context" in made, (
+        "the SDK does not hand the ssl_context of a configuration on: see "
+        "sdk.make_handshake_endable"
+    )
+
+
+def test_pin_how_a_transport_uses_a_tls_context_that_it_is_given():
+    class Context:
+        def wrap_socket(self, sock: Any, **options: Any) -> Any:
+            return sock, options
+
+    wire = transport.SSLTransport(HOST, ssl_opts={"context": Context()})
+    assert wire._wrap_socket("socket", **wire.sslopts) == ("socket", {"server_hostname": HOST}), (
+        "the SDK does not leave the TLS handshake to a context that it is given, or asks for more "
+        "than `server_hostname`: see sdk.EndableHandshake"
+    )
+
+
+@each_flavour
+@pytest.mark.parametrize("name", ["_open", "_handler"])
+def test_pin_the_fields_of_a_sender(flavour: Any, name: str):
+    sender = client_of(flavour).get_queue_sender("q")
+    must_have(sender, name, "sdk.break_off and sdk.cut_off")
+
+
+def test_pin_that_a_sender_opens_its_link_by_a_method_that_can_be_replaced():
+    sender = client_of(azure.servicebus, retry_total=0).get_queue_sender("q")
+    sdk.break_off(sender)
+    with pytest.raises(sdk.BrokenOff, match="given up"):
+        sender.send_messages(ServiceBusMessage("b"))
+    with pytest.raises(sdk.BrokenOff, match="given up"):
+        sender.create_message_batch()
+
+
+@pytest.mark.parametrize(
+    ("handler", "wire"),
+    [
+        (pyamqp.SendClient, connection.Connection),
+        (pyamqp_async.SendClientAsync, connection_async.Connection),
+    ],
+    ids=["sync", "aio"],
+)
+def test_pin_the_way_from_a_handler_to_its_socket(handler: Any, wire: Any):
+    made = handler(HOST, "target")
+    must_have(made, "open", "sdk.break_off")
+    assert must_have(made, "_connection", "sdk.break_off and sdk.cut_off") is None
+    must_have(wire(f"amqps://{HOST}"), "_transport", "sdk.break_off and sdk.cut_off")
+
+
+def test_pin_where_a_transport_keeps_its_socket():
+    assert must_have(transport.SSLTransport(HOST), "sock", "sdk.break_off") is None
+
+
+def test_pin_where_an_async_transport_keeps_its_stream():
+    assert "self.writer" in inspect.getsource(transport_async.AsyncTransport.connect), (
+        "the SDK's AsyncTransport does not open a StreamWriter as `writer` any more: see "
+        "sdk.cut_off"
+    )
