@@ -421,9 +421,13 @@ async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
         error.add_note(f"in the case: {name}")
     if errors:
         raise BaseExceptionGroup("some cases failed", [error for _, error in errors])
+
+
+async def all_tasks_end() -> None:
+    """Nothing that was given up lives on."""
     if others := asyncio.all_tasks() - {asyncio.current_task()}:
         _, late = await asyncio.wait(others, timeout=DEADLINE_S)
-        assert not late, "what was given up lives on"
+        assert not late
 
 
 def connect(flavour: str, to: Host, *, tls: bool = False, **options: Any) -> Any:

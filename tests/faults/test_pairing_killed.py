@@ -37,6 +37,7 @@ pytestmark = [
     # The SDK forgets to close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
     pytest.mark.timeout(150),
 ]
 
@@ -44,10 +45,10 @@ QUEUE = "orders"
 WORKERS = 8
 NAME = "primary"
 QUEUES = 3
-KILLS = 4
+KILLS = 3
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _collect_sockets() -> Iterator[None]:
     yield
     gc.collect()

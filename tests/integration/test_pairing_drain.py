@@ -45,13 +45,13 @@ CHECK_S = HOLD_S / 10
 
 
 @asynccontextmanager
-async def syphoning(pair: Pair) -> AsyncIterator[None]:
+async def syphoning(pair: Pair) -> AsyncIterator[asyncio.Task[None]]:
     """Move the backlog meanwhile, as a syphon does: a message is completed on the backlog once the
     primary has it, and none passes another."""
     stop = threading.Event()
     work = asyncio.create_task(asyncio.to_thread(syphon, pair, stop))
     try:
-        yield
+        yield work
     finally:
         stop.set()
         await work
@@ -60,6 +60,8 @@ async def syphoning(pair: Pair) -> AsyncIterator[None]:
 def syphon(pair: Pair, stop: threading.Event) -> None:
     with client_of(pair.secondary) as backlog, client_of(pair.primary) as primary:
         receivers = [Receiver(backlog, queue) for queue in pair.backlog_queues]
+        for receiver in receivers:
+            receiver.grant(20)  # it attaches, in its own time
         senders: dict[str, Sender] = {}
         while not stop.is_set():
             for receiver in receivers:
@@ -117,8 +119,8 @@ def empty(pair: Pair) -> None:
     with client_of(pair.secondary) as client:
         for queue in pair.backlog_queues:
             receiver = Receiver(client, queue)
-            while deliveries := receiver.receive(20, timeout_s=0.1):
-                receiver.settle(deliveries)
+            while pair.in_queue(queue):
+                receiver.settle(receiver.receive(20))
     assert pair.backlog() == []
 
 
@@ -151,8 +153,9 @@ async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
     assert len(pair.backlog(queue)) == 12
     pair.primary.start()
     await until(lambda: pair.state(queue) is not FAILOVER, "the primary to be back")
-    async with syphoning(pair):
+    async with syphoning(pair) as work:
         while pair.state(queue) is not HEALTHY:
+            assert not work.done()
             await send_round()
             await asyncio.sleep(0.1)  # a backlog that grows as fast as it is moved never ends
         await send_round()

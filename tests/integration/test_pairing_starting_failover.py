@@ -388,6 +388,22 @@ async def test_a_detach_on_everything_is_an_outage_and_one_alone_is_not(make: Ma
     assert len(pair.arrived(once)) == 1
 
 
+@pytest.mark.rule("S2")
+@both
+async def test_tokens_that_expire_while_fresh_ones_are_taken_are_no_outage(make: Make) -> None:
+    pair = await make()
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    fault = pair.fault("expire-tokens", queue, count=1)
+    await until(lambda: fault.fired == 1, "the token to expire")
+    error = await caught(sender.send_messages(message()))
+    assert isinstance(error, ServiceBusConnectionError)  # the SDK does not try again here
+    await sender.send_messages(message())
+    assert len(pair.arrived(queue)) == 1
+    assert pair.of(StateChanged) == []
+    assert pair.backlog() == []
+
+
 @pytest.mark.rule("S2", "S3")
 @both
 async def test_a_hidden_reason_is_looked_into_when_the_timer_fires(make: Make) -> None:

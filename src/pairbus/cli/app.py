@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbus import __version__
-from pairbus.cli.broker import EXAMPLE, broker
+from pairbus.cli import broker, syphon
 
 app = typer.Typer(
     name="pairbus",
@@ -14,7 +14,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command(epilog=EXAMPLE)(broker)
+app.command(epilog=broker.EXAMPLE)(broker.broker)
+app.command(epilog=syphon.EXAMPLE)(syphon.syphon)
 
 
 def _show_version(wanted: bool) -> None:

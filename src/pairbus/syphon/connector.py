@@ -4,6 +4,7 @@ Reading looks at messages without taking them; streaming takes them under locks;
 completes what a row was locked with.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from pyspark.sql.types import StructType
 from pairbus.amqp.client import ClientOptions, Management
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol
-from pairbus.errors import ConfigurationError, SendUnavailable
+from pairbus.errors import ConfigurationError, EntityNotFound, SendUnavailable
 from pairbus.syphon.columns import SCHEMA, Received, TurnedBack, as_rows, sequence_of
 from pairbus.syphon.connections import client_of
 from pairbus.syphon.forward import Forwarder, Outcome
@@ -174,18 +175,24 @@ class PeekReader(DataSourceReader):
         queues: tuple[str, ...],
         max_messages: int | None,
         columns: tuple[str, ...],
+        *,
+        may_be_absent: bool = False,
     ) -> None:
         self._options = options
         self._queues = queues
         self._max_messages = max_messages
         self._columns = columns
+        self._absent = (EntityNotFound,) if may_be_absent else ()
 
     def partitions(self) -> list[OneQueue]:
         return [OneQueue(queue) for queue in self._queues]
 
     def read(self, partition: OneQueue) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         left, after = self._max_messages, 0
-        with Management(client_of(self._options), partition.queue) as management:
+        with (
+            contextlib.suppress(*self._absent),
+            Management(client_of(self._options), partition.queue) as management,
+        ):
             while left is None or left > 0:
                 count = PEEKED_AT_ONCE if left is None else min(left, PEEKED_AT_ONCE)
                 payloads = management.peek(after + 1, count)

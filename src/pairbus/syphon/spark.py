@@ -22,6 +22,9 @@ ROWS_PER_BATCH = 2000
 from going on side by side."""
 
 
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
 def own_session(master: str | None, app_name: str = "pairbus-syphon") -> SparkSession:
     """A session of our own, embedded unless there is a master."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -31,6 +34,7 @@ def own_session(master: str | None, app_name: str = "pairbus-syphon") -> SparkSe
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.streaming.pollingDelay", "100ms")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS}")
     )
     if master is None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

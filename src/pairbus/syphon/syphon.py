@@ -19,7 +19,8 @@ from pairbus.syphon.record import RecordFile
 from pairbus.syphon.spark import backlog, own_session, register
 
 TRIGGER = "200 milliseconds"
-STOP_S = 30.0
+STOP_S = 10.0
+"""How long a micro-batch may take to end when the syphon is stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,7 @@ class Syphon:
             query, spark, folder = self._query, self._spark, self._folder
             if query is None:
                 return
+            self._let_finish(query)
             with contextlib.suppress(Exception):
                 query.stop()
             if self._given is None and spark is not None:
@@ -128,6 +130,12 @@ class Syphon:
                 self._last = self.status()
                 shutil.rmtree(folder, ignore_errors=True)
                 self._folder = None
+
+    def _let_finish(self, query: Any) -> None:
+        """A query that is stopped within a micro-batch leaves a stack in the log."""
+        pause, deadline = threading.Event(), time.monotonic() + STOP_S
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            pause.wait(0.01)
 
     def status(self) -> SyphonStatus:
         """What was done so far, and whether there is progress."""
