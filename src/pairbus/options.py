@@ -58,7 +58,10 @@ class SendAvailabilityOptions:
     """Is called with every event, in the thread where it happens. It should return soon."""
 
     def __post_init__(self) -> None:
-        if self.backlog_queue_count < 1:
+        if (
+            self.backlog_queue_count < 1
+            or int(self.backlog_queue_count) != self.backlog_queue_count
+        ):
             raise ConfigurationError(
                 f"backlog_queue_count is at least 1, not {self.backlog_queue_count}"
             )
@@ -69,6 +72,11 @@ class SendAvailabilityOptions:
         self._within("drain_timeout", second, timedelta(days=7))
         self._within("operation_timeout", second, hour)
         self._within("backlog_cool_down", timedelta(), hour)
+        if self.failback == "after-drain" and self.failback_hold >= self.operation_timeout:
+            raise ConfigurationError(
+                f"failback_hold is shorter than operation_timeout, not {self.failback_hold}: calls "
+                "would end while they wait"
+            )
         if not 0 <= self.ping_jitter <= 1:
             raise ConfigurationError(f"ping_jitter is 0 to 1, not {self.ping_jitter}")
         if self.failback not in get_args(Failback):

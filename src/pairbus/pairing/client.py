@@ -22,7 +22,7 @@ from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import Plan, make_plan
 from pairbus.pairing.sdk import make_handshake_endable, without_retries
 from pairbus.pairing.sender import PairedSender
-from pairbus.pairing.shell import CLOSE_S, ClientShell
+from pairbus.pairing.shell import CLOSE_S, PING_S, ClientShell
 from pairbus.pairing.watch import Watch
 
 
@@ -159,11 +159,12 @@ class PairedClient(ClientShell):
         with self._changed:
             self._changed.wait(seconds)
 
-    def ping(self, path: Path) -> BaseException | None:
+    def ping(self, path: Path, budget_s: float = PING_S) -> BaseException | None:
         """Ping a path once; what it met."""
+        budget_s = min(budget_s, self.ping_s)
         sender = self._bounded(without_retries(self._primary).get_queue_sender(path.name))
         try:
-            self.watch.run(sender, lambda one: one.send_messages(make_ping()), self.ping_s)
+            self.watch.run(sender, lambda one: one.send_messages(make_ping()), budget_s)
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
             return exc
         finally:

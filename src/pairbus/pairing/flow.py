@@ -52,6 +52,8 @@ class OnBacklog:
 class Ping:
     """Ping the path once. The result is None, or the error that the ping met."""
 
+    budget_s: float
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -245,7 +247,8 @@ def _somewhere(
     except Exception as error:
         verdict = pairing.failed(path, error)
         if verdict is Verdict.LOOK:
-            met = yield Ping()
+            # Half of what is left is for the backlog.
+            met = yield Ping(call.left_s / 2)
             verdict = pairing.looked(path, error, met)
         if verdict is Verdict.RAISE:
             raise

@@ -116,7 +116,7 @@ class PairedSender(SenderShell):
         if isinstance(effect, OnBacklog):
             return self._on_backlog(effect)
         if isinstance(effect, Ping):
-            return self._bus.ping(self._path)
+            return self._bus.ping(self._path, effect.budget_s)
         return self._bus.wait(effect.seconds)
 
     def _on_primary(self, effect: OnPrimary) -> Any:

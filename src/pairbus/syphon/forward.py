@@ -105,7 +105,9 @@ class Forwarder:
                 self._bury(message, message.problem or "", message.description or "")
                 continue
             destination = self._destination(message.destination)
-            if destination.error is not None:
+            if destination.error is not None and _for_good(destination.error):
+                self._bury(message, type(destination.error).__name__, str(destination.error))
+            elif destination.error is not None:
                 self._leave(destination, [message])
             elif message.lock_token is not None and message.locked_until < late:
                 self.outcome.left[destination.path] += 1

@@ -23,7 +23,7 @@ from pairbus.pairing.health import SMALL, Task
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import Plan, make_plan
 from pairbus.pairing.sdk import without_retries
-from pairbus.pairing.shell import CLOSE_S, ClientShell
+from pairbus.pairing.shell import CLOSE_S, PING_S, ClientShell
 
 
 async def pair_namespace(
@@ -153,11 +153,12 @@ class PairedClient(ClientShell):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    async def ping(self, path: Path) -> BaseException | None:
+    async def ping(self, path: Path, budget_s: float = PING_S) -> BaseException | None:
         """Ping a path once; what it met."""
+        budget_s = min(budget_s, self.ping_s)
         sender = without_retries(self._primary).get_queue_sender(path.name)
         try:
-            await bounded(sender, sender.send_messages(make_ping()), self.ping_s)
+            await bounded(sender, sender.send_messages(make_ping()), budget_s)
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
             return exc
         finally:

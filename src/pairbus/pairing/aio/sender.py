@@ -144,7 +144,7 @@ class PairedSender(SenderShell):
         if isinstance(effect, OnBacklog):
             return await self._on_backlog(effect)
         if isinstance(effect, Ping):
-            return await self._bus.ping(self._path)
+            return await self._bus.ping(self._path, effect.budget_s)
         return await self._bus.wait(effect.seconds)
 
     async def _on_primary(self, effect: OnPrimary) -> Any:
