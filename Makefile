@@ -10,7 +10,7 @@ demo: setup-demo ## Show what there is: a local namespace, used by the Azure SDK
 	@$(PY) examples/broker/demo.py
 
 test: setup-test ## Run all tests; ARGS="tests/amqp -k flow" picks some
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(or $(ARGS),-n 4 --dist loadfile)
 
 lint: setup-test ## Check style and types
 	@$(PY) -m ruff check .
