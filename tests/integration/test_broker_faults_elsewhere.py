@@ -118,7 +118,7 @@ def test_the_sdk_without_retries_raises_its_error_when_what_it_schedules_meets_t
     assert stored(namespace) == (["a", "b"] if kind in STORES else [])
 
 
-@pytest.mark.parametrize("kind", set(ON_SCHEDULE) - NO_RETRY)
+@pytest.mark.parametrize("kind", sorted(set(ON_SCHEDULE) - NO_RETRY))
 def test_the_sdk_with_a_retry_schedules_in_spite_of_a_fault_that_happens_once(
     namespace: LocalNamespace, kind: str
 ) -> None:
