@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.logging import RichHandler
 
 from pairbus.broker.config import NamespaceConfig, read_config
 from pairbus.broker.namespace import LocalNamespace
+from pairbus.cli.screen import complain, screens
 from pairbus.errors import ConfigurationError, StateError
 
 EXAMPLE = (
@@ -48,7 +48,7 @@ def broker(
 
     Where the disk fails one of them, all stop, with exit code 1.
     """
-    out, err = Console(), Console(stderr=True)
+    out, err = screens()
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
         format="%(message)s",
@@ -72,23 +72,23 @@ def broker(
                 )
                 serving.append(served)
                 served.ensure(one, queue or [])
-                out.print(f"[bold]{one.name}[/bold]  port {served.port}", highlight=False)
-                out.print(f"  {served.connection_string}", highlight=False, soft_wrap=True)
-                out.print(f"  CA for TLS and administration: {served.ca_file}", highlight=False)
+                out.print(f"[bold]{one.name}[/bold]  port {served.port}")
+                out.print(f"  {served.connection_string}")
+                out.print(f"  CA for TLS and administration: {served.ca_file}")
             kept = "nowhere: it goes when this stops" if folder is None else str(folder)
-            out.print(f"Data is kept {kept}. Stop with Ctrl-C.", highlight=False)
+            out.print(f"Data is kept {kept}. Stop with Ctrl-C.")
             stopped.wait()
-        out.print("Stopped.", highlight=False)
+        out.print("Stopped.")
         failed = [served for served in serving if served.failure is not None]
         for served in failed:
-            err.print(f"[red]{served.name} failed: {served.failure}[/red]", highlight=False)
+            complain(err, f"{served.name} failed: {served.failure}")
         if failed:
             raise typer.Exit(1)
     except StateError as exc:
-        err.print(f"[red]{exc}[/red]", highlight=False)
+        complain(err, exc)
         raise typer.Exit(1) from exc
     except (ConfigurationError, OSError) as exc:
-        err.print(f"[red]{exc}[/red]", highlight=False)
+        complain(err, exc)
         raise typer.Exit(2) from exc
 
 

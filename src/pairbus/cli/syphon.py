@@ -18,6 +18,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from pairbus.cli.screen import complain, screens
 from pairbus.errors import PairbusError
 
 DRAINED, FAILED, WRONG, STUCK = 0, 1, 2, 3
@@ -82,7 +83,7 @@ def syphon(
     """
     from pairbus.syphon.options import SyphonOptions, TimeToLive
 
-    out, err = Console(), Console(stderr=True)
+    out, err = screens()
     try:
         options = SyphonOptions(
             primary=cast(Any, primary),
@@ -95,7 +96,7 @@ def syphon(
             poll=timedelta(seconds=poll),
         )
     except PairbusError as exc:
-        err.print(f"[red]{exc}[/red]", highlight=False)
+        complain(err, exc)
         raise typer.Exit(WRONG) from exc
     if dry_run:
         _show_what_would_go_where(out, options, master)
@@ -111,7 +112,7 @@ def _run(
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    out.print("Starting Spark…", highlight=False)
+    out.print("Starting Spark…")
     runner = Syphon(options, master=master, checkpoint=checkpoint)
     runner.start(once=once)
     try:
@@ -121,12 +122,12 @@ def _run(
         runner.stop()
     moved, buried = sum(status.moved.values()), sum(status.dead_lettered.values())
     for path, count in sorted(status.moved.items()):
-        out.print(f"  {path}: {count} moved", highlight=False)
+        out.print(f"  {path}: {count} moved")
     for path, why in sorted(status.errors.items()):
-        err.print(f"[yellow]  {path}: {status.left[path]} left: {why}[/yellow]", highlight=False)
-    out.print(f"{moved} messages moved, {buried} dead-lettered.", highlight=False)
+        complain(err, f"  {path}: {status.left[path]} left: {why}", "yellow")
+    out.print(f"{moved} messages moved, {buried} dead-lettered.")
     if status.failure is not None:
-        err.print(f"[red]{status.failure.splitlines()[0]}[/red]", highlight=False)
+        complain(err, status.failure.splitlines()[0])
         return FAILED
     return STUCK if once and status.errors else DRAINED
 
@@ -160,7 +161,7 @@ def _watch(out: Console, runner: Any, stopped: threading.Event) -> None:
             name = ", ".join(sorted(status.moved)) or "waiting for messages"
             progress.update(task, completed=moved, rate=status.rate, description=name)
             if not out.is_terminal and moved > told:
-                out.print(f"{moved} messages moved", highlight=False)
+                out.print(f"{moved} messages moved")
                 told = moved
 
 
