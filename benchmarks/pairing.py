@@ -26,7 +26,7 @@ PLAIN = "plain SDK"
 BODY = b"x" * 200
 SENDS, BATCHES, BATCH = 1_500, 60, 100
 THREADS = (1, 8)
-ROUNDS = 5
+ROUNDS = 6
 FAST: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.1}
 AIM = 0.98
 
@@ -149,6 +149,7 @@ def run(client: Any, threads: int, work: Work) -> tuple[int, float, list[float]]
     """Messages, seconds and the time of each call, over threads with a sender each."""
     took: list[float] = []
     counts: list[int] = []
+    ends: list[float] = []
     ready = threading.Barrier(threads + 1)
 
     def one() -> None:
@@ -156,6 +157,7 @@ def run(client: Any, threads: int, work: Work) -> tuple[int, float, list[float]]
             sender.send_messages(ServiceBusMessage(BODY))
             ready.wait()
             counts.append(work(sender, took))
+            ends.append(perf_counter())  # closing takes the SDK up to a second
 
     workers = [threading.Thread(target=one) for _ in range(threads)]
     for worker in workers:
@@ -164,7 +166,7 @@ def run(client: Any, threads: int, work: Work) -> tuple[int, float, list[float]]
     start = perf_counter()
     for worker in workers:
         worker.join()
-    seconds = perf_counter() - start
+    seconds = max(ends) - start
     assert len(counts) == threads, "a sender failed"
     return sum(counts), seconds, took
 

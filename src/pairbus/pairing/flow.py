@@ -6,10 +6,9 @@ threads, `pairing.aio.sender` in an event loop: the decisions are the same, beca
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessageBatch
@@ -31,16 +30,14 @@ from pairbus.pairing.sdk import STANDARD_LIMIT, batch_of
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class OnPrimary:
+class OnPrimary(NamedTuple):
     """Call the sender of the primary. The result is the call's."""
 
     call: Callable[[Any], Any]
     budget_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class OnBacklog:
+class OnBacklog(NamedTuple):
     """Call the sender of a backlog queue. The result is the call's."""
 
     queue: str
@@ -48,15 +45,13 @@ class OnBacklog:
     budget_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(NamedTuple):
     """Ping the path once. The result is None, or the error that the ping met."""
 
     budget_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Wait until something changes, at most so long."""
 
     seconds: float
@@ -66,8 +61,7 @@ Effect = OnPrimary | OnBacklog | Ping | Wait
 Flow = Generator[Effect, Any, T]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of one sender."""
 
     pairing: Pairing

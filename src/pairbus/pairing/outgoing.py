@@ -21,14 +21,14 @@ _GROUP_ID = 10
 def checked(message: Any) -> Any:
     """A single message with an id, fit for the backlog. What is no message at all is left to the
     SDK to complain about. Raises ReservedProperty."""
-    if isinstance(message, Mapping):
+    if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
+        if not isinstance(message, Mapping):
+            return message
         try:
             # Made once, so that it has one id wherever it goes.
             message = ServiceBusMessage(**message)
         except TypeError:
             return message
-    if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
-        return message
     _refuse_reserved(annotated(message).application_properties)
     return with_id(message)
 
@@ -54,8 +54,10 @@ class Outgoing:
     """One call's messages. `primary` is what the SDK's own call takes."""
 
     def __init__(self, messages: Any) -> None:
-        if isinstance(messages, ServiceBusMessageBatch):
-            self.primary: Any = messages
+        self.primary: Any = messages
+        if type(messages) is ServiceBusMessage:  # mostly
+            self.primary = checked(messages)
+        elif isinstance(messages, ServiceBusMessageBatch):
             if not isinstance(messages, PairedBatch):  # which has looked at each message
                 for one in members(messages):
                     _refuse_reserved(Message.parse(one).read_application_properties())

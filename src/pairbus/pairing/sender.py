@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -120,39 +120,42 @@ class PairedSender(SenderShell):
         return self._bus.wait(effect.seconds)
 
     def _on_primary(self, effect: OnPrimary) -> Any:
-        with self._mine(effect.budget_s):
+        self._take(effect.budget_s)
+        try:
             if self._primary is None:
                 self._primary = self._connect()
-            try:
-                return self._bus.watch.run(self._primary, effect.call, effect.budget_s)
-            except Overrun:
-                self._discard(self._primary)
-                self._primary = None
-                raise
+            return self._bus.watch.run(self._primary, effect.call, effect.budget_s)
+        except Overrun:
+            self._discard(self._primary)
+            self._primary = None
+            raise
+        finally:
+            self._lock.release()
 
     def _on_backlog(self, effect: OnBacklog) -> Any:
-        with self._mine(effect.budget_s):
+        self._take(effect.budget_s)
+        try:
             sender = self._backlog.get(effect.queue)
             if sender is None:
                 sender = self._backlog[effect.queue] = self._bus.backlog_sender(effect.queue)
-            try:
-                return self._bus.watch.run(sender, effect.call, effect.budget_s)
-            except Exception:
-                self._discard(self._backlog.pop(effect.queue))
-                raise
+            return self._bus.watch.run(sender, effect.call, effect.budget_s)
+        except Exception:
+            failed = self._backlog.pop(effect.queue, None)
+            if failed is not None:
+                self._discard(failed)
+            raise
+        finally:
+            self._lock.release()
 
-    @contextlib.contextmanager
-    def _mine(self, seconds: float) -> Iterator[None]:
+    def _take(self, seconds: float) -> None:
         """A sender of the SDK is for one thread at a time."""
         if not self._lock.acquire(timeout=max(seconds, 0)):
             raise OperationTimeoutError(
                 message=f"another thread has used this sender for {seconds:g} s"
             )
-        try:
-            self._check_not_closed()
-            yield
-        finally:
+        if self._closed:
             self._lock.release()
+            self._check_not_closed()
 
     def _discard(self, sender: Any) -> None:
         with contextlib.suppress(Exception):
