@@ -24,7 +24,7 @@ from pairbus import SendAvailabilityOptions, pair_namespace
 
 PLAIN = "plain SDK"
 BODY = b"x" * 200
-SENDS, BATCHES, BATCH = 1_500, 60, 100
+SENDS, BATCHES, BATCH = 600, 20, 100
 THREADS = (1, 8)
 ROUNDS = 6
 FAST: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.1}

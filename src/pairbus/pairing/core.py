@@ -133,6 +133,8 @@ class Pairing:
         self.after_drain = self._settings.after_drain
         self.immediate = self._settings.failover_interval_s == 0
         self.operation_timeout_s = options.operation_timeout.total_seconds()
+        self.primary_budget_s = self.operation_timeout_s / (2 if self.immediate else 1)
+        """A call that may go on into the backlog keeps half of its time for that."""
         self.fault: BaseException | None = None
         self.closed = False
 

@@ -80,26 +80,35 @@ class Call(NamedTuple):
         who: object,
         timeout: float | None,
         destination: str | None = None,
+        began: float | None = None,
     ) -> "Call":
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
         bound = pairing.operation_timeout_s if timeout is None else timeout
         destination = path.name if destination is None else destination
-        return cls(pairing, path, who, pairing.now() + bound, destination)
+        began = pairing.now() if began is None else began
+        return cls(pairing, path, who, began + bound, destination)
 
     @property
     def left_s(self) -> float:
         return max(0.0, self.deadline - self.pairing.now())
 
 
-def send(call: Call, messages: Any, timeout: float | None, options: dict[str, Any]) -> Flow[None]:
-    """`send_messages`."""
+def send(
+    call: Call,
+    messages: Any,
+    timeout: float | None,
+    options: dict[str, Any],
+    failure: Exception | None = None,
+) -> Flow[None]:
+    """`send_messages`. `failure` is what the primary said, if it was asked already."""
     outgoing = Outgoing(messages)
     _check_sizes(call, outgoing, None)
     yield from _somewhere(
         call,
         lambda sender: sender.send_messages(outgoing.primary, timeout=timeout, **options),
         lambda error: store(call, outgoing, None, error),
+        failure=failure,
     )
 
 
@@ -214,44 +223,51 @@ def _somewhere(
     on_backlog: Callable[[BaseException | None], Flow[T]],
     *,
     is_send: bool = True,
+    failure: Exception | None = None,
 ) -> Flow[T]:
     """Do something on the primary or, in failover, on the backlog; `on_backlog` must tell the
     pairing `stored`. Only a send that succeeds cancels the timer: a batch is made without asking
     anybody where the link is open, and would do so for ever."""
     pairing, path = call.pairing, call.path
+    if failure is None:
+        route = yield from _route(call)
+        if route is Route.BACKLOG:
+            return (yield from on_backlog(None))
+        # A call that may go on into the backlog keeps half of its time for that.
+        budget_s = call.left_s / 2 if pairing.immediate else call.left_s
+        try:
+            result: T = yield OnPrimary(on_primary, budget_s)
+        except PairbusError:
+            raise
+        except Exception as error:  # noqa: BLE001  judged below
+            failure = error
+        else:
+            if is_send:
+                pairing.succeeded(path)
+            return result
+    verdict = pairing.failed(path, failure)
+    if verdict is Verdict.LOOK:
+        # Half of what is left is for the backlog.
+        met = yield Ping(call.left_s / 2)
+        verdict = pairing.looked(path, failure, met)
+    if verdict is Verdict.RAISE:
+        raise failure
+    return (yield from on_backlog(failure))
+
+
+def _route(call: Call) -> Flow[Route]:
+    """To the primary or to the backlog; while neither, wait."""
     while True:
-        route, hold_s = pairing.route(path)
+        route, hold_s = call.pairing.route(call.path)
         if route is not Route.HOLD:
-            break
+            return route
         if call.left_s == 0:
             raise SendUnavailable(
-                f"{path.name!r} waits for the last of its backlog, and the time of this call is "
-                "over; nothing was sent",
-                primary_error=path.health.cause,
+                f"{call.path.name!r} waits for the last of its backlog, and the time of this call "
+                "is over; nothing was sent",
+                primary_error=call.path.health.cause,
             )
         yield Wait(min(hold_s, call.left_s))
-    if route is Route.BACKLOG:
-        return (yield from on_backlog(None))
-    # A call that may go on into the backlog keeps half of its time for that.
-    budget_s = call.left_s / 2 if pairing.immediate else call.left_s
-    try:
-        result: T = yield OnPrimary(on_primary, budget_s)
-    except PairbusError:
-        raise
-    except Exception as error:
-        verdict = pairing.failed(path, error)
-        if verdict is Verdict.LOOK:
-            # Half of what is left is for the backlog.
-            met = yield Ping(call.left_s / 2)
-            verdict = pairing.looked(path, error, met)
-        if verdict is Verdict.RAISE:
-            raise
-        failure = error
-    else:
-        if is_send:
-            pairing.succeeded(path)
-        return result
-    return (yield from on_backlog(failure))
 
 
 def store(
