@@ -37,6 +37,8 @@ class _Line:
         """Since when there is a credit."""
         self.found: Received | None = None
         self.locked_at = 0.0
+        self.taken = False
+        """Somebody reads the queue: a message that came here would be passed by others."""
         self.not_before = 0.0
         """It is not there: look again then."""
 
@@ -79,13 +81,20 @@ class Poll:
             return [line.found for line in self._lines.values() if line.found is not None]
 
     def take(self) -> dict[str, Received]:
-        """The messages that came, by queue. The polls go on."""
+        """The messages that came, by queue. These queues are not polled until `resume`."""
         with self._changed:
             taken = {q: line.found for q, line in self._lines.items() if line.found is not None}
             for queue in taken:
                 self._lines[queue].found = None
-            self._changed.notify_all()
+                self._lines[queue].taken = True
             return taken
+
+    def resume(self) -> None:
+        """Poll all queues again."""
+        with self._changed:
+            for line in self._lines.values():
+                line.taken = False
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """End the polls. What was found and not taken is free again when its lock expires."""
@@ -135,7 +144,9 @@ class Poll:
             line.granted_at = None
             with self._changed:
                 self._keep(line, arrived)
-        if line.granted_at is None and line.found is None and now >= line.not_before:
+        if line.taken or line.found is not None or now < line.not_before:
+            return
+        if line.granted_at is None:
             try:
                 line.receiver.grant(1)
             except EntityNotFound:

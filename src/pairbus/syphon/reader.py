@@ -2,7 +2,7 @@
 
 Offsets are pacing tokens: a queue cannot replay a range. `{"batch": n}` says that there have been n
 micro-batches with something in them. `partitions` may be asked more than once for a micro-batch, so
-it receives nothing: the polls have brought a first message of each queue, and tasks read the rest.
+it receives nothing: the polls have brought a first message of some queues, and tasks read the rest.
 """
 
 import contextlib
@@ -87,6 +87,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         if self._poll is None:
             self._poll = Poll(self._client_options, self._queues, poll_s=self._poll_s)
+        self._poll.resume()
         self._poll.wait_until_known(KNOWN_S)
         if not self._poll.found():
             return start
@@ -100,16 +101,21 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Plan(self._max_messages)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
+        # Only queues that have shown a message are read: on the others a poll waits, and a message
+        # that came there meanwhile would be passed by those behind it. After a restart nothing is
+        # known of the plan, and nobody polls: then all are read.
         plan, first = self._planned.get(end["batch"], (Plan(UNKNOWN_PLAN), {}))
-        each = max(1, plan.size // self._partitions)
+        queues = [queue for queue in self._queues if not first or queue in first]
+        parts = min(self._partitions, len(queues))
+        each = max(1, plan.size // parts)
         shares = []
-        for index in range(self._partitions):
-            queues = self._queues[index :: self._partitions]
+        for index in range(parts):
+            mine = queues[index::parts]
             # Whoever was first this time is last the next.
-            turn = end["batch"] % len(queues)
-            queues = queues[turn:] + queues[:turn]
-            brought = tuple(first[queue] for queue in queues if queue in first)
-            shares.append(Share(queues, brought, each, plan.blocked))
+            turn = end["batch"] % len(mine)
+            mine = mine[turn:] + mine[:turn]
+            brought = tuple(first[queue] for queue in mine if queue in first)
+            shares.append(Share(tuple(mine), brought, each, plan.blocked))
         return shares
 
     def stop(self) -> None:

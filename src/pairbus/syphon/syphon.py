@@ -28,6 +28,8 @@ class SyphonStatus:
     """How a syphon is doing."""
 
     running: bool
+    batches: int
+    """Micro-batches that had something in them."""
     moved: Counter[str]
     """Messages that arrived, by destination."""
     dead_lettered: Counter[str]
@@ -149,6 +151,7 @@ class Syphon:
         waiting = bool(record.errors)
         return SyphonStatus(
             running=self._query.isActive,
+            batches=record.batches,
             moved=record.moved,
             dead_lettered=record.dead_lettered,
             left=record.left,

@@ -218,6 +218,10 @@ class Client:
         self._renewals[path] = self._clock() + life * RENEW_AT
         logger.debug("a token for %s is valid for %.0f s", audience, life)
 
+    def forget_token(self, path: str) -> None:
+        """The namespace does not accept the token for a path, whatever it says of its life."""
+        self._renewals.pop(path.removesuffix("/$management"), None)
+
     def run(self, done: Callable[[], bool], deadline: float, what: str) -> None:
         """Exchange frames until `done`. Raises OperationTimeout at the deadline, and the reason
         when the connection ends before."""

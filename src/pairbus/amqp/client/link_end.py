@@ -8,7 +8,7 @@ from pairbus.amqp.client.client import CLOSE_TIMEOUT_S, Client
 from pairbus.amqp.events import Delivery, Sent
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.session import Session
-from pairbus.errors import AmqpError, StateError
+from pairbus.errors import AmqpError, NotAuthorized, StateError
 
 AnyLink = TypeVar("AnyLink", bound=Link)
 
@@ -104,3 +104,5 @@ class LinkEnd(Generic[AnyLink]):
         """A link of ours is gone: the present one, or one that was given up before."""
         if link is self._link and self.error is None:
             self.error = error
+            if isinstance(error, NotAuthorized):
+                self.client.forget_token(self.path)
