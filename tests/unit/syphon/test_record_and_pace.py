@@ -1,0 +1,115 @@
+"""What a syphon remembers, and how it sizes its micro-batches."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pairbus.syphon.forward import Outcome
+from pairbus.syphon.pace import LEAST, LOCK_SHARE_S, Pace
+from pairbus.syphon.record import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
+
+
+def moved(**counts: int) -> Outcome:
+    return Outcome(moved=Counter(counts), bytes=10 * sum(counts.values()))
+
+
+def failed(path: str, left: int = 1) -> Outcome:
+    return Outcome(left=Counter({path: left}), errors={path: "down"})
+
+
+def test_totals_add_up_over_tasks_and_micro_batches():
+    record = Record()
+
+    record.note([moved(a=2), moved(a=1, b=5)], now=100.0)
+    record.note([moved(b=1)], now=102.0)
+
+    assert record.moved == Counter(a=3, b=6)
+    assert (record.batches, record.bytes) == (2, 90)
+    assert record.progress_at == 102.0
+    assert record.rate == pytest.approx(0.5)
+
+
+def test_a_destination_that_failed_is_left_alone_for_longer_each_time_and_not_for_ever():
+    record, pauses = Record(), []
+
+    for number in range(8):
+        record.note([failed("a")], now=float(number * 100))
+        pauses.append(record.blocked_until["a"] - number * 100)
+
+    assert pauses[:3] == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]
+    assert pauses[-1] == MAX_PAUSE_S
+    assert record.blocked(700.0 + MAX_PAUSE_S - 0.1) == {"a"}
+    assert record.blocked(700.0 + MAX_PAUSE_S) == frozenset()
+
+
+def test_a_destination_that_takes_messages_again_is_forgiven():
+    record = Record()
+    record.note([failed("a"), failed("b")], now=1.0)
+
+    record.note([moved(a=1)], now=5.0)
+
+    assert record.errors == {"b": "down"}
+    assert record.blocked(5.0) == frozenset()
+    assert record.failures == {"b": 1}
+
+
+def test_a_destination_that_failed_in_one_task_and_not_in_another_has_failed():
+    record = Record()
+
+    record.note([moved(a=1), failed("a")], now=1.0)
+
+    assert record.blocked(1.5) == {"a"}
+
+
+def test_a_micro_batch_in_which_nothing_was_confirmed_is_no_progress():
+    record = Record()
+    record.note([moved(a=1)], now=1.0)
+
+    record.note([failed("a")], now=9.0)
+
+    assert record.progress_at == 1.0
+
+
+def test_the_file_has_what_was_noted(tmp_path: Path):
+    file = RecordFile(tmp_path / "record.json", now=lambda: 7.0)
+    assert file.read() == Record()
+
+    file.note([moved(a=2), failed("b", left=3)])
+    file.note([moved(a=1)])
+
+    record = RecordFile(tmp_path / "record.json").read()
+    assert record.moved == Counter(a=3)
+    assert record.errors == {"b": "down"}
+    assert record.batches == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_without_a_cap_nothing_waits_and_batches_are_as_large_as_they_may_be():
+    pace = Pace(50_000, None)
+
+    assert pace.size(0.0, rate=0.0) == 50_000
+    assert pace.wait_s(0.0) == 0.0
+
+
+def test_a_slow_primary_gets_batches_that_fit_into_the_locks():
+    pace = Pace(50_000, None)
+
+    assert pace.size(0.0, rate=100.0) == 100 * LOCK_SHARE_S
+    assert pace.size(0.0, rate=0.5) == LEAST
+
+
+def test_a_cap_lets_a_second_s_worth_through_and_then_waits():
+    pace = Pace(50_000, 20.0)
+
+    assert pace.size(10.0, rate=0.0) == 20
+    assert pace.wait_s(10.0) == pytest.approx(1.0)
+    assert pace.wait_s(10.5) == pytest.approx(0.5)
+    assert pace.wait_s(11.5) == 0.0
+
+
+def test_a_cap_below_one_a_second_waits_longer():
+    pace = Pace(50_000, 0.5)
+
+    assert pace.size(0.0, rate=0.0) == 1
+    assert pace.wait_s(0.0) == pytest.approx(2.0)
