@@ -1,21 +1,36 @@
 """Connections of one process, kept between micro-batches. Spark uses its workers again."""
 
-from functools import cache
-
 from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 
+_clients: dict[ClientOptions, Client] = {}
+_senders: dict[tuple[ClientOptions, str], Sender] = {}
+_managements: dict[tuple[ClientOptions, str], Management] = {}
 
-@cache
+
 def client_of(options: ClientOptions) -> Client:
     """The connection to a namespace. It is made anew when it is lost."""
-    return Client(options)
+    if options not in _clients:
+        _clients[options] = Client(options)
+    return _clients[options]
 
 
-@cache
 def sender_of(options: ClientOptions, path: str) -> Sender:
-    return Sender(client_of(options), path)
+    key = options, path
+    if key not in _senders:
+        _senders[key] = Sender(client_of(options), path)
+    return _senders[key]
 
 
-@cache
 def management_of(options: ClientOptions, path: str) -> Management:
-    return Management(client_of(options), path)
+    key = options, path
+    if key not in _managements:
+        _managements[key] = Management(client_of(options), path)
+    return _managements[key]
+
+
+def close_all() -> None:
+    """Hang up. A worker need not: its connections end with it."""
+    for client in _clients.values():
+        client.close()
+    for kept in (_clients, _senders, _managements):
+        kept.clear()
