@@ -3,10 +3,15 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import amqp_engine, broker, pairing
+from benchmarks import amqp_engine, broker, pairing, syphon
 from benchmarks.harness import save, tables
 
-SUBJECTS = {"engine": amqp_engine.figures, "broker": broker.figures, "pairing": pairing.figures}
+SUBJECTS = {
+    "engine": amqp_engine.figures,
+    "broker": broker.figures,
+    "pairing": pairing.figures,
+    "syphon": syphon.figures,
+}
 
 
 def main() -> None:

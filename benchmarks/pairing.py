@@ -47,11 +47,12 @@ class Namespace:
 
 
 @contextmanager
-def namespace() -> Iterator[Namespace]:
+def namespace(*queues: str) -> Iterator[Namespace]:
+    """A namespace in a process of its own, with these queues or `orders`."""
     with (
         tempfile.TemporaryDirectory("-pairbus") as folder,
         subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.broker_process", folder, "orders"],
+            [sys.executable, "-m", "benchmarks.broker_process", folder, *(queues or ("orders",))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -52,13 +52,15 @@ def meaning(payload: bytes) -> tuple[Any, ...]:
 class Backlog:
     """Queues of a primary, and the backlog queues for them."""
 
-    def __init__(self, primary: LocalNamespace, secondary: LocalNamespace, *, name: str) -> None:
+    def __init__(
+        self, primary: LocalNamespace, secondary: LocalNamespace, *, name: str, **settings: Any
+    ) -> None:
         self.primary = primary
         self.secondary = secondary
         self.name = name
         self.queues = backlog_paths(name, 2)
         for queue in self.queues:
-            secondary.create_queue(queue, max_delivery_count=2147483647)
+            secondary.create_queue(queue, max_delivery_count=2147483647, **settings)
 
     def path(self, name: str, **settings: Any) -> str:
         """A queue of the primary, under a name of its own."""

@@ -163,12 +163,25 @@ def break_off(sender: Any) -> None:
     if handler is None:
         return
     handler.open = _broken_off
-    connection = handler._connection
-    transport = None if connection is None else connection._transport
-    sock = None if transport is None else transport.sock
+    sock = _socket_of(handler)
     if sock is not None:
         with contextlib.suppress(OSError, AttributeError, ValueError):
             sock.shutdown(2)
+
+
+def hang_up(sender: Any) -> None:
+    """Close the socket of a sender whose call was broken off, and has returned. The SDK's own close
+    does nothing while there is no session, and would leave it open."""
+    sock = None if sender._handler is None else _socket_of(sender._handler)
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.close()
+
+
+def _socket_of(handler: Any) -> Any:
+    connection = handler._connection
+    transport = None if connection is None else connection._transport
+    return None if transport is None else transport.sock
 
 
 def cut_off(one: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.pairing.sdk import break_off
+from pairbus.pairing.sdk import break_off, hang_up
 
 T = TypeVar("T")
 
@@ -54,6 +54,7 @@ class Watch:
             return call(sender)
         except Exception as exc:
             if watched.broken:
+                hang_up(sender)
                 raise Overrun(
                     message=f"no answer within {seconds:g} s: the call was given up"
                 ) from exc
