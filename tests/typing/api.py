@@ -1,5 +1,80 @@
 """The public names as an application uses them: type-checked, never run."""
 
+from datetime import UTC, datetime, timedelta
+
+import azure.servicebus.aio
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
 import pairbus
+import pairbus.aio
+from pairbus import (
+    Kind,
+    PairedClient,
+    PairedSender,
+    PathState,
+    SendAvailabilityOptions,
+    SendUnavailable,
+    StateChanged,
+    drop_pings,
+    pair_namespace,
+)
+from pairbus.events import Event
+from pairbus.syphon import Syphon, SyphonOptions, SyphonStatus
 
 version: str = pairbus.__version__
+
+
+def on_event(event: Event) -> None:
+    if isinstance(event, StateChanged):
+        path: str = event.path
+        state: PathState = event.to_state
+        print(path, state)
+
+
+def classify(error: BaseException) -> Kind:
+    return Kind.CALLER
+
+
+options = SendAvailabilityOptions(
+    secondary="Endpoint=…",
+    failover_interval=timedelta(0),
+    failback="after-drain",
+    on_event=on_event,
+    classify=classify,
+)
+
+
+def send(client: ServiceBusClient) -> None:
+    bus: PairedClient
+    with pair_namespace(client, options) as bus:
+        sender: PairedSender
+        with bus.get_queue_sender("orders") as sender:
+            try:
+                sender.send_messages(ServiceBusMessage("x"))
+            except SendUnavailable as exc:
+                cause: BaseException | None = exc.primary_error
+                print(cause)
+            numbers: list[int | None] = sender.schedule_messages(
+                ServiceBusMessage("y"), datetime.now(UTC)
+            )
+            sender.cancel_scheduled_messages(numbers)
+        since: datetime = bus.status().paths["orders"].since
+        print(since)
+        with bus.get_queue_receiver("orders") as receiver:
+            kept: list[ServiceBusMessage] = drop_pings(receiver, receiver.receive_messages(10))
+            print(kept)
+
+
+async def send_async(client: azure.servicebus.aio.ServiceBusClient) -> None:
+    async with (
+        await pairbus.aio.pair_namespace(client, options) as bus,
+        bus.get_topic_sender("news") as sender,
+    ):
+        await sender.send_messages([ServiceBusMessage("x")])
+
+
+def drain(moving: SyphonOptions) -> int:
+    with Syphon(moving) as syphon:
+        syphon.wait(60)
+        status: SyphonStatus = syphon.status()
+        return sum(status.moved.values())
