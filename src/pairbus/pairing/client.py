@@ -168,10 +168,11 @@ class PairedClient(ClientShell):
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
             return exc
         finally:
-            self._close(sender)
+            self.discard(sender)
         return None
 
-    def _close(self, one: Any) -> None:
+    def discard(self, one: Any) -> None:
+        """Close something of the SDK, in bounded time."""
         with contextlib.suppress(Exception):
             self.watch.run(one, lambda it: it.close(), CLOSE_S)
 
@@ -217,7 +218,7 @@ class PairedClient(ClientShell):
                     self._peek(path, receivers)
         finally:
             for receiver in receivers.values():
-                self._close(receiver)
+                self.discard(receiver)
             self._attendants.discard(threading.current_thread())
 
     def _due(self, path: Path) -> Task | None:
@@ -247,7 +248,7 @@ class PairedClient(ClientShell):
                     self.ping_s,
                 )
             except Exception as exc:  # noqa: BLE001  whatever it is: it is not known to be empty
-                self._close(receivers.pop(queue))
+                self.discard(receivers.pop(queue))
                 self.pairing.peek_failed(path, exc)
                 return
             found.append((len(messages), messages[0].sequence_number if messages else None))

@@ -8,14 +8,14 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.amqp.sections import Message
+from pairbus.amqp.batch import member_size
+from pairbus.amqp.sections import GROUP_ID, Message
 from pairbus.amqp.splice import read_fields
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.sdk import PairedBatch, annotated, encode, member_size, members, with_id
+from pairbus.pairing.sdk import PairedBatch, annotated, encode, members, with_id
 from pairbus.transfer import reserved_in, to_backlog
 
 MAX_HEADER_BYTES = 64 * 1024
-_GROUP_ID = 10
 
 
 def checked(message: Any) -> Any:
@@ -85,7 +85,7 @@ class Outgoing:
     def sessions(self) -> list[str | None]:
         """The session of each message."""
         return [
-            read_fields(Message.parse(one).properties, (_GROUP_ID,))[0] for one in self.encoded()
+            read_fields(Message.parse(one).properties, (GROUP_ID,))[0] for one in self.encoded()
         ]
 
 
@@ -96,10 +96,10 @@ def _milliseconds(at: datetime) -> int:
 
 def check_size(payload: bytes, limit: int) -> None:
     """Raises MessageTooLargeForBacklog for a message that a backlog queue does not take."""
-    if member_size(payload) > limit:
+    size = member_size(len(payload))
+    if size > limit:
         raise MessageTooLargeForBacklog(
-            f"a message takes {member_size(payload)} bytes in the backlog, of {limit}; "
-            "it was not sent"
+            f"a message takes {size} bytes in the backlog, of {limit}; it was not sent"
         )
     if len(payload) > MAX_HEADER_BYTES:
         headers = len(payload) - len(Message.parse(payload).body)
@@ -115,7 +115,7 @@ def fill(payloads: list[bytes], places: list[int], limit: int) -> list[int]:
     size = 0
     taken: list[int] = []
     for place in places:
-        size += member_size(payloads[place])
+        size += member_size(len(payloads[place]))
         if taken and size > limit:
             break
         taken.append(place)

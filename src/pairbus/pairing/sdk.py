@@ -73,11 +73,6 @@ def batch_of(payloads: Iterable[bytes], like: ServiceBusMessageBatch) -> Service
     return batch
 
 
-def member_size(payload: bytes) -> int:
-    """What a message takes in a batch."""
-    return len(payload) + (5 if len(payload) < 256 else 8)
-
-
 class PairedBatch(ServiceBusMessageBatch):
     """A batch of the SDK that gives messages without an id one, and refuses those whose application
     properties use a name that the backlog needs."""

@@ -1,6 +1,5 @@
 """A sender of the SDK, protected."""
 
-import contextlib
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +11,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing import flow
 from pairbus.pairing.flow import Flow, OnBacklog, OnPrimary, Ping
-from pairbus.pairing.shell import CLOSE_S, SenderShell, paired_batch
+from pairbus.pairing.shell import SenderShell, paired_batch
 from pairbus.pairing.watch import Overrun
 
 if TYPE_CHECKING:
@@ -91,30 +90,21 @@ class PairedSender(SenderShell):
         with self._lock:
             self._closed = True
             for queue in list(self._backlog):
-                self._discard(self._backlog.pop(queue))
+                self._bus.discard(self._backlog.pop(queue))
             if self._primary is not None:
-                self._discard(self._primary)
+                self._bus.discard(self._primary)
                 self._primary = None
         self._pairing.forget(self._path, self)
 
     def _straight(self, message: Any, options: dict[str, Any]) -> Exception | None:
         """Send to the primary, as a flow would. What it met, which the flow goes on from."""
         try:
-            if self._primary is None:
-                self._primary = self._connect()
-            self._bus.watch.run(
-                self._primary,
+            self._ask_primary(
                 lambda sender: sender.send_messages(message, **options),
                 self._pairing.primary_budget_s,
             )
-        except Overrun as exc:
-            self._discard(self._primary)
-            self._primary = None
-            return exc
         except Exception as exc:  # noqa: BLE001  the flow decides what it means
             return exc
-        finally:
-            self._lock.release()
         self._pairing.succeeded(self._path)
         return None
 
@@ -147,12 +137,16 @@ class PairedSender(SenderShell):
 
     def _on_primary(self, effect: OnPrimary) -> Any:
         self._take(effect.budget_s)
+        return self._ask_primary(effect.call, effect.budget_s)
+
+    def _ask_primary(self, call: Callable[[Any], T], budget_s: float) -> T:
+        """Call the primary's sender. The lock is held, and is released when that is over."""
         try:
             if self._primary is None:
                 self._primary = self._connect()
-            return self._bus.watch.run(self._primary, effect.call, effect.budget_s)
+            return self._bus.watch.run(self._primary, call, budget_s)
         except Overrun:
-            self._discard(self._primary)
+            self._bus.discard(self._primary)
             self._primary = None
             raise
         finally:
@@ -168,7 +162,7 @@ class PairedSender(SenderShell):
         except Exception:
             failed = self._backlog.pop(effect.queue, None)
             if failed is not None:
-                self._discard(failed)
+                self._bus.discard(failed)
             raise
         finally:
             self._lock.release()
@@ -182,7 +176,3 @@ class PairedSender(SenderShell):
         if self._closed:
             self._lock.release()
             self._check_not_closed()
-
-    def _discard(self, sender: Any) -> None:
-        with contextlib.suppress(Exception):
-            self._bus.watch.run(sender, lambda one: one.close(), CLOSE_S)

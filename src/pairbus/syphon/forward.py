@@ -20,8 +20,6 @@ from pairbus.amqp.client.requests import Response
 from pairbus.errors import (
     AmqpError,
     Busy,
-    EntityNotFound,
-    MessageTooLarge,
     NotAuthorized,
     QuotaExceeded,
     Refused,
@@ -62,10 +60,10 @@ class Outcome:
 class _Batch:
     __slots__ = ("messages", "posted", "sessions")
 
-    def __init__(self, messages: list[TurnedBack], posted: Posted) -> None:
+    def __init__(self, messages: list[TurnedBack], sessions: set[str], posted: Posted) -> None:
         self.messages = messages
+        self.sessions = sessions
         self.posted = posted
-        self.sessions = {one.session_id for one in messages if one.session_id is not None}
 
 
 class _Destination:
@@ -171,7 +169,7 @@ class Forwarder:
         except AmqpError as exc:
             self._failed(destination, messages, exc)
         else:
-            destination.in_flight.append(_Batch(messages, posted))
+            destination.in_flight.append(_Batch(messages, sessions, posted))
 
     def _confirm(self, destination: _Destination) -> None:
         """Wait for the oldest delivery in flight."""
@@ -183,9 +181,12 @@ class Forwarder:
         if batch.posted.error is not None:
             self._failed(destination, batch.messages, batch.posted.error)
             return
-        self.outcome.moved[destination.path] += len(batch.messages)
-        self.outcome.bytes += sum(len(one.payload) for one in batch.messages)
-        for message in batch.messages:
+        self._arrived(destination, batch.messages)
+
+    def _arrived(self, destination: _Destination, messages: list[TurnedBack]) -> None:
+        self.outcome.moved[destination.path] += len(messages)
+        for message in messages:
+            self.outcome.bytes += len(message.payload)
             self._settling.add(message, COMPLETED)
 
     def _failed(
@@ -215,9 +216,7 @@ class Forwarder:
                     self._leave(destination, messages[place + 1 :])
                     return
             else:
-                self.outcome.moved[destination.path] += 1
-                self.outcome.bytes += len(message.payload)
-                self._settling.add(message, COMPLETED)
+                self._arrived(destination, [message])
 
     def _leave(self, destination: _Destination, messages: list[TurnedBack]) -> None:
         """These stay. Those of sessions are given back at once, so that they keep their places;
@@ -236,9 +235,7 @@ class Forwarder:
 
 def _for_good(error: AmqpError) -> bool:
     """Whether the same message would be refused again: it is too large, its entity is gone."""
-    if isinstance(error, NotAuthorized | QuotaExceeded):
-        return False
-    return isinstance(error, MessageTooLarge | EntityNotFound | Refused)
+    return isinstance(error, Refused) and not isinstance(error, NotAuthorized | QuotaExceeded)
 
 
 class _Settling:
