@@ -55,6 +55,7 @@ class Outgoing:
 
     def __init__(self, messages: Any) -> None:
         self.primary: Any = messages
+        self._encoded: list[bytes] | None = None
         if type(messages) is ServiceBusMessage:  # mostly
             self.primary = checked(messages)
         elif isinstance(messages, ServiceBusMessageBatch):
@@ -69,6 +70,11 @@ class Outgoing:
 
     def encoded(self) -> list[bytes]:
         """The messages as the plain SDK would send them."""
+        if self._encoded is None:
+            self._encoded = self._encode()
+        return self._encoded
+
+    def _encode(self) -> list[bytes]:
         if isinstance(self.primary, ServiceBusMessageBatch):
             return members(self.primary)
         singles = self.primary if isinstance(self.primary, list) else [self.primary]

@@ -128,18 +128,29 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In a worker.
 
     def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        rows: list[Received] = []
+        rows: list[Any] = []
         left = partition.count
         brought = {one.queue: one for one in partition.first}
         for queue in partition.queues:
-            for received, _ in self.messages(queue, brought.get(queue), left):
-                rows.append(received)
+            for row in self.rows(queue, self.messages(queue, brought.get(queue), left), partition):
+                rows.append(row)
                 left -= 1
                 if len(rows) >= ROWS:
-                    yield as_rows(rows, self._columns)
+                    yield self.frame(rows)
                     rows = []
         if rows:
-            yield as_rows(rows, self._columns)
+            yield self.frame(rows)
+
+    def rows(
+        self, queue: str, messages: Iterator[tuple[Received, int]], partition: Share
+    ) -> Iterator[Any]:
+        """What is made of the messages of a queue, for `frame`."""
+        for received, _ in messages:
+            yield received
+
+    def frame(self, rows: list[Any]) -> pa.RecordBatch:
+        """Rows as Spark takes them."""
+        return as_rows(rows, self._columns)
 
     def messages(
         self, queue: str, brought: Received | None, count: int

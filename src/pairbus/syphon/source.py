@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from pairbus.amqp.client.management import ABANDONED
 from pairbus.errors import AmqpError
-from pairbus.syphon.columns import TurnedBack, backlog_rows, destination_of, turn_back
+from pairbus.syphon.columns import Received, TurnedBack, backlog_rows, destination_of, turn_back
 from pairbus.syphon.connections import management_of
 from pairbus.syphon.forward import SETTLED_AT_ONCE
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.pace import Pace
 from pairbus.syphon.poll import LOOK_S, Poll
-from pairbus.syphon.reader import ROWS, Plan, QueueReader, Share
+from pairbus.syphon.reader import Plan, QueueReader, Share
 from pairbus.syphon.record import MAX_PAUSE_S, RecordFile
 
 
@@ -49,26 +49,21 @@ class BacklogReader(QueueReader):
                 return Plan(self._pace.size(time.monotonic(), record.rate), blocked)
             pause.wait(LOOK_S)
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def rows(
+        self, queue: str, messages: Iterator[tuple[Received, int]], partition: Share
+    ) -> Iterator[TurnedBack]:
         now_ms = time.time_ns() // 1_000_000 if self._options.ttl == "deduct" else None
-        left = partition.count
-        rows: list[TurnedBack] = []
-        brought = {one.queue: one for one in partition.first}
-        for queue in partition.queues:
-            held: list[TurnedBack] = []
-            for received, locked_until in self.messages(queue, brought.get(queue), left):
-                row = turn_back(received, locked_until, now_ms)
-                if row.destination in partition.blocked:
-                    held.append(row)
-                    continue
-                rows.append(row)
-                left -= 1
-                if len(rows) >= ROWS:
-                    yield backlog_rows(rows)
-                    rows = []
-            self._give_back(queue, held)
-        if rows:
-            yield backlog_rows(rows)
+        held: list[TurnedBack] = []
+        for received, locked_until in messages:
+            row = turn_back(received, locked_until, now_ms)
+            if row.destination in partition.blocked:
+                held.append(row)
+            else:
+                yield row
+        self._give_back(queue, held)
+
+    def frame(self, rows: list[TurnedBack]) -> pa.RecordBatch:
+        return backlog_rows(rows)
 
     def _give_back(self, queue: str, held: list[TurnedBack]) -> None:
         """Messages of sessions whose destination is to be left alone go back to their places. The
