@@ -69,3 +69,16 @@ class DrainStalled(Event):
     path: str
     error: BaseException | None = None
     """Why the backlog could not be looked at, if it could not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonStarted(Event):
+    """The syphon of this process runs (`enable_syphon=True`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonStopped(Event):
+    """The syphon of this process has stopped: because the pairing was closed, or because of an
+    error, after which it is started again."""
+
+    error: BaseException | None = None

@@ -36,7 +36,9 @@ class SendAvailabilityOptions:
     ping_jitter: float = 0.1
     """The part of that interval, 0 to 1, by which a ping may come earlier or later."""
     enable_syphon: bool = False
-    """Run a syphon in this process."""
+    """Run a syphon in this process. It needs Spark and Java."""
+    syphon_options: Any = field(default=None, repr=False)
+    """A `pairbus.syphon.SyphonOptions` for that syphon. None: made from the two clients."""
     failback: Failback = "immediate"
     """`after-drain` keeps the order within sessions: the backlog must be empty first."""
     failback_hold: timedelta = timedelta(seconds=5)

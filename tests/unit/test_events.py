@@ -14,6 +14,8 @@ from pairbus.events import (
     PathState,
     Pinged,
     StateChanged,
+    SyphonStarted,
+    SyphonStopped,
 )
 
 WHEN = datetime(2030, 1, 2, tzinfo=UTC)
@@ -30,6 +32,8 @@ EVENTS = [
     BacklogQueuePulled(when=WHEN, queue="one/x-servicebus-transfer/0", cause=CAUSE),
     BacklogQueueRestored(when=WHEN, queue="one/x-servicebus-transfer/0"),
     DrainStalled(when=WHEN, path="orders"),
+    SyphonStarted(when=WHEN),
+    SyphonStopped(when=WHEN, error=CAUSE),
 ]
 each = pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 

@@ -18,6 +18,7 @@ from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog import bounds_within, ensure_queues
 from pairbus.pairing.core import Path
 from pairbus.pairing.health import SMALL, Task
+from pairbus.pairing.hosting import Host
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import Plan, make_plan
 from pairbus.pairing.sdk import make_handshake_endable, without_retries
@@ -85,6 +86,9 @@ class PairedClient(ClientShell):
         self.pairing.attend = self._attend
         self._senders: WeakSet[PairedSender] = WeakSet()
         self._attendants: set[threading.Thread] = set()
+        if plan.syphon is not None:
+            faults = self.primary.fault, self.secondary.fault
+            self._host = Host(plan.syphon, self.pairing, faults)
 
     def __enter__(self) -> "PairedClient":
         return self
@@ -108,26 +112,42 @@ class PairedClient(ClientShell):
         return self._sender(topic_name, self._primary.get_topic_sender, kwargs)
 
     def close(self) -> None:
-        """End the pairing: close senders, stop pings. Takes a bounded time. Can be called again."""
+        """End the pairing: close senders, stop pings and the syphon. Takes a bounded time. Can be
+        called again."""
+        if self._host is not None:
+            self._host.end()
+        self.primary.close()
+        self.secondary.close()
+        if self._host is not None:
+            self._host.wait(CLOSE_S)
+
+    def fault(self, cause: BaseException) -> None:
+        """Give the pairing up: every later call raises PairingFaulted with this cause."""
+        self.primary.fault(cause)
+        self.secondary.fault(cause)
+        self.close()
+
+    def _shut_primary(self) -> None:
         with self._changed:
-            if self.pairing.closed:
+            if self.pairing.primary.closed:
                 return
-            self.pairing.closed = True
+            self.pairing.primary.closed = True
             self._changed.notify_all()
         for sender in list(self._senders):
             sender.close()
         for attendant in list(self._attendants):
             if attendant is not threading.current_thread():
                 attendant.join(CLOSE_S)
-        if self._plan.own_secondary:
-            self._plan.secondary.close()
         self.watch.stop()
         self._plan.give_up()
 
-    def fault(self, cause: BaseException) -> None:
-        """Give the pairing up: every later call raises PairingFaulted with this cause."""
-        self._give_up(cause)
-        self.close()
+    def _shut_secondary(self) -> None:
+        with self._changed:
+            if self.pairing.secondary.closed:
+                return
+            self.pairing.secondary.closed = True
+        if self._plan.own_secondary:
+            self._plan.secondary.close()
 
     # What senders need.
 

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 from zlib import crc32
 
-from pairbus.errors import PairingFaulted, SendUnavailable, StateError
+from pairbus.errors import SendUnavailable
 from pairbus.events import (
     BacklogQueuePulled,
     BacklogQueueRestored,
@@ -29,6 +29,7 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.failures import Kind, kind_of
 from pairbus.pairing.health import Change, Health, Route, Settings, Step, Task, Verdict
 from pairbus.pairing.rotation import Rotation
+from pairbus.pairing.sides import Side
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -111,8 +112,8 @@ class Pairing:
     ) -> None:
         self.options = options
         self.now = now
-        self.primary = primary
-        self.secondary = secondary
+        self.primary = Side(primary)
+        self.secondary = Side(secondary)
         self.on_change: Callable[[], None] = _nothing
         self.attend: Callable[[Path], None] = _nothing_for
         self.classify: Callable[[BaseException], Kind] = options.classify or kind_of
@@ -135,8 +136,6 @@ class Pairing:
         self.operation_timeout_s = options.operation_timeout.total_seconds()
         self.primary_budget_s = self.operation_timeout_s / (2 if self.immediate else 1)
         """A call that may go on into the backlog keeps half of its time for that."""
-        self.fault: BaseException | None = None
-        self.closed = False
 
     def path(self, name: str) -> Path:
         """A path; names differ by more than case."""
@@ -148,10 +147,7 @@ class Pairing:
 
     def check_open(self) -> None:
         """Raises PairingFaulted or StateError where nothing more can be done."""
-        if self.fault is not None:
-            raise PairingFaulted(f"the pairing was given up: {self.fault}") from self.fault
-        if self.closed:
-            raise StateError("the pairing is closed: pair the namespaces again")
+        self.primary.check_open()
 
     # Sends.
 
@@ -209,6 +205,8 @@ class Pairing:
 
     def claim(self, path: Path, who: object, tried: tuple[str, ...]) -> str | None:
         """A backlog queue for a sender: the one that it has, or another. None: there is none."""
+        if self.secondary.down:
+            return None
         with self.lock:
             now = self.now()
             queue = path.chosen.get(who)
@@ -220,7 +218,7 @@ class Pairing:
 
     def claim_this(self, queue: str) -> bool:
         with self.lock:
-            return self.rotation.claim(queue, self.now())
+            return not self.secondary.down and self.rotation.claim(queue, self.now())
 
     def queue_failed(self, queue: str, error: BaseException) -> None:
         with self.lock:
@@ -247,7 +245,7 @@ class Pairing:
 
     def unavailable(self, path: Path, error: BaseException | None) -> SendUnavailable:
         """Neither the primary nor the backlog took a message."""
-        why = self.rotation.last_cause if error is None else error
+        why = self.secondary.error() or error or self.rotation.last_cause
         return SendUnavailable(
             f"{path.name!r} could not be sent to: the primary is down, and no backlog queue takes "
             f"the message (of {len(self.rotation.queues)}); nothing was sent",
@@ -261,7 +259,7 @@ class Pairing:
         """What is to be done for a path, by the one who attends to it. None: no more; another is
         asked to attend when there is."""
         with self.lock:
-            step = None if self.closed else path.health.next_step()
+            step = None if self.primary.down else path.health.next_step()
             path.attended = step is not None
             return step
 
@@ -323,7 +321,7 @@ class Pairing:
             yield self.now()
             changes, health.changes = health.changes, []
             stalled, health.stalled = health.stalled, False
-            wanted = not path.attended and health.next_step() is not None and not self.closed
+            wanted = not path.attended and health.next_step() is not None and not self.primary.down
             path.attended = path.attended or wanted
         for change in changes:
             self._tell(path, change)
@@ -372,8 +370,8 @@ class Pairing:
         with self.lock:
             out = self.rotation.out()
             return PairingStatus(
-                primary=self.primary,
-                secondary=self.secondary,
+                primary=self.primary.name,
+                secondary=self.secondary.name,
                 paths={path.name: self._path_status(path) for path in self._paths.values()},
                 backlog={
                     queue: QueueStatus(
@@ -383,8 +381,8 @@ class Pairing:
                     )
                     for queue in self.rotation.queues
                 },
-                fault=self.fault,
-                closed=self.closed,
+                fault=self.primary.fault,
+                closed=self.primary.closed,
             )
 
     def _path_status(self, path: Path) -> PathStatus:

@@ -7,6 +7,7 @@ from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
 from pairbus.names import backlog_paths, name_of
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.namespaces import NamespaceId, refuse_entity_path, registry
+from pairbus.pairing.to_syphon import syphon_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Plan:
     own_secondary: bool
     """The secondary's client was made here, and is closed here."""
     paths: tuple[str, ...]
+    syphon: Any = None
+    """What a syphon in this process needs to know; None: there is to be none."""
 
     def give_up(self) -> None:
         """Nothing is paired any more. Can be called again."""
@@ -56,8 +59,6 @@ def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any
     primary_id, secondary_id = NamespaceId.of(primary), NamespaceId.of(secondary)
     registry.enter(primary, primary_id, secondary_id)
     try:
-        if options.enable_syphon:
-            raise ConfigurationError("enable_syphon: there is no syphon yet; run without it")
         name = name_of(primary_id.host) if options.primary_name is None else options.primary_name
         if name is None:
             raise ConfigurationError(
@@ -65,10 +66,13 @@ def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any
                 "queues"
             )
         paths = tuple(backlog_paths(name, options.backlog_queue_count))
+        syphon = None
+        if options.enable_syphon:
+            syphon = syphon_options(primary, secondary, options, paths)
     except BaseException:
         registry.leave(primary)
         raise
-    return Plan(primary, secondary, primary_id, secondary_id, own, paths)
+    return Plan(primary, secondary, primary_id, secondary_id, own, paths, syphon)
 
 
 def _name(client: Any) -> str:

@@ -12,8 +12,10 @@ from pairbus.events import PathState
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.core import Pairing, PairingStatus, Path
 from pairbus.pairing.flow import Call
+from pairbus.pairing.hosting import Host
 from pairbus.pairing.plan import Plan
 from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch
+from pairbus.pairing.sides import Side
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -23,8 +25,47 @@ CLOSE_S = 10.0
 """How long something is waited for that is closed."""
 
 
+class NamespaceClient:
+    """One of the two clients of a pairing. Each can be closed or faulted by itself; a syphon that
+    the application hosts faults the other if it is not down within 5 seconds."""
+
+    def __init__(self, side: Side, shut: Callable[[], Any]) -> None:
+        self._side = side
+        self._shut = shut
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        return self._side.name
+
+    @property
+    def closed(self) -> bool:
+        return self._side.closed
+
+    @property
+    def cause(self) -> BaseException | None:
+        """Why it is faulted, if it is."""
+        return self._side.fault
+
+    def close(self) -> Any:
+        """Close it, and what depends on it. To be awaited in `pairbus.aio`. Can be called again."""
+        return self._shut()
+
+    def fault(self, cause: BaseException) -> Any:
+        """Give it up: every later call raises PairingFaulted with this cause. To be awaited in
+        `pairbus.aio`."""
+        if self._side.give_up(cause):
+            logger.error("%s is given up: %s", self._side.name, cause)
+        return self._shut()
+
+
 class ClientShell:
     """A paired client, but for its I/O."""
+
+    def _shut_primary(self) -> Any:
+        raise NotImplementedError
+
+    def _shut_secondary(self) -> Any:
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -48,6 +89,9 @@ class ClientShell:
             random=random,
         )
         self.ping_s = min(PING_S, self.pairing.operation_timeout_s)
+        self.primary = NamespaceClient(self.pairing.primary, self._shut_primary)
+        self.secondary = NamespaceClient(self.pairing.secondary, self._shut_secondary)
+        self._host: Host | None = None
         logger.info(
             "%s is paired with %s: %d of %d backlog queues",
             plan.primary_id,
@@ -73,6 +117,11 @@ class ClientShell:
         """The backlog queues that there really are."""
         return self.pairing.rotation.queues
 
+    @property
+    def syphon(self) -> Any:
+        """The `pairbus.syphon.Syphon` that runs here, once it has started; None: there is none."""
+        return None if self._host is None else self._host.syphon
+
     def status(self) -> PairingStatus:
         """The state of each path and of each backlog queue."""
         return self.pairing.status()
@@ -81,11 +130,6 @@ class ClientShell:
         """End the failover of a path by hand."""
         self.pairing.check_open()
         self.pairing.mark_healthy(self.pairing.path(path))
-
-    def _give_up(self, cause: BaseException) -> None:
-        if self.pairing.fault is None:
-            self.pairing.fault = cause
-            logger.error("the pairing is given up: %s", cause)
 
     def _wants_a_look(self, path: str) -> bool:
         """Whether nobody has looked yet if this entity removes duplicates."""
@@ -126,14 +170,14 @@ class SenderShell:
             type(message) is ServiceBusMessage
             and self._path.health.state is PathState.HEALTHY
             and not self._closed
-            and not self._pairing.closed
+            and not self._pairing.primary.down
             and not self._pairing.options.check_backlog_size
             and not message.application_properties
             and message.message_id is not None
         )
 
     def _call(self, timeout: float | None = None, began: float | None = None) -> Call:
-        if self._pairing.fault is not None:
+        if self._pairing.primary.fault is not None:
             self._pairing.check_open()  # it has closed the senders, and says why
         if self._closed:
             # The words of the SDK.

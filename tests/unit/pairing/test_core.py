@@ -295,7 +295,7 @@ def test_nobody_attends_to_a_healthy_path(bench: Bench) -> None:
 @pytest.mark.rule("S14")
 def test_nobody_attends_to_a_pairing_that_is_closed(at_once: Bench) -> None:
     at_once.fail()
-    at_once.pairing.closed = True
+    at_once.pairing.primary.closed = True
 
     assert at_once.pairing.next_step(at_once.orders) is None
     at_once.fail(at_once.pairing.path("bills"))
@@ -614,7 +614,7 @@ def test_without_causes_there_is_no_group(bench: Bench) -> None:
 
 @pytest.mark.rule("S14")
 def test_a_pairing_that_is_closed_says_so(bench: Bench) -> None:
-    bench.pairing.closed = True
+    bench.pairing.primary.closed = True
 
     for call in (bench.pairing.check_open, lambda: bench.pairing.route(bench.orders)):
         with pytest.raises(StateError, match="closed"):
@@ -625,7 +625,7 @@ def test_a_pairing_that_is_closed_says_so(bench: Bench) -> None:
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_pairing_that_was_given_up_says_why(bench: Bench, closed: bool) -> None:
     cause = OSError("the partner is gone")
-    bench.pairing.fault, bench.pairing.closed = cause, closed
+    bench.pairing.primary.fault, bench.pairing.primary.closed = cause, closed
 
     calls: list[Callable[[], Any]] = [
         bench.pairing.check_open,
@@ -678,7 +678,7 @@ def test_the_status_says_how_everything_is(at_once: Bench) -> None:
 
 
 def test_the_status_of_a_pairing_that_was_given_up_has_the_fault(bench: Bench) -> None:
-    bench.pairing.fault, bench.pairing.closed = DOWN, True
+    bench.pairing.primary.fault, bench.pairing.primary.closed = DOWN, True
 
     status = bench.pairing.status()
 

@@ -1102,7 +1102,7 @@ def test_a_call_that_waits_when_the_pairing_is_closed_says_so(ordered: World) ->
     ordered.hold()
 
     def wait() -> None:
-        ordered.pairing.closed = True
+        ordered.pairing.primary.closed = True
 
     ordered.waiting = wait
     with pytest.raises(StateError, match="closed"):
@@ -1133,7 +1133,7 @@ def test_a_call_that_joins_late_is_not_overtaken(ordered: World) -> None:
 def test_no_call_gets_through_a_pairing_that_is_closed_or_given_up(
     world: World, fault: BaseException | None
 ) -> None:
-    world.pairing.closed, world.pairing.fault = True, fault
+    world.pairing.primary.closed, world.pairing.primary.fault = True, fault
     kind = StateError if fault is None else PairingFaulted
 
     calls: list[Callable[[], Any]] = [

@@ -208,12 +208,14 @@ def test_a_name_that_cannot_be_in_a_path_is_refused() -> None:
     assert len(registry) == 0
 
 
-def test_a_syphon_cannot_be_had_yet_and_nothing_stays_paired() -> None:
+@pytest.mark.rule("P1")
+def test_a_syphon_that_cannot_be_had_leaves_nothing_paired() -> None:
     primary = client("one")
 
-    with pytest.raises(ConfigurationError, match="enable_syphon: there is no syphon yet"):
-        plan(primary, string("two"), enable_syphon=True)
+    with pytest.raises(ConfigurationError, match="syphon_options is a"):
+        plan(primary, string("two"), enable_syphon=True, syphon_options=1)
 
     assert len(registry) == 0
-    plan(primary, string("two"))  # can be tried again
+    made = plan(primary, string("two"), enable_syphon=True, backlog_queue_count=2)  # tried again
     assert len(registry) == 1
+    assert made.syphon.backlog_queues == made.paths

@@ -20,10 +20,11 @@ from pairbus.pairing.aio.sender import PairedSender, bounded
 from pairbus.pairing.backlog import bounds_within
 from pairbus.pairing.core import Path
 from pairbus.pairing.health import SMALL, Task
+from pairbus.pairing.hosting import Host
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import Plan, make_plan
 from pairbus.pairing.sdk import without_retries
-from pairbus.pairing.shell import CLOSE_S, PING_S, ClientShell
+from pairbus.pairing.shell import CLOSE_S, PING_S, ClientShell, NamespaceClient
 
 
 async def pair_namespace(
@@ -80,6 +81,9 @@ class PairedClient(ClientShell):
         self.pairing.attend = self._attend
         self._senders: WeakSet[PairedSender] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
+        if plan.syphon is not None:
+            faults = self._from_thread(self.primary), self._from_thread(self.secondary)
+            self._host = Host(plan.syphon, self.pairing, faults)
 
     async def __aenter__(self) -> "PairedClient":
         return self
@@ -103,10 +107,25 @@ class PairedClient(ClientShell):
         return self._sender(topic_name, self._primary.get_topic_sender, kwargs)
 
     async def close(self) -> None:
-        """End the pairing: close senders, stop pings. Takes a bounded time. Can be called again."""
-        if self.pairing.closed:
+        """End the pairing: close senders, stop pings and the syphon. Takes a bounded time. Can be
+        called again."""
+        if self._host is not None:
+            self._host.end()
+        await self.primary.close()
+        await self.secondary.close()
+        if self._host is not None:
+            await asyncio.to_thread(self._host.wait, CLOSE_S)
+
+    async def fault(self, cause: BaseException) -> None:
+        """Give the pairing up: every later call raises PairingFaulted with this cause."""
+        await self.primary.fault(cause)
+        await self.secondary.fault(cause)
+        await self.close()
+
+    async def _shut_primary(self) -> None:
+        if self.pairing.primary.closed:
             return
-        self.pairing.closed = True
+        self.pairing.primary.closed = True
         self.wake()
         for sender in list(self._senders):
             await sender.close()
@@ -114,14 +133,27 @@ class PairedClient(ClientShell):
             _, late = await asyncio.wait(self._tasks, timeout=CLOSE_S)
             for task in late:
                 task.cancel()
-        if self._plan.own_secondary:
-            await self.discard(self._plan.secondary)
         self._plan.give_up()
 
-    async def fault(self, cause: BaseException) -> None:
-        """Give the pairing up: every later call raises PairingFaulted with this cause."""
-        self._give_up(cause)
-        await self.close()
+    async def _shut_secondary(self) -> None:
+        if self.pairing.secondary.closed:
+            return
+        self.pairing.secondary.closed = True
+        if self._plan.own_secondary:
+            await self.discard(self._plan.secondary)
+
+    def _from_thread(self, client: NamespaceClient) -> Callable[[BaseException], None]:
+        """Fault a client from another thread. It counts at once; the rest is for the loop."""
+        loop = asyncio.get_running_loop()
+
+        def fault(cause: BaseException) -> None:
+            shut = client.fault(cause)
+            try:
+                loop.call_soon_threadsafe(self._spawn, shut)
+            except RuntimeError:  # the loop is closed, and with it everything that is the SDK's
+                shut.close()
+
+        return fault
 
     # What senders need.
 
