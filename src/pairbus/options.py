@@ -54,6 +54,8 @@ class SendAvailabilityOptions:
     check_duplicate_detection: bool = True
     """Look once whether an entity removes duplicates, and warn where it does not. It needs the
     right to manage the primary; without it, nothing is said."""
+    ledger: Any = None
+    """A folder for the ledger of what is billable: see docs/cost.md. None: none is kept."""
     classify: Callable[[BaseException], Any] | None = None
     """Replaces `pairbus.pairing.kind_of`, which says what a failed call means."""
     on_event: Callable[[Event], None] | None = None

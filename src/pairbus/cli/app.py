@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbus import __version__
-from pairbus.cli import broker, syphon
+from pairbus.cli import broker, cost, syphon
 
 app = typer.Typer(
     name="pairbus",
@@ -16,6 +16,7 @@ app = typer.Typer(
 )
 app.command(epilog=broker.EXAMPLE)(broker.broker)
 app.command(epilog=syphon.EXAMPLE)(syphon.syphon)
+app.add_typer(cost.app, name="cost")
 
 
 def _show_version(wanted: bool) -> None:

@@ -9,9 +9,11 @@ endpoint, and always speaks TLS. All that is mended below it, in a transport of 
 
 import ssl
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import requests
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
@@ -31,19 +33,23 @@ _HTTPS_PORT = 443
 
 
 def administration_of(
-    client: ServiceBusClient, *, operation_timeout_s: float = OPERATION_TIMEOUT_S
+    client: ServiceBusClient,
+    *,
+    operation_timeout_s: float = OPERATION_TIMEOUT_S,
+    tell: Callable[[str, bool], None] | None = None,
 ) -> ServiceBusAdministrationClient:
     """An administration client with the credential, the CA or SSL context, the proxy and the custom
     endpoint of a client. Close it; the client and its credential stay open.
 
     Connecting and each wait for an answer take at most `operation_timeout_s`; nothing is retried. A
     client without TLS (`UseDevelopmentEmulator=true`) is administered in plain HTTP, on the port
-    where it speaks AMQP.
+    where it speaks AMQP. `tell` is called after each request, with the path that it was about, and
+    whether it was answered.
     """
     options = transport_options(client, operation_timeout_s)
     if client._ssl_context is not None:
         options["session"] = _session(client._ssl_context, use_env=options["use_env_settings"])
-    transport = _Transport(RequestsTransport(**options), Route.of(client))
+    transport = _Transport(RequestsTransport(**options), Route.of(client), tell)
     credential: Any = _Signing(client) if is_signed(client) else client._credential
     return ServiceBusAdministrationClient(
         client.fully_qualified_namespace,
@@ -157,16 +163,30 @@ class _Signing:
         return fresh(signature)
 
 
+@contextmanager
+def telling(tell: Callable[[str, bool], None] | None, request: Any) -> Iterator[None]:
+    """Say which path a request was about, and whether it was answered."""
+    answered = False
+    try:
+        yield
+        answered = True
+    finally:
+        if tell is not None:
+            tell(unquote(urlsplit(request.url).path.strip("/")), answered)
+
+
 class _Transport(HttpTransport[Any, Any]):
     """Around azure-core's, on another route."""
 
-    def __init__(self, inner: Any, route: Route) -> None:
+    def __init__(self, inner: Any, route: Route, tell: Callable[[str, bool], None] | None) -> None:
         self._inner = inner
         self._route = route
+        self._tell = tell
 
     def send(self, request: Any, **options: Any) -> Any:
         self._route.apply(request)
-        return self._inner.send(request, **options)
+        with telling(self._tell, request):
+            return self._inner.send(request, **options)
 
     def open(self) -> None:
         self._inner.open()

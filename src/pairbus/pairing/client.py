@@ -12,6 +12,7 @@ from weakref import WeakSet
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus import ServiceBusClient
 
+from pairbus.cost.operations import Part
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import duplicates
 from pairbus.pairing.administration import administration_of
@@ -59,7 +60,7 @@ def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ...]:
     bounds = bounds_within(options.operation_timeout.total_seconds())
     if given is not None:
         return tuple(ensure_queues(given, plan.paths, bounds=bounds))
-    with administration_of(plan.secondary) as administration:
+    with administration_of(plan.secondary, tell=plan.managed(secondary=True)) as administration:
         return tuple(ensure_queues(administration, plan.paths, bounds=bounds))
 
 
@@ -156,7 +157,7 @@ class PairedClient(ClientShell):
         sender = PairedSender(
             self,
             path,
-            lambda: self._bounded(make(path, **options)),
+            lambda: self.watched(self._bounded(make(path, **options))),
             options.get("client_identifier"),
         )
         self._senders.add(sender)
@@ -164,7 +165,7 @@ class PairedClient(ClientShell):
         return sender
 
     def backlog_sender(self, queue: str) -> Any:
-        return self._bounded(self._plan.secondary.get_queue_sender(queue))
+        return self.watched(self._bounded(self._plan.secondary.get_queue_sender(queue)))
 
     def _bounded(self, sender: Any) -> Any:
         make_handshake_endable(sender)
@@ -182,14 +183,17 @@ class PairedClient(ClientShell):
     def ping(self, path: Path, budget_s: float = PING_S) -> BaseException | None:
         """Ping a path once; what it met."""
         budget_s = min(budget_s, self.ping_s)
-        sender = self._bounded(without_retries(self._primary).get_queue_sender(path.name))
+        sender = without_retries(self._primary).get_queue_sender(path.name)
+        self.watched(self._bounded(sender))
+        error: BaseException | None = None
         try:
             self.watch.run(sender, lambda one: one.send_messages(make_ping()), budget_s)
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
-            return exc
+            error = exc
         finally:
+            self.count(sender, path.name, Part.PINGS, answered=error is None)
             self.discard(sender)
-        return None
+        return error
 
     def discard(self, one: Any) -> None:
         """Close something of the SDK, in bounded time."""
@@ -204,7 +208,8 @@ class PairedClient(ClientShell):
 
     def _detection(self, path: str) -> None:
         try:
-            with administration_of(self._primary) as administration:
+            tell = self._plan.managed(secondary=False)
+            with administration_of(self._primary, tell=tell) as administration:
                 try:
                     properties: Any = administration.get_queue(path)
                 except (ResourceNotFoundError, AttributeError):  # so it says of a topic
@@ -271,5 +276,6 @@ class PairedClient(ClientShell):
                 self.discard(receivers.pop(queue))
                 self.pairing.peek_failed(path, exc)
                 return
+            self.peeked(path.name, messages)
             found.append((len(messages), messages[0].sequence_number if messages else None))
         self.pairing.peeked(path, found, quiet=quiet, small=SMALL)

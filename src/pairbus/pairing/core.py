@@ -116,6 +116,7 @@ class Pairing:
         self.secondary = Side(secondary)
         self.on_change: Callable[[], None] = _nothing
         self.attend: Callable[[Path], None] = _nothing_for
+        self.note_change: Callable[[str, str, str, str | None], None] = _nothing_for
         self.classify: Callable[[BaseException], Kind] = options.classify or kind_of
         self.lock = RLock()
         self._random = Random() if random is None else random
@@ -347,6 +348,8 @@ class Pairing:
             _SAID[change.to_state],
             because,
         )
+        cause = None if change.cause is None else str(change.cause)
+        self.note_change(path.name, change.from_state.value, change.to_state.value, cause)
         self.emit(
             StateChanged(
                 when=_wall(),
@@ -406,5 +409,5 @@ def _nothing() -> None:
     pass
 
 
-def _nothing_for(path: Any) -> None:
+def _nothing_for(*any_of_it: Any) -> None:
     pass

@@ -14,6 +14,7 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from pairbus.cost.operations import Kind as Operation
 from pairbus.errors import (
     CannotCancel,
     MessageTooLargeForBacklog,
@@ -30,11 +31,20 @@ from pairbus.pairing.sdk import STANDARD_LIMIT, batch_of
 T = TypeVar("T")
 
 
+class Charge(NamedTuple):
+    """What a call costs that goes over a management link: an operation on each message."""
+
+    kind: Operation
+    sizes: Callable[[], list[int]]
+    """The bytes of each message; asked for only where there is a ledger."""
+
+
 class OnPrimary(NamedTuple):
     """Call the sender of the primary. The result is the call's."""
 
     call: Callable[[Any], Any]
     budget_s: float
+    charge: Charge | None = None
 
 
 class OnBacklog(NamedTuple):
@@ -129,6 +139,7 @@ def schedule(
         call,
         lambda sender: sender.schedule_messages(outgoing.primary, at, timeout=timeout, **options),
         stored,
+        charge=Charge(Operation.SCHEDULE, lambda: [len(one) for one in outgoing.encoded()]),
     )
     return result
 
@@ -162,6 +173,7 @@ def cancel(call: Call, numbers: Any, timeout: float | None, options: dict[str, A
         lambda sender: sender.cancel_scheduled_messages(given, timeout=timeout, **options),
         refuse,
         is_send=False,
+        charge=Charge(Operation.CANCEL, lambda: [0] * len(given)),
     )
 
 
@@ -224,6 +236,7 @@ def _somewhere(
     *,
     is_send: bool = True,
     failure: Exception | None = None,
+    charge: Charge | None = None,
 ) -> Flow[T]:
     """Do something on the primary or, in failover, on the backlog; `on_backlog` must tell the
     pairing `stored`. Only a send that succeeds cancels the timer: a batch is made without asking
@@ -236,7 +249,7 @@ def _somewhere(
         # A call that may go on into the backlog keeps half of its time for that.
         budget_s = call.left_s / 2 if pairing.immediate else call.left_s
         try:
-            result: T = yield OnPrimary(on_primary, budget_s)
+            result: T = yield OnPrimary(on_primary, budget_s, charge)
         except PairbusError:
             raise
         except Exception as error:  # noqa: BLE001  judged below

@@ -1,11 +1,14 @@
 """What is checked before two namespaces are paired, and what comes of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
 from pairbus.names import backlog_paths, name_of
 from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.books import Books
 from pairbus.pairing.namespaces import NamespaceId, refuse_entity_path, registry
 from pairbus.pairing.to_syphon import syphon_options
 
@@ -23,10 +26,21 @@ class Plan:
     paths: tuple[str, ...]
     syphon: Any = None
     """What a syphon in this process needs to know; None: there is to be none."""
+    books: Books | None = None
+    """Where to write down what is billable, if that is wanted."""
+
+    def managed(self, *, secondary: bool) -> Callable[[str, bool], None] | None:
+        """Whom an administration client tells about its requests: the path, and whether there was
+        an answer."""
+        if self.books is None:
+            return None
+        return partial(self.books.managed, secondary=secondary)
 
     def give_up(self) -> None:
         """Nothing is paired any more. Can be called again."""
         registry.leave(self.primary)
+        if self.books is not None:
+            self.books.close()
 
 
 def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any) -> Plan:
@@ -69,10 +83,13 @@ def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any
         syphon = None
         if options.enable_syphon:
             syphon = syphon_options(primary, secondary, options, paths)
+        books = None
+        if options.ledger is not None:
+            books = Books(options.ledger, str(primary_id), str(secondary_id))
     except BaseException:
         registry.leave(primary)
         raise
-    return Plan(primary, secondary, primary_id, secondary_id, own, paths, syphon)
+    return Plan(primary, secondary, primary_id, secondary_id, own, paths, syphon, books)
 
 
 def _name(client: Any) -> str:

@@ -14,6 +14,8 @@ from uuid import uuid4
 
 import certifi
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, TransportType
+from azure.servicebus._pyamqp.constants import SessionTransferState
+from azure.servicebus._pyamqp.message import BatchMessage
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import ServiceBusError
@@ -40,6 +42,14 @@ def encode(message: Single) -> bytes:
     holder = ServiceBusMessage(None)
     holder._message = PyamqpTransport.to_outgoing_amqp_message(raw)
     return bytes(PyamqpTransport.encode_message(holder))
+
+
+def size_of(received: Any) -> int:
+    """About how many bytes a message had that was received; 0 where the SDK cannot write it."""
+    try:
+        return len(encode(received.raw_amqp_message))
+    except Exception:  # noqa: BLE001  it is only counted
+        return 0
 
 
 def with_id(message: Single) -> Single:
@@ -89,6 +99,86 @@ class PairedBatch(ServiceBusMessageBatch):
         from pairbus.pairing.outgoing import checked
 
         super().add_message(checked(message))
+
+
+def keep_transfers(sender: Any) -> None:
+    """From now on `transfers_of` has the sizes of all that a sender hands to its link."""
+    kept: list[list[int]] = []
+    create = sender._create_handler
+
+    def create_and_listen(auth: Any) -> None:
+        create(auth)
+        handler = sender._handler
+        if hasattr(handler, "_transfer_message_async"):
+            _listen_async(handler, kept)
+        else:
+            _listen(handler, kept)
+
+    sender._create_handler = create_and_listen
+    sender._pairbus_transfers = kept
+
+
+def transfers_of(sender: Any) -> list[list[int]]:
+    """The sizes of the messages of each delivery, since the list was last cleared."""
+    kept: list[list[int]] = sender._pairbus_transfers
+    return kept
+
+
+def _listen(handler: Any, kept: list[list[int]]) -> None:
+    transfer = handler._transfer_message
+
+    def listen(*args: Any, **options: Any) -> Any:
+        session = handler._link._session
+        if "_outgoing_transfer" not in vars(session):
+            send = session._outgoing_transfer
+
+            def outgoing(delivery: Any, *more: Any) -> None:
+                sizes = _sizes(delivery)
+                send(delivery, *more)
+                _keep(kept, handler, delivery, sizes)
+
+            session._outgoing_transfer = outgoing
+        return transfer(*args, **options)
+
+    handler._transfer_message = listen
+
+
+def _listen_async(handler: Any, kept: list[list[int]]) -> None:
+    transfer = handler._transfer_message_async
+
+    async def listen(*args: Any, **options: Any) -> Any:
+        session = handler._link._session
+        if "_outgoing_transfer" not in vars(session):
+            send = session._outgoing_transfer
+
+            async def outgoing(delivery: Any, *more: Any) -> None:
+                sizes = _sizes(delivery)
+                await send(delivery, *more)
+                _keep(kept, handler, delivery, sizes)
+
+            session._outgoing_transfer = outgoing
+        return await transfer(*args, **options)
+
+    handler._transfer_message_async = listen
+
+
+def _sizes(delivery: Any) -> list[int]:
+    """The bytes of each message of a delivery that is about to go out."""
+    if isinstance(delivery.message, BatchMessage):
+        return [len(member) for member in delivery.message[_DATA]]
+    return [len(delivery.frame["payload"])]
+
+
+def _keep(kept: list[list[int]], handler: Any, delivery: Any, sizes: list[int]) -> None:
+    # A session that is out of window sends nothing, and is asked again. The management link is on
+    # this session, too, and is counted elsewhere.
+    link = handler._link
+    if (
+        delivery.transfer_state == SessionTransferState.OKAY
+        and link is not None
+        and delivery.frame["handle"] == link.handle
+    ):
+        kept.append(sizes)
 
 
 def without_retries(client: Any) -> Any:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.cost.operations import Part
 from pairbus.pairing import flow
-from pairbus.pairing.flow import Flow, OnBacklog, OnPrimary, Ping
+from pairbus.pairing.flow import Charge, Flow, OnBacklog, OnPrimary, Ping
 from pairbus.pairing.shell import SenderShell, paired_batch
 from pairbus.pairing.watch import Overrun
 
@@ -137,14 +138,25 @@ class PairedSender(SenderShell):
 
     def _on_primary(self, effect: OnPrimary) -> Any:
         self._take(effect.budget_s)
-        return self._ask_primary(effect.call, effect.budget_s)
+        return self._ask_primary(effect.call, effect.budget_s, effect.charge)
 
-    def _ask_primary(self, call: Callable[[Any], T], budget_s: float) -> T:
+    def _ask_primary(
+        self, call: Callable[[Any], T], budget_s: float, charge: Charge | None = None
+    ) -> T:
         """Call the primary's sender. The lock is held, and is released when that is over."""
+        answered = False
         try:
             if self._primary is None:
                 self._primary = self._connect()
-            return self._bus.watch.run(self._primary, call, budget_s)
+            sender = self._primary
+            try:
+                result = self._bus.watch.run(sender, call, budget_s)
+                answered = True
+                return result
+            finally:
+                self._bus.count(
+                    sender, self.entity_name, Part.TRAFFIC, answered=answered, charge=charge
+                )
         except Overrun:
             self._bus.discard(self._primary)
             self._primary = None
@@ -158,7 +170,13 @@ class PairedSender(SenderShell):
             sender = self._backlog.get(effect.queue)
             if sender is None:
                 sender = self._backlog[effect.queue] = self._bus.backlog_sender(effect.queue)
-            return self._bus.watch.run(sender, effect.call, effect.budget_s)
+            answered = False
+            try:
+                result = self._bus.watch.run(sender, effect.call, effect.budget_s)
+                answered = True
+                return result
+            finally:
+                self._bus.count(sender, self.entity_name, Part.BACKLOG, answered=answered)
         except Exception:
             failed = self._backlog.pop(effect.queue, None)
             if failed is not None:

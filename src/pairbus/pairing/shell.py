@@ -7,14 +7,15 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
+from pairbus.cost.operations import Kind, Part
 from pairbus.errors import StateError
 from pairbus.events import PathState
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.core import Pairing, PairingStatus, Path
-from pairbus.pairing.flow import Call
+from pairbus.pairing.flow import Call, Charge
 from pairbus.pairing.hosting import Host
 from pairbus.pairing.plan import Plan
-from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch
+from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch, size_of
 from pairbus.pairing.sides import Side
 
 logger = logging.getLogger("pairbus.pairing")
@@ -92,6 +93,9 @@ class ClientShell:
         self.primary = NamespaceClient(self.pairing.primary, self._shut_primary)
         self.secondary = NamespaceClient(self.pairing.secondary, self._shut_secondary)
         self._host: Host | None = None
+        self.books = plan.books
+        if self.books is not None:
+            self.pairing.note_change = self.books.changed
         logger.info(
             "%s is paired with %s: %d of %d backlog queues",
             plan.primary_id,
@@ -130,6 +134,25 @@ class ClientShell:
         """End the failover of a path by hand."""
         self.pairing.check_open()
         self.pairing.mark_healthy(self.pairing.path(path))
+
+    def watched(self, sender: Any) -> Any:
+        """A sender of the SDK, whose sends are counted where there is a ledger."""
+        return sender if self.books is None else self.books.watch(sender)
+
+    def count(
+        self, sender: Any, path: str, part: Part, *, answered: bool, charge: Charge | None = None
+    ) -> None:
+        """A call of a sender has ended."""
+        if self.books is not None:
+            if charge is not None:
+                self.books.add(path, charge.kind, part, charge.sizes(), answered=answered)
+            self.books.sent(sender, path, part, answered=answered)
+
+    def peeked(self, path: str, messages: list[Any]) -> None:
+        """A backlog queue was looked at, for a path that drains."""
+        if self.books is not None:
+            sizes = [size_of(message) for message in messages]
+            self.books.add(path, Kind.PEEK, Part.DRAIN, sizes)
 
     def _wants_a_look(self, path: str) -> bool:
         """Whether nobody has looked yet if this entity removes duplicates."""

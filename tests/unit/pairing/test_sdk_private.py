@@ -14,8 +14,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, Transpor
 from azure.servicebus._pyamqp import _connection as connection
 from azure.servicebus._pyamqp import _transport as transport
 from azure.servicebus._pyamqp import client as pyamqp
+from azure.servicebus._pyamqp import sender as sender_sync
+from azure.servicebus._pyamqp import session as session_sync
 from azure.servicebus._pyamqp.aio import _client_async as pyamqp_async
 from azure.servicebus._pyamqp.aio import _connection_async as connection_async
+from azure.servicebus._pyamqp.aio import _sender_async as sender_async
+from azure.servicebus._pyamqp.aio import _session_async as session_async
 from azure.servicebus._pyamqp.aio import _transport_async as transport_async
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -253,3 +257,32 @@ def test_pin_where_an_async_transport_keeps_its_stream():
         "the SDK's AsyncTransport does not open a StreamWriter as `writer` any more: see "
         "sdk.cut_off"
     )
+
+
+# What is counted for a ledger.
+
+
+@pytest.mark.parametrize(
+    ("handler", "name", "session"),
+    [
+        (pyamqp.SendClient, "_transfer_message", session_sync.Session),
+        (pyamqp_async.SendClientAsync, "_transfer_message_async", session_async.Session),
+    ],
+    ids=["sync", "aio"],
+)
+def test_pin_the_way_of_a_message_to_the_session(handler: Any, name: str, session: Any):
+    see = "sdk.keep_transfers"
+    must_have(handler(HOST, "target"), name, see)
+    sent = inspect.getsource(session._outgoing_transfer)
+    assert 'delivery.frame["payload"]' in sent, f"payloads are elsewhere: see {see}"
+    assert "delivery.transfer_state = SessionTransferState.OKAY" in sent, f"see {see}"
+    assert "self._session._outgoing_transfer(" in inspect.getsource(
+        {"_transfer_message": sender_sync, "_transfer_message_async": sender_async}[name].SenderLink
+    ), f"links send otherwise: see {see}"
+
+
+@each_flavour
+def test_pin_that_a_sender_makes_its_handler_by_a_method_that_can_be_replaced(flavour: Any):
+    sender = client_of(flavour).get_queue_sender("q")
+    must_have(sender, "_create_handler", "sdk.keep_transfers")
+    assert "self._create_handler(auth)" in inspect.getsource(type(sender)._open)

@@ -2,6 +2,7 @@
 `pairbus.pairing.administration`."""
 
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import AccessToken
@@ -17,6 +18,7 @@ from pairbus.pairing.administration import (
     is_signed,
     proxies_of,
     signature_of,
+    telling,
     transport_options,
 )
 
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def administration_of(
-    client: ServiceBusClient, *, operation_timeout_s: float = OPERATION_TIMEOUT_S
+    client: ServiceBusClient,
+    *,
+    operation_timeout_s: float = OPERATION_TIMEOUT_S,
+    tell: Callable[[str, bool], None] | None = None,
 ) -> "ServiceBusAdministrationClient":
     """The same as `pairbus.pairing.administration.administration_of`, for the asynchronous SDK.
     Raises ConfigurationError where aiohttp is not installed: the SDK needs it for this alone."""
@@ -38,7 +43,7 @@ def administration_of(
             "the backlog queues yourself and pair with create_backlog=False"
         ) from exc
     options = transport_options(client, operation_timeout_s)
-    transport = _Transport(AioHttpTransport(**options), Route.of(client), client._ssl_context)
+    transport = _Transport(AioHttpTransport(**options), Route.of(client), client._ssl_context, tell)
     credential: Any = _Signing(client) if is_signed(client) else client._credential
     return ServiceBusAdministrationClient(
         client.fully_qualified_namespace,
@@ -66,7 +71,14 @@ class _Signing:
 class _Transport(AsyncHttpTransport[Any, Any]):
     """Around azure-core's, which cannot be a base class here: it needs aiohttp when it is named."""
 
-    def __init__(self, inner: Any, route: Route, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        route: Route,
+        context: ssl.SSLContext | None,
+        tell: Callable[[str, bool], None] | None,
+    ) -> None:
+        self._tell = tell
         self._inner = inner
         self._route = route
         self._context = context
@@ -75,7 +87,8 @@ class _Transport(AsyncHttpTransport[Any, Any]):
         self._route.apply(request)
         if self._context is not None:
             options["ssl"] = self._context
-        return await self._inner.send(request, **options)
+        with telling(self._tell, request):
+            return await self._inner.send(request, **options)
 
     async def open(self) -> None:
         await self._inner.open()

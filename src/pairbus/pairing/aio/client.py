@@ -12,6 +12,7 @@ from weakref import WeakSet
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio import ServiceBusClient
 
+from pairbus.cost.operations import Part
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import duplicates
 from pairbus.pairing.aio.administration import administration_of
@@ -55,7 +56,8 @@ async def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ..
     bounds = bounds_within(options.operation_timeout.total_seconds())
     if given is not None:
         return tuple(await ensure_queues(given, plan.paths, bounds=bounds))
-    async with administration_of(plan.secondary) as administration:
+    tell = plan.managed(secondary=True)
+    async with administration_of(plan.secondary, tell=tell) as administration:
         return tuple(await ensure_queues(administration, plan.paths, bounds=bounds))
 
 
@@ -160,7 +162,10 @@ class PairedClient(ClientShell):
     def _sender(self, path: str, make: Callable[..., Any], options: dict[str, Any]) -> PairedSender:
         self.pairing.check_open()
         sender = PairedSender(
-            self, path, lambda: make(path, **options), options.get("client_identifier")
+            self,
+            path,
+            lambda: self.watched(make(path, **options)),
+            options.get("client_identifier"),
         )
         self._senders.add(sender)
         if self._wants_a_look(path):
@@ -168,7 +173,7 @@ class PairedClient(ClientShell):
         return sender
 
     def backlog_sender(self, queue: str) -> Any:
-        return self._plan.secondary.get_queue_sender(queue)
+        return self.watched(self._plan.secondary.get_queue_sender(queue))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -188,14 +193,16 @@ class PairedClient(ClientShell):
     async def ping(self, path: Path, budget_s: float = PING_S) -> BaseException | None:
         """Ping a path once; what it met."""
         budget_s = min(budget_s, self.ping_s)
-        sender = without_retries(self._primary).get_queue_sender(path.name)
+        sender = self.watched(without_retries(self._primary).get_queue_sender(path.name))
+        error: BaseException | None = None
         try:
             await bounded(sender, sender.send_messages(make_ping()), budget_s)
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
-            return exc
+            error = exc
         finally:
+            self.count(sender, path.name, Part.PINGS, answered=error is None)
             self.discard_later(sender)
-        return None
+        return error
 
     async def discard(self, one: Any) -> None:
         """Close something of the SDK, in bounded time."""
@@ -207,7 +214,8 @@ class PairedClient(ClientShell):
 
     async def _detection(self, path: str) -> None:
         try:
-            async with administration_of(self._primary) as administration:
+            tell = self._plan.managed(secondary=False)
+            async with administration_of(self._primary, tell=tell) as administration:
                 try:
                     properties: Any = await administration.get_queue(path)
                 except (ResourceNotFoundError, AttributeError):  # so it says of a topic
@@ -262,5 +270,6 @@ class PairedClient(ClientShell):
                 self.discard_later(receivers.pop(queue))
                 self.pairing.peek_failed(path, exc)
                 return
+            self.peeked(path.name, messages)
             found.append((len(messages), messages[0].sequence_number if messages else None))
         self.pairing.peeked(path, found, quiet=quiet, small=SMALL)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.cost.operations import Part
 from pairbus.pairing import flow
 from pairbus.pairing.flow import Flow, OnBacklog, OnPrimary, Ping
 from pairbus.pairing.sdk import cut_off
@@ -151,23 +152,35 @@ class PairedSender(SenderShell):
         async with self._mine(effect.budget_s):
             if self._primary is None:
                 self._primary = self._connect()
+            answered, primary = False, self._primary
             try:
-                return await bounded(self._primary, effect.call(self._primary), effect.budget_s)
+                result = await bounded(primary, effect.call(primary), effect.budget_s)
+                answered = True
+                return result
             except (Overrun, asyncio.CancelledError):
                 sender, self._primary = self._primary, None
                 self._bus.discard_later(sender)
                 raise
+            finally:
+                self._bus.count(
+                    primary, self.entity_name, Part.TRAFFIC, answered=answered, charge=effect.charge
+                )
 
     async def _on_backlog(self, effect: OnBacklog) -> Any:
         async with self._mine(effect.budget_s):
             sender = self._backlog.get(effect.queue)
             if sender is None:
                 sender = self._backlog[effect.queue] = self._bus.backlog_sender(effect.queue)
+            answered = False
             try:
-                return await bounded(sender, effect.call(sender), effect.budget_s)
+                result = await bounded(sender, effect.call(sender), effect.budget_s)
+                answered = True
+                return result
             except BaseException:
                 self._bus.discard_later(self._backlog.pop(effect.queue))
                 raise
+            finally:
+                self._bus.count(sender, self.entity_name, Part.BACKLOG, answered=answered)
 
     @contextlib.asynccontextmanager
     async def _mine(self, seconds: float) -> AsyncIterator[None]:

@@ -1,0 +1,78 @@
+"""What a pairing did, for the ledger: each operation that a namespace may bill.
+
+Sends are counted by what the SDK handed to its links. Of several attempts in one call only the last
+can have been answered, and only if the call succeeded: the SDK retries what was not accepted.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pairbus.cost.ledger import Ledger
+from pairbus.cost.operations import Kind, Part, units
+from pairbus.pairing.sdk import keep_transfers, transfers_of
+
+
+class Books:
+    """Writes to a ledger. Can be used from any thread."""
+
+    def __init__(self, folder: str | Path, primary: str, secondary: str) -> None:
+        self._ledger = Ledger(folder, writer="pairing")
+        self._ledger.start()
+        self._primary = primary
+        self._secondary = secondary
+
+    def watch(self, sender: Any) -> Any:
+        """Count what a sender of the SDK sends from now on."""
+        keep_transfers(sender)
+        return sender
+
+    def sent(self, sender: Any, path: str, part: Part, *, answered: bool) -> None:
+        """A call of a sender has ended."""
+        kept = transfers_of(sender)
+        if not kept:
+            return
+        last = len(kept) - 1
+        kind = Kind.PING if part is Part.PINGS else Kind.SEND
+        for place, sizes in enumerate(kept):
+            self.add(path, kind, part, sizes, answered=answered and place == last)
+        kept.clear()
+
+    def add(
+        self, path: str, kind: Kind, part: Part, sizes: Sequence[int], *, answered: bool = True
+    ) -> None:
+        """An operation on each of some messages, or one on none."""
+        there = part in (Part.BACKLOG, Part.DRAIN)
+        self._ledger.add(
+            namespace=self._secondary if there else self._primary,
+            entity=path,
+            kind=kind,
+            part=part,
+            messages=len(sizes),
+            bytes=sum(sizes),
+            units=sum(map(units, sizes)) or 1,
+            answered=answered,
+        )
+
+    def managed(self, entity: str, answered: bool, *, secondary: bool) -> None:
+        """A request to the administration API."""
+        self._ledger.add(
+            namespace=self._secondary if secondary else self._primary,
+            entity=entity,
+            kind=Kind.MANAGEMENT,
+            part=Part.BACKLOG if secondary else Part.TRAFFIC,
+            messages=0,
+            answered=answered,
+        )
+
+    def changed(self, path: str, from_state: str, to_state: str, cause: str | None) -> None:
+        self._ledger.change(
+            namespace=self._primary,
+            entity=path,
+            from_state=from_state,
+            to_state=to_state,
+            cause=cause,
+        )
+
+    def close(self) -> None:
+        self._ledger.close()
