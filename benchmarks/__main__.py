@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import amqp_engine, broker, pairing, syphon
+from benchmarks import amqp_engine, broker, cost, pairing, syphon
 from benchmarks.harness import save, tables
 
 SUBJECTS = {
@@ -11,6 +11,7 @@ SUBJECTS = {
     "broker": broker.figures,
     "pairing": pairing.figures,
     "syphon": syphon.figures,
+    "cost": cost.figures,
 }
 
 

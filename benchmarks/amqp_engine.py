@@ -22,9 +22,9 @@ from pairbus.amqp.connection import Connection, Settings
 from pairbus.amqp.events import Attaching, Delivery, Updated
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Disposition, Target
-from pairbus.amqp.sections import GROUP_ID, TTL, Header, Message, Properties
-from pairbus.amqp.splice import Keys
+from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp, UInt
+from pairbus.transfer import from_backlog, to_backlog
 
 PROTON, SDK = "proton", "SDK codec"
 COUNT = 5000
@@ -404,18 +404,12 @@ def rewrite(rounds: int) -> Figure:
     """Out of the backlog: four application properties off; session, time-to-live, schedule on."""
     ours_bytes = backlog_message()
     names = ("x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc")
-    keys = Keys(names)
     schedule = Symbol("x-opt-scheduled-enqueue-time")
 
     def ours() -> Timed:
         def work() -> int:
             for _ in range(COUNT):
-                message = Message.parse(ours_bytes)
-                taken = message.edit_application_properties({}, keys)
-                message.edit_header({TTL: UInt(taken["x-ms-timetolive"])})
-                message.edit_properties({GROUP_ID: taken["x-ms-sessionid"]})
-                message.edit_message_annotations({schedule: taken["x-ms-scheduledenqueuetimeutc"]})
-                result = message.encode()
+                result = from_backlog(ours_bytes).payload
             assert Message.parse(result).read_properties().group_id == "session-17"
             return COUNT
 
@@ -470,22 +464,20 @@ def rewrite(rounds: int) -> Figure:
 
 def backlog_message() -> bytes:
     """A message as it lies in the backlog, with 1 KB of body."""
-    return Message.build(
-        header=Header(durable=True),
-        message_annotations={Symbol("x-opt-partition-key"): "partition-4"},
+    sent = Message.build(
+        header=Header(durable=True, ttl=UInt(86_400_000)),
+        message_annotations={
+            Symbol("x-opt-partition-key"): "partition-4",
+            Symbol("x-opt-scheduled-enqueue-time"): Timestamp(1_800_000_000_000),
+        },
         properties=Properties(
             message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0",
             subject="order",
             correlation_id="order-4711",
             content_type="application/json",
+            group_id="session-17",
         ),
-        application_properties={
-            "tenant": "north",
-            "attempt": 1,
-            "x-ms-sessionid": "session-17",
-            "x-ms-timetolive": 86_400_000,
-            "x-ms-scheduledenqueuetimeutc": Timestamp(1_800_000_000_000),
-            "x-ms-path": "orders/incoming",
-        },
+        application_properties={"tenant": "north", "attempt": 1},
         data=b"x" * 1024,
-    ).encode()
+    )
+    return to_backlog(sent.encode(), "orders/incoming")

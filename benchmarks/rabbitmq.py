@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 BIN = Path("/usr/lib/rabbitmq/bin")
@@ -23,9 +24,32 @@ class NotInstalled(Exception):
     """There is no RabbitMQ on this machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker that runs."""
+
+    port: int
+    pid: int
+    folder: Path
+    environment: dict[str, str]
+
+    def define(self, definitions: dict[str, object]) -> None:
+        """Queues, parameters and the like, as they are exported."""
+        file = self.folder / "definitions.json"
+        file.write_text(json.dumps(definitions))
+        _control(self.environment, "import_definitions", str(file))
+
+
 @contextmanager
 def rabbitmq(queues: tuple[str, ...]) -> Iterator[int]:
     """The port of a broker with these durable queues. Raises NotInstalled."""
+    with node(queues, ("rabbitmq_amqp1_0",)) as one:
+        yield one.port
+
+
+@contextmanager
+def node(queues: tuple[str, ...], plugins: tuple[str, ...]) -> Iterator[Node]:
+    """A broker with these durable queues and plugins. Raises NotInstalled."""
     if not (BIN / "rabbitmq-server").exists() or shutil.which("erl") is None:
         raise NotInstalled("RabbitMQ is not installed (apt-get install rabbitmq-server): left out.")
     with ExitStack() as stack:
@@ -35,21 +59,22 @@ def rabbitmq(queues: tuple[str, ...]) -> Iterator[int]:
             )
         )
         port, distribution_port, epmd_port = _free_ports(3)
-        environment = _environment(folder, port, distribution_port, epmd_port)
+        environment = _environment(folder, plugins, port, distribution_port, epmd_port)
         log = stack.enter_context((folder / "output").open("wb"))
         server = subprocess.Popen(
             [BIN / "rabbitmq-server"], env=environment, stdout=log, stderr=log, cwd=folder
         )
         stack.callback(_stop, server, environment)
         _wait_for_start(server, environment, folder / "output")
-        definitions = folder / "definitions.json"
-        definitions.write_text(json.dumps({"queues": [_queue(name) for name in queues]}))
-        _control(environment, "import_definitions", str(definitions))
-        yield port
+        one = Node(port, server.pid, folder, environment)
+        one.define({"queues": [durable(name) for name in queues]})
+        yield one
 
 
-def _environment(folder: Path, port: int, distribution_port: int, epmd_port: int) -> dict[str, str]:
-    (folder / "enabled_plugins").write_text("[rabbitmq_amqp1_0].")
+def _environment(
+    folder: Path, plugins: tuple[str, ...], port: int, distribution_port: int, epmd_port: int
+) -> dict[str, str]:
+    (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].")
     (folder / "rabbitmq.conf").write_text("log.console = false\n")
     return {
         **os.environ,
@@ -67,7 +92,8 @@ def _environment(folder: Path, port: int, distribution_port: int, epmd_port: int
     }
 
 
-def _queue(name: str) -> dict[str, object]:
+def durable(name: str) -> dict[str, object]:
+    """A durable queue, for `Node.define`."""
     return {"name": name, "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
 
 

@@ -14,7 +14,7 @@ from pairbus.names import backlog_paths
 from pairbus.syphon.options import SyphonOptions
 from pairbus.transfer import to_backlog
 
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

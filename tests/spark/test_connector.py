@@ -1,16 +1,27 @@
 """`format("servicebus")`: looking, streaming and sending with Spark."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
+from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message
+from pairbus.syphon.connector import ConnectorOptions
 from tests.spark.kit import Backlog, message
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 FORMAT = "servicebus"
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "examples" / "connector" / "demo.py"
+PAGE = (ROOT / "docs" / "connector.md").read_text()
+HOST = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=k"
 
 
 def read(session: SparkSession, text: str, queue: str, **options: str):
@@ -105,10 +116,11 @@ def test_secrets_are_not_in_plans(session: SparkSession, backlog: Backlog) -> No
     ("options", "said"),
     [
         ({"queue": "q"}, "connectionString"),
-        ({"connectionString": "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=k"}, "queue"),
+        ({"connectionString": HOST}, "queue"),
         ({"connectionString": "nonsense", "queue": "q"}, "connection string"),
         ({"connectionStringEnv": "NO_SUCH_VARIABLE", "queue": "q"}, "NO_SUCH_VARIABLE"),
         ({"queue": "q", "kewe": "q"}, "kewe"),
+        ({"connectionString": HOST, "queue": "q", "maxMessages": "many"}, "maxMessages"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
@@ -117,3 +129,184 @@ def test_a_wrong_option_is_a_clear_error_before_anything_is_received(
 ) -> None:
     with pytest.raises(PySparkException, match=said):
         session.read.format(FORMAT).options(**options).load().collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"connectionString": HOST}, "queue"),
+        ({"connectionString": HOST, "queue": "q", "pollSeconds": "0"}, "pollSeconds"),
+        ({"connectionString": HOST, "queue": "q", "maxMessagesPerTrigger": "-1"}, "maxMess"),
+    ],
+    ids=["no queue", "poll", "size"],
+)
+def test_a_wrong_option_of_a_stream_is_a_clear_error(
+    session: SparkSession, options: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    def run() -> None:
+        rows = session.readStream.format(FORMAT).options(**options).load()
+        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        query.trigger(availableNow=True).start().awaitTermination(60)
+
+    with pytest.raises(PySparkException, match=said):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("body string", {}, "destination"),
+        ("destination string", {}, "payload"),
+        ("body string", {"path": "q", "queeu": "x"}, "queeu"),
+    ],
+    ids=["no destination", "no body", "unknown"],
+)
+def test_a_wrong_option_or_column_of_a_write_is_a_clear_error(
+    session: SparkSession, columns: str, options: dict[str, str], said: str
+) -> None:
+    rows = session.createDataFrame([("x",)], columns)
+
+    with pytest.raises(PySparkException, match=said):
+        rows.write.format(FORMAT).options(connectionString=HOST, **options).mode("append").save()
+
+
+def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
+    session: SparkSession, backlog: Backlog, tmp_path: Path
+) -> None:
+    topic, target = f"{backlog.name}-topic", backlog.path("target")
+    backlog.primary.create_topic(topic)
+    backlog.primary.create_subscription(topic, "all")
+    subscription, text = f"{topic}/Subscriptions/all", backlog.primary.connection_string
+    options = ClientOptions.from_connection_string(text)
+    with Client(options) as client:
+        Sender(client, topic).send_batch([message(f"m-{n}") for n in range(6)])
+        with Receiver(client, subscription, confirm=False) as receiver:
+            tokens = [UUID(bytes_le=one.tag) for some in receiver.pull(2) for one in some]
+        Management(client, subscription).settle(
+            tokens, DEAD_LETTERED, reason="Reason", description="because"
+        )
+    dead = f"{subscription}/$deadletterqueue"
+
+    rows = read(session, text, f"{subscription},{dead}").collect()
+    assert sorted((row.queue, row.message_id) for row in rows) == sorted(
+        [(dead, f"m-{n}") for n in range(2)] + [(subscription, f"m-{n}") for n in range(2, 6)]
+    )
+    told = next(row for row in rows if row.queue == dead).application_properties
+    assert told["DeadLetterReason"] == "Reason"
+
+    stream = (
+        session.readStream.format(FORMAT)
+        .options(connectionString=text, queue=f"{subscription},{dead}")
+        .load()
+        .drop("destination")
+        .writeStream.format(FORMAT)
+        .options(connectionString=text, path=target, settleConnectionString=text)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert stream.awaitTermination(120)
+    assert sorted(backlog.ids(target)) == [f"m-{n}" for n in range(6)]
+    assert read(session, text, f"{subscription},{dead}").count() == 0
+
+
+def test_rows_of_a_partition_arrive_in_order_within_their_sessions(
+    session: SparkSession, backlog: Backlog
+) -> None:
+    path = backlog.path("ordered", requires_session=True)
+    names = ("a", "b", "c")
+    rows = [(f"{name}-{n:04}", name, path) for n in range(700) for name in names]
+    frame = session.createDataFrame(
+        rows, "message_id string, session_id string, destination string"
+    )
+    frame = frame.selectExpr("*", "message_id as body")
+    placed = frame.repartition(2, "session_id").sortWithinPartitions("message_id")
+    fault = backlog.primary.add_fault("answer-late", path, seconds=0.2, count=3)
+
+    placed.write.format(FORMAT).option("connectionString", backlog.primary.connection_string).mode(
+        "append"
+    ).save()
+
+    assert fault.fired == 3
+    arrived = backlog.ids(path)
+    for name in names:
+        assert [id for id in arrived if id[0] == name] == [f"{name}-{n:04}" for n in range(700)]
+
+
+@pytest.mark.parametrize("destination", ["no-such-queue", None], ids=["gone", "none"])
+def test_a_write_of_what_nobody_takes_fails_and_says_why(
+    session: SparkSession, backlog: Backlog, destination: str | None
+) -> None:
+    rows = session.createDataFrame([("x", destination)], "body string, destination string")
+    text = backlog.primary.connection_string
+
+    with pytest.raises(PySparkException, match=r"no-such-queue|no destination"):
+        rows.write.format(FORMAT).option("connectionString", text).mode("append").save()
+
+
+def test_a_row_of_a_stream_that_is_refused_for_good_is_dead_lettered_where_it_came_from(
+    session: SparkSession, backlog: Backlog, tmp_path: Path
+) -> None:
+    path, text = backlog.path("source"), backlog.primary.connection_string
+    with Client(ClientOptions.from_connection_string(text)) as client:
+        Sender(client, path).send(message("m"))
+    stream = (
+        session.readStream.format(FORMAT)
+        .options(connectionString=text, queue=path)
+        .load()
+        .selectExpr("queue", "lock_token", "locked_until", "payload", "'gone' as destination")
+        .writeStream.format(FORMAT)
+        .options(connectionString=text, settleConnectionString=text)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert stream.awaitTermination(120)
+
+    (row,) = read(session, text, f"{path}/$deadletterqueue").collect()
+    assert row.message_id == "m"
+    assert row.application_properties["DeadLetterReason"] == "EntityNotFound"
+
+
+def test_secrets_are_in_nothing_that_spark_shows_of_a_query(
+    session: SparkSession, backlog: Backlog
+) -> None:
+    text = backlog.primary.connection_string
+    key = text.split("SharedAccessKey=")[1].split(";")[0]
+    path = backlog.path("secret")
+    rows = session.createDataFrame([("x", path)], "body string, destination string")
+    rows.write.format(FORMAT).option("connectionString", text).mode("append").save()
+    read(session, text, path).collect()
+
+    shown = session._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [shown.apply(n).physicalPlanDescription() for n in range(shown.size())]
+    plans += [shown.apply(n).toString() for n in range(shown.size())]
+
+    assert any(FORMAT in plan.lower() or "python" in plan.lower() for plan in plans)
+    assert not any(key in plan for plan in plans)
+
+
+def test_the_page_has_every_option_and_no_other() -> None:
+    table = PAGE.partition("## Options")[2].partition("##")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+
+    assert sorted(named) == sorted(ConnectorOptions.KNOWN)
+
+
+def test_the_examples_of_the_page_are_those_of_the_demo() -> None:
+    examples = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+    assert len(examples) >= 5
+    assert [example for example in examples if example not in DEMO.read_text()] == []
+
+
+def test_the_demo_runs() -> None:
+    demo = subprocess.run(
+        [sys.executable, DEMO], capture_output=True, text=True, timeout=250, check=False
+    )
+
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "Moved to two: id-0, id-3, id-6, id-9" in demo.stdout
+    assert demo.stdout.endswith("All is where it belongs.\n")

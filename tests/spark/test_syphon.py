@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pairbus.syphon.syphon import Syphon, SyphonStatus
 from tests.spark.kit import Backlog, meaning, message, wait_until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 def drained(session: SparkSession, backlog: Backlog, **changes: Any) -> SyphonStatus:

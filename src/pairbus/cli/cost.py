@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pairbus.cli import cost_report
 from pairbus.cli.screen import complain, screens
 from pairbus.cost.choices import alternatives, changes
 from pairbus.cost.forecast import Forecast
@@ -33,6 +34,7 @@ _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", r
 _LEAST, _SMALL = Decimal("0.000001"), Decimal("0.001")
 
 app = typer.Typer(help="What a pairing costs.", no_args_is_help=True)
+app.command(epilog=cost_report.EXAMPLE)(cost_report.report)
 
 
 @app.command(epilog=EXAMPLE)

@@ -1,29 +1,27 @@
 """`pairbus syphon`: move the backlog to where it was going."""
 
+import os
+import shutil
 import signal
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.markup import escape
 from rich.table import Table
 
+from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
 from pairbus.cli.screen import complain, screens
-from pairbus.errors import PairbusError
+from pairbus.errors import ConfigurationError, PairbusError
 
-DRAINED, FAILED, WRONG, STUCK = 0, 1, 2, 3
+DRAINED, FAILED, WRONG, STUCK, STOPPED = 0, 1, 2, 3, 4
 LOOK_S = 0.5
 COUNT_S = 5.0
+STATUS_S = 1.0
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… PAIRBUS_SECONDARY=… pairbus syphon --once"
 
 
@@ -74,12 +72,26 @@ def syphon(
     checkpoint: Annotated[
         str | None, typer.Option(help="Where Spark keeps its progress; without it, nowhere.")
     ] = None,
+    stuck_after: Annotated[
+        float,
+        typer.Option(help="Seconds without progress after which it counts as stuck.", min=1),
+    ] = 120,
+    status_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write how it is to this file, about once a second, for a program to read: JSON "
+            "with running, healthy, problem, moved, dead_lettered, left, errors, rate, "
+            "seconds_to_go, when. It is replaced as a whole.",
+            dir_okay=False,
+        ),
+    ] = None,
 ) -> None:
     """Move the backlog of a pairing to where it was going, on Spark.
 
-    Runs until it is stopped with Ctrl-C, or with --once until nothing is left. Exit status: 0
-    drained or stopped, 1 failed, 2 a wrong option, 3 stuck: messages are left that a destination
-    does not take.
+    Runs until it is stopped with Ctrl-C (twice: at once), or with --once until nothing is left.
+
+    Exit status: 0 drained, or stopped without --once; 1 failed; 2 a wrong option; 3 stuck: messages
+    are left, and there is no progress; 4 stopped before --once was done.
     """
     from pairbus.syphon.options import SyphonOptions, TimeToLive
 
@@ -94,81 +106,198 @@ def syphon(
             max_rate=max_rate,
             ttl=cast(TimeToLive, ttl),
             poll=timedelta(seconds=poll),
+            stuck_after=timedelta(seconds=stuck_after),
         )
+        _check_status_file(status_file)
     except PairbusError as exc:
         complain(err, exc)
         raise typer.Exit(WRONG) from exc
-    if dry_run:
-        _show_what_would_go_where(out, options, master)
-        return
-    raise typer.Exit(_run(out, err, options, master, checkpoint, once))
-
-
-def _run(
-    out: Console, err: Console, options: Any, master: str | None, checkpoint: str | None, once: bool
-) -> int:
-    from pairbus.syphon.syphon import Syphon
-
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    out.print("Starting Spark…")
-    runner = Syphon(options, master=master, checkpoint=checkpoint)
-    runner.start(once=once)
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        complain(err, "Spark needs Java 17: install it, or set JAVA_HOME")
+        raise typer.Exit(FAILED)
     try:
-        _watch(out, runner, stopped)
-        status = runner.status()
-    finally:
-        runner.stop()
-    moved, buried = sum(status.moved.values()), sum(status.dead_lettered.values())
-    for path, count in sorted(status.moved.items()):
-        out.print(f"  {path}: {count} moved")
-    for path, why in sorted(status.errors.items()):
-        complain(err, f"  {path}: {status.left[path]} left: {why}", "yellow")
-    out.print(f"{moved} messages moved, {buried} dead-lettered.")
-    if status.failure is not None:
-        complain(err, status.failure.splitlines()[0])
-        return FAILED
-    return STUCK if once and status.errors else DRAINED
+        if dry_run:
+            status = _show_what_would_go_where(out, err, options, master)
+        else:
+            run = _Run(options, master, checkpoint, once=once, status_file=status_file)
+            status = run.run(out, err)
+    except KeyboardInterrupt:
+        status = STOPPED if once or dry_run else DRAINED
+    raise typer.Exit(status)
 
 
-def _watch(out: Console, runner: Any, stopped: threading.Event) -> None:
-    """Show what is moved, until the syphon ends or is to be stopped."""
-    from pairbus.syphon.counts import backlog_size
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]:,.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    options = runner.options
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
-        task = progress.add_task("waiting", total=None, rate=0.0)
-        counted_at, told = 0.0, 0
-        while not stopped.wait(LOOK_S):
-            status = runner.status()
-            if not status.running:
-                return
-            moved = sum(status.moved.values())
-            if time.monotonic() - counted_at > COUNT_S:
-                counted_at = time.monotonic()
-                left = backlog_size(options.secondary, options.backlog_queues)
-                total = None if left is None else moved + left
-                progress.update(task, total=total)
-            name = ", ".join(sorted(status.moved)) or "waiting for messages"
-            progress.update(task, completed=moved, rate=status.rate, description=name)
-            if not out.is_terminal and moved > told:
-                out.print(f"{moved} messages moved")
-                told = moved
+def _check_status_file(path: Path | None) -> None:
+    if path is not None and not path.parent.is_dir():
+        raise ConfigurationError(f"--status-file: there is no folder {path.parent}")
 
 
-def _show_what_would_go_where(out: Console, options: Any, master: str | None) -> None:
+class _Run:
+    """One run, from start to stop."""
+
+    def __init__(
+        self,
+        options: Any,
+        master: str | None,
+        checkpoint: str | None,
+        *,
+        once: bool,
+        status_file: Path | None,
+    ) -> None:
+        from pairbus.syphon.syphon import Syphon
+
+        self._syphon = Syphon(options, master=master, checkpoint=checkpoint)
+        self._once = once
+        self._status_file = status_file
+        self._stopped = threading.Event()
+        self._speed = Speed()
+
+    def run(self, out: Console, err: Console) -> int:
+        """The exit status."""
+        self._heed_signals()
+        out.print("Starting Spark…")
+        try:
+            self._syphon.start(once=self._once)
+        except Exception as exc:  # noqa: BLE001  whatever Spark says
+            complain(err, f"Spark did not start: {_first_line(exc)}")
+            return FAILED
+        self._heed_signals()  # Spark has put its own in their place
+        left = _Left(self._syphon)
+        try:
+            self._watch(out, err, left)
+        finally:
+            if self._stopped.is_set():
+                out.print("Stopping…")
+            self._syphon.stop()
+        status = self._syphon.status()
+        self._tell(status, left.count)
+        self._sum_up(out, err, status)
+        return self._exit_status(err, status)
+
+    def _heed_signals(self) -> None:
+        def heed(number: int, _: object) -> None:
+            if self._stopped.is_set():
+                os._exit(128 + number)  # Spark ends when nobody holds its input any more
+            self._stopped.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, heed)
+
+    def _watch(self, out: Console, err: Console, left: "_Left") -> None:
+        """Show what is moved, until the syphon ends or is to be stopped."""
+        told_at = 0.0
+        wanted = out.is_terminal or self._status_file is not None
+        with DrainScreen(out, err) as screen:
+            while True:
+                now, status = time.monotonic(), self._syphon.status()
+                self._speed.note(now, status.moved)
+                if wanted:
+                    left.count_if_due(status.batches, now)
+                if now - told_at >= STATUS_S:
+                    told_at = now
+                    self._tell(status, left.count)
+                screen.show(status, left.count, self._speed, now)
+                if not status.running or self._stopped.wait(LOOK_S):
+                    return
+
+    def _tell(self, status: Any, left: int | None) -> None:
+        """For programs."""
+        if self._status_file is None:
+            return
+        from pairbus.syphon.record import write_whole
+
+        rate = self._speed.of() if status.running else 0.0
+        write_whole(
+            self._status_file,
+            {
+                "running": status.running,
+                "healthy": status.healthy,
+                "problem": status.problem,
+                "moved": status.moved,
+                "dead_lettered": status.dead_lettered,
+                "left": left,
+                "errors": status.errors,
+                "rate": rate,
+                "seconds_to_go": time_to_go(left, rate),
+                "when": time.time(),
+            },
+        )
+
+    def _sum_up(self, out: Console, err: Console, status: Any) -> None:
+        for path, count in sorted(status.moved.items()):
+            out.print(escape(f"  {path}: {count:,} moved"))
+        for path, why in sorted(status.errors.items()):
+            complain(err, f"  {path}: does not take its messages: {why}", "yellow")
+        buried = status.dead_lettered.total()
+        out.print(f"{status.moved.total():,} messages moved, {buried:,} dead-lettered.")
+
+    def _exit_status(self, err: Console, status: Any) -> int:
+        if status.failure is not None:
+            complain(err, _first_line(status.failure))
+            return FAILED
+        if not self._once:
+            return DRAINED
+        if self._stopped.is_set():
+            complain(err, "Stopped before the backlog was drained.", "yellow")
+            return STOPPED
+        if status.unreadable is not None:
+            complain(err, f"The backlog cannot be read: {status.unreadable}")
+            # Once something was moved, the namespaces are right, and it is worth trying again.
+            return STUCK if status.moved else FAILED
+        if status.errors or not status.healthy:
+            complain(err, f"Stuck: {status.problem or 'messages are left'}", "yellow")
+            return STUCK
+        return DRAINED
+
+
+class _Left:
+    """What the backlog queues hold, asked for in the background: a namespace that is down takes
+    its time. Each question costs operations, so nobody asks while nothing happens."""
+
+    def __init__(self, syphon: Any) -> None:
+        self._options = syphon.options
+        self._asked: tuple[float, int] | None = None
+        self._thread: threading.Thread | None = None
+        self.count: int | None = None
+
+    def count_if_due(self, batches: int, now: float) -> None:
+        if self._asked is not None and (
+            now - self._asked[0] < COUNT_S or batches == self._asked[1]
+        ):
+            return
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._asked = now, batches
+        self._thread = threading.Thread(target=self._ask, name="pairbus counts", daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        from pairbus.syphon.counts import backlog_size
+
+        self.count = backlog_size(self._options.secondary, self._options.backlog_queues)
+
+
+def _show_what_would_go_where(out: Console, err: Console, options: Any, master: str | None) -> int:
     from pairbus.syphon.dry_run import destinations
 
-    table = Table("destination", "messages", "oldest")
-    for path, count, oldest in destinations(options, master):
-        table.add_row(path or "[red]nowhere: dead-lettered[/red]", f"{count:,}", str(oldest))
+    try:
+        found = destinations(options, master)
+    except Exception as exc:  # noqa: BLE001  whatever Spark says
+        complain(err, f"The backlog cannot be read: {_first_line(exc)}")
+        return FAILED
+    table = Table("destination", "messages", "oldest", "")
+    for heap in found:
+        name = "nowhere" if heap.destination is None else escape(heap.destination)
+        fate = "" if heap.problem is None else f"[red]would be dead-lettered: {heap.problem}[/red]"
+        table.add_row(name, f"{heap.messages:,}", f"{heap.oldest:%Y-%m-%d %H:%M:%S}", fate)
     out.print(table)
+    out.print(f"{sum(heap.messages for heap in found):,} messages. Nothing was moved.")
+    return DRAINED
+
+
+def _first_line(what: object) -> str:
+    """Of an error that may have a stack of Java in it: the line that says most."""
+    lines = [line.strip() for line in str(what).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("pairbus.errors.")]
+    if ours:
+        return ours[-1].partition(": ")[2] or ours[-1]
+    return lines[0] if lines else type(what).__name__

@@ -31,6 +31,7 @@ from pairbus.syphon.columns import SCHEMA, Received, TurnedBack, as_rows, sequen
 from pairbus.syphon.connections import client_of
 from pairbus.syphon.forward import Forwarder, Outcome
 from pairbus.syphon.reader import QueueReader
+from pairbus.transfer import MISSING_PATH
 
 FORMAT = "servicebus"
 PEEKED_AT_ONCE = 250
@@ -200,8 +201,11 @@ class PeekReader(DataSourceReader):
                     return
                 after = sequence_of(payloads[-1])
                 left = None if left is None else left - len(payloads)
-                found = [Received(partition.queue, payload, None) for payload in payloads]
-                yield as_rows(found, self._columns)
+                yield self.frame([Received(partition.queue, one, None) for one in payloads])
+
+    def frame(self, found: list[Received]) -> pa.RecordBatch:
+        """Messages as Spark takes them."""
+        return as_rows(found, self._columns)
 
 
 @dataclass
@@ -209,6 +213,22 @@ class Sent(WriterCommitMessage):
     """What came of one task."""
 
     outcome: Outcome
+
+
+class _StrictForwarder(Forwarder):
+    """Fails for what it cannot send, where there is no queue to dead-letter it in."""
+
+    def __init__(self, primary: ClientOptions, settle: ClientOptions | None) -> None:
+        super().__init__(primary, settle)
+        self._can_bury = settle is not None
+
+    def _bury(self, message: TurnedBack, reason: str, description: str) -> None:
+        if self._can_bury and message.lock_token is not None:
+            super()._bury(message, reason, description)
+            return
+        path = message.destination or ""
+        self.outcome.left[path] += 1
+        self.outcome.errors.setdefault(path, f"{reason}: {description}")
 
 
 class _RowSender:
@@ -226,7 +246,7 @@ class _RowSender:
             raise ConfigurationError("rows need a column payload (AMQP bytes) or a column body")
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Sent:
-        forwarder = Forwarder(self._primary, self._settle)
+        forwarder = _StrictForwarder(self._primary, self._settle)
         for batch in batches:
             forwarder.take(self._message(row) for row in batch.to_pylist())
         outcome = forwarder.finish()
@@ -240,14 +260,17 @@ class _RowSender:
 
     def _message(self, row: dict[str, Any]) -> TurnedBack:
         until = row.get("locked_until")
+        path = row.get("destination") or self._path
         return TurnedBack(
             row.get("queue") or "",
             row.get("sequence_number") or 0,
             row.get("lock_token"),
             _lock_ms(until),
             row.get("session_id"),
-            row.get("destination") or self._path,
+            path,
             row["payload"] if row.get("payload") is not None else build(row),
+            None if path is not None else MISSING_PATH,
+            None if path is not None else "the row has no destination",
         )
 
 

@@ -23,6 +23,7 @@ from pairbus.errors import (
     NotAuthorized,
     QuotaExceeded,
     Refused,
+    Unavailable,
 )
 from pairbus.syphon.columns import TurnedBack
 from pairbus.syphon.connections import management_of, sender_of
@@ -76,6 +77,8 @@ class _Destination:
         self.size = 0
         self.in_flight: deque[_Batch] = deque()
         self.error: AmqpError | None = None
+        self.late: set[str] = set()
+        """Sessions of which a message was not sent: its lock was about to expire."""
 
 
 class Forwarder:
@@ -107,8 +110,12 @@ class Forwarder:
                 self._bury(message, type(destination.error).__name__, str(destination.error))
             elif destination.error is not None:
                 self._leave(destination, [message])
-            elif message.lock_token is not None and message.locked_until < late:
-                self.outcome.left[destination.path] += 1
+            elif message.lock_token is not None and (
+                message.locked_until < late or message.session_id in destination.late
+            ):
+                if message.session_id is not None:  # no later one of its session passes it
+                    destination.late.add(message.session_id)
+                self._leave(destination, [message])
             else:
                 self._add(destination, message)
 
@@ -245,6 +252,9 @@ class _Settling:
         self._secondary = secondary
         self._tokens: dict[tuple[str, str], list[UUID]] = {}
         self._asked: list[tuple[str, str, list[UUID], Response | AmqpError]] = []
+        self._silence: Unavailable | None = None
+        """The secondary does not answer. It is not asked again for each message: that could take
+        hours, and the locks expire by themselves."""
 
     def add(self, message: TurnedBack, status: str) -> None:
         if message.lock_token is None or self._secondary is None:
@@ -258,15 +268,23 @@ class _Settling:
         tokens = self._tokens.pop((queue, status), [])
         if not tokens or self._secondary is None:
             return
-        try:
-            response = management_of(self._secondary, queue).post_settle(tokens, status)
-        except AmqpError as exc:
-            self._asked.append((queue, status, tokens, exc))
+        answer: Response | AmqpError
+        if self._silence is not None:
+            answer = self._silence
         else:
-            self._asked.append((queue, status, tokens, response))
+            try:
+                answer = management_of(self._secondary, queue).post_settle(tokens, status)
+            except AmqpError as exc:
+                answer = exc
+                self._listen(exc)
+        self._asked.append((queue, status, tokens, answer))
+
+    def _listen(self, error: AmqpError) -> None:
+        if isinstance(error, Unavailable):
+            self._silence = error
 
     def bury(self, message: TurnedBack, reason: str, description: str) -> None:
-        if message.lock_token is None or self._secondary is None:
+        if message.lock_token is None or self._secondary is None or self._silence is not None:
             return
         token = UUID(bytes_le=message.lock_token)
         try:
@@ -274,38 +292,54 @@ class _Settling:
                 [token], DEAD_LETTERED, reason=reason, description=description
             )
         except AmqpError as exc:
+            self._listen(exc)
             logger.warning("%s: a message could not be dead-lettered: %s", message.queue, exc)
 
     def finish(self) -> int:
         """Wait for the answers. How many completions failed."""
         for queue, status in list(self._tokens):
             self._ask(queue, status)
+        self._silence = None  # it may be there again
         failed = 0
         for queue, status, tokens, response in self._asked:
-            failed += self._answered(queue, status, tokens, response)
+            count = self._answered(queue, status, tokens, response)
+            if count > 0:
+                logger.info("%s: %d messages could not be %s", queue, count, status)
+            failed += count if status == COMPLETED else 0
         self._asked.clear()
         return failed
 
     def _answered(
         self, queue: str, status: str, tokens: list[UUID], response: Response | AmqpError
     ) -> int:
+        """How many of them failed."""
         assert self._secondary is not None
-        management = management_of(self._secondary, queue)
+        if self._silence is not None:
+            return len(tokens)
         try:
             if isinstance(response, AmqpError):
                 raise response
-            management.wait([response])
+            management_of(self._secondary, queue).wait([response])
             response.raise_for_status("settling")
         except AmqpError:
             # One lock that is gone fails all of a request; the connection may be a new one by now.
-            return sum(not self._settle_one(queue, status, token) for token in tokens)
+            return self._one_by_one(queue, status, tokens)
         return 0
 
-    def _settle_one(self, queue: str, status: str, token: UUID) -> bool:
+    def _one_by_one(self, queue: str, status: str, tokens: list[UUID]) -> int:
         assert self._secondary is not None
+        management = management_of(self._secondary, queue)
         try:
-            management_of(self._secondary, queue).settle([token], status)
+            responses = [management.post_settle([token], status) for token in tokens]
+            management.wait(responses)
         except AmqpError as exc:
-            logger.info("%s: a message could not be %s: %s", queue, status, exc)
-            return status != COMPLETED
-        return True
+            self._listen(exc)
+            return len(tokens)
+        failed = 0
+        for response in responses:
+            try:
+                response.raise_for_status("settling")
+            except AmqpError as exc:
+                self._listen(exc)
+                failed += 1
+        return failed

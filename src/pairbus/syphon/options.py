@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
-from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client import ClientOptions, SharedKey, Signature
 from pairbus.errors import ConfigurationError
 from pairbus.names import backlog_paths, name_of
 
@@ -17,7 +17,9 @@ class SyphonOptions:
     where a value is out of bounds."""
 
     primary: ClientOptions = field(repr=False)
-    """Where messages were going. A connection string, or ClientOptions with tokens of any kind."""
+    """Where messages were going. A connection string, or ClientOptions with tokens of any kind.
+    Spark sends them to its workers: where a credential gives the tokens, let them be a
+    `pairbus.amqp.client.Credential` with a factory, which each worker calls for itself."""
     secondary: ClientOptions = field(repr=False)
     """Where the backlog is."""
     primary_name: str | None = None
@@ -60,6 +62,10 @@ class SyphonOptions:
             )
         if not timedelta(seconds=1) <= self.poll <= timedelta(hours=1):
             raise ConfigurationError(f"poll is 1 s to 1 h, not {self.poll}")
+        if not self.stuck_after > timedelta():
+            raise ConfigurationError(f"stuck_after is above 0, not {self.stuck_after}")
+        for name in ("primary", "secondary"):
+            _can_be_sent(name, getattr(self, name))
         if not self.queues and self.name is None:
             raise ConfigurationError(
                 f"{self.primary.host} has no name of its own: set primary_name, as for the pairing"
@@ -78,3 +84,19 @@ class SyphonOptions:
         if self.queues:
             return self.queues
         return tuple(backlog_paths(self.name or "", self.backlog_queue_count))
+
+
+def _can_be_sent(name: str, options: ClientOptions) -> None:
+    """Raises ConfigurationError where Spark could not send them to its workers."""
+    if options.sasl is None and isinstance(options.tokens, SharedKey | Signature | None):
+        return
+    # As Spark does it, which takes more than `pickle`: functions of a notebook, for one.
+    from pyspark import cloudpickle
+
+    try:
+        cloudpickle.dumps(options)  # type: ignore[no-untyped-call]
+    except Exception as exc:  # pickling raises whatever the object does
+        raise ConfigurationError(
+            f"the tokens of {name} cannot be sent to Spark's workers ({exc}): give a Credential "
+            "with a function that makes the credential, not the credential itself"
+        ) from exc

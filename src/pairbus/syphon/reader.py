@@ -5,7 +5,7 @@ micro-batches with something in them. `partitions` may be asked more than once f
 it receives nothing: the polls have brought a first message of some queues, and tasks read the rest.
 """
 
-import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +17,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from pairbus.amqp.client import ClientOptions, Receiver
 from pairbus.amqp.events import Delivery
-from pairbus.errors import EntityNotFound
+from pairbus.errors import AmqpError, EntityNotFound
 from pairbus.syphon.columns import Received, as_rows, sequence_of
 from pairbus.syphon.connections import client_of
-from pairbus.syphon.poll import Poll
+from pairbus.syphon.poll import RENEW_S, Poll
+
+logger = logging.getLogger(__name__)
 
 KNOWN_S = 5.0
 ROWS = 2000
@@ -41,6 +43,8 @@ class Share(InputPartition):
     """How many messages at most."""
     blocked: frozenset[str]
     """Destinations to leave alone."""
+    first_until: int = 0
+    """Until when the polls' messages are locked at least, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._poll_s = poll_s
         self._columns = columns
         self._poll: Poll | None = None
-        self._planned: dict[int, tuple[Plan, dict[str, Received]]] = {}
+        self._planned: dict[int, tuple[Plan, dict[str, Received], int]] = {}
 
     # In the driver.
 
@@ -91,9 +95,12 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._poll.wait_until_known(KNOWN_S)
         if not self._poll.found():
             return start
-        plan = self.plan(self._poll)
+        plan, first = self.plan(self._poll), self._poll.take()
+        if not first:  # the locks were lost while it was planned
+            return start
         number = start["batch"] + 1
-        self._planned = {number: (plan, self._poll.take())}
+        # They may have waited for as long as the polls let them without renewing their locks.
+        self._planned = {number: (plan, first, _lock_end() - int(RENEW_S * 1000))}
         return {"batch": number}
 
     def plan(self, poll: Poll) -> Plan:
@@ -104,7 +111,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Only queues that have shown a message are read: on the others a poll waits, and a message
         # that came there meanwhile would be passed by those behind it. After a restart nothing is
         # known of the plan, and nobody polls: then all are read.
-        plan, first = self._planned.get(end["batch"], (Plan(UNKNOWN_PLAN), {}))
+        plan, first, until = self._planned.get(end["batch"], (Plan(UNKNOWN_PLAN), {}, 0))
         queues = [queue for queue in self._queues if not first or queue in first]
         parts = min(self._partitions, len(queues))
         each = max(1, plan.size // parts)
@@ -115,7 +122,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             turn = end["batch"] % len(mine)
             mine = mine[turn:] + mine[:turn]
             brought = tuple(first[queue] for queue in mine if queue in first)
-            shares.append(Share(tuple(mine), brought, each, plan.blocked))
+            shares.append(Share(tuple(mine), brought, each, plan.blocked, until))
         return shares
 
     def stop(self) -> None:
@@ -132,7 +139,9 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = partition.count
         brought = {one.queue: one for one in partition.first}
         for queue in partition.queues:
-            for row in self.rows(queue, self.messages(queue, brought.get(queue), left), partition):
+            first = brought.get(queue)
+            messages = self.messages(queue, first, partition.first_until, left)
+            for row in self.rows(queue, messages, partition):
                 rows.append(row)
                 left -= 1
                 if len(rows) >= ROWS:
@@ -153,7 +162,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_rows(rows, self._columns)
 
     def messages(
-        self, queue: str, brought: Received | None, count: int
+        self, queue: str, brought: Received | None, brought_until: int, count: int
     ) -> Iterator[tuple[Received, int]]:
         """The messages of a queue in their order, each with the time until which it is locked."""
         # The poll's message is older than what is there now, unless that was given back.
@@ -162,21 +171,27 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             until = _lock_end()
             for delivery in deliveries:
                 if brought is not None and sequence_of(delivery.payload) > place:
-                    yield brought, until
+                    yield brought, brought_until
                     brought = None
                 yield Received(queue, delivery.payload, delivery.tag), until
         if brought is not None:
-            yield brought, _lock_end()
+            yield brought, brought_until
 
     def _pulled(self, queue: str, count: int) -> Iterator[list[Delivery]]:
-        if count > 0:
-            # A link for each micro-batch: settled by their tokens, deliveries would never be
-            # forgotten on one that stays.
-            with (
-                contextlib.suppress(EntityNotFound),
-                Receiver(client_of(self._client_options), queue, confirm=False) as receiver,
-            ):
+        if count <= 0:
+            return
+        # A link for each micro-batch: settled by their tokens, deliveries would never be forgotten
+        # on one that stays.
+        client = client_of(self._client_options)
+        try:
+            with Receiver(client, queue, confirm=False) as receiver:
                 yield from receiver.pull(count)
+        except EntityNotFound:
+            pass
+        except AmqpError as exc:
+            # What has come is passed on. A task that failed would end the query, or be tried again
+            # while what it had read is locked; the rest is for the next micro-batch.
+            logger.warning("%s cannot be read to its end: %s", queue, exc)
 
 
 def _lock_end() -> int:

@@ -8,14 +8,16 @@ from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from pairbus.amqp.client.management import ABANDONED
 from pairbus.errors import AmqpError
 from pairbus.syphon.columns import Received, TurnedBack, backlog_rows, destination_of, turn_back
 from pairbus.syphon.connections import management_of
 from pairbus.syphon.forward import SETTLED_AT_ONCE
+from pairbus.syphon.health import SightFile, problem_of, sight_beside
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.pace import Pace
+from pairbus.syphon.pace import LookPast, Pace
 from pairbus.syphon.poll import LOOK_S, Poll
 from pairbus.syphon.reader import Plan, QueueReader, Share
 from pairbus.syphon.record import MAX_PAUSE_S, RecordFile
@@ -35,18 +37,75 @@ class BacklogReader(QueueReader):
         self._options = options
         self._record = RecordFile(record)
         self._pace = Pace(options.max_messages_per_trigger, options.max_rate)
+        self._past = LookPast()
+        self._sight = SightFile(sight_beside(record))
+        self._began_at = 0.0
+        self._once = False
+        self._reached = False
+        self._saw = False
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._once = True
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Running once, it ends when nothing is left, or when there is no progress any more."""
+        self._began_at = self._began_at or time.time()
+        while not (self._once and self._stuck()):
+            pause_s = self._pace.wait_s(time.monotonic())
+            if pause_s > 0:
+                # Not for long: nobody can stop the query meanwhile.
+                threading.Event().wait(min(pause_s, LOOK_S))
+                if self._once:
+                    continue
+                return start
+            self._saw = False
+            offset = super().latestOffset(start, limit)
+            if offset != start:
+                return offset
+            if self._saw:  # there is something, and its lock was lost: it comes again
+                if self._once:
+                    continue
+                return start
+            assert self._poll is not None
+            error = self._poll.error
+            self._reached = self._reached or error is None
+            self._sight.note(seen=False, error=None if error is None else str(error))
+            if not (self._once and self._more_may_come(error)):
+                break
+        return start
+
+    def _more_may_come(self, error: AmqpError | None) -> bool:
+        """What failed is locked, and comes again; so does a namespace that was there before."""
+        return bool(self._record.read().errors) or (error is not None and self._reached)
+
+    def _stuck(self) -> bool:
+        problem = problem_of(
+            self._record.read(),
+            self._sight.read(),
+            started_at=self._began_at,
+            now=time.time(),
+            stuck_after_s=self._options.stuck_after.total_seconds(),
+        )
+        return problem is not None
 
     def plan(self, poll: Poll) -> Plan:
-        """Waits until the rate allows more, and something is there for somebody who may take it."""
+        """Waits until something is there for somebody who may take it."""
         pause = threading.Event()
-        pause.wait(self._pace.wait_s(time.monotonic()))
+        only = self._options.only
+        wanted = [destination_of(one.payload) for one in poll.found()]
+        seen = not only or any(path is None or path in only for path in wanted)
+        self._sight.note(seen=seen)
+        self._saw = True
         deadline = time.monotonic() + MAX_PAUSE_S
         while True:
             record = self._record.read()
             blocked = record.blocked(time.time())
             free = any(destination_of(one.payload) not in blocked for one in poll.found())
-            if not blocked or free or time.monotonic() >= deadline:
-                return Plan(self._pace.size(time.monotonic(), record.rate), blocked)
+            now = time.monotonic()
+            if not blocked or free or now >= deadline or self._past.due(now, record.moved.total()):
+                size = self._pace.size(now, record.rate, record.halvings(time.time()))
+                self._sight.note(seen=seen, pause_s=self._pace.wait_s(now))
+                return Plan(size, blocked)
             pause.wait(LOOK_S)
 
     def rows(

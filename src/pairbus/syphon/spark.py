@@ -31,9 +31,7 @@ def own_session(master: str | None, app_name: str = "pairbus-syphon") -> SparkSe
     builder = (
         SparkSession.builder.appName(app_name)
         .master(master or "local[*]")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.streaming.pollingDelay", "100ms")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS}")
     )
     if master is None:
@@ -46,7 +44,14 @@ def own_session(master: str | None, app_name: str = "pairbus-syphon") -> SparkSe
     session = builder.getOrCreate()
     if master is not None and not master.startswith("local["):
         session.sparkContext.addPyFile(package_archive())
+    set_for_streams(session)
     return session
+
+
+def set_for_streams(session: SparkSession) -> None:
+    """Settings that make a drain fast. They are the session's own, not the application's."""
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
+    session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
 
 
 def package_archive() -> str:
@@ -80,6 +85,9 @@ def register(spark: SparkSession, options: SyphonOptions, record: Path, partitio
             return Sink(options.primary, options.secondary, record)
 
     spark.dataSource.register(Backlog)
+    # A sink is looked up in the session that is this thread's, whatever `spark` is.
+    java = SparkSession._get_j_spark_session_class(spark._jvm)
+    java.setActiveSession(spark._jsparkSession)
     return format_name
 
 

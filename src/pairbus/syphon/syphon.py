@@ -14,9 +14,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pairbus.errors import StateError
+from pairbus.syphon.health import SightFile, problem_of, sight_beside
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.record import RecordFile
-from pairbus.syphon.spark import backlog, own_session, register
+from pairbus.syphon.sessions import give_back, take
+from pairbus.syphon.spark import backlog, register
 
 TRIGGER = "200 milliseconds"
 STOP_S = 10.0
@@ -44,6 +46,10 @@ class SyphonStatus:
     """Messages a second, of the last micro-batch."""
     healthy: bool
     """There is progress, or nothing to do."""
+    problem: str | None
+    """Why it is not healthy."""
+    unreadable: str | None
+    """Why the backlog cannot be read now."""
     failure: str | None
     """Why the query ended, if it failed."""
 
@@ -92,20 +98,27 @@ class Syphon:
         with self._lock:
             if self._query is not None:
                 raise StateError("the syphon was started before")
-            self._spark = own_session(self._master) if self._given is None else self._given
-            self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
-            record = self._folder / "record.json"
-            self._record = RecordFile(record)
-            self._started_at = time.time()
-            cores = self._spark.sparkContext.defaultParallelism
-            format_name = register(self._spark, self.options, record, cores)
-            writer = (
-                backlog(self._spark, format_name, self.options.only)
-                .writeStream.format(format_name)
-                .option("checkpointLocation", self._checkpoint or str(self._folder / "checkpoint"))
-            )
-            trigger = {"availableNow": True} if once else {"processingTime": TRIGGER}
-            self._query = writer.trigger(**trigger).start()
+            try:
+                self._query = self._start(once)
+            except BaseException:
+                self._let_go()
+                raise
+
+    def _start(self, once: bool) -> Any:
+        self._spark = take(self._master) if self._given is None else self._given
+        self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
+        record = self._folder / "record.json"
+        self._record = RecordFile(record)
+        self._started_at = time.time()
+        cores = self._spark.sparkContext.defaultParallelism
+        format_name = register(self._spark, self.options, record, cores)
+        writer = (
+            backlog(self._spark, format_name, self.options.only)
+            .writeStream.format(format_name)
+            .option("checkpointLocation", self._checkpoint or str(self._folder / "checkpoint"))
+        )
+        trigger = {"availableNow": True} if once else {"processingTime": TRIGGER}
+        return writer.trigger(**trigger).start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it ends by itself. False: it has not."""
@@ -119,19 +132,22 @@ class Syphon:
     def stop(self) -> None:
         """Stop. What was not moved stays in the backlog. Can be called again."""
         with self._lock:
-            query, spark, folder = self._query, self._spark, self._folder
-            if query is None:
+            if self._query is None or self._folder is None:
                 return
-            self._let_finish(query)
+            self._let_finish(self._query)
             with contextlib.suppress(Exception):
-                query.stop()
-            if self._given is None and spark is not None:
-                spark.stop()
-                self._spark = None
-            if folder is not None:
-                self._last = self.status()
-                shutil.rmtree(folder, ignore_errors=True)
-                self._folder = None
+                self._query.stop()
+            self._last = self.status()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Spark and the folder are needed no more."""
+        if self._given is None and self._spark is not None:
+            give_back()
+        self._spark = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
 
     def _let_finish(self, query: Any) -> None:
         """A query that is stopped within a micro-batch leaves a stack in the log."""
@@ -146,9 +162,19 @@ class Syphon:
         if self._folder is None:
             return self._last
         record = self._record.read()
+        sight = SightFile(sight_beside(self._record.path)).read()
         failure = self._query.exception()
-        quiet_s = time.time() - max(record.progress_at, self._started_at)
-        waiting = bool(record.errors)
+        problem: str | None
+        if failure is not None:
+            problem = f"the query failed: {str(failure).splitlines()[0]}"
+        else:
+            problem = problem_of(
+                record,
+                sight,
+                started_at=self._started_at,
+                now=time.time(),
+                stuck_after_s=self.options.stuck_after.total_seconds(),
+            )
         return SyphonStatus(
             running=self._query.isActive,
             batches=record.batches,
@@ -159,7 +185,8 @@ class Syphon:
             bytes=record.bytes,
             unsettled=record.unsettled,
             rate=record.rate,
-            healthy=failure is None
-            and not (waiting and quiet_s > self.options.stuck_after.total_seconds()),
+            healthy=problem is None,
+            problem=problem,
+            unreadable=sight.error,
             failure=None if failure is None else str(failure),
         )

@@ -1,10 +1,14 @@
 """Messages as rows, and what a syphon is told."""
 
+import threading
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
-from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client import ClientOptions, Credential
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.errors import ConfigurationError
@@ -124,9 +128,41 @@ def test_the_options_name_the_backlog_queues_as_the_pairing_does():
         ({"max_rate": 0.0}, "max_rate"),
         ({"ttl": "halve"}, "ttl"),
         ({"poll": timedelta(milliseconds=1)}, "poll"),
+        ({"stuck_after": timedelta()}, "stuck_after"),
         ({"primary": ONE.replace("one.servicebus.windows.net", "127.0.0.1")}, "primary_name"),
     ],
 )
 def test_a_wrong_option_says_which(changes: dict[str, object], said: str):
     with pytest.raises(ConfigurationError, match=said):
         SyphonOptions(**{"primary": ONE, "secondary": TWO, **changes})  # type: ignore[arg-type]
+
+
+class Identity:
+    """A credential that holds on to something of its process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def get_token(self, *scopes: str, **kwargs: object) -> object:
+        raise NotImplementedError
+
+
+def client_with(tokens: object) -> ClientOptions:
+    return ClientOptions(host="one.servicebus.windows.net", tokens=tokens)  # type: ignore[arg-type]
+
+
+def test_a_credential_that_cannot_be_sent_to_workers_is_refused_and_the_error_says_what_to_do():
+    identity = Identity()
+
+    with pytest.raises(ConfigurationError, match=r"primary cannot be sent.*a function that makes"):
+        SyphonOptions(primary=client_with(Credential(lambda: identity)), secondary=TWO)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [Identity, partial(Identity)], ids=["importable", "by value"])
+def test_a_factory_can_be_sent_and_its_copies_are_one_connection(make: Any):
+    options = SyphonOptions(primary=client_with(Credential(make)), secondary=TWO)  # type: ignore[arg-type]
+
+    copies = [cloudpickle.loads(cloudpickle.dumps(options)) for _ in range(2)]
+
+    assert len({options.primary, *(copy.primary for copy in copies)}) == 1
+    assert client_with(Credential(make)) != options.primary

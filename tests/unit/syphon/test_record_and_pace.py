@@ -1,12 +1,22 @@
 """What a syphon remembers, and how it sizes its micro-batches."""
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from pairbus.syphon.forward import Outcome
-from pairbus.syphon.pace import LEAST, LOCK_SHARE_S, Pace
+from pairbus.syphon.pace import (
+    FEWEST,
+    HALVINGS,
+    LEAST,
+    LOCK_SHARE_S,
+    LOOK_PAST_S,
+    LookPast,
+    Pace,
+    restraint,
+)
 from pairbus.syphon.record import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
 
 
@@ -113,3 +123,88 @@ def test_a_cap_below_one_a_second_waits_longer():
 
     assert pace.size(0.0, rate=0.0) == 1
     assert pace.wait_s(0.0) == pytest.approx(2.0)
+
+
+def test_a_destination_that_takes_nothing_is_tried_with_the_fewest_and_then_with_twice_as_many():
+    pace, record, sizes = Pace(50_000, None), Record(), []
+    record.note([failed("a")], now=0.0)
+    assert record.halvings(0.5) == 0, "it is left alone, and nobody else need go slow"
+    assert pace.size(0.0, 0.0, record.halvings(PAUSE_S)) == FEWEST
+
+    for second in range(2, 14):
+        record.note([moved(a=1)], now=float(second))
+        sizes.append(pace.size(0.0, 0.0, record.halvings(float(second))))
+
+    assert sizes[0] == 50_000 >> (HALVINGS - 1)
+    assert all(after in (2 * before, 2 * before + 1) for before, after in pairwise(sizes[:9]))
+    assert sizes[-1] == 50_000
+    assert record.restraint == {}
+
+
+def test_a_destination_that_takes_some_and_then_no_more_gets_half_each_time():
+    record, levels = Record(), []
+
+    for second in range(3):
+        record.note([moved(a=9), failed("a")], now=second * 100.0)
+        levels.append(record.halvings(second * 100.0 + MAX_PAUSE_S))
+
+    assert levels == [1, 2, 3]
+    assert restraint(HALVINGS, moved=True, failed=True) == HALVINGS
+
+
+def test_those_that_are_left_alone_do_not_slow_the_others_and_are_not_forgiven_by_them():
+    record = Record()
+    record.note([failed("down"), moved(up=1)], now=100.0)
+
+    record.note([moved(up=1)], now=100.5)
+
+    assert record.halvings(100.5) == 0
+    assert record.halvings(100.0 + PAUSE_S) == HALVINGS
+
+
+def test_a_destination_that_nothing_comes_for_any_more_is_forgotten():
+    record = Record()
+    record.note([failed("gone")], now=0.0)
+
+    for second in range(HALVINGS):
+        record.note([moved(up=1)], now=10.0 + second)
+
+    assert record.halvings(100.0) == 0
+
+
+def test_small_micro_batches_stay_small():
+    assert Pace(20, None).size(0.0, 0.0, HALVINGS) == 20
+
+
+def test_one_looks_past_what_must_wait_at_first_and_when_it_was_worth_it_and_now_and_then():
+    past = LookPast()
+
+    assert past.due(0.0, moved=7)
+    assert not past.due(1.0, moved=7)
+    assert past.due(2.0, moved=8)
+    assert not past.due(3.0, moved=8)
+    assert not past.due(2.0 + LOOK_PAST_S - 0.1, moved=8)
+    assert past.due(2.0 + LOOK_PAST_S, moved=8)
+
+
+def test_what_was_dead_lettered_is_progress_and_what_comes_a_second_time_is_not():
+    record = Record()
+    record.note([Outcome(dead_lettered=Counter(a=1))], now=5.0)
+    assert record.progress_at == 5.0
+
+    record.note([Outcome(moved=Counter(a=3), unsettled=3)], now=9.0)
+
+    assert record.progress_at == 5.0
+    assert record.unsettled == 3
+
+
+def test_trouble_begins_with_the_first_error_and_ends_with_the_last():
+    record = Record()
+    record.note([failed("a")], now=1.0)
+    record.note([failed("b")], now=2.0)
+    assert record.trouble_since == 1.0
+
+    record.note([moved(a=1)], now=3.0)
+    assert record.trouble_since == 1.0
+    record.note([moved(b=1)], now=4.0)
+    assert record.trouble_since is None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote_plus
+from uuid import uuid4
 
 from pairbus.errors import ConfigurationError
 
@@ -67,11 +68,13 @@ class Credential:
     """Tokens from a credential of azure-identity, or anything with its `get_token`.
 
     `make` is called when the first token is needed: a factory can be sent to another process where
-    a credential cannot.
+    a credential cannot. Copies that were sent are equal to what they were made of, whatever `make`
+    is, so that a worker can tell that it has a connection for it.
     """
 
-    make: Callable[[], TokenCredential]
+    make: Callable[[], TokenCredential] = field(compare=False)
     _made: list[TokenCredential] = field(default_factory=list, repr=False, compare=False)
+    _key: str = field(default_factory=lambda: uuid4().hex, repr=False)
 
     def token(self, audience: str, now: float) -> Token:
         if not self._made:
@@ -79,8 +82,8 @@ class Credential:
         access = self._made[0].get_token(SCOPE)
         return Token(access.token, JWT_TYPE, float(access.expires_on))
 
-    def __reduce__(self) -> tuple[type["Credential"], tuple[Callable[[], TokenCredential]]]:
-        return Credential, (self.make,)
+    def __reduce__(self) -> tuple[type["Credential"], tuple[object, ...]]:
+        return Credential, (self.make, [], self._key)
 
 
 def sign(audience: str, name: str, key: str, expiry: int) -> str:

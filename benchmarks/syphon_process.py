@@ -1,0 +1,94 @@
+"""Embedded syphons in a process of their own, on one Spark session, one after the other.
+
+It is told what to do in lines of JSON, and answers each with one: `{"start": OPTIONS}`, `{"stop":
+null}`, `{"status": null}`. It ends when its input does.
+"""
+
+import json
+import subprocess
+import sys
+from types import TracebackType
+from typing import Any
+
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.spark import own_session
+from pairbus.syphon.syphon import Syphon
+
+
+class SyphonProcess:
+    """Such a process, from outside."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.syphon_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> "SyphonProcess":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def start(self, **options: Any) -> None:
+        self._ask("start", options)
+
+    def stop(self) -> None:
+        self._ask("stop", None)
+
+    def status(self) -> dict[str, Any]:
+        return self._ask("status", None)
+
+    def _ask(self, what: str, options: dict[str, Any] | None) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({what: options}) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("{"):  # Java may say something, too
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise AssertionError("the process of the syphon has ended")
+
+
+def main() -> None:
+    session = syphon = None
+    for line in sys.stdin:
+        answer: dict[str, Any] = {}
+        for what, options in json.loads(line).items():
+            if what == "start":
+                session = own_session(None) if session is None else session
+                syphon = Syphon(SyphonOptions(**options), spark=session)
+                syphon.start()
+            elif syphon is not None and what == "stop":
+                syphon.stop()
+            elif syphon is not None:
+                status = syphon.status()
+                answer = {
+                    "running": status.running,
+                    "moved": sum(status.moved.values()),
+                    "batches": status.batches,
+                    "errors": status.errors,
+                    "unsettled": status.unsettled,
+                    "failure": status.failure,
+                }
+        print(json.dumps(answer), flush=True)
+    if session is not None:
+        session.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Service Bus in Spark, on this machine: write rows, ask with SQL, move some with a stream.
+
+It ends with status 0 only if every message is where it belongs.
+"""
+
+import sys
+import tempfile
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import concat, lit
+
+from pairbus.broker import LocalNamespace
+from pairbus.syphon import register
+from pairbus.syphon.spark import own_session
+
+
+def write(spark: SparkSession, connection_string: str) -> None:
+    rows = [(f"order {n}", f"id-{n}", "large" if n % 3 == 0 else "small") for n in range(10)]
+    orders = spark.createDataFrame(rows, "body string, message_id string, subject string")
+    (
+        orders.write.format("servicebus")
+        .option("connectionString", connection_string)
+        .option("path", "orders")
+        .mode("append")
+        .save()
+    )
+
+
+def look(spark: SparkSession, connection_string: str, queue: str) -> DataFrame:
+    return (
+        spark.read.format("servicebus")
+        .option("connectionString", connection_string)
+        .option("queue", queue)
+        .load()
+    )
+
+
+def count_by_subject(spark: SparkSession, connection_string: str) -> DataFrame:
+    look(spark, connection_string, "orders").createOrReplaceTempView("orders")
+    return spark.sql("SELECT subject, count(*) AS n FROM orders GROUP BY subject ORDER BY subject")
+
+
+def move_large(spark: SparkSession, source: str, target: str, checkpoint: str) -> None:
+    rows = (
+        spark.readStream.format("servicebus")
+        .option("connectionString", source)
+        .option("queue", "orders")
+        .load()
+    )
+    large = rows.where("subject = 'large'").withColumn("destination", concat("subject", lit("-in")))
+    query = (
+        large.writeStream.format("servicebus")
+        .option("connectionString", target)
+        .option("settleConnectionString", source)  # completes what was sent
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def main() -> int:
+    spark = own_session("local[2]", "servicebus demo")  # any session will do
+    register(spark)
+    with LocalNamespace("one") as one, LocalNamespace("two") as two:
+        one.create_queue("orders")
+        two.create_queue("large-in")
+        write(spark, one.connection_string)
+        print("Written to one, and asked with SQL:")
+        count_by_subject(spark, one.connection_string).show()
+        with tempfile.TemporaryDirectory() as checkpoint:
+            move_large(spark, one.connection_string, two.connection_string, checkpoint)
+        left = look(spark, one.connection_string, "orders").select("message_id").collect()
+        moved = look(spark, two.connection_string, "large-in").select("message_id").collect()
+    spark.stop()
+    print("Left in one:", ", ".join(sorted(row.message_id for row in left)))
+    print("Moved to two:", ", ".join(sorted(row.message_id for row in moved)))
+    large = {f"id-{n}" for n in range(0, 10, 3)}
+    complete = {row.message_id for row in moved} == large and len(left) == 10 - len(large)
+    print("All is where it belongs." if complete else "Something is missing.")
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

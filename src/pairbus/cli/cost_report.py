@@ -1,0 +1,146 @@
+"""`pairbus cost report`: what a pairing did cost, from its ledgers."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pairbus.cli.screen import complain, screens
+from pairbus.cost.prices import read_prices
+from pairbus.errors import ConfigurationError
+
+DONE, FAILED, WRONG = 0, 1, 2
+WIDEST = 500
+EXAMPLE = "Example: pairbus cost report ledgers/ --out report --html report.html"
+
+
+def report(
+    ledgers: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LEDGER...",
+            help="Files, folders or patterns, also s3a:// or abfss://; rows of an earlier report.",
+        ),
+    ],
+    out: Annotated[
+        str | None, typer.Option(help="A folder for rows and tables as Parquet.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="A file for a page with plots.", dir_okay=False)
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="A TOML file with your prices, instead of ours.")
+    ] = None,
+    tier: Annotated[str, typer.Option(help="basic, standard or premium.")] = "standard",
+    timezone: Annotated[
+        str, typer.Option(help="Of days and months, such as Europe/Berlin.")
+    ] = "UTC",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; without it, Spark runs in this process.")
+    ] = None,
+) -> None:
+    """Report what was done and what it cost: by day, entity, operation, part and outage.
+
+    What cannot be read is named, counted and left out.
+
+    Exit status: 0; 1 failed, or nothing could be read; 2 a wrong option or file.
+    """
+    screen, err = screens()
+    try:
+        table_of_prices = read_prices(prices)
+        if html is not None and not html.absolute().parent.is_dir():
+            raise ConfigurationError(f"--html: there is no folder {html.absolute().parent}")
+    except ConfigurationError as exc:
+        complain(err, exc)
+        raise typer.Exit(WRONG) from exc
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        complain(err, "Spark needs Java 17: install it, or set JAVA_HOME")
+        raise typer.Exit(FAILED)
+    try:
+        found = _run(ledgers, table_of_prices, master, out=out, tier=tier, timezone=timezone)
+    except ConfigurationError as exc:
+        complain(err, exc)
+        raise typer.Exit(WRONG) from exc
+    if html is not None:
+        from pairbus.cost.page import page
+
+        try:
+            html.write_text(page(found), "utf-8")
+        except OSError as exc:
+            complain(err, f"--html: {exc}")
+            raise typer.Exit(FAILED) from exc
+    if as_json:
+        typer.echo(json.dumps(found.plain(), indent=2, ensure_ascii=False))
+    else:
+        _show(screen, found)
+        _complain(err, found)
+    raise typer.Exit(FAILED if found.problems and not found.files else DONE)
+
+
+def _run(ledgers: list[str], prices: Any, master: str | None, **options: Any) -> Any:
+    from pairbus.cost.report import report as make_report
+    from pairbus.syphon.spark import own_session
+
+    spark = own_session(master, "pairbus-cost-report")
+    try:
+        if master is None or master.startswith("local"):
+            # Spark's 200 are for a cluster.
+            cores = spark.sparkContext.defaultParallelism
+            spark.conf.set("spark.sql.shuffle.partitions", str(cores))
+        return make_report(spark, ledgers, prices, **options)
+    finally:
+        spark.stop()
+
+
+def _show(out: Console, found: Any) -> None:
+    from pairbus.cost import figures
+
+    out.print(escape(figures.span(found)))
+    out.print(escape(figures.prices(found)))
+    for name, value in figures.headline(found):
+        out.print(f"  {name}: {escape(value)}")
+    for table in figures.tables(found):
+        if not table.rows:
+            continue
+        framed = out.is_terminal
+        shown = Table(
+            title=f"\n{table.title}",
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD if framed else None,
+            pad_edge=framed,
+            padding=(0, 1) if framed else (0, 2, 0, 0),
+        )
+        for index, head in enumerate(table.head):
+            words = index < table.texts
+            shown.add_column(escape(head), justify="left" if words else "right", no_wrap=True)
+        for row in table.rows:
+            shown.add_row(*map(escape, row))
+        # Nothing is cut, not even on a terminal that is too narrow: its lines are broken there.
+        wanted = out.measure(shown, options=out.options.update(width=WIDEST)).maximum
+        out.width = max(out.width, wanted)
+        out.print(shown)
+        if table.note:
+            out.print(escape(table.note))
+
+
+def _complain(err: Console, found: Any) -> None:
+    from pairbus.cost import figures
+
+    if lost := figures.missing(found):
+        complain(err, lost, "yellow")
+    for one in found.problems:
+        path, what, fate = figures.trouble(one)
+        complain(err, f"{path}: {what}: {fate}", "yellow")
+    if (more := found.problem_count - len(found.problems)) > 0:
+        complain(err, f"and {more:,} more", "yellow")
+    for path in found.copies:
+        complain(err, f"{path}: a copy, counted once", "yellow")

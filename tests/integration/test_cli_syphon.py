@@ -1,0 +1,277 @@
+"""`pairbus syphon` as its users run it: in a process of its own, in a terminal or not."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from pairbus.broker.namespace import LocalNamespace
+from tests.spark.kit import Backlog, message, wait_until
+
+pytestmark = pytest.mark.timeout(600)
+SECRET = "c2VjcmV0"
+ONE = f"Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={SECRET}"
+TWO = ONE.replace("one.", "two.")
+PATIENCE_S = 200
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
+    with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
+        yield primary, secondary
+
+
+@pytest.fixture
+def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
+    return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}")
+
+
+def command(*options: str) -> list[str]:
+    return [sys.executable, "-m", "pairbus", "syphon", *options]
+
+
+def environment(backlog: Backlog) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PAIRBUS_PRIMARY": backlog.primary.connection_string,
+        "PAIRBUS_SECONDARY": backlog.secondary.connection_string,
+        "COLUMNS": "120",
+    }
+
+
+@contextmanager
+def syphon(backlog: Backlog, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    """In a group of its own, as a shell starts it: Ctrl-C goes to all of the group."""
+    process = subprocess.Popen(
+        command("--primary-name", backlog.name, "--backlog-queues", "3", *options),
+        env=environment(backlog),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Status, output, and what it complained of: never with a stack."""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in err, err
+    assert "\tat " not in err, err
+    assert "\x1b[" not in out
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--primary", "nonsense", "--secondary", TWO], "connection string"),
+        (["--primary", ONE, "--secondary", ONE], "one namespace"),
+        (["--primary", ONE, "--secondary", TWO, "--ttl", "halve"], "ttl is one of restore, deduct"),
+        (["--primary", ONE, "--secondary", TWO, "--max-rate", "0"], "--max-rate"),
+        (["--primary", ONE], "--secondary"),
+        (["--primary", ONE, "--secondary", TWO, "--status-file", "no/such/s.json"], "no folder"),
+    ],
+    ids=["connection string", "one namespace", "ttl", "rate", "no secondary", "status file"],
+)
+def test_a_wrong_option_is_one_clear_sentence_and_status_2(options: list[str], said: str) -> None:
+    run = subprocess.run(command(*options), capture_output=True, text=True, timeout=60, check=False)
+
+    assert run.returncode == 2
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
+    assert SECRET not in run.stderr
+
+
+def test_without_java_it_says_so(tmp_path: Path) -> None:
+    given = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    run = subprocess.run(
+        command("--primary", ONE, "--secondary", TWO),
+        env={**given, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (run.returncode, run.stderr) == (
+        1,
+        "Spark needs Java 17: install it, or set JAVA_HOME\n",
+    )
+
+
+def test_help_tells_the_exit_statuses_and_what_the_status_file_has() -> None:
+    run = subprocess.run(command("--help"), capture_output=True, text=True, timeout=60, check=True)
+    said = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run.stdout).split())
+
+    assert "3 stuck" in said
+    assert "4 stopped before --once was done" in said
+    for field in ("running", "healthy", "moved", "left", "errors", "rate", "when"):
+        assert field in said.partition("--status-file")[2]
+
+
+@pytest.mark.rule("Y8")
+def test_in_a_terminal_there_is_a_bar_and_a_line_for_each_destination_and_ctrl_c_ends_it(
+    backlog: Backlog, tmp_path: Path
+) -> None:
+    orders, bills, down = backlog.path("orders"), backlog.path("bills"), backlog.path("down")
+    fault = backlog.primary.add_fault("disable", down)
+    backlog.put(down, [message("d", session="s")])
+    backlog.put(orders, [message(f"o-{n}") for n in range(300)])
+    backlog.put(bills, [message(f"b-{n}") for n in range(200)], queue=1)
+    status_file = tmp_path / "status.json"
+    screen = bytearray()
+    master, slave = pty.openpty()
+
+    def keep() -> None:
+        while True:
+            try:
+                screen.extend(os.read(master, 65536))
+            except OSError:  # nobody holds the other end any more
+                return
+
+    process = subprocess.Popen(
+        command(
+            *("--primary-name", backlog.name, "--backlog-queues", "2", "--max-rate", "50"),
+            *("--status-file", str(status_file)),
+        ),
+        env={**environment(backlog), "TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    reading = threading.Thread(target=keep)
+    reading.start()
+
+    def told() -> dict[str, object]:
+        return json.loads(status_file.read_text()) if status_file.exists() else {}
+
+    try:
+        wait_until(lambda: told().get("moved") == {orders: 300, bills: 200}, "all that can go")
+        wait_until(lambda: told().get("left") == 1, "a count of what is left")
+        seen = told()
+        assert (seen["running"], seen["healthy"]) == (True, True)
+        assert list(seen["errors"]) == [down]
+        assert isinstance(seen["when"], float)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        reading.join()
+        os.close(master)
+        backlog.primary.clear_faults()
+
+    assert fault.fired > 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.decode())
+    assert "━━━" in text
+    assert re.search(r"moved, [\d,]+ left, [\d,]+/s, 0:00:\d\d to go", text), text
+    assert re.search(rf"{down} +0 moved +0/s +.*disabled", text)
+    assert re.search(rf"{orders} +300 moved", text)
+    assert "500 messages moved, 0 dead-lettered." in text
+    assert "Traceback" not in text
+    assert told()["running"] is False
+
+
+@pytest.mark.rule("Y8")
+def test_running_once_with_a_destination_that_takes_nothing_ends_as_stuck(
+    backlog: Backlog, tmp_path: Path
+) -> None:
+    path, other = backlog.path("down"), backlog.path("other")
+    fault = backlog.primary.add_fault("disable", path)
+    backlog.put(path, [message("m", session="s")])
+    backlog.put(other, [message("o")])
+    status_file = tmp_path / "status.json"
+    with syphon(
+        backlog, "--once", "--stuck-after", "3", "--status-file", str(status_file)
+    ) as process:
+        status, out, err = ended(process)
+    backlog.primary.clear_faults()
+
+    assert fault.fired > 0
+    assert status == 3
+    assert "1 messages moved, 0 dead-lettered." in out
+    assert "Stuck: nothing was confirmed for" in err
+    assert f"{path}: does not take its messages" in err
+    told = json.loads(status_file.read_text())
+    assert (told["running"], told["healthy"]) == (False, False)
+    assert backlog.left() == 1
+
+
+def test_running_once_and_stopped_before_it_is_done_has_a_status_of_its_own(
+    backlog: Backlog,
+) -> None:
+    path = backlog.path("one")
+    backlog.put(path, [message(f"m-{n}") for n in range(50)])
+    with syphon(backlog, "--once", "--max-rate", "2") as process:
+        wait_until(lambda: 0 < backlog.left() < 50, "some to be moved")
+        os.killpg(process.pid, signal.SIGINT)
+        status, out, err = ended(process)
+
+    assert status == 4
+    assert "Stopped before the backlog was drained." in err
+    assert "messages moved, 0 dead-lettered." in out
+    assert 0 < backlog.left() < 50
+
+
+def test_stopped_twice_it_ends_at_once(backlog: Backlog) -> None:
+    path = backlog.path("silent")
+    fault = backlog.primary.add_fault("stop-reading", path)
+    backlog.put(path, [message("m")])
+    with syphon(backlog) as process:
+        wait_until(lambda: fault.fired > 0, "a micro-batch that hangs")
+        assert process.stdout is not None
+        os.killpg(process.pid, signal.SIGINT)
+        while "Stopping" not in (line := process.stdout.readline()):
+            assert line, "it ended without a second signal"
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(PATIENCE_S)
+    backlog.primary.clear_faults()
+
+    assert status == 130
+    assert backlog.left() == 1
+
+
+def test_a_backlog_that_is_nowhere_is_one_clear_line(backlog: Backlog) -> None:
+    with LocalNamespace("gone") as gone:
+        text = gone.connection_string
+    with syphon(backlog, "--once", "--secondary", text) as process:
+        status, _, err = ended(process)
+
+    assert status == 1
+    assert "The backlog cannot be read: " in err
+
+
+def test_a_dry_run_shows_what_would_go_where_and_moves_nothing(backlog: Backlog) -> None:
+    orders = backlog.path("orders")
+    backlog.put(orders, [message(f"m-{n}") for n in range(12)])
+    backlog.put("no/such/path", [message("x")], queue=1)
+    backlog.put_raw([message("poison")], queue=1)
+    with syphon(backlog, "--dry-run") as process:  # the third of its queues is not there
+        status, out, _ = ended(process)
+
+    assert status == 0
+    assert re.search(rf"{orders} +│ 12 ", out)
+    assert re.search(r"no/such/path +│ 1 ", out)
+    assert re.search(r"nowhere +│ 1 .*would be dead-lettered: MissingPath", out)
+    assert "14 messages. Nothing was moved." in out
+    assert backlog.left() == 14
+    assert backlog.ids(orders) == []

@@ -1,0 +1,106 @@
+"""Order within sessions, end to end: a paired sender, an outage, a syphon, and failures."""
+
+import time
+from collections import defaultdict
+from random import Random
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from pyspark.sql import SparkSession
+
+from pairbus import PathState
+from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.sections import Message
+from pairbus.amqp.splice import read_fields
+from pairbus.broker.namespace import LocalNamespace
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.syphon import Syphon
+from tests.integration.pairing_kit import (
+    NAME,
+    SECOND,
+    backlog_messages,
+    changes,
+    paired,
+    state,
+    stored_payloads,
+)
+from tests.spark.kit import wait_until
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+QUEUE = "orders"
+SESSIONS = ("a", "b", "c", "d")
+KINDS = ("throttle", "detach", "internal-error", "lose-answer")
+HEALTHY, FAILOVER, DRAINING = PathState.HEALTHY, PathState.FAILOVER, PathState.DRAINING
+
+
+def options_for(primary: LocalNamespace, secondary: LocalNamespace) -> SyphonOptions:
+    one, other = (
+        ClientOptions.from_connection_string(each.connection_string, operation_timeout_s=20)
+        for each in (primary, secondary)
+    )
+    return SyphonOptions(primary=one, secondary=other, primary_name=NAME, backlog_queue_count=3)
+
+
+@pytest.mark.rule("S12", "X1", "X2")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_sessions_arrive_in_order_across_an_outage_with_failures_in_the_drain(
+    session: SparkSession, seed: int
+) -> None:
+    random = Random(seed)
+    sent: dict[str, list[str]] = defaultdict(list)
+    with (
+        LocalNamespace("primary") as primary,
+        LocalNamespace("secondary") as secondary,
+        paired(primary, secondary, failback="after-drain", failback_hold=2 * SECOND) as bus,
+        Syphon(options_for(primary, secondary), spark=session) as syphon,
+    ):
+        # Where an answer is lost, the syphon sends again, and the entity knows it by its id.
+        primary.create_queue(QUEUE, requires_session=True, requires_duplicate_detection=True)
+        with bus.get_queue_sender(QUEUE) as sender:
+
+            def send(count: int = 1) -> None:
+                for _ in range(count):
+                    name = random.choice(SESSIONS)
+                    id = f"{name}-{len(sent[name])}"
+                    sender.send_messages(ServiceBusMessage(id, message_id=id, session_id=name))
+                    sent[name].append(id)
+
+            send(10)
+            primary.stop()
+            send(30)
+            assert state(bus, QUEUE) is FAILOVER
+            assert len(backlog_messages(secondary)) == 30
+            primary.start()
+            wait_until(lambda: state(bus, QUEUE) is DRAINING, "the primary to be noticed")
+            # From now on only the syphon sends to the primary.
+            kinds = random.sample(KINDS, 3)
+            faults = [primary.add_fault(kind, QUEUE, count=random.randint(1, 2)) for kind in kinds]
+
+            def all_happened() -> bool:
+                send()
+                return all(fault.spent for fault in faults)
+
+            wait_until(all_happened, "the failures in the middle of the drain")
+            send(random.randint(1, 20))
+            if seed % 2:
+                primary.stop()
+                send(10)
+                primary.start()
+
+            def is_healthy() -> bool:
+                send()
+                time.sleep(random.uniform(0, 0.5))  # a backlog that always grows never ends
+                return state(bus, QUEUE) is HEALTHY
+
+            wait_until(is_healthy, "the end of the drain")
+            send(10)
+        wait_until(lambda: backlog_messages(secondary) == [], "the backlog to be empty")
+        assert syphon.status().dead_lettered.total() == 0
+        arrived = [
+            read_fields(Message.parse(payload).properties, (0,))[0]
+            for payload in stored_payloads(primary, QUEUE)
+        ]
+        assert changes(bus)[:2] == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING)]
+    for name in SESSIONS:
+        assert [id for id in arrived if id.startswith(name)] == sent[name]
+    assert len(arrived) == sum(map(len, sent.values()))
