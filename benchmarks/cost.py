@@ -29,6 +29,8 @@ MILLION = 1_000_000
 LINES = 1_000_000
 ADDS = 200_000
 ROUNDS = 2
+SHORT = 10
+"""Million rows of which a report is made more than once."""
 ROWS_A_SECOND = Unit("rows a second", more_is_better=True, digits=0)
 ADD = Unit("µs a call")
 BYTES_A_ROW = Unit("bytes a row more", digits=0)
@@ -196,7 +198,7 @@ def whole(ours: Side, folder: Path, rounds: int) -> list[Figure]:
     result = []
     for millions in MILLIONS:
         best, most = 0.0, 0.0
-        for _ in range(rounds):
+        for _ in range(rounds if millions <= SHORT else 1):
             answer, peak = ours.watched(do="report", path=f"{folder}/{millions}")
             assert answer["records"] == millions * MILLION
             rate = ROWS_A_SECOND.of(Timed(answer["seconds"], millions * MILLION))

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 
@@ -96,7 +95,7 @@ def test_what_is_accepted_is_completed(world: World) -> None:
 def test_a_lock_that_is_nearly_over_is_not_used(world: World) -> None:
     path = world.queue()
     [message] = world.locked(path, ["x"])
-    late = replace(message, locked_until=time.time_ns() // 1_000_000 + MARGIN_MS - 1000)
+    late = message._replace(locked_until=time.time_ns() // 1_000_000 + MARGIN_MS - 1000)
 
     outcome = world.forward([late])
 
@@ -155,7 +154,7 @@ def test_what_may_pass_leaves_messages_where_they_are(world: World, fault: str) 
 def test_a_lock_that_is_gone_is_told_and_costs_the_others_nothing(world: World) -> None:
     path = world.queue()
     messages = world.locked(path, ["a", "b", "c"])
-    messages[1] = replace(messages[1], lock_token=b"\1" * 16)
+    messages[1] = messages[1]._replace(lock_token=b"\1" * 16)
 
     outcome = world.forward(messages)
 
@@ -176,3 +175,24 @@ def test_a_failure_lets_no_later_message_of_its_session_pass(world: World) -> No
     assert outcome.moved[path] == BATCH
     assert outcome.left[path] == 3 * BATCH
     assert stored(world.namespace, path) == bodies[:99]
+
+
+@pytest.mark.rule("Y4")
+@pytest.mark.parametrize("others", [True, False])
+def test_what_is_left_stays_out_of_the_way_of_others_and_else_goes_back_at_once(
+    world: World, others: bool
+) -> None:
+    down, up = world.queue(), world.queue()
+    fault = world.namespace.add_fault("disable", down)
+    messages = world.locked(down, ["a", "b"])
+    if others:
+        messages += world.locked(up, ["c"])
+
+    outcome = world.forward(messages)
+
+    world.namespace.call(lambda core: core.faults.remove(fault))
+    assert fault.fired
+    assert (outcome.left[down], outcome.moved[up]) == (2, int(others))
+    with Client(world.options) as client:
+        free = [one for some in Receiver(client, world.backlog).pull(10) for one in some]
+    assert len(free) == (0 if others else 2)

@@ -165,7 +165,8 @@ def _listen_async(handler: Any, kept: list[list[int]]) -> None:
 def _sizes(delivery: Any) -> list[int]:
     """The bytes of each message of a delivery that is about to go out."""
     if isinstance(delivery.message, BatchMessage):
-        return [len(member) for member in delivery.message[_DATA]]
+        members: Any = delivery.message[_DATA]
+        return [len(member) for member in members]
     return [len(delivery.frame["payload"])]
 
 

@@ -4,8 +4,7 @@ Only the columns that a schema asks for are made: the syphon asks for few, and i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,8 +24,8 @@ SCHEMA = (
 beside it what people look for."""
 
 BACKLOG_SCHEMA = (
-    "queue string, sequence_number long, lock_token binary, locked_until long, "
-    "session_id string, destination string, payload binary, problem string, description string"
+    "queue string, lock_token binary, locked_until long, session_id string, "
+    "destination string, payload binary, problem string, description string"
 )
 """What the syphon reads: `payload` is turned back already; `problem` is why it cannot be."""
 
@@ -57,8 +56,7 @@ _BACKLOG_TYPES: dict[str, pa.DataType] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A message as it came: its bytes, its lock token (the delivery's tag), its queue."""
 
     queue: str
@@ -128,12 +126,10 @@ def as_rows(messages: Sequence[Received], columns: Sequence[str]) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-@dataclass(frozen=True, slots=True)
-class TurnedBack:
+class TurnedBack(NamedTuple):
     """A message of the backlog, ready to be sent on, or why it is not. As `BACKLOG_SCHEMA`."""
 
     queue: str
-    sequence_number: int
     lock_token: bytes | None
     locked_until: int
     session_id: str | None
@@ -143,7 +139,7 @@ class TurnedBack:
     description: str | None = None
 
 
-_NAMES = tuple(TurnedBack.__slots__)
+_NAMES = TurnedBack._fields
 
 
 def turn_back(received: Received, locked_until: int, now_ms: int | None) -> TurnedBack:
@@ -159,10 +155,8 @@ def turn_back(received: Received, locked_until: int, now_ms: int | None) -> Turn
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, str(exc)
-    number = sequence_of(received.payload)
     return TurnedBack(
         received.queue,
-        number,
         received.token,
         locked_until,
         session,
@@ -199,7 +193,7 @@ _SEQUENCE_KEY = b"x-opt-sequence-number"
 def backlog_rows(messages: Sequence[TurnedBack]) -> pa.RecordBatch:
     """Messages with the columns of `BACKLOG_SCHEMA`."""
     arrays = [
-        pa.array([getattr(message, name) for message in messages], type=_BACKLOG_TYPES[name])
-        for name in _NAMES
+        pa.array(column, type=_BACKLOG_TYPES[name])
+        for name, column in zip(_NAMES, zip(*messages, strict=True), strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(_NAMES))

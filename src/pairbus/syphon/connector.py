@@ -263,7 +263,6 @@ class _RowSender:
         path = row.get("destination") or self._path
         return TurnedBack(
             row.get("queue") or "",
-            row.get("sequence_number") or 0,
             row.get("lock_token"),
             _lock_ms(until),
             row.get("session_id"),

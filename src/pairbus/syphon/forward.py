@@ -96,6 +96,7 @@ class Forwarder:
         self._now_ms = now_ms
         self._destinations: dict[str, _Destination] = {}
         self._settling = _Settling(secondary)
+        self._in_the_way: list[TurnedBack] = []
         self.outcome = Outcome()
 
     def take(self, messages: Iterable[TurnedBack]) -> None:
@@ -127,6 +128,9 @@ class Forwarder:
         for destination in self._destinations.values():
             while destination.in_flight:
                 self._confirm(destination)
+        if not self.outcome.moved:  # nobody was held up: they need not wait for their locks
+            for message in self._in_the_way:
+                self._settling.add(message, ABANDONED)
         self.outcome.unsettled += self._settling.finish()
         return self.outcome
 
@@ -226,14 +230,16 @@ class Forwarder:
                 self._arrived(destination, [message])
 
     def _leave(self, destination: _Destination, messages: list[TurnedBack]) -> None:
-        """These stay. Those of sessions are given back at once, so that they keep their places;
-        the others come again when their locks expire, and are out of the way until then."""
+        """These stay. Those of sessions are given back, so that they keep their places; the others
+        come again when their locks expire, and are out of the way until then."""
         self.outcome.left[destination.path] += len(messages)
         if destination.error is not None:
             self.outcome.errors.setdefault(destination.path, str(destination.error))
         for message in messages:
             if message.session_id is not None:
                 self._settling.add(message, ABANDONED)
+            else:
+                self._in_the_way.append(message)
 
     def _bury(self, message: TurnedBack, reason: str, description: str) -> None:
         self.outcome.dead_lettered[message.destination or ""] += 1

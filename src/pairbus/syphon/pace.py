@@ -7,7 +7,7 @@ FEWEST = 50
 """Messages of a micro-batch that tries a destination again."""
 HALVINGS = 10
 """As often as it is worth while: 50 000 in ten halves is fewer than the fewest."""
-LOOK_PAST_S = 30.0
+LOOK_PAST_S, MAX_LOOK_PAST_S = 30.0, 900.0
 
 
 def restraint(before: int, *, moved: bool, failed: bool) -> int:
@@ -51,18 +51,25 @@ class Pace:
 class LookPast:
     """When to read past messages whose destinations are left alone: others may be behind them.
 
-    What is read then is locked or given back, so it is not done all the time: once at first, again
-    when something was moved since, and else now and then.
+    What is read then is locked or given back, and each receive is billed. So it is done once at
+    first, again when something was moved since, and else after half a minute, a minute, two, and so
+    on.
     """
 
     def __init__(self) -> None:
         self._looked_at: float | None = None
+        self._wait_s = LOOK_PAST_S
         self._moved = 0
 
     def due(self, now: float, moved: int) -> bool:
         """`moved`: messages so far. If it is due, it counts as done."""
-        waited = self._looked_at is None or now - self._looked_at >= LOOK_PAST_S
-        if not waited and moved <= self._moved:
+        waited = self._looked_at is None or now - self._looked_at >= self._wait_s
+        progress = moved > self._moved
+        if not waited and not progress:
             return False
+        if progress:
+            self._wait_s = LOOK_PAST_S
+        elif self._looked_at is not None:
+            self._wait_s = min(2 * self._wait_s, MAX_LOOK_PAST_S)
         self._looked_at, self._moved = now, moved
         return True

@@ -113,25 +113,23 @@ class BacklogReader(QueueReader):
     ) -> Iterator[TurnedBack]:
         now_ms = time.time_ns() // 1_000_000 if self._options.ttl == "deduct" else None
         held: list[TurnedBack] = []
+        others = False
         for received, locked_until in messages:
             row = turn_back(received, locked_until, now_ms)
             if row.destination in partition.blocked:
                 held.append(row)
             else:
+                others = True
                 yield row
-        self._give_back(queue, held)
+        # Messages of sessions go back to their places. The rest stays locked and so out of the way,
+        # if it is in anybody's.
+        self._give_back(queue, [one for one in held if one.session_id is not None or not others])
 
     def frame(self, rows: list[TurnedBack]) -> pa.RecordBatch:
         return backlog_rows(rows)
 
     def _give_back(self, queue: str, held: list[TurnedBack]) -> None:
-        """Messages of sessions whose destination is to be left alone go back to their places. The
-        others stay locked, and come again when that is over."""
-        tokens = [
-            UUID(bytes_le=one.lock_token)
-            for one in held
-            if one.session_id is not None and one.lock_token is not None
-        ]
+        tokens = [UUID(bytes_le=one.lock_token) for one in held if one.lock_token is not None]
         management = management_of(self._options.secondary, queue)
         for start in range(0, len(tokens), SETTLED_AT_ONCE):
             with contextlib.suppress(AmqpError):  # then they come when their locks expire

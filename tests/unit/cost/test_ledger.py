@@ -264,6 +264,25 @@ def test_full_disk_raises_nothing_and_what_is_pending_is_written_later(
 
 
 @pytest.mark.rule("C4")
+def test_disk_that_is_full_for_long_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_PENDING", 3)
+    ledger = Ledger(tmp_path, writer="pairing", now=Clock())
+    with no_room():
+        for number in range(100):
+            send(ledger, entity=f"q{number}")
+            ledger.flush()
+    ledger.close()
+
+    found = records(tmp_path)
+    # One was on its way to the disk, three waited.
+    assert [r["entity"] for r in found if "entity" in r] == ["q0", "q1", "q2", "q3"]
+    assert sum(r.get("dropped", 0) for r in found) == 96
+    assert sum(r.get("failed_writes", 0) for r in found) == 100
+
+
+@pytest.mark.rule("C4")
 def test_failing_disk_costs_the_file_and_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

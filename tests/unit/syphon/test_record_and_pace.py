@@ -1,6 +1,7 @@
 """What a syphon remembers, and how it sizes its micro-batches."""
 
 from collections import Counter
+from copy import copy
 from itertools import pairwise
 from pathlib import Path
 
@@ -185,6 +186,20 @@ def test_one_looks_past_what_must_wait_at_first_and_when_it_was_worth_it_and_now
     assert not past.due(3.0, moved=8)
     assert not past.due(2.0 + LOOK_PAST_S - 0.1, moved=8)
     assert past.due(2.0 + LOOK_PAST_S, moved=8)
+
+
+def test_looks_past_become_rarer_while_nothing_is_moved():
+    past, at, waits = LookPast(), 0.0, []
+    assert past.due(at, moved=0)
+    for _ in range(8):
+        wait = next(s for s in range(1, 10_000) if LookPast.due(copy(past), at + s, moved=0))
+        at += wait
+        assert past.due(at, moved=0)
+        waits.append(wait)
+
+    assert waits == [30, 60, 120, 240, 480, 900, 900, 900]
+    assert past.due(at + 1, moved=1)
+    assert past.due(at + 1 + LOOK_PAST_S, moved=1)
 
 
 def test_what_was_dead_lettered_is_progress_and_what_comes_a_second_time_is_not():
