@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import amqp_engine, broker, cost, pairing, syphon
+from benchmarks import amqp_engine, broker, cost, ledger, pairing, syphon
 from benchmarks.harness import save, tables
 
 SUBJECTS = {
@@ -12,6 +12,7 @@ SUBJECTS = {
     "pairing": pairing.figures,
     "syphon": syphon.figures,
     "cost": cost.figures,
+    "ledger": lambda rounds: ledger.figures(),
 }
 
 

@@ -65,12 +65,18 @@ def namespace(*queues: str) -> Iterator[Namespace]:
 
 
 @contextmanager
-def paired(primary: Namespace, secondary: Namespace, **retries: Any) -> Iterator[Any]:
+def paired(
+    primary: Namespace,
+    secondary: Namespace,
+    more: dict[str, Any] | None = None,
+    **retries: Any,
+) -> Iterator[Any]:
     options = SendAvailabilityOptions(
         secondary=secondary.connection_string,
         primary_name="bench",
         failover_interval=timedelta(),
         check_duplicate_detection=False,
+        **(more or {}),
     )
     with primary.client(**retries) as client, pair_namespace(client, options) as bus:
         yield bus

@@ -8,6 +8,8 @@ from pairbus.errors import ConfigurationError
 LOCALHOST = "localhost"
 TRANSFER = "x-servicebus-transfer"
 MAX_PATH = 260
+USUAL_PORTS = (443, 5671, 5672)
+"""Every namespace of the service has these three, and is the same behind each."""
 
 # A path begins with a letter or digit.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._~-]*", re.ASCII | re.IGNORECASE)
@@ -36,6 +38,20 @@ def name_of(host: str) -> str | None:
     host, _ = split_host(host)
     label = host.partition(".")[0]
     return None if label == LOCALHOST or ip_address_of(host) is not None else label
+
+
+def namespace_label(host: str, port: int | None, dialled: str | None = None) -> str:
+    """What a namespace is called among others: its host in small letters, and its port where that
+    is an unusual one. All ways to write the loopback interface are `localhost`; a host without a
+    name of its own is known by the one that is dialled instead."""
+    host = host.lower()
+    if dialled is not None and name_of(host) is None:
+        host = dialled.lower()
+    number = ip_address_of(host)
+    if number is not None:
+        host = LOCALHOST if number.is_loopback else str(number)
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None or port in USUAL_PORTS else f"{host}:{port}"
 
 
 def backlog_paths(primary_name: str, count: int) -> list[str]:

@@ -6,6 +6,7 @@ store has committed; answers wait for that.
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Protocol
 
 from pairbus.broker import envelope
@@ -36,6 +37,12 @@ class Settings(Protocol):
     def dead_lettering_on_message_expiration(self) -> bool: ...
     @property
     def requires_session(self) -> bool: ...
+
+
+@lru_cache
+def _ms(span: timedelta) -> int:
+    """Milliseconds. Asked for with every message, and there are few spans."""
+    return span // timedelta(milliseconds=1)
 
 
 class Queue:
@@ -79,7 +86,7 @@ class Queue:
 
     @property
     def lock_ms(self) -> int:
-        return int(self.settings.lock_duration / timedelta(milliseconds=1))
+        return _ms(self.settings.lock_duration)
 
     # In.
 
@@ -111,7 +118,7 @@ class Queue:
         return self._sequences.next()
 
     def _expiry(self, ttl_ms: int | None, start_ms: int) -> int | None:
-        default = int(self.settings.default_message_time_to_live / timedelta(milliseconds=1))
+        default = _ms(self.settings.default_message_time_to_live)
         life = default if ttl_ms is None else min(ttl_ms, default)
         return None if start_ms + life >= NEVER_MS else start_ms + life
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, screens
 from pairbus.cost.prices import read_prices
 from pairbus.errors import ConfigurationError
@@ -23,12 +24,13 @@ EXAMPLE = "Example: pairbus cost report ledgers/ --out report --html report.html
 
 def report(
     ledgers: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="LEDGER...",
+            metavar="[LEDGER...]",
             help="Files, folders or patterns, also s3a:// or abfss://; rows of an earlier report.",
+            show_default="$XDG_STATE_HOME/pairbus/ledger",
         ),
-    ],
+    ] = None,
     out: Annotated[
         str | None, typer.Option(help="A folder for rows and tables as Parquet.")
     ] = None,
@@ -65,7 +67,14 @@ def report(
         complain(err, "Spark needs Java 17: install it, or set JAVA_HOME")
         raise typer.Exit(FAILED)
     try:
-        found = _run(ledgers, table_of_prices, master, out=out, tier=tier, timezone=timezone)
+        found = _run(
+            ledgers or [str(ledger_folder())],
+            table_of_prices,
+            master,
+            out=out,
+            tier=tier,
+            timezone=timezone,
+        )
     except ConfigurationError as exc:
         complain(err, exc)
         raise typer.Exit(WRONG) from exc

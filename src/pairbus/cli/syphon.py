@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
+from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, screens
 from pairbus.errors import ConfigurationError, PairbusError
 
@@ -72,6 +73,15 @@ def syphon(
     checkpoint: Annotated[
         str | None, typer.Option(help="Where Spark keeps its progress; without it, nowhere.")
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the ledger of what is billable; see `pairbus cost report`.",
+            show_default="$XDG_STATE_HOME/pairbus/ledger",
+            file_okay=False,
+        ),
+    ] = None,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Keep no ledger.")] = False,
     stuck_after: Annotated[
         float,
         typer.Option(help="Seconds without progress after which it counts as stuck.", min=1),
@@ -107,6 +117,7 @@ def syphon(
             ttl=cast(TimeToLive, ttl),
             poll=timedelta(seconds=poll),
             stuck_after=timedelta(seconds=stuck_after),
+            ledger=None if no_ledger else str((ledger or ledger_folder()).absolute()),
         )
         _check_status_file(status_file)
     except PairbusError as exc:
@@ -273,7 +284,9 @@ class _Left:
     def _ask(self) -> None:
         from pairbus.syphon.counts import backlog_size
 
-        self.count = backlog_size(self._options.secondary, self._options.backlog_queues)
+        self.count = backlog_size(
+            self._options.secondary, self._options.backlog_queues, self._options.books
+        )
 
 
 def _show_what_would_go_where(out: Console, err: Console, options: Any, master: str | None) -> int:

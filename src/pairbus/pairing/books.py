@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import Kind, Part, units
+from pairbus.cost.operations import UNIT, Kind, Part, units
 from pairbus.pairing.sdk import keep_transfers, transfers_of
 
 
@@ -42,7 +42,8 @@ class Books:
         self, path: str, kind: Kind, part: Part, sizes: Sequence[int], *, answered: bool = True
     ) -> None:
         """An operation on each of some messages, or one on none."""
-        there = part in (Part.BACKLOG, Part.DRAIN)
+        there = part is Part.BACKLOG or part is Part.DRAIN
+        small = max(sizes, default=0) <= UNIT
         self._ledger.add(
             namespace=self._secondary if there else self._primary,
             entity=path,
@@ -50,7 +51,7 @@ class Books:
             part=part,
             messages=len(sizes),
             bytes=sum(sizes),
-            units=sum(map(units, sizes)) or 1,
+            units=None if small else sum(map(units, sizes)),
             answered=answered,
         )
 

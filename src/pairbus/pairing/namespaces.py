@@ -14,12 +14,16 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.names import LOCALHOST, ip_address_of, name_of, split_host
+from pairbus.names import (
+    LOCALHOST,
+    USUAL_PORTS,
+    ip_address_of,
+    name_of,
+    namespace_label,
+    split_host,
+)
 
 SdkClient: TypeAlias = ServiceBusClient | AsyncServiceBusClient
-
-# Every namespace of the service has these three, and is the same behind each.
-_USUAL_PORTS = (443, 5671, 5672)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,7 @@ class NamespaceId:
     port: int | None = None
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port is None else f"{host}:{self.port}"
+        return namespace_label(self.host, self.port)
 
     @classmethod
     def of(cls, client: SdkClient) -> "NamespaceId":
@@ -51,7 +54,7 @@ class NamespaceId:
         number = ip_address_of(host)
         if number is not None:
             host = LOCALHOST if number.is_loopback else str(number)
-        return cls(host, None if port in _USUAL_PORTS else port)
+        return cls(host, None if port in USUAL_PORTS else port)
 
 
 def refuse_entity_path(source: SdkClient | str, which: str) -> None:

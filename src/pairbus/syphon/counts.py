@@ -10,7 +10,9 @@ import time
 from urllib.parse import quote
 
 from pairbus.amqp.client import ClientOptions
+from pairbus.cost.operations import Kind
 from pairbus.errors import PairbusError
+from pairbus.syphon.books import Books
 
 TIMEOUT_S = 5.0
 _ACTIVE = re.compile(rb"<(?:\w+:)?ActiveMessageCount[^>]*>(\d+)</")
@@ -46,9 +48,15 @@ def message_count(options: ClientOptions, queue: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def backlog_size(options: ClientOptions, queues: tuple[str, ...]) -> int | None:
+def backlog_size(
+    options: ClientOptions, queues: tuple[str, ...], books: Books | None = None
+) -> int | None:
     """All messages of some queues; None where no count can be had. A queue that is not there has
     none."""
     counts = [message_count(options, queue) for queue in queues]
+    if books:
+        for queue, count in zip(queues, counts, strict=True):
+            books.add(Kind.MANAGEMENT, queue, answered=count is not None)
+        books.flush()
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

@@ -17,6 +17,7 @@ from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_siz
 from pairbus.amqp.client import ClientOptions, Posted, Sender
 from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED
 from pairbus.amqp.client.requests import Response
+from pairbus.cost.operations import Kind
 from pairbus.errors import (
     AmqpError,
     Busy,
@@ -25,6 +26,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.syphon.books import Books
 from pairbus.syphon.columns import TurnedBack
 from pairbus.syphon.connections import management_of, sender_of
 
@@ -40,6 +42,11 @@ MARGIN_MS = 5_000
 SETTLED_AT_ONCE = 500
 DESCRIPTION = 1000
 """Characters of a dead letter's description."""
+_KINDS = {
+    COMPLETED: Kind.COMPLETE,
+    ABANDONED: Kind.ABANDON,
+    DEAD_LETTERED: Kind.DEAD_LETTER,
+}
 
 
 @dataclass(slots=True)
@@ -89,13 +96,15 @@ class Forwarder:
         primary: ClientOptions,
         secondary: ClientOptions | None,
         *,
+        books: Books | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._primary = primary
         self._secondary = secondary
         self._now_ms = now_ms
         self._destinations: dict[str, _Destination] = {}
-        self._settling = _Settling(secondary)
+        self._books = books or None
+        self._settling = _Settling(secondary, self._books)
         self._in_the_way: list[TurnedBack] = []
         self.outcome = Outcome()
 
@@ -178,6 +187,7 @@ class Forwarder:
                 payload = make_batch(payloads, envelope_of(payloads[0]))
                 posted = destination.sender.post(payload, message_format=BATCH_FORMAT)
         except AmqpError as exc:
+            self._note(destination, messages, answered=False)
             self._failed(destination, messages, exc)
         else:
             destination.in_flight.append(_Batch(messages, sessions, posted))
@@ -190,15 +200,24 @@ class Forwarder:
         except AmqpError as exc:
             batch.posted.error = batch.posted.error or exc
         if batch.posted.error is not None:
+            self._note(destination, batch.messages, answered=False)
             self._failed(destination, batch.messages, batch.posted.error)
             return
         self._arrived(destination, batch.messages)
 
     def _arrived(self, destination: _Destination, messages: list[TurnedBack]) -> None:
+        self._note(destination, messages, answered=True)
         self.outcome.moved[destination.path] += len(messages)
         for message in messages:
             self.outcome.bytes += len(message.payload)
             self._settling.add(message, COMPLETED)
+
+    def _note(
+        self, destination: _Destination, messages: list[TurnedBack], *, answered: bool
+    ) -> None:
+        if self._books is not None:
+            sizes = [len(message.payload) for message in messages]
+            self._books.add(Kind.SEND, destination.path, sizes, answered=answered)
 
     def _failed(
         self, destination: _Destination, messages: list[TurnedBack], error: AmqpError
@@ -222,6 +241,7 @@ class Forwarder:
             try:
                 destination.sender.send(message.payload)
             except AmqpError as exc:
+                self._note(destination, [message], answered=False)
                 self._failed(destination, [message], exc)
                 if destination.error is not None:
                     self._leave(destination, messages[place + 1 :])
@@ -251,13 +271,25 @@ def _for_good(error: AmqpError) -> bool:
     return isinstance(error, Refused) and not isinstance(error, NotAuthorized | QuotaExceeded)
 
 
+class _Locks:
+    """Locks of one queue that are to be settled in one way."""
+
+    def __init__(self, queue: str, status: str) -> None:
+        self.queue = queue
+        self.status = status
+        self.tokens: list[UUID] = []
+        self.paths: list[str] = []
+        """Where the messages are going."""
+
+
 class _Settling:
     """Settlements by lock token, many in one request, answers awaited in the end."""
 
-    def __init__(self, secondary: ClientOptions | None) -> None:
+    def __init__(self, secondary: ClientOptions | None, books: Books | None) -> None:
         self._secondary = secondary
-        self._tokens: dict[tuple[str, str], list[UUID]] = {}
-        self._asked: list[tuple[str, str, list[UUID], Response | AmqpError]] = []
+        self._books = books
+        self._waiting: dict[tuple[str, str], _Locks] = {}
+        self._asked: list[tuple[_Locks, Response | AmqpError]] = []
         self._silence: Unavailable | None = None
         """The secondary does not answer. It is not asked again for each message: that could take
         hours, and the locks expire by themselves."""
@@ -265,25 +297,28 @@ class _Settling:
     def add(self, message: TurnedBack, status: str) -> None:
         if message.lock_token is None or self._secondary is None:
             return
-        tokens = self._tokens.setdefault((message.queue, status), [])
-        tokens.append(UUID(bytes_le=message.lock_token))
-        if len(tokens) >= SETTLED_AT_ONCE:
-            self._ask(message.queue, status)
+        key = message.queue, status
+        locks = self._waiting.get(key)
+        if locks is None:
+            locks = self._waiting[key] = _Locks(message.queue, status)
+        locks.tokens.append(UUID(bytes_le=message.lock_token))
+        locks.paths.append(message.destination or "")
+        if len(locks.tokens) >= SETTLED_AT_ONCE:
+            self._ask(self._waiting.pop(key))
 
-    def _ask(self, queue: str, status: str) -> None:
-        tokens = self._tokens.pop((queue, status), [])
-        if not tokens or self._secondary is None:
-            return
+    def _ask(self, locks: _Locks) -> None:
+        assert self._secondary is not None
         answer: Response | AmqpError
         if self._silence is not None:
             answer = self._silence
         else:
             try:
-                answer = management_of(self._secondary, queue).post_settle(tokens, status)
+                management = management_of(self._secondary, locks.queue)
+                answer = management.post_settle(locks.tokens, locks.status)
             except AmqpError as exc:
                 answer = exc
                 self._listen(exc)
-        self._asked.append((queue, status, tokens, answer))
+        self._asked.append((locks, answer))
 
     def _listen(self, error: AmqpError) -> None:
         if isinstance(error, Unavailable):
@@ -299,53 +334,65 @@ class _Settling:
             )
         except AmqpError as exc:
             self._listen(exc)
+            self._note(DEAD_LETTERED, [message.destination or ""], answered=False)
             logger.warning("%s: a message could not be dead-lettered: %s", message.queue, exc)
+        else:
+            self._note(DEAD_LETTERED, [message.destination or ""])
 
     def finish(self) -> int:
         """Wait for the answers. How many completions failed."""
-        for queue, status in list(self._tokens):
-            self._ask(queue, status)
+        for locks in self._waiting.values():
+            self._ask(locks)
+        self._waiting.clear()
         self._silence = None  # it may be there again
         failed = 0
-        for queue, status, tokens, response in self._asked:
-            count = self._answered(queue, status, tokens, response)
+        for locks, response in self._asked:
+            count = self._answered(locks, response)
             if count > 0:
-                logger.info("%s: %d messages could not be %s", queue, count, status)
-            failed += count if status == COMPLETED else 0
+                logger.info("%s: %d messages could not be %s", locks.queue, count, locks.status)
+            failed += count if locks.status == COMPLETED else 0
         self._asked.clear()
         return failed
 
-    def _answered(
-        self, queue: str, status: str, tokens: list[UUID], response: Response | AmqpError
-    ) -> int:
+    def _answered(self, locks: _Locks, response: Response | AmqpError) -> int:
         """How many of them failed."""
         assert self._secondary is not None
         if self._silence is not None:
-            return len(tokens)
+            self._note(locks.status, locks.paths, answered=False)
+            return len(locks.tokens)
         try:
             if isinstance(response, AmqpError):
                 raise response
-            management_of(self._secondary, queue).wait([response])
+            management_of(self._secondary, locks.queue).wait([response])
             response.raise_for_status("settling")
         except AmqpError:
             # One lock that is gone fails all of a request; the connection may be a new one by now.
-            return self._one_by_one(queue, status, tokens)
+            return self._one_by_one(locks)
+        self._note(locks.status, locks.paths)
         return 0
 
-    def _one_by_one(self, queue: str, status: str, tokens: list[UUID]) -> int:
+    def _one_by_one(self, locks: _Locks) -> int:
         assert self._secondary is not None
-        management = management_of(self._secondary, queue)
+        management = management_of(self._secondary, locks.queue)
         try:
-            responses = [management.post_settle([token], status) for token in tokens]
+            responses = [management.post_settle([token], locks.status) for token in locks.tokens]
             management.wait(responses)
         except AmqpError as exc:
             self._listen(exc)
-            return len(tokens)
+            self._note(locks.status, locks.paths, answered=False)
+            return len(locks.tokens)
         failed = 0
-        for response in responses:
+        for response, path in zip(responses, locks.paths, strict=True):
             try:
                 response.raise_for_status("settling")
             except AmqpError as exc:
                 self._listen(exc)
                 failed += 1
+                self._note(locks.status, [path], answered=False)
+            else:
+                self._note(locks.status, [path])
         return failed
+
+    def _note(self, status: str, paths: list[str], *, answered: bool = True) -> None:
+        if self._books is not None:
+            self._books.settled(_KINDS[status], paths, answered=answered)

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from pairbus.amqp.client import ClientOptions, SharedKey, Signature
 from pairbus.errors import ConfigurationError
 from pairbus.names import backlog_paths, name_of
+from pairbus.syphon.books import Books
 
 TimeToLive = Literal["restore", "deduct"]
 
@@ -34,9 +35,12 @@ class SyphonOptions:
     """Move messages for these paths alone. Empty: all."""
     max_rate: float | None = None
     """Messages a second at most."""
-    max_messages_per_trigger: int = 50_000
+    max_messages_per_trigger: int = 100_000
     poll: timedelta = timedelta(minutes=15)
     """How long an idle receive waits."""
+    ledger: str | None = None
+    """A folder for the ledger of what is billable, on each machine that takes part: see
+    docs/cost.md. None: none is kept."""
     stuck_after: timedelta = timedelta(minutes=2)
     """A backlog of which nothing is confirmed for so long is unhealthy."""
 
@@ -77,6 +81,11 @@ class SyphonOptions:
         if self.primary_name is not None:
             return self.primary_name
         return name_of(self.primary.host)
+
+    @property
+    def books(self) -> Books:
+        """Where to write down what is billable."""
+        return Books.of(self.ledger, self.primary, self.secondary)
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from uuid import UUID
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
-from pairbus.errors import AmqpError, EntityNotFound, LockLost
-from pairbus.syphon.columns import Received
+from pairbus.cost.operations import Kind, Part
+from pairbus.errors import AmqpError, EntityNotFound, LinkLost, LockLost
+from pairbus.syphon.books import Books
+from pairbus.syphon.columns import Received, destination_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,10 @@ class Poll:
         queues: Iterable[str],
         *,
         poll_s: float,
+        books: Books | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
+        self._books = books or None
         self._client = Client(options)
         self._poll_s = poll_s
         self._now = now
@@ -115,11 +119,16 @@ class Poll:
                 self.error = exc
                 with self._changed:
                     for line in self._lines.values():
+                        if line.granted_at is not None and line.receiver.error is not None:
+                            # Where the namespace took the link away, it counts the poll as over.
+                            self._note(line, answered=isinstance(line.receiver.error, LinkLost))
                         line.granted_at = None
                     self._changed.notify_all()
                     self._changed.wait_for(lambda: self._stopped, pause_s)
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
         self._client.close()
+        if self._books is not None:
+            self._books.flush()
 
     def _turn(self) -> None:
         """Grant what is to be granted, and look what came."""
@@ -142,6 +151,8 @@ class Poll:
         if line.granted_at is not None and now - line.granted_at >= self._poll_s:
             arrived = line.receiver.drain()
             line.granted_at = None
+            if not arrived:
+                self._note(line)
             with self._changed:
                 self._keep(line, arrived)
         if line.taken or line.found is not None or now < line.not_before:
@@ -157,10 +168,20 @@ class Poll:
 
     def _keep(self, line: _Line, arrived: list[Delivery]) -> None:
         for delivery in arrived:
+            if self._books is not None:
+                path = destination_of(delivery.payload) or ""
+                self._books.add(Kind.RECEIVE, path, [len(delivery.payload)])
+                self._books.flush()
             line.found = Received(line.receiver.path, delivery.payload, delivery.tag)
             line.granted_at, line.locked_at = None, self._now()
             # The lock is settled by its token: nothing need be remembered here.
             delivery.link.session.inbound.unsettled.pop(delivery.id, None)
+
+    def _note(self, line: _Line, *, answered: bool = True) -> None:
+        """A poll has ended without a message."""
+        if self._books is not None:
+            self._books.add(Kind.POLL, line.receiver.path, part=Part.IDLE, answered=answered)
+            self._books.flush()
 
     def _renew(self, line: _Line) -> None:
         """A message that nobody takes for a while keeps its lock, and so its place."""
@@ -170,6 +191,9 @@ class Poll:
         try:
             line.management.renew_locks([UUID(bytes_le=found.token)])
             line.locked_at = self._now()
+            if self._books is not None:
+                self._books.settled(Kind.RENEW, [destination_of(found.payload) or ""])
+                self._books.flush()
         except LockLost:
             with self._changed:
                 if line.found is found:

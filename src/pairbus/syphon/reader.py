@@ -90,7 +90,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         if self._poll is None:
-            self._poll = Poll(self._client_options, self._queues, poll_s=self._poll_s)
+            self._poll = self.make_poll()
         self._poll.resume()
         self._poll.wait_until_known(KNOWN_S)
         if not self._poll.found():
@@ -102,6 +102,9 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # They may have waited for as long as the polls let them without renewing their locks.
         self._planned = {number: (plan, first, _lock_end() - int(RENEW_S * 1000))}
         return {"batch": number}
+
+    def make_poll(self) -> Poll:
+        return Poll(self._client_options, self._queues, poll_s=self._poll_s)
 
     def plan(self, poll: Poll) -> Plan:
         """How the next micro-batch is to be."""
@@ -177,6 +180,9 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if brought is not None:
             yield brought, brought_until
 
+    def nothing_came(self, queue: str) -> None:
+        """A queue was read, and there was nothing."""
+
     def _pulled(self, queue: str, count: int) -> Iterator[list[Delivery]]:
         if count <= 0:
             return
@@ -185,7 +191,12 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client = client_of(self._client_options)
         try:
             with Receiver(client, queue, confirm=False) as receiver:
-                yield from receiver.pull(count)
+                came = False
+                for deliveries in receiver.pull(count):
+                    came = came or bool(deliveries)
+                    yield deliveries
+                if not came:
+                    self.nothing_came(queue)
         except EntityNotFound:
             pass
         except AmqpError as exc:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pairbus.amqp.client import ClientOptions
 from pairbus.syphon.columns import TurnedBack
 from pairbus.syphon.forward import Forwarder, Outcome
+from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.record import RecordFile
 
 
@@ -23,17 +23,20 @@ class Done(WriterCommitMessage):
 class Sink(DataSourceStreamArrowWriter):
     """Sends rows of `BACKLOG_SCHEMA` to where they are going, and settles them."""
 
-    def __init__(self, primary: ClientOptions, secondary: ClientOptions, record: Path) -> None:
-        self._primary = primary
-        self._secondary = secondary
+    def __init__(self, options: SyphonOptions, record: Path) -> None:
+        self._primary = options.primary
+        self._secondary = options.secondary
+        self._books = options.books
         self._record = RecordFile(record)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        forwarder = Forwarder(self._primary, self._secondary)
+        forwarder = Forwarder(self._primary, self._secondary, books=self._books)
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
             forwarder.take(TurnedBack(*row) for row in zip(*columns, strict=True))
-        return Done(forwarder.finish())
+        outcome = forwarder.finish()
+        self._books.flush()
+        return Done(outcome)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._record.note(one.outcome for one in messages if isinstance(one, Done))

@@ -1,6 +1,5 @@
 """The backlog as a Spark stream of messages that are turned back for the primary."""
 
-import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from pairbus.amqp.client.management import ABANDONED
+from pairbus.cost.operations import Kind
 from pairbus.errors import AmqpError
 from pairbus.syphon.columns import Received, TurnedBack, backlog_rows, destination_of, turn_back
 from pairbus.syphon.connections import management_of
@@ -35,6 +35,7 @@ class BacklogReader(QueueReader):
             poll_s=options.poll.total_seconds(),
         )
         self._options = options
+        self._books = options.books
         self._record = RecordFile(record)
         self._pace = Pace(options.max_messages_per_trigger, options.max_rate)
         self._past = LookPast()
@@ -43,6 +44,9 @@ class BacklogReader(QueueReader):
         self._once = False
         self._reached = False
         self._saw = False
+
+    def make_poll(self) -> Poll:
+        return Poll(self._client_options, self._queues, poll_s=self._poll_s, books=self._books)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._once = True
@@ -114,8 +118,12 @@ class BacklogReader(QueueReader):
         now_ms = time.time_ns() // 1_000_000 if self._options.ttl == "deduct" else None
         held: list[TurnedBack] = []
         others = False
+        counted = {one.token for one in partition.first}  # by the polls
+        sizes: dict[str, list[int]] = {}
         for received, locked_until in messages:
             row = turn_back(received, locked_until, now_ms)
+            if self._books and received.token not in counted:
+                sizes.setdefault(row.destination or "", []).append(len(received.payload))
             if row.destination in partition.blocked:
                 held.append(row)
             else:
@@ -124,13 +132,26 @@ class BacklogReader(QueueReader):
         # Messages of sessions go back to their places. The rest stays locked and so out of the way,
         # if it is in anybody's.
         self._give_back(queue, [one for one in held if one.session_id is not None or not others])
+        for path, some in sizes.items():
+            self._books.add(Kind.RECEIVE, path, some)
+        self._books.flush()
+
+    def nothing_came(self, queue: str) -> None:
+        self._books.add(Kind.POLL, queue)
 
     def frame(self, rows: list[TurnedBack]) -> pa.RecordBatch:
         return backlog_rows(rows)
 
     def _give_back(self, queue: str, held: list[TurnedBack]) -> None:
-        tokens = [UUID(bytes_le=one.lock_token) for one in held if one.lock_token is not None]
         management = management_of(self._options.secondary, queue)
-        for start in range(0, len(tokens), SETTLED_AT_ONCE):
-            with contextlib.suppress(AmqpError):  # then they come when their locks expire
-                management.settle(tokens[start : start + SETTLED_AT_ONCE], ABANDONED)
+        for start in range(0, len(held), SETTLED_AT_ONCE):
+            some = held[start : start + SETTLED_AT_ONCE]
+            tokens = [UUID(bytes_le=one.lock_token) for one in some if one.lock_token is not None]
+            try:
+                management.settle(tokens, ABANDONED)
+            except AmqpError:  # then they come when their locks expire
+                answered = False
+            else:
+                answered = True
+            paths = [one.destination or "" for one in some]
+            self._books.settled(Kind.ABANDON, paths, answered=answered)

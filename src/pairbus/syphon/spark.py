@@ -82,7 +82,7 @@ def register(spark: SparkSession, options: SyphonOptions, record: Path, partitio
         def streamWriter(  # noqa: N802
             self, schema: StructType, overwrite: bool
         ) -> DataSourceStreamWriter:
-            return Sink(options.primary, options.secondary, record)
+            return Sink(options, record)
 
     spark.dataSource.register(Backlog)
     # A sink is looked up in the session that is this thread's, whatever `spark` is.
