@@ -1,7 +1,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench rules fuzz clean setup-demo setup-test
+.PHONY: help demo test soak lint format bench rules fuzz clean setup-demo setup-test
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,9 +13,12 @@ test: setup-test ## Run all tests; ARGS="tests/amqp -k flow" picks some
 ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
-	@$(PY) -m pytest -n 3 --dist loadfile --ignore tests/faults
-	@$(PY) -m pytest tests/faults  # alone: they freeze and kill, and wait for what comes of it
+	@$(PY) -m pytest -m "not soak" -n 3 --dist loadfile --ignore tests/faults --durations 25
+	@$(PY) -m pytest -m "not soak" tests/faults --durations 15  # alone: they freeze and kill
 endif
+
+soak: setup-test ## Run the long tests, which make test leaves out
+	@$(PY) -m pytest -m soak --durations 15
 
 lint: setup-test ## Check style and types
 	@$(PY) -m ruff check .

@@ -33,6 +33,7 @@ def batches(checkpoint: Path, kind: str) -> set[int]:
 
 
 @pytest.mark.rule("X1", "X2", "Y2")
+@pytest.mark.soak
 def test_a_syphon_that_is_killed_is_followed_on_its_checkpoint_and_on_a_new_one(
     namespaces: tuple[LocalNamespace, LocalNamespace], clock: Clock, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def has_locks(backlog: Backlog) -> bool:
 
 
 @pytest.mark.rule("X1", "X2", "Y1", "Y2")
+@pytest.mark.soak
 def test_an_executor_that_is_killed_is_replaced(tmp_path: Path) -> None:
     clock = Clock()
     with (

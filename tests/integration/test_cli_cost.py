@@ -200,7 +200,7 @@ def test_the_examples_of_the_docs_are_what_it_prints() -> None:
     [(command, printed)] = re.findall(
         r"```console\n\$ pairbus cost forecast (.*)\n((?s:.)*?)```", text
     )
-    [program] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    program, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=40, check=False
     )

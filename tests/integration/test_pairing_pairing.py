@@ -48,6 +48,7 @@ pytestmark = FORGETFUL
 
 async def refusal(pair: Pair, primary: Any, secondary: Any, **options: Any) -> type[Any]:
     """The class of what pairing these raises."""
+    wrong = {"enable_syphon": True, "syphon_options": "none of ours"}
     error = await caught(pair.start(primary=primary, secondary=secondary, **options))
     assert error is not None
     return type(error)
@@ -140,9 +141,11 @@ async def test_a_connection_string_of_one_entity_or_a_client_of_another_kind_is_
     ):
         error = await caught(pair.start(primary=given, secondary=other))
         assert type(error) is ConfigurationError
+    wrong = {"enable_syphon": True, "syphon_options": "none of ours"}
     error = await caught(pair.start(primary=primary, secondary=second, primary_name=None))
     assert "primary_name" in str(error)
-    error = await caught(pair.start(primary=primary, secondary=second, enable_syphon=True))
+    wrong = {"enable_syphon": True, "syphon_options": "none of ours"}
+    error = await caught(pair.start(primary=primary, secondary=second, **wrong))
     assert "syphon" in str(error)
     assert not any(one.client is primary for one in registry._pairings.values())
 

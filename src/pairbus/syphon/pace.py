@@ -5,8 +5,8 @@ LOCK_SHARE_S = 20.0
 LEAST = 500
 FEWEST = 50
 """Messages of a micro-batch that tries a destination again."""
-HALVINGS = 10
-"""As often as it is worth while: 100 000 halved ten times is about the fewest."""
+HALVINGS = 11
+"""As often as it is worth while: 100 000 in eleven halves is fewer than the fewest."""
 LOOK_PAST_S, MAX_LOOK_PAST_S = 30.0, 900.0
 
 

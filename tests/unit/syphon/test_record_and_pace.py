@@ -127,18 +127,18 @@ def test_a_cap_below_one_a_second_waits_longer():
 
 
 def test_a_destination_that_takes_nothing_is_tried_with_the_fewest_and_then_with_twice_as_many():
-    pace, record, sizes = Pace(50_000, None), Record(), []
+    pace, record, sizes = Pace(100_000, None), Record(), []
     record.note([failed("a")], now=0.0)
     assert record.halvings(0.5) == 0, "it is left alone, and nobody else need go slow"
     assert pace.size(0.0, 0.0, record.halvings(PAUSE_S)) == FEWEST
 
-    for second in range(2, 14):
+    for second in range(2, 15):
         record.note([moved(a=1)], now=float(second))
         sizes.append(pace.size(0.0, 0.0, record.halvings(float(second))))
 
-    assert sizes[0] == 50_000 >> (HALVINGS - 1)
-    assert all(after in (2 * before, 2 * before + 1) for before, after in pairwise(sizes[:9]))
-    assert sizes[-1] == 50_000
+    assert sizes[0] == 100_000 >> (HALVINGS - 1)
+    assert all(after in (2 * before, 2 * before + 1) for before, after in pairwise(sizes[:10]))
+    assert sizes[-1] == 100_000
     assert record.restraint == {}
 
 
