@@ -48,7 +48,6 @@ pytestmark = FORGETFUL
 
 async def refusal(pair: Pair, primary: Any, secondary: Any, **options: Any) -> type[Any]:
     """The class of what pairing these raises."""
-    wrong = {"enable_syphon": True, "syphon_options": "none of ours"}
     error = await caught(pair.start(primary=primary, secondary=secondary, **options))
     assert error is not None
     return type(error)
