@@ -140,11 +140,10 @@ async def test_a_connection_string_of_one_entity_or_a_client_of_another_kind_is_
     ):
         error = await caught(pair.start(primary=given, secondary=other))
         assert type(error) is ConfigurationError
-    wrong = {"enable_syphon": True, "syphon_options": "none of ours"}
     error = await caught(pair.start(primary=primary, secondary=second, primary_name=None))
     assert "primary_name" in str(error)
-    wrong = {"enable_syphon": True, "syphon_options": "none of ours"}
-    error = await caught(pair.start(primary=primary, secondary=second, **wrong))
+    hosted = {"enable_syphon": True, "syphon_options": "none of ours"}
+    error = await caught(pair.start(primary=primary, secondary=second, **hosted))
     assert "syphon" in str(error)
     assert not any(one.client is primary for one in registry._pairings.values())
 
