@@ -123,6 +123,7 @@ def test_several_syphons_at_once_lose_nothing_and_move_nothing_twice(
         assert set(map(str, arrived)) == {str(meaning(payload)) for payload in cargo.sent}
 
 
+@pytest.mark.soak
 def test_once_on_a_backlog_that_is_empty_says_so_and_ends(
     namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,7 @@ def test_a_message_that_is_too_late_to_be_sent_is_passed_by_none_of_its_session(
         forwarder.finish()
 
     (messages,) = read(backlog, tmp_path)
-    messages[2] = replace(messages[2], locked_until=0)
+    messages[2] = messages[2]._replace(locked_until=0)
     forward(messages)
     assert cargo.arrived(cargo.plain) == ["0-a", "0-b", "1-b", "2-b"]
 

@@ -232,6 +232,7 @@ def test_running_once_and_stopped_before_it_is_done_has_a_status_of_its_own(
     assert 0 < backlog.left() < 50
 
 
+@pytest.mark.soak
 def test_stopped_twice_it_ends_at_once(backlog: Backlog) -> None:
     path = backlog.path("silent")
     fault = backlog.primary.add_fault("stop-reading", path)

@@ -42,7 +42,7 @@ def options_for(primary: LocalNamespace, secondary: LocalNamespace) -> SyphonOpt
 
 
 @pytest.mark.rule("S12", "X1", "X2")
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3))])
 def test_sessions_arrive_in_order_across_an_outage_with_failures_in_the_drain(
     session: SparkSession, seed: int
 ) -> None:

@@ -82,6 +82,7 @@ def test_throttling_slows_the_drain_and_it_recovers(
 
 
 @pytest.mark.rule("Y4", "Y8")
+@pytest.mark.soak
 def test_what_lies_behind_a_destination_that_is_tried_with_few_messages_is_moved(
     session: SparkSession, backlog: Backlog
 ) -> None:
