@@ -266,7 +266,7 @@ def spark_side() -> Callable[[dict[str, Any]], Any]:
     from pairbus.cost.report.tables import cube
     from pairbus.syphon.spark import own_session
 
-    spark = own_session(None, "pairbus-bench")
+    spark = own_session(None, "pairbus-bench", sums=True)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
 

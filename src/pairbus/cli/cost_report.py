@@ -98,7 +98,7 @@ def _run(ledgers: list[str], prices: Any, master: str | None, **options: Any) ->
     from pairbus.cost.report import report as make_report
     from pairbus.syphon.spark import own_session
 
-    spark = own_session(master, "pairbus-cost-report")
+    spark = own_session(master, "pairbus-cost-report", sums=True)
     try:
         if master is None or master.startswith("local"):
             # Spark's 200 are for a cluster.

@@ -27,11 +27,14 @@ QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-def own_session(master: str | None, app_name: str = "pairbus-syphon") -> SparkSession:
-    """A session of our own, embedded unless there is a master."""
+def own_session(
+    master: str | None, app_name: str = "pairbus-syphon", *, sums: bool = False
+) -> SparkSession:
+    """A session of our own, embedded unless there is a master. `sums`: Java is to work, not only to
+    hand on what Python does."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     java = [f"-Dlog4j2.configurationFile={LOG_SETTINGS}"]
-    if master is None or master.startswith("local["):
+    if not sums and (master is None or master.startswith("local[")):
         java += QUICK_START
     builder = (
         SparkSession.builder.appName(app_name)
