@@ -40,18 +40,25 @@ def name_of(host: str) -> str | None:
     return None if label == LOCALHOST or ip_address_of(host) is not None else label
 
 
-def namespace_label(host: str, port: int | None, dialled: str | None = None) -> str:
-    """What a namespace is called among others: its host in small letters, and its port where that
-    is an unusual one. All ways to write the loopback interface are `localhost`; a host without a
-    name of its own is known by the one that is dialled instead."""
+def known_address(
+    host: str, port: int | None, dialled: str | None = None
+) -> tuple[str, int | None]:
+    """What a namespace is known by: its host in small letters, and its port where that is an
+    unusual one. All ways to write the loopback interface are `localhost`; a host without a name of
+    its own is known by the one that is dialled instead."""
     host = host.lower()
     if dialled is not None and name_of(host) is None:
         host = dialled.lower()
     number = ip_address_of(host)
     if number is not None:
         host = LOCALHOST if number.is_loopback else str(number)
+    return host, None if port in USUAL_PORTS else port
+
+
+def label_of(host: str, port: int | None) -> str:
+    """An address as text."""
     host = f"[{host}]" if ":" in host else host
-    return host if port is None or port in USUAL_PORTS else f"{host}:{port}"
+    return host if port is None else f"{host}:{port}"
 
 
 def backlog_paths(primary_name: str, count: int) -> list[str]:

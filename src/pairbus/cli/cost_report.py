@@ -1,8 +1,6 @@
 """`pairbus cost report`: what a pairing did cost, from its ledgers."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pairbus.cli.places import ledger_folder
-from pairbus.cli.screen import complain, screens
+from pairbus.cli.screen import complain, has_java, screens
 from pairbus.cost.prices import read_prices
 from pairbus.errors import ConfigurationError
 
@@ -63,8 +61,7 @@ def report(
     except ConfigurationError as exc:
         complain(err, exc)
         raise typer.Exit(WRONG) from exc
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        complain(err, "Spark needs Java 17: install it, or set JAVA_HOME")
+    if not has_java(err):
         raise typer.Exit(FAILED)
     try:
         found = _run(

@@ -1,5 +1,8 @@
 """How commands speak: plain lines, none broken by the width of a terminal that is not there."""
 
+import os
+import shutil
+
 from rich.console import Console
 from rich.markup import escape
 
@@ -10,6 +13,14 @@ def screens() -> tuple[Console, Console]:
         Console(highlight=False, soft_wrap=True),
         Console(stderr=True, highlight=False, soft_wrap=True),
     )
+
+
+def has_java(err: Console) -> bool:
+    """Whether there is Java, without which Spark does not start; complains if not."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        complain(err, "Spark needs Java 17: install it, or set JAVA_HOME")
+        return False
+    return True
 
 
 def complain(err: Console, what: object, colour: str = "red") -> None:

@@ -1,7 +1,6 @@
 """`pairbus syphon`: move the backlog to where it was going."""
 
 import os
-import shutil
 import signal
 import threading
 import time
@@ -16,7 +15,7 @@ from rich.table import Table
 
 from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
 from pairbus.cli.places import ledger_folder
-from pairbus.cli.screen import complain, screens
+from pairbus.cli.screen import complain, has_java, screens
 from pairbus.errors import ConfigurationError, PairbusError
 
 DRAINED, FAILED, WRONG, STUCK, STOPPED = 0, 1, 2, 3, 4
@@ -123,8 +122,7 @@ def syphon(
     except PairbusError as exc:
         complain(err, exc)
         raise typer.Exit(WRONG) from exc
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        complain(err, "Spark needs Java 17: install it, or set JAVA_HOME")
+    if not has_java(err):
         raise typer.Exit(FAILED)
     try:
         if dry_run:

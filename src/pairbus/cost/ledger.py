@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -135,6 +135,29 @@ class Ledger:
                 return
         if self._wants_thread and self._thread is None:  # after a fork
             self.start()
+
+    def add_each(
+        self,
+        sizes: Sequence[int],
+        *,
+        namespace: str,
+        entity: str,
+        kind: Kind,
+        part: Part,
+        answered: bool = True,
+    ) -> None:
+        """Note an operation on each of some messages, by their bytes, or one on none."""
+        small = max(sizes, default=0) <= UNIT
+        self.add(
+            namespace=namespace,
+            entity=entity,
+            kind=kind,
+            part=part,
+            messages=len(sizes),
+            bytes=sum(sizes),
+            units=None if small else sum(map(units_of, sizes)),
+            answered=answered,
+        )
 
     def change(
         self,

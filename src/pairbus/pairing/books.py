@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import UNIT, Kind, Part, units
+from pairbus.cost.operations import Kind, Part
 from pairbus.pairing.sdk import keep_transfers, transfers_of
 
 
@@ -43,15 +43,12 @@ class Books:
     ) -> None:
         """An operation on each of some messages, or one on none."""
         there = part is Part.BACKLOG or part is Part.DRAIN
-        small = max(sizes, default=0) <= UNIT
-        self._ledger.add(
+        self._ledger.add_each(
+            sizes,
             namespace=self._secondary if there else self._primary,
             entity=path,
             kind=kind,
             part=part,
-            messages=len(sizes),
-            bytes=sum(sizes),
-            units=None if small else sum(map(units, sizes)),
             answered=answered,
         )
 

@@ -14,14 +14,7 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.names import (
-    LOCALHOST,
-    USUAL_PORTS,
-    ip_address_of,
-    name_of,
-    namespace_label,
-    split_host,
-)
+from pairbus.names import known_address, label_of, split_host
 
 SdkClient: TypeAlias = ServiceBusClient | AsyncServiceBusClient
 
@@ -36,7 +29,7 @@ class NamespaceId:
     port: int | None = None
 
     def __str__(self) -> str:
-        return namespace_label(self.host, self.port)
+        return label_of(self.host, self.port)
 
     @classmethod
     def of(cls, client: SdkClient) -> "NamespaceId":
@@ -46,15 +39,10 @@ class NamespaceId:
         called `localhost`, and differ by the custom endpoint through which they are reached.
         """
         host, port = split_host(client.fully_qualified_namespace)
-        endpoint = client._custom_endpoint_address
-        if endpoint:
-            dialled, port = split_host(endpoint)
-            if name_of(host) is None:
-                host = dialled
-        number = ip_address_of(host)
-        if number is not None:
-            host = LOCALHOST if number.is_loopback else str(number)
-        return cls(host, None if port in USUAL_PORTS else port)
+        dialled = None
+        if client._custom_endpoint_address:
+            dialled, port = split_host(client._custom_endpoint_address)
+        return cls(*known_address(host, port, dialled))
 
 
 def refuse_entity_path(source: SdkClient | str, which: str) -> None:

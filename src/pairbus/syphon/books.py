@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import Kind, Part, units
-from pairbus.names import namespace_label
+from pairbus.cost.operations import Kind, Part
+from pairbus.names import known_address, label_of
 
 _ledgers: dict[str, Ledger] = {}
 
@@ -44,14 +44,12 @@ class Books:
         is at the secondary."""
         if self.folder is None:
             return
-        self._ledger.add(
+        self._ledger.add_each(
+            sizes,
             namespace=self.primary if kind is Kind.SEND else self.secondary,
             entity=entity or "",
             kind=kind,
             part=part,
-            messages=len(sizes),
-            bytes=sum(sizes),
-            units=sum(map(units, sizes)) or 1,
             answered=answered,
         )
 
@@ -75,4 +73,4 @@ class Books:
 
 
 def _label(options: ClientOptions) -> str:
-    return namespace_label(options.host, options.port, options.dial)
+    return label_of(*known_address(options.host, options.port, options.dial))
