@@ -30,7 +30,7 @@ LINES = 1_000_000
 ADDS = 200_000
 ROUNDS = 2
 SHORT = 10
-"""Million rows of which a report is made more than once."""
+"""Million rows that are gone through more than once."""
 ROWS_A_SECOND = Unit("rows a second", more_is_better=True, digits=0)
 ADD = Unit("µs a call")
 BYTES_A_ROW = Unit("bytes a row more", digits=0)
@@ -127,6 +127,10 @@ class Side:
         self._process.wait(60)
 
 
+def say(what: str) -> None:
+    print(f"cost: {what} …", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def side(name: str) -> Iterator[Side]:
     found = Side(name)
@@ -143,6 +147,7 @@ def figures(rounds: int) -> list[Figure]:
         folder = Path(name)
         with side("spark") as ours:
             for millions in MILLIONS:
+                say(f"making {millions} M rows")
                 ours.tell(do="make", path=f"{folder}/{millions}", count=millions * MILLION)
             write_lines(folder / "lines")
             result.append(parsing(ours, folder, rounds))
@@ -162,9 +167,10 @@ def summing(ours: Side, folder: Path, rounds: int) -> tuple[list[Figure], list[F
         best: dict[str, float] = {}
         rows = f"{folder}/{millions}"
         with side("duckdb") as theirs:
-            for _ in range(rounds):
+            for _ in range(rounds if millions <= SHORT else 1):
                 for name, one in ((OURS, ours), (DUCKDB, theirs)):
                     out = f"{folder}/{name}-{millions}"
+                    say(f"sums of {millions} M rows, {name}")
                     answer, peak = one.watched(do="sum", path=rows, out=out)
                     rate = ROWS_A_SECOND.of(Timed(answer["seconds"], millions * MILLION))
                     best[name] = max(rate, best.get(name, 0.0))
@@ -199,6 +205,7 @@ def whole(ours: Side, folder: Path, rounds: int) -> list[Figure]:
     for millions in MILLIONS:
         best, most = 0.0, 0.0
         for _ in range(rounds if millions <= SHORT else 1):
+            say(f"whole report of {millions} M rows")
             answer, peak = ours.watched(do="report", path=f"{folder}/{millions}")
             assert answer["records"] == millions * MILLION
             rate = ROWS_A_SECOND.of(Timed(answer["seconds"], millions * MILLION))
@@ -212,6 +219,7 @@ def parsing(ours: Side, folder: Path, rounds: int) -> Figure:
     """Ledger files to rows in Parquet."""
     best = 0.0
     for _ in range(rounds):
+        say(f"ledger files of {LINES:,} records to rows")
         answer = ours.tell(do="parse", path=f"{folder}/lines", out=f"{folder}/parsed")
         assert answer["rows"] == LINES
         best = max(best, ROWS_A_SECOND.of(Timed(answer["seconds"], LINES)))
