@@ -126,7 +126,7 @@ class TestLocks:
             receiver.renew_message_lock(message)
 
     def test_the_sdk_renews_a_lock_by_itself(self, bench: Bench) -> None:
-        queue = bench.queue(lock_duration=SECOND)
+        queue = bench.queue(lock_duration=5 * SECOND)
         lost: list[ServiceBusReceivedMessage] = []
         with AutoLockRenewer(on_lock_renew_failure=lambda one, _: lost.append(one)) as renewer:
             sender, receiver = bench.pair(queue)
