@@ -197,7 +197,12 @@ async def test_three_looks_at_each_queue_find_an_empty_backlog_empty(make: Make)
 async def test_a_large_backlog_is_looked_at_once_a_second_and_sends_go_on_into_it(
     make: Make,
 ) -> None:
-    pair, queue, sender = await draining(make, messages=SMALL + 2, backlog_queue_count=1)
+    pair, queue, sender = await draining(
+        make,
+        messages=SMALL + 2,
+        backlog_queue_count=1,
+        failback_hold=timedelta(milliseconds=100),  # so that what was stored is not young
+    )
     (backlog,) = pair.backlog_queues
     await looked(pair, queue)
     assert peeks(pair, backlog) == SMALL + 1  # no look brings more than that
@@ -214,7 +219,7 @@ async def test_a_large_backlog_is_looked_at_once_a_second_and_sends_go_on_into_i
     empty(pair)
     pair.advance(1)
     await looked(pair, queue)
-    pair.advance(CHECK_S)
+    pair.advance(0.02)
     await pair.until_state(queue, HEALTHY)
 
 

@@ -27,7 +27,17 @@ from pairbus.events import (
 )
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.failures import Kind, kind_of
-from pairbus.pairing.health import Change, Health, Route, Settings, Step, Task, Verdict
+from pairbus.pairing.health import (
+    Change,
+    Health,
+    Look,
+    Route,
+    Settings,
+    Step,
+    Task,
+    Verdict,
+    is_small,
+)
 from pairbus.pairing.rotation import Rotation
 from pairbus.pairing.sides import Side
 
@@ -295,15 +305,12 @@ class Pairing:
         with self.lock:
             return path.health.in_flight == 0
 
-    def peeked(
-        self, path: Path, counts: list[tuple[int, int | None]], *, quiet: bool, small: int
-    ) -> None:
-        """The backlog was looked at: how many messages each queue shows, and the first's number."""
-        few = all(count <= small for count, _ in counts)
-        first = [number for _, number in counts]
+    def peeked(self, path: Path, looks: list[Look], *, quiet: bool) -> None:
+        """The backlog was looked at, each queue by itself."""
+        small = is_small(looks, self.options.failback_hold.total_seconds())
         path.unseen = False
         with self._changing(path) as now:
-            path.health.peeked(first, small=few, quiet=quiet, now=now)
+            path.health.peeked([look.first for look in looks], small=small, quiet=quiet, now=now)
 
     def peek_failed(self, path: Path, error: BaseException) -> None:
         if not path.unseen:  # it is tried every second

@@ -8,10 +8,12 @@ With an interval of 0 a failure leads straight to FAILOVER. Every method takes t
 state, and returns nothing or what the caller must do; `changes` gathers the events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from random import Random
+from typing import NamedTuple
 
 from pairbus.events import PathState
 from pairbus.pairing.failures import Kind
@@ -21,6 +23,11 @@ HOLD_CHECKS = 10
 DRAIN_CHECK_S = 1.0
 SMALL = 10
 """So many messages in each backlog queue are few enough to wait for."""
+YOUNG = 0.5
+"""And so are any number, where the oldest is younger than this part of the hold: the syphon keeps
+up, and what is there will be gone within the hold once no more is sent."""
+MOST_HOLDS = 12
+"""After holds in vain, the next one comes later and later, up to so many times as long as one."""
 
 
 class Route(Enum):
@@ -55,6 +62,21 @@ class Task(Enum):
 class Step:
     task: Task
     at: float
+
+
+class Look(NamedTuple):
+    """What a peek at one backlog queue showed."""
+
+    messages: int
+    first: int | None = None
+    """The first sequence number; None: it is empty."""
+    age_s: float = inf
+    """How long ago the first message was stored, by the clocks of two machines."""
+
+
+def is_small(looks: Iterable[Look], hold_s: float) -> bool:
+    """Whether a hold is worth trying: a guess, which costs callers a hold where it is wrong."""
+    return all(look.messages <= SMALL or look.age_s < hold_s * YOUNG for look in looks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +116,7 @@ class Health:
         self.in_flight = 0
         """Sends to the backlog that have not ended."""
         self.hold_until: float | None = None
+        self._vain_holds = 0
         self._empty_looks = 0
         self._seen: tuple[int | None, ...] = ()
         self._progress_at = 0.0
@@ -184,7 +207,7 @@ class Health:
         elif self._settings.after_drain:
             self._become(PathState.DRAINING, now)
             self._next = self._progress_at = now
-            self._seen, self.hold_until, self._empty_looks = (), None, 0
+            self._seen, self.hold_until, self._empty_looks, self._vain_holds = (), None, 0, 0
         else:
             self._become(PathState.HEALTHY, now)
 
@@ -195,7 +218,7 @@ class Health:
 
     def peeked(self, first: Sequence[int | None], *, small: bool, quiet: bool, now: float) -> None:
         """The backlog was looked at. `first` is the first sequence number of each queue, `small`
-        says that no queue holds many, `quiet` that nothing was in flight when the look began."""
+        says that a hold is worth trying, `quiet` that nothing was in flight when the look began."""
         if self.state is not PathState.DRAINING:
             return
         self._note_progress(tuple(first), now)
@@ -206,7 +229,9 @@ class Health:
             return
         if now >= self.hold_until:  # in vain: callers get on for a while
             self.hold_until = None
-            self._next = now + DRAIN_CHECK_S
+            wait = min(self._vain_holds, MOST_HOLDS) * self._settings.hold_s
+            self._vain_holds += 1
+            self._next = now + DRAIN_CHECK_S + wait
             return
         empty = all(number is None for number in first)
         self._empty_looks = self._empty_looks + 1 if empty and quiet else 0

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from pairbus.events import PathState
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.core import Pairing, PairingStatus, Path
 from pairbus.pairing.flow import Call, Charge
+from pairbus.pairing.health import Look
 from pairbus.pairing.hosting import Host
 from pairbus.pairing.plan import Plan
 from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch, size_of
@@ -148,11 +150,16 @@ class ClientShell:
                 self.books.add(path, charge.kind, part, charge.sizes(), answered=answered)
             self.books.sent(sender, path, part, answered=answered)
 
-    def peeked(self, path: str, messages: list[Any]) -> None:
+    def peeked(self, path: str, messages: list[Any]) -> Look:
         """A backlog queue was looked at, for a path that drains."""
         if self.books is not None:
             sizes = [size_of(message) for message in messages]
             self.books.add(path, Kind.PEEK, Part.DRAIN, sizes)
+        if not messages:
+            return Look(0)
+        first = messages[0]
+        age_s = (datetime.now(UTC) - first.enqueued_time_utc).total_seconds()
+        return Look(len(messages), first.sequence_number, age_s)
 
     def _wants_a_look(self, path: str) -> bool:
         """Whether nobody has looked yet if this entity removes duplicates."""

@@ -27,7 +27,7 @@ from pairbus.events import (
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.core import Pairing, Path
 from pairbus.pairing.failures import Kind
-from pairbus.pairing.health import Route, Step, Task, Verdict
+from pairbus.pairing.health import Look, Route, Step, Task, Verdict
 
 HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
 FAILOVER, DRAINING = PathState.FAILOVER, PathState.DRAINING
@@ -89,7 +89,8 @@ class Bench:
         return [type(one) for one in self.events]
 
     def peek(self, counts: list[tuple[int, int | None]], *, quiet: bool = True) -> None:
-        self.pairing.peeked(self.orders, counts, quiet=quiet, small=10)
+        looks = [Look(count, first) for count, first in counts]
+        self.pairing.peeked(self.orders, looks, quiet=quiet)
 
     def drain(self) -> None:
         """Failover, and the primary is back."""

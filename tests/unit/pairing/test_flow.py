@@ -33,6 +33,7 @@ from pairbus.pairing import flow
 from pairbus.pairing.core import Pairing
 from pairbus.pairing.failures import Kind, kind_of
 from pairbus.pairing.flow import Call, Flow, OnBacklog, OnPrimary, Ping, Wait
+from pairbus.pairing.health import Look
 from pairbus.pairing.sdk import PairedBatch, encode, members
 from pairbus.transfer import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
@@ -232,7 +233,7 @@ class World:
         assert self.state is DRAINING
 
     def look(self) -> None:
-        self.pairing.peeked(self.orders, [(0, None)] * 3, quiet=True, small=10)
+        self.pairing.peeked(self.orders, [Look(0)] * 3, quiet=True)
 
 
 @pytest.fixture

@@ -10,13 +10,18 @@ from pairbus.pairing.failures import Kind
 from pairbus.pairing.health import (
     DRAIN_CHECK_S,
     HOLD_CHECKS,
+    MOST_HOLDS,
+    SMALL,
+    YOUNG,
     Change,
     Health,
+    Look,
     Route,
     Settings,
     Step,
     Task,
     Verdict,
+    is_small,
 )
 
 HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
@@ -530,6 +535,39 @@ def test_after_a_hold_in_vain_it_is_tried_again() -> None:
     look(health, again + 2)
 
     assert health.state is HEALTHY
+
+
+@pytest.mark.rule("S12")
+def test_after_each_hold_in_vain_callers_get_on_for_longer() -> None:
+    health = holding()
+    now, waits = START, []
+    for _ in range(20):
+        now += HOLD
+        look(health, now, 7)
+        step = health.next_step()
+        assert step is not None
+        waits.append(step.at - now)
+        now = step.at
+        look(health, now, 7)
+        assert health.route(now) is Route.HOLD
+
+    assert waits[:3] == [DRAIN_CHECK_S, DRAIN_CHECK_S + HOLD, DRAIN_CHECK_S + 2 * HOLD]
+    assert set(waits[MOST_HOLDS:]) == {DRAIN_CHECK_S + MOST_HOLDS * HOLD}
+
+
+@pytest.mark.rule("S12")
+@pytest.mark.parametrize(
+    ("looks", "small"),
+    [
+        ([Look(0), Look(SMALL, 7, 3600.0)], True),
+        ([Look(0), Look(SMALL + 1, 7, 3600.0)], False),
+        ([Look(0), Look(SMALL + 1, 7, HOLD * YOUNG)], False),
+        ([Look(SMALL + 1, 9, 0.1), Look(SMALL + 1, 7, HOLD * YOUNG - 0.1)], True),
+        ([Look(SMALL + 1, 9, -5.0)], True),  # a clock that is behind
+    ],
+)
+def test_a_backlog_is_small_that_is_short_or_young(looks: list[Look], small: bool) -> None:
+    assert is_small(looks, HOLD) is small
 
 
 @pytest.mark.rule("S12")

@@ -20,7 +20,7 @@ from pairbus.pairing.aio.backlog import ensure_queues
 from pairbus.pairing.aio.sender import PairedSender, bounded
 from pairbus.pairing.backlog import bounds_within
 from pairbus.pairing.core import Path
-from pairbus.pairing.health import SMALL, Task
+from pairbus.pairing.health import SMALL, Look, Task
 from pairbus.pairing.hosting import Host
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import Plan, make_plan
@@ -259,7 +259,7 @@ class PairedClient(ClientShell):
     async def _peek(self, path: Path, receivers: dict[str, Any]) -> None:
         quiet = self.pairing.quiet(path)
         many = 1 if path.health.hold_until is not None else SMALL + 1
-        found: list[tuple[int, int | None]] = []
+        looks: list[Look] = []
         for queue in self.backlog_queues:
             if queue not in receivers:
                 receivers[queue] = without_retries(self._plan.secondary).get_queue_receiver(queue)
@@ -270,6 +270,5 @@ class PairedClient(ClientShell):
                 self.discard_later(receivers.pop(queue))
                 self.pairing.peek_failed(path, exc)
                 return
-            self.peeked(path.name, messages)
-            found.append((len(messages), messages[0].sequence_number if messages else None))
-        self.pairing.peeked(path, found, quiet=quiet, small=SMALL)
+            looks.append(self.peeked(path.name, messages))
+        self.pairing.peeked(path, looks, quiet=quiet)
