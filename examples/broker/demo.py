@@ -1,6 +1,6 @@
 """A Service Bus namespace on this machine, used by the azure-servicebus SDK as it comes.
 
-`make demo` runs this. It ends with status 0 only if every message came back.
+It ends with status 0 only if every message came back.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The azure-servicebus SDK, as it comes, talks to a server on pairbus's AMQP engine.
 
-`make demo` runs this. It says what happened on the wire, and ends with status 0 only if every
+It says what happened on the wire, and ends with status 0 only if every
 message came back as it was sent.
 """
 

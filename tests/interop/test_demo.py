@@ -1,4 +1,4 @@
-"""What `make demo` runs."""
+"""The example of the engine."""
 
 import subprocess
 import sys

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,12 @@ def broker(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The first port; 0: any free ones.")
     ] = 0,
+    while_input: Annotated[
+        bool,
+        typer.Option(
+            "--while-input", help="Stop when standard input ends: for programs that start it."
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens.")] = False,
 ) -> None:
     """Serve Service Bus namespaces on this machine, without a cloud.
@@ -77,6 +84,8 @@ def broker(
                 out.print(f"  CA for TLS and administration: {served.ca_file}")
             kept = "nowhere: it goes when this stops" if folder is None else str(folder)
             out.print(f"Data is kept {kept}. Stop with Ctrl-C.")
+            if while_input:
+                threading.Thread(target=_stop_at_end, args=(stopped,), daemon=True).start()
             stopped.wait()
         out.print("Stopped.")
         failed = [served for served in serving if served.failure is not None]
@@ -90,6 +99,13 @@ def broker(
     except (ConfigurationError, OSError) as exc:
         complain(err, exc)
         raise typer.Exit(2) from exc
+
+
+def _stop_at_end(stopped: threading.Event) -> None:
+    """Whoever started this holds its input, and is gone when it ends."""
+    while sys.stdin.buffer.read(1024):
+        pass
+    stopped.set()
 
 
 def _wanted(names: list[str] | None, config: Path | None) -> list[NamespaceConfig]:

@@ -1,6 +1,7 @@
 """Which Spark session a syphon uses that is given none, and who stops it."""
 
 import threading
+from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -12,16 +13,17 @@ _leases = 0
 _ours: SparkSession | None = None
 
 
-def take(master: str | None) -> SparkSession:
+def take(master: str | None, log: Path | None = None) -> SparkSession:
     """A session. A process has one Spark: where the application or another syphon runs it already,
-    it is shared, with settings apart. `give_back` must follow."""
+    it is shared, with settings apart. `log` is where one that is started here writes its
+    errors. `give_back` must follow."""
     global _leases, _ours  # noqa: PLW0603  as there is one Spark in a process
     with _lock:
         _leases += 1
         try:
             # The active session is a thread's, this is the process's.
             if SparkContext._active_spark_context is None:
-                _ours = own_session(master)
+                _ours = own_session(master, log=log)
                 return _ours
             shared = SparkSession.builder.getOrCreate().newSession()
             set_for_streams(shared)

@@ -5,8 +5,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
@@ -28,28 +31,38 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def own_session(
-    master: str | None, app_name: str = "pairbus-syphon", *, sums: bool = False
+    master: str | None,
+    app_name: str = "pairbus-syphon",
+    *,
+    sums: bool = False,
+    log: Path | None = None,
 ) -> SparkSession:
     """A session of our own, embedded unless there is a master. `sums`: Java is to work, not only to
-    hand on what Python does."""
+    hand on what Python does. `log`: a file for what Java and the workers write to their standard
+    error, which is ours otherwise."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     java = [f"-Dlog4j2.configurationFile={LOG_SETTINGS}"]
     if not sums and (master is None or master.startswith("local[")):
         java += QUICK_START
-    builder = (
-        SparkSession.builder.appName(app_name)
-        .master(master or "local[*]")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", " ".join(java))
-    )
+    settings: dict[str, Any] = {
+        "spark.app.name": app_name,
+        "spark.master": master or "local[*]",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": " ".join(java),
+    }
     if master is None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = (
-            builder.config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-        )
-    session = builder.getOrCreate()
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    if log is not None:
+        with log.open("ab") as file:
+            conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+            gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+    session = SparkSession.builder.config(map=settings).getOrCreate()
     if master is not None and not master.startswith("local["):
         session.sparkContext.addPyFile(package_archive())
     set_for_streams(session)

@@ -1,0 +1,96 @@
+"""Takes everything out of the primary, and looks at what is elsewhere."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusSubQueue
+
+from pairbus.drill.plan import SUBSCRIPTION, Entity, Shape
+from pairbus.drill.reconcile import Key
+from pairbus.pairing.ping import is_ping
+from pairbus.transfer import PATH_ALIAS
+
+MANY = 200
+WAIT_S = 2.0
+"""Nothing came for so long: nothing more is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    delivered: list[Key]
+    """In the order of delivery, of each entity."""
+    in_backlog: list[Key]
+    dead_lettered: dict[Key, str]
+    """With the reason."""
+
+
+def collect(
+    primary: str,
+    secondary: str,
+    entities: tuple[Entity, ...],
+    sessions: tuple[str, ...],
+    backlog_queues: tuple[str, ...],
+) -> Collected:
+    """Receive all messages of the entities, and peek at the backlog and all dead-letter queues."""
+    delivered: list[Key] = []
+    in_backlog: list[Key] = []
+    dead: dict[Key, str] = {}
+    letters: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
+    with ServiceBusClient.from_connection_string(primary) as client:
+        jobs = [(one, session) for one in entities for session in _sessions(one, sessions)]
+        with ThreadPoolExecutor(len(entities)) as pool:
+            for found in pool.map(lambda job: _received(client, *job), jobs):
+                delivered += found
+        for entity in entities:
+            for message in _peeked(_receiver(client, entity, **letters)):
+                dead[Key(entity.path, message.message_id)] = _reason(message)
+    with ServiceBusClient.from_connection_string(secondary) as client:
+        for queue in backlog_queues:
+            in_backlog += map(_destined, _peeked(client.get_queue_receiver(queue)))
+            for message in _peeked(client.get_queue_receiver(queue, **letters)):
+                dead[_destined(message)] = _reason(message)
+    return Collected(delivered, in_backlog, dead)
+
+
+def _sessions(entity: Entity, sessions: tuple[str, ...]) -> tuple[str | None, ...]:
+    return sessions if entity.shape is Shape.SESSIONS else (None,)
+
+
+def _receiver(client: ServiceBusClient, entity: Entity, **options: Any) -> Any:
+    if entity.shape is Shape.TOPIC:
+        return client.get_subscription_receiver(entity.path, SUBSCRIPTION, **options)
+    return client.get_queue_receiver(entity.path, **options)
+
+
+def _received(client: ServiceBusClient, entity: Entity, session: str | None) -> list[Key]:
+    options: dict[str, Any] = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE}
+    if session is not None:
+        options["session_id"] = session
+    found: list[Key] = []
+    with _receiver(client, entity, **options) as receiver:
+        while messages := receiver.receive_messages(MANY, max_wait_time=WAIT_S):
+            found += [Key(entity.path, str(one.message_id)) for one in messages if not is_ping(one)]
+    return found
+
+
+def _peeked(receiver: Any) -> Iterator[Any]:
+    """All messages of a queue; they stay there."""
+    number = 1
+    with receiver:
+        while messages := receiver.peek_messages(MANY, sequence_number=number):
+            yield from messages
+            number = messages[-1].sequence_number + 1
+
+
+def _destined(message: Any) -> Key:
+    """A message of the backlog, known by where it was going."""
+    properties = message.application_properties or {}
+    path = properties.get(PATH_ALIAS, properties.get(PATH_ALIAS.encode(), b""))
+    return Key(path.decode() if isinstance(path, bytes) else str(path), str(message.message_id))
+
+
+def _reason(message: Any) -> str:
+    parts = (message.dead_letter_reason, message.dead_letter_error_description)
+    return ": ".join(str(part) for part in parts if part)

@@ -1,0 +1,299 @@
+"""The drill, stage by stage."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from azure.core.exceptions import AzureError
+from azure.servicebus import ServiceBusClient
+
+from pairbus.drill.bill import Times, cost_of, foretell
+from pairbus.drill.collect import Collected, collect
+from pairbus.drill.fleet import Fleet, Line
+from pairbus.drill.plan import DrillOptions
+from pairbus.drill.reconcile import reconcile
+from pairbus.drill.result import Result
+from pairbus.drill.sites import Site
+from pairbus.errors import PairbusError, StateError
+from pairbus.events import Event, PathState, Pinged, StateChanged
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.client import PairedClient, pair_namespace
+
+RETRIES: dict[str, Any] = {
+    "retry_total": 1,
+    "retry_backoff_factor": 0.1,
+    "retry_backoff_max": 1,
+}
+"""Few retries of the SDK's own, to see it sooner: by default they take 11 to 20 seconds."""
+LOOK_S = 0.1
+COUNT_S = 1.0
+PATIENCE_S = 90.0
+"""How long a stage may take without any progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A drill now, for whoever watches."""
+
+    states: dict[str, PathState]
+    lines: dict[str, Line]
+    pings: int
+    syphon: Any
+    """The status of the syphon, once it runs."""
+    left: int | None
+    """What the backlog holds, once the syphon runs and it is known."""
+
+
+class Drill:
+    """An outage of the primary while an application sends. `tell` hears each thing that happens, as
+    a sentence."""
+
+    def __init__(
+        self, site: Site, options: DrillOptions, folder: Path, tell: Callable[[str], None]
+    ) -> None:
+        self._site = site
+        self._options = options
+        self._ledger = folder / "ledger"
+        self._tell = tell
+        self._pings = 0
+        self._back = False
+        self._moments: dict[str, datetime] = {}
+        self._bus: PairedClient | None = None
+        self._fleet: Fleet | None = None
+        self._syphon: Any = None
+        self._left: int | None = None
+        self._moved = 0
+        self._pause = threading.Event()
+
+    def snapshot(self) -> Snapshot:
+        bus, fleet, syphon = self._bus, self._fleet, self._syphon
+        return Snapshot(
+            states={} if bus is None else {k: v.state for k, v in bus.status().paths.items()},
+            lines={} if fleet is None else fleet.lines,
+            pings=self._pings,
+            syphon=None if syphon is None else syphon.status(),
+            left=self._left,
+        )
+
+    def run(self) -> Result:
+        """All of it. Whatever happens, what the drill has made is removed again. Raises
+        PairbusError where it could not begin."""
+        try:
+            return self._run()
+        except AzureError as exc:
+            raise StateError(str(exc).splitlines()[0]) from exc
+
+    def _run(self) -> Result:
+        queues: tuple[str, ...] = ()
+        with contextlib.ExitStack() as made:
+            made.callback(lambda: self._site.close(queues))
+            self._tell(self._site.open())
+            client = made.enter_context(
+                ServiceBusClient.from_connection_string(self._site.primary, **RETRIES)
+            )
+            options = self._pairing_options()
+            bus = self._bus = made.enter_context(pair_namespace(client, options))
+            queues = bus.backlog_queues
+            self._tell(
+                f"Paired: {len(queues)} backlog queues, failover after "
+                f"{_seconds(self._options.failover_interval)}, a ping every "
+                f"{_seconds(self._options.ping_primary_interval)}, failback "
+                f"{self._options.failback}."
+            )
+            fleet = self._fleet = Fleet(bus, self._site.entities, self._options)
+            made.callback(fleet.stop)
+            problem = None
+            with _Spark(self._ledger.with_name("spark.log")) as spark:
+                try:
+                    self._stages(bus, fleet, spark)
+                except PairbusError as exc:
+                    problem = str(exc)
+                    self._tell(f"The drill cannot go on: {problem}")
+                    with contextlib.suppress(Exception):
+                        self._end_outage()
+                fleet.stop()
+                self._stop_syphon()
+            if fleet.failures and problem is None:
+                problem = f"a sender ended: {fleet.failures[0]}"
+            self._tell("The senders have stopped. Everything is received.")
+            found = self._collect(fleet, queues)
+            primary = bus.status().primary
+            bus.close()  # the ledger is whole
+            times = Times.of(self._moments, self._moved, self._options)
+            foretold = foretell(self._options, options, len(self._site.entities), times)
+            cost = cost_of(foretold, self._ledger, primary)
+            return Result(
+                reckoning=reconcile(
+                    fleet.sent,
+                    delivered=found.delivered,
+                    in_backlog=found.in_backlog,
+                    dead_lettered=found.dead_lettered,
+                ),
+                reasons=found.dead_lettered,
+                through_backlog=sum(line.stored for line in fleet.lines.values()),
+                errors=sum(line.errors for line in fleet.lines.values()),
+                pings=self._pings,
+                moments=dict(self._moments),
+                cost=cost,
+                problem=problem,
+            )
+
+    def _pairing_options(self) -> SendAvailabilityOptions:
+        return SendAvailabilityOptions(
+            secondary=self._site.secondary,
+            primary_name=self._site.primary_name,
+            backlog_queue_count=self._options.backlog_queue_count,
+            failover_interval=self._options.failover_interval,
+            ping_primary_interval=self._options.ping_primary_interval,
+            failback=self._options.failback,
+            check_duplicate_detection=False,  # they all have it
+            ledger=self._ledger,
+            on_event=self._heed,
+        )
+
+    # The stages.
+
+    def _stages(self, bus: PairedClient, fleet: Fleet, spark: "_Spark") -> None:
+        where = ", ".join(f"{one.path} ({one.shape.value})" for one in self._site.entities)
+        fleet.start()
+        self._tell(
+            f"{self._options.senders} senders send {self._options.rate:g} messages a second to "
+            f"{where}."
+        )
+        self._pause.wait(self._options.before.total_seconds())
+        self._tell(self._site.break_down())
+        self._note("down")
+        spark.start()  # it takes a while, and the outage is long enough for it
+        self._wait(lambda: self._are(bus, PathState.FAILOVER), "failover of every path")
+        self._note("failover")
+        self._tell("Every path is in failover: what is sent now goes to the backlog.")
+        gone = (datetime.now(UTC) - self._moments["down"]).total_seconds()
+        self._pause.wait(max(0.0, self._options.outage.total_seconds() - gone))
+        self._end_outage()
+        healthy = (PathState.HEALTHY, PathState.DRAINING)
+        self._wait(lambda: self._are(bus, *healthy), "a ping to get through")
+        self._note("pinged")
+        self._drain(bus, spark)
+        self._pause.wait(self._options.after.total_seconds())
+
+    def _end_outage(self) -> None:
+        if not self._back and "down" in self._moments:
+            self._tell(self._site.bring_back())
+            self._back = True
+            self._note("back")
+
+    def _drain(self, bus: PairedClient, spark: "_Spark") -> None:
+        from pairbus.syphon.counts import backlog_size
+        from pairbus.syphon.options import SyphonOptions
+        from pairbus.syphon.syphon import Syphon
+
+        spark.wait()
+        options: Any = {"primary": self._site.primary, "secondary": self._site.secondary}
+        syphon = Syphon(
+            SyphonOptions(
+                **options,
+                primary_name=self._site.primary_name,
+                backlog_queue_count=self._options.backlog_queue_count,
+                ledger=str(self._ledger),
+            )
+        )
+        syphon.start()
+        self._syphon = syphon
+        self._note("drain")
+        self._tell("The syphon runs on Spark, and moves the backlog to where it was going.")
+        best: tuple[int, int] | None = None
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self._left = backlog_size(syphon.options.secondary, syphon.options.backlog_queues)
+            if self._left == 0 and self._are(bus, PathState.HEALTHY):
+                break
+            status = syphon.status()
+            if status.failure is not None:
+                raise StateError(f"the syphon failed: {status.failure.splitlines()[0]}")
+            progress = status.moved.total(), -(self._left or 0)
+            if best is None or progress > best:
+                best, deadline = progress, time.monotonic() + PATIENCE_S
+            if time.monotonic() > deadline:
+                raise StateError(f"there is no progress: {status.problem or 'messages are left'}")
+            self._pause.wait(COUNT_S)
+        self._note("drained")
+        self._moved = syphon.status().moved.total()
+        self._tell(
+            f"The backlog is empty: {self._moved:,} messages were moved. Every path is healthy."
+        )
+
+    def _stop_syphon(self) -> None:
+        if self._syphon is not None:
+            self._syphon.stop()
+
+    def _collect(self, fleet: Fleet, queues: tuple[str, ...]) -> Collected:
+        site = self._site
+        return collect(site.primary, site.secondary, site.entities, fleet.sessions, queues)
+
+    # Things that happen meanwhile.
+
+    def _heed(self, event: Event) -> None:
+        match event:
+            case StateChanged(path=path, from_state=was, to_state=now):
+                self._tell(f"{path}: {was.value} → {now.value}")
+            case Pinged():
+                self._pings += 1
+
+    def _are(self, bus: PairedClient, *states: PathState) -> bool:
+        """Whether every path is in one of these states."""
+        paths = bus.status().paths
+        return len(paths) == len(self._site.entities) and all(
+            path.state in states for path in paths.values()
+        )
+
+    def _note(self, name: str) -> None:
+        self._moments[name] = datetime.now(UTC)
+
+    def _wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            if time.monotonic() > deadline:
+                raise StateError(f"waited {PATIENCE_S:g} s in vain for {what}")
+            self._pause.wait(LOOK_S)
+
+
+class _Spark:
+    """Spark, started in the background, so that it is there when the syphon needs it."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._pool = ThreadPoolExecutor(1, "Spark starts")
+        self._started: Future[Any] | None = None
+
+    def __enter__(self) -> "_Spark":
+        return self
+
+    def start(self) -> None:
+        from pairbus.syphon.sessions import take
+
+        self._started = self._pool.submit(take, None, self._log)
+
+    def wait(self) -> None:
+        """Raises StateError where Spark does not start."""
+        assert self._started is not None
+        try:
+            self._started.result()
+        except Exception as exc:
+            raise StateError(f"Spark did not start: {str(exc).splitlines()[0]}") from exc
+
+    def __exit__(self, *exc: object) -> None:
+        from pairbus.syphon.sessions import give_back
+
+        if self._started is not None and self._started.exception() is None:
+            give_back()
+        self._pool.shutdown()
+
+
+def _seconds(span: Any) -> str:
+    return f"{span.total_seconds():g} s"
