@@ -1,13 +1,13 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format bench rules fuzz clean setup-demo setup-test
+.PHONY: help demo test soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup-demo ## Show what there is: a local namespace, used by the Azure SDK
-	@$(PY) examples/broker/demo.py
+demo: setup-demo ## An outage on purpose, on this machine, and proof that nothing was lost
+	@$(PY) -m pairbus drill $(ARGS)
 
 test: setup-test ## Run all tests; ARGS="tests/amqp -k flow" picks some
 ifdef ARGS
@@ -29,8 +29,17 @@ format: setup-test ## Put the code into the house format
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-bench: setup-test ## Measure engine and broker beside their peers; ARGS=broker picks one
-	@$(PY) -m benchmarks $(ARGS)
+wheel: setup-demo ## Build the wheel, and run the README's example with it in an empty environment
+	@$(PY) scripts/wheel.py
+
+bench: setup-test ## Measure everything beside its peers; ARGS=broker picks one
+	@$(PY) -m benchmarks $(ARGS); status=$$?; $(PY) -m scripts.performance; exit $$status
+
+performance: setup-test ## Write docs/performance.md from the figures that make bench took
+	@$(PY) -m scripts.performance
+
+docs: setup-test ## Write docs/cli.md from the commands
+	@$(PY) scripts/cli_docs.py
 
 rules: setup-test ## List every rule with the tests that prove it, here and in docs/rules.md
 	@$(PY) scripts/rules.py

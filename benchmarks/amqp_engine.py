@@ -193,7 +193,11 @@ def receive(message: bytes, rounds: int) -> Figure:
         return timed(work)
 
     return compare(
-        "receive a transfer", {OURS: ours, PROTON: by_proton, SDK: by_sdk}, rounds=rounds, aim=3
+        "receive a transfer",
+        {OURS: ours, PROTON: by_proton, SDK: by_sdk},
+        rounds=rounds,
+        aim=3,
+        aim_is_value=True,
     )
 
 
@@ -276,6 +280,7 @@ def write_batch(message: bytes, rounds: int) -> Figure:
         {OURS: ours, SDK: by_sdk},
         rounds=rounds,
         aim=1,
+        aim_is_value=True,
         notes={PROTON: "cannot"},
     )
 
@@ -317,6 +322,7 @@ def read_batch(message: bytes, rounds: int) -> Figure:
         {OURS: ours, SDK: by_sdk},
         rounds=rounds,
         aim=1,
+        aim_is_value=True,
         notes={PROTON: "cannot"},
     )
 
@@ -459,6 +465,7 @@ def rewrite(rounds: int) -> Figure:
         {OURS: ours, PROTON: by_proton, SDK: by_sdk},
         rounds=rounds,
         aim=12,
+        aim_is_value=True,
     )
 
 

@@ -2,20 +2,15 @@
 
 A case is a function that does some work and returns how many messages it was for. Of its rounds the
 fastest counts: noise only ever adds. The ratio to ours is what can be compared between machines; it
-says how many times as good as the other ours is.
+says how many times as good as the other ours is. An aim is a ratio, too, to the first of the
+others, or where it says so a value in the figure's own unit.
 """
 
 import gc
-import json
-import os
-import platform
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
-from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 Case = Callable[[], "Timed"]
 OURS = "pairbus"
@@ -38,6 +33,9 @@ class Unit:
 
     def ratio(self, ours: float, other: float) -> float:
         return ours / other if self.more_is_better else other / ours
+
+    def shown(self, value: float) -> str:
+        return f"{value:,.{self.digits}f}"
 
 
 MICROSECONDS = Unit("µs a message")
@@ -66,6 +64,8 @@ class Figure:
     notes: dict[str, str] = field(default_factory=dict)
     """What stands in place of a figure."""
     remark: str = ""
+    aim_is_value: bool = False
+    """The aim is for the figure itself, not for a ratio."""
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -76,6 +76,44 @@ class Figure:
             for name, value in self.values.items()
             if name != OURS
         }
+
+    @property
+    def aimed_at(self) -> str | None:
+        """Whom the aim is about: the first of those that ours is beside, or ourselves."""
+        if self.aim is None:
+            return None
+        if self.aim_is_value:
+            return OURS
+        return next((name for name in self.values if name != OURS), None)
+
+    @property
+    def reached(self) -> str:
+        """What stands beside the aim."""
+        if self.aim_is_value:
+            return self.unit.shown(self.values[OURS])
+        return "" if self.aimed_at is None else shown_ratio(self.ratios[self.aimed_at])
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the aim is met; None: there is none, or nothing to hold it against."""
+        if self.aim is None or self.aimed_at is None:
+            return None
+        if self.aim_is_value:
+            return self.unit.better(self.values[OURS], self.aim) == self.values[OURS]
+        return self.ratios[self.aimed_at] >= self.aim
+
+    @property
+    def shown_aim(self) -> str:
+        return f"{self.aim:g} {self.unit.name}" if self.aim_is_value else f"{self.aim:g}"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "ratios": self.ratios}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "Figure":
+        known = {name: plain[name] for name in cls.__slots__ if name != "unit"}
+        return cls(unit=Unit(**plain["unit"]), **known)
 
 
 def timed(work: Callable[[], int]) -> Timed:
@@ -93,6 +131,7 @@ def compare(
     rounds: int,
     unit: Unit = MICROSECONDS,
     aim: float | None = None,
+    aim_is_value: bool = False,
     notes: Mapping[str, str] | None = None,
     remark: str = "",
 ) -> Figure:
@@ -102,102 +141,70 @@ def compare(
         for contender, case in cases.items():
             value = unit.of(case())
             best[contender] = unit.better(value, best.get(contender, value))
-    return Figure(name, best, unit, aim, dict(notes or {}), remark)
+    return Figure(name, best, unit, aim, dict(notes or {}), remark, aim_is_value)
 
 
-def tables(figures: list[Figure]) -> str:
-    """All figures as text, a table for each unit."""
-    units = dict.fromkeys(figure.unit for figure in figures)
-    return "\n\n".join(
-        _table([figure for figure in figures if figure.unit == unit], unit) for unit in units
-    )
+def shown_ratio(ratio: float) -> str:
+    return f"{ratio:.{1 if ratio >= 10 else 2}f}"
 
 
-def _table(figures: list[Figure], unit: Unit) -> str:
-    contenders = list(dict.fromkeys(name for figure in figures for name in figure.values))
-    noted = {name for figure in figures for name in figure.notes}
-    contenders += [name for name in sorted(noted) if name not in contenders]
-    head = [unit.name, *contenders]
-    others = [name for name in contenders if name != OURS]
-    if others:
-        head += ["aim", *(_ratio_of(unit, name) for name in others)]
-    rows = [head]
+HEAD = ("", "unit", OURS, "beside", "theirs", "ratio", "aim")
+
+
+def rows(figures: Iterable[Figure]) -> list[tuple[str, ...]]:
+    """A row for each figure and each contender that ours is beside."""
+    result: list[tuple[str, ...]] = []
     for figure in figures:
-        row = [figure.name]
-        for contender in contenders:
-            value = figure.values.get(contender)
-            row.append(
-                figure.notes.get(contender, "-") if value is None else f"{value:,.{unit.digits}f}"
+        ours = figure.values.get(OURS)
+        mine = (figure.name, figure.unit.name, "-" if ours is None else figure.unit.shown(ours))
+        beside = [
+            (
+                other,
+                figure.unit.shown(figure.values[other]),
+                shown_ratio(ratio),
+                _shown_aim(figure) if number == 0 and figure.aimed_at else "",
             )
-        if others:
-            row.append("-" if figure.aim is None else f"{figure.aim:g}")
-        for contender in others:
-            ratio = figure.ratios.get(contender)
-            row.append("-" if ratio is None else f"{ratio:.{1 if ratio >= 10 else 2}f}")
-        rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = []
-    for index, row in enumerate(rows):
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells).rstrip())
-        if index == 0:
-            lines.append("  ".join("─" * width for width in widths))
-    lines += [f"{figure.name}: {figure.remark}" for figure in figures if figure.remark]
-    return "\n".join(lines)
+            for number, (other, ratio) in enumerate(figure.ratios.items())
+        ]
+        beside += [(other, note, "", "") for other, note in figure.notes.items() if other != OURS]
+        for number, one in enumerate(beside or [("", "", "", "")]):
+            result.append((*(mine if number == 0 else ("", "", "")), *one))
+    return result
 
 
-def _ratio_of(unit: Unit, other: str) -> str:
-    return f"ours / {other}" if unit.more_is_better else f"{other} / ours"
+def _shown_aim(figure: Figure) -> str:
+    return f"{figure.shown_aim}, {'met' if figure.met else 'not met'}"
 
 
-def surroundings() -> dict[str, object]:
-    """Machine, commit and versions: what a figure means nothing without."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    packages = ("azure-servicebus", "python-qpid-proton", "pairbus")
-    return {
-        "python": sys.version.split()[0],
-        "machine": platform.machine(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": platform.platform(terse=True),
-        "commit": commit or "unknown",
-        "versions": {name: metadata.version(name) for name in packages}
-        | {"RabbitMQ": _debian_version("rabbitmq-server")},
-    }
+def table(figures: Mapping[str, Iterable[Figure]]) -> str:
+    """All figures of all subjects as one table."""
+    groups = {subject: rows(some) for subject, some in figures.items()}
+    widths = [len(name) for name in HEAD]
+    for row in (row for some in groups.values() for row in some):
+        widths = [max(width, len(cell)) for width, cell in zip(widths, row, strict=True)]
+    lines = [_line(HEAD, widths), "  ".join("─" * width for width in widths)]
+    for subject, some in groups.items():
+        lines += [subject, *(_line(row, widths) for row in some)]
+    return "\n".join([*lines, *remarks(figures)])
 
 
-def _debian_version(package: str) -> str:
-    try:
-        asked = subprocess.run(
-            ["dpkg-query", "-W", "-f", "${Version}", package],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except OSError:
-        return "unknown"
-    return asked.stdout.strip() or "not installed"
+def remarks(figures: Mapping[str, Iterable[Figure]]) -> list[str]:
+    """What is to be known of some figures, once where several share it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for subject, some in figures.items():
+        for figure in some:
+            if figure.remark:
+                found.setdefault((subject, figure.remark), []).append(figure.name)
+    return [f"{subject}, {'; '.join(names)}: {what}" for (subject, what), names in found.items()]
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
+LEFT = {0, 1, 3}
+"""Columns of words."""
 
 
-def save(figures: list[Figure], path: Path) -> None:
-    """All figures as JSON, with where they were taken."""
-    document = {
-        **surroundings(),
-        "figures": [
-            {**asdict(figure), "unit": figure.unit.name, "ratios": figure.ratios}
-            for figure in figures
-        ],
-    }
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+def _line(row: Iterable[str], widths: list[int]) -> str:
+    cells = [
+        cell.ljust(width) if column in LEFT else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()

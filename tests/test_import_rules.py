@@ -15,7 +15,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "pairbus"
 
 LAYERS = [
     {"cli", "__main__", "aio"},
-    {"syphon", "cost", "broker", "pairing"},
+    {"drill"},
+    {"syphon", "cost", "broker", "pairing", "backlog"},
     {"transfer", "amqp", "names"},
     {"options", "events", "errors"},
 ]
@@ -28,7 +29,7 @@ NOT_IN_TOP = {"cli", "broker", "syphon"}
 
 # A library from outside, and the only places that may import it.
 PLACES = {
-    "azure": ("pairing/",),
+    "azure": ("pairing/", "drill/"),
     "sqlite3": ("broker/store.py",),
     "pyspark": ("syphon/", "cost/report/"),
 }

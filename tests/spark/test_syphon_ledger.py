@@ -1,7 +1,6 @@
 """One run with an outage: what the ledgers say, what the namespaces have counted, and what the
 forecast makes of the counts are the same (rule C5)."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,16 +15,12 @@ from pairbus import PathState, SendAvailabilityOptions, pair_namespace
 from pairbus.broker.namespace import LocalNamespace
 from pairbus.cost.counts import Counts, Lot, Slot, tally
 from pairbus.cost.operations import Kind, Part, Place
+from pairbus.cost.sums import records
 from pairbus.syphon.syphon import Syphon
 from tests.spark.kit import Backlog, message, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 HEALTHY = PathState.HEALTHY
-
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    lines = [line for file in folder.iterdir() for line in file.read_bytes().splitlines()]
-    return [one for one in map(json.loads, lines) if "kind" in one]
 
 
 def written(folder: Path) -> Counter[tuple[str, str]]:

@@ -5,18 +5,23 @@ from typing import Annotated
 import typer
 
 from pairbus import __version__
-from pairbus.cli import broker, cost, syphon
+from pairbus.cli import backlog, broker, cost, drill, status, syphon
 
 app = typer.Typer(
     name="pairbus",
     help="Paired namespaces for Azure Service Bus.",
+    epilog=status.EXAMPLE,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # text is filled to the width of the terminal
     add_completion=False,
 )
-app.command(epilog=broker.EXAMPLE)(broker.broker)
+app.command(epilog=status.EXAMPLE)(status.status)
+app.add_typer(backlog.app, name="backlog")
 app.command(epilog=syphon.EXAMPLE)(syphon.syphon)
-app.add_typer(cost.app, name="cost")
+app.command(epilog=drill.EXAMPLE)(drill.drill)
+app.add_typer(cost.app, name="cost", epilog=cost.EXAMPLE)
+app.command(epilog=broker.EXAMPLE)(broker.broker)
 
 
 def _show_version(wanted: bool) -> None:

@@ -53,7 +53,9 @@ def broker(
 
     Stop with Ctrl-C: everything that was accepted is on disk.
 
-    Where the disk fails one of them, all stop, with exit code 1.
+    Where the disk fails one of them, all stop.
+
+    Exit status: 0 stopped; 1 failed; 2 a wrong option or file.
     """
     out, err = screens()
     logging.basicConfig(

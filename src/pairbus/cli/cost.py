@@ -39,7 +39,7 @@ app.command(epilog=cost_report.EXAMPLE)(cost_report.report)
 
 @app.command(epilog=EXAMPLE)
 def forecast(
-    backlog_queues: Annotated[int, typer.Option(help="How many there are.")] = 10,
+    backlog_queues: Annotated[int, typer.Option(help="How many backlog queues there are.")] = 10,
     ping_interval: Annotated[
         str, typer.Option(help="How often a path in failover is tried: 60, 90s, 2m.")
     ] = "60s",
@@ -75,7 +75,7 @@ def forecast(
 
     Money is what something adds to the bill of 30 days.
 
-    Exit status: 0, or 2 for a wrong option or file.
+    Exit status: 0 done; 2 a wrong option or file.
     """
     out, err = screens()
     try:

@@ -51,7 +51,7 @@ def report(
 
     What cannot be read is named, counted and left out.
 
-    Exit status: 0; 1 failed, or nothing could be read; 2 a wrong option or file.
+    Exit status: 0 done; 1 failed, or nothing could be read; 2 a wrong option or file.
     """
     screen, err = screens()
     try:

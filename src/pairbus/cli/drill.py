@@ -93,9 +93,6 @@ def drill(
                 raise typer.Exit(FAILED)
             if primary is not None and not yes:
                 _ask(site, options)
-        except ImportError as exc:
-            complain(err, f"The drill needs all of pairbus: pip install 'pairbus[all]' ({exc})")
-            raise typer.Exit(FAILED) from exc
         except ConfigurationError as exc:
             complain(err, exc)
             raise typer.Exit(WRONG) from exc

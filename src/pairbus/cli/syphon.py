@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
+from pairbus.cli.pair_options import BacklogQueues, Primary, PrimaryName, Secondary
 from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, has_java, screens
 from pairbus.errors import ConfigurationError, PairbusError
@@ -26,29 +27,10 @@ EXAMPLE = "Example: PAIRBUS_PRIMARY=… PAIRBUS_SECONDARY=… pairbus syphon --o
 
 
 def syphon(
-    primary: Annotated[
-        str,
-        typer.Option(
-            envvar="PAIRBUS_PRIMARY",
-            help="Connection string of the primary; better in the environment.",
-            show_envvar=True,
-        ),
-    ],
-    secondary: Annotated[
-        str,
-        typer.Option(
-            envvar="PAIRBUS_SECONDARY",
-            help="Connection string of the secondary; better in the environment.",
-            show_envvar=True,
-        ),
-    ],
-    primary_name: Annotated[
-        str | None,
-        typer.Option(help="The primary's name, where its host has none; as for the pairing."),
-    ] = None,
-    backlog_queues: Annotated[
-        int, typer.Option(min=1, help="How many backlog queues there are; as for the pairing.")
-    ] = 10,
+    primary: Primary,
+    secondary: Secondary,
+    primary_name: PrimaryName = None,
+    backlog_queues: BacklogQueues = 10,
     once: Annotated[bool, typer.Option("--once", help="Drain, and stop.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would go where, and move nothing.")

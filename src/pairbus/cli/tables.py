@@ -14,9 +14,9 @@ def table(out: Console, columns: Iterable[str], right: Iterable[str] = ()) -> Ta
     """An empty table; the columns of `right` hold numbers."""
     framed = out.is_terminal
     made = Table(
-        box=box.SIMPLE_HEAD if framed else None,
-        pad_edge=framed,
-        padding=(0, 1) if framed else (0, 2, 0, 0),
+        box=box.SIMPLE_HEAD if framed else None,  # it puts a column between columns
+        pad_edge=False,
+        padding=(0, 1 if framed else 2, 0, 0),
     )
     numbers = set(right)
     for name in columns:

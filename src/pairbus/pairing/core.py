@@ -310,7 +310,12 @@ class Pairing:
         small = is_small(looks, self.options.failback_hold.total_seconds())
         path.unseen = False
         with self._changing(path) as now:
+            held = path.health.hold_until
             path.health.peeked([look.first for look in looks], small=small, quiet=quiet, now=now)
+            until = path.health.hold_until
+            if held is None and until is not None:
+                for other in self._paths.values():
+                    other.health.join_hold(until, now)
 
     def peek_failed(self, path: Path, error: BaseException) -> None:
         if not path.unseen:  # it is tried every second

@@ -240,6 +240,13 @@ class Health:
         else:
             self._next = now + self._settings.hold_s / HOLD_CHECKS
 
+    def join_hold(self, until: float, now: float) -> None:
+        """Another path of the pairing holds its sends. The backlog is one for all: what this path
+        sent there meanwhile would keep it from being empty, so they are held at the same time."""
+        if self.state is PathState.DRAINING and self.hold_until is None:
+            self.hold_until, self._next = until, now
+            self._empty_looks = -1  # a look that is under way began before
+
     def peek_failed(self, now: float) -> None:
         """The backlog could not be looked at."""
         if self.state is PathState.DRAINING:

@@ -199,7 +199,8 @@ class PeekReader(DataSourceReader):
                 payloads = management.peek(after + 1, count)
                 if not payloads:
                     return
-                after = sequence_of(payloads[-1])
+                # Numbers may have gaps, but each is there once: so it gets on whatever they are.
+                after = max(after + len(payloads), sequence_of(payloads[-1]))
                 left = None if left is None else left - len(payloads)
                 yield self.frame([Received(partition.queue, one, None) for one in payloads])
 

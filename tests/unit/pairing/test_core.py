@@ -413,6 +413,33 @@ def test_a_hold_is_no_longer_than_what_is_left_of_it(drained: Bench) -> None:
 
 
 @pytest.mark.rule("S12")
+def test_all_paths_that_drain_are_held_at_the_same_time_because_the_backlog_is_one(
+    drained: Bench,
+) -> None:
+    other, healthy = drained.pairing.path("other"), drained.pairing.path("healthy")
+    drained.fail(other)
+    drained.pairing.stored(other)
+    drained.pairing.pinged(other, None)
+    drained.pairing.peeked(other, [Look(11, 7)], quiet=True)  # it would look again in a second
+    assert drained.pairing.route(other)[0] is Route.BACKLOG
+    drained.pairing.stored(other)
+    drained.clock.forward(0.5)
+    changed = drained.changed
+
+    drained.peek(SOME)
+
+    assert drained.pairing.route(other) == (Route.HOLD, 5.0)
+    assert drained.pairing.next_step(other) == Step(Task.PEEK, drained.clock())
+    assert drained.changed > changed  # whoever attends to it is woken
+    assert drained.pairing.route(healthy)[0] is Route.PRIMARY
+    for _ in range(2):  # the first may have begun before the hold
+        drained.pairing.peeked(other, [Look(0)], quiet=True)
+    assert other.health.state is DRAINING
+    drained.pairing.peeked(other, [Look(0)], quiet=True)
+    assert other.health.state is HEALTHY
+
+
+@pytest.mark.rule("S12")
 @pytest.mark.parametrize(("count", "route"), [(10, Route.HOLD), (11, Route.BACKLOG)])
 def test_a_backlog_is_small_when_every_queue_is(drained: Bench, count: int, route: Route) -> None:
     drained.peek([*EMPTY[1:], (count, 7)])

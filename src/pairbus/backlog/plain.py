@@ -1,0 +1,52 @@
+"""AMQP values as JSON has them. Types that JSON lacks are said in words that a program can tell."""
+
+import base64
+import math
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from pairbus.amqp.types import Array, Described, Pairs, Timestamp
+
+
+def plain(value: Any) -> Any:
+    """A value for `json.dumps`: binary as `{"base64": …}`, times as text."""
+    match value:
+        case None | bool():
+            return value
+        case Timestamp():
+            return moment(int(value)) or int(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else str(float(value))
+        case str():
+            return str(value)
+        case bytes():
+            return {"base64": base64.b64encode(value).decode()}
+        case UUID():
+            return str(value)
+        case Array():
+            return [plain(one) for one in value.items]
+        case Pairs():
+            return [[plain(key), plain(one)] for key, one in value]
+        case dict():
+            return {key_text(key): plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [plain(one) for one in value]
+        case Described():
+            return {"descriptor": plain(value.descriptor), "value": plain(value.value)}
+    return str(value)
+
+
+def key_text(key: Any) -> str:
+    return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
+
+
+def moment(milliseconds: int) -> str | None:
+    """A time since 1970 as ISO 8601, in UTC; None where no calendar has it."""
+    try:
+        when = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,170 @@
+"""What is to be seen of a backlog: tables and, where a table is too wide for a terminal, lines."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from pairbus.backlog.heaps import Heaps
+from pairbus.backlog.message import BacklogMessage
+from pairbus.backlog.queues import BacklogLook, QueueLook
+from pairbus.cli.measures import age, count, messages, printable, size, when
+from pairbus.cli.tables import add_row, show, table, width_of
+from pairbus.names import TRANSFER
+
+_HEAD = (
+    "queue",
+    "sequence",
+    "enqueued",
+    "age",
+    "destination",
+    "message id",
+    "session",
+    "size",
+)
+_NUMBERS = ("messages", "dead-lettered", "size", "oldest", "sequence", "age", "bytes")
+NOWHERE = "nowhere"
+
+
+def show_queues(out: Console, found: BacklogLook, now_ms: int) -> None:
+    notes = [_note(one) for one in found.queues]
+    head = ("queue", "messages", "dead-lettered", "size", "oldest", "")
+    shown = table(out, head if any(notes) else head[:-1], _NUMBERS)
+    for one, note in zip(found.queues, notes, strict=True):
+        known = (
+            count(one.messages, more=one.more_messages),
+            count(one.dead_lettered, more=one.more_dead_lettered),
+        )
+        row = (
+            index_of(one.path),
+            *(known if one.there else ("", "")),
+            size(one.size),
+            age(one.oldest_ms, now_ms),
+            note,
+        )
+        add_row(shown, row if any(notes) else row[:-1])
+    folder = found.queues[0].path.rpartition("/")[0]
+    out.print(f"Backlog queues of {escape(folder)}/")
+    show(out, shown)
+    out.print(
+        f"{messages(count(found.messages, more=found.more_messages))}, "
+        f"{count(found.dead_lettered, more=found.more_dead_lettered)} dead-lettered, "
+        f"{found.there} of {len(found.queues)} backlog queues are there."
+    )
+
+
+def _note(one: QueueLook) -> str:
+    if not one.there:
+        return "not there"
+    return "" if one.problem is None else "not known"
+
+
+def index_of(path: str) -> str:
+    """A backlog queue as people call it, and as --queue takes it."""
+    return printable(path.partition(f"/{TRANSFER}/")[2] or path)
+
+
+def show_messages(
+    out: Console, found: Sequence[BacklogMessage], now_ms: int, *, dead_letters: bool
+) -> None:
+    last: tuple[str, ...] = ("reason", "description") if dead_letters else ("problem",)
+    rows = [(*_cells(one, now_ms), *_why(one, dead_letters=dead_letters)) for one in found]
+    if not dead_letters and not any(row[-1] for row in rows):
+        last, rows = (), [row[:-1] for row in rows]
+    head = (*_HEAD, *last)
+    shown = table(out, head, _NUMBERS)
+    for row in rows:
+        add_row(shown, row)
+    if out.is_terminal and width_of(out, shown) > out.width:
+        for row in rows:
+            _show_lines(out, head, row)
+    elif rows:
+        show(out, shown)
+    kind = ", dead-lettered," if dead_letters else ""
+    out.print(f"{messages(count(len(found)))}{kind} shown. Nothing was taken.")
+
+
+def _cells(one: BacklogMessage, now_ms: int) -> tuple[str, ...]:
+    return (
+        index_of(one.queue),
+        "" if one.sequence_number is None else str(one.sequence_number),
+        when(one.enqueued_ms),
+        age(one.enqueued_ms, now_ms),
+        NOWHERE if one.destination is None else printable(one.destination),
+        "" if one.message_id is None else printable(one.message_id),
+        "" if one.session_id is None else printable(one.session_id),
+        size(one.size),
+    )
+
+
+def _why(one: BacklogMessage, *, dead_letters: bool) -> tuple[str, ...]:
+    if dead_letters:
+        return printable(one.reason or ""), printable(one.description or "")
+    if one.problem is None:
+        return ("",)
+    return (f"would be dead-lettered: {one.problem}: {printable(one.problem_description or '')}",)
+
+
+def _show_lines(out: Console, head: Sequence[str], row: Sequence[str]) -> None:
+    """One message where a table is too wide: a line for each thing that it says."""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(no_wrap=True, min_width=max(map(len, head)))
+    lines.add_column(overflow="fold")
+    for name, cell in zip(head, row, strict=True):
+        if cell:
+            lines.add_row(name, Text(cell, "bold" if name == head[0] else ""))
+    out.print(lines)
+    out.print()
+
+
+def show_heaps(out: Console, heaps: Heaps, now_ms: int, *, dead_letters: bool) -> None:
+    found = heaps.largest_first()
+    poison = not dead_letters and any(heap.problem is not None for heap in found)
+    last = ("problem",) if poison else ()
+    shown = table(out, ("destination", "messages", "size", "oldest", *last), _NUMBERS)
+    for heap in found:
+        name = NOWHERE if heap.destination is None else printable(heap.destination)
+        fate = "" if heap.problem is None else f"would be dead-lettered: {heap.problem}"
+        cells = (name, f"{heap.messages:,}", size(heap.bytes), age(heap.oldest_ms, now_ms), fate)
+        add_row(shown, cells if poison else cells[:-1])
+    if found:
+        show(out, shown)
+    kind = ", dead-lettered" if dead_letters else ""
+    out.print(
+        f"{messages(count(heaps.messages))}{kind}, {heaps.none:,} without a destination. "
+        "Nothing was taken."
+    )
+
+
+class PeekProgress:
+    """A bar while messages are peeked, on a terminal; nothing elsewhere."""
+
+    def __init__(self, err: Console) -> None:
+        self.shown = err.is_terminal
+        self._progress = Progress(
+            TextColumn("looking at the backlog"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def __enter__(self) -> "PeekProgress":
+        if self.shown:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.shown:
+            self._progress.stop()
+
+    def expect(self, total: int | None) -> None:
+        self._progress.update(self._task, total=total)
+
+    def at(self, looked_at: int) -> None:
+        self._progress.update(self._task, completed=looked_at)

@@ -1,0 +1,112 @@
+"""docs/performance.md is made from benchmarks/results.json."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.harness import RATE, Figure
+from benchmarks.results import Taken, keep
+from scripts.performance import TITLES, page
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def taken(**changes: object) -> Taken:
+    values = {
+        "about": "The syphon\nbeside a shovel.\n\nBoth are timed alike.",
+        "when": "2026-11-16T05:10:00+00:00",
+        "seconds": 190.0,
+        "load": 0.1,
+        "rounds": 7,
+        "surroundings": {
+            "machine": "x86_64",
+            "processor": "Z80",
+            "cores": 2,
+            "system": "Linux",
+            "commit": "0123abc",
+            "versions": {"Python": "3.11.7", "duckdb": "not installed"},
+        },
+        "figures": [
+            Figure("moved", {"pairbus": 12000.0, "Shovel": 10000.0}, RATE, aim=2),
+            Figure("moved, batched", {"pairbus": 9000.0}, RATE, notes={"Shovel": "cannot"}),
+        ],
+    }
+    return Taken(**{**values, **changes})
+
+
+def check(root: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "scripts.performance", "--check", "--root", str(root)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_page_is_what_the_results_give():
+    found = check(ROOT)
+
+    assert found.returncode == 0, found.stderr
+
+
+def test_stale_page_fails_and_names_the_command(tmp_path: Path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "performance.md").write_text(page({}))
+    assert check(tmp_path).returncode == 0
+    keep(tmp_path / "benchmarks" / "results.json", "syphon", taken())
+
+    found = check(tmp_path)
+
+    assert found.returncode == 1
+    assert "make performance" in found.stderr
+
+
+def test_page_says_what_is_measured_and_how_to_have_it_again():
+    text = page({"syphon": taken()})
+
+    assert "The syphon beside a shovel.\n\nBoth are timed alike." in text
+    assert "`make bench ARGS=syphon`, which took 3 min" in text
+    assert "| moved | 12,000 | 10,000 | 1.20 | 2: **not met** |" in text
+    assert "| moved, batched | 9,000 | cannot |  |  |" in text
+    assert "0 of 1 are met." in text
+    assert "| syphon | 2026-11-16 05:10 | 3 min | `0123abc` | 0.10, quiet |" in text
+    assert "| duckdb | not installed |" in text
+
+
+def test_settings_and_rounds_are_in_the_command_that_gives_the_same_again():
+    text = page({"cost": taken(settings={"BENCH_COST_ROWS": "1,10"}, rounds=2)})
+
+    assert """`BENCH_COST_ROWS='1,10' make bench ARGS="cost --rounds 2"`""" in text
+
+
+def test_subject_that_was_not_measured_is_said_to_be_not_measured():
+    text = page({})
+
+    for subject in TITLES:
+        assert f"Not measured yet: `make bench ARGS={subject}`." in text
+
+
+def test_links_to_subjects_lead_to_their_headings():
+    text = page({"syphon": taken()})
+    headings = {
+        "#" + line[3:].lower().replace(" ", "-")
+        for line in text.splitlines()
+        if line.startswith("## ")
+    }
+
+    links = set(re.findall(r"\]\((#[^)]+)\)", text))
+
+    assert links
+    assert links <= headings
+
+
+def test_machines_and_versions_that_differ_are_told_apart():
+    other = {**taken().surroundings, "versions": {"Python": "3.12.1"}}
+
+    text = page({"syphon": taken(), "engine": taken(), "cost": taken(surroundings=other)})
+
+    assert "engine, syphon:\n" in text
+    assert "\ncost:\n" in text
+    assert "| Python | 3.12.1 |" in text

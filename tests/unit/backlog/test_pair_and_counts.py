@@ -1,0 +1,143 @@
+"""Which pairing is looked at; what its namespace says of a queue; how peeking goes on."""
+
+from typing import Any
+
+import pytest
+
+from pairbus.backlog.counts import Counts, read_counts
+from pairbus.backlog.heaps import Heaps
+from pairbus.backlog.message import BacklogMessage
+from pairbus.backlog.pair import Pair
+from pairbus.backlog.peek import peek
+from pairbus.errors import (
+    AmqpError,
+    ConfigurationError,
+    EntityNotFound,
+    NotAuthorized,
+    ProtocolError,
+    Unavailable,
+)
+
+ONE = "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
+TWO = ONE.replace("one.", "two.")
+ENTRY = (
+    b'<entry><content><QueueDescription xmlns="http://x"><SizeInBytes>512</SizeInBytes>'
+    b"<MessageCount>9</MessageCount><CountDetails><d2p1:ActiveMessageCount>5</d2p1:ActiveMessageCount>"
+    b"<d2p1:DeadLetterMessageCount>4</d2p1:DeadLetterMessageCount>"
+    b"<d2p1:TransferDeadLetterMessageCount>1</d2p1:TransferDeadLetterMessageCount>"
+    b"</CountDetails></QueueDescription></content></entry>"
+)
+
+
+def test_backlog_queues_have_the_name_of_the_primary() -> None:
+    found = Pair.of(primary=ONE, secondary=TWO, backlog_queue_count=2)
+
+    assert found.backlog_queues == ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
+    assert found.queue("7") == "one/x-servicebus-transfer/7"
+    assert found.queue("any/path") == "any/path"
+    assert "c2VjcmV0" not in repr(found)
+
+
+def test_without_a_primary_its_name_is_enough() -> None:
+    found = Pair.of(primary=None, secondary=TWO, primary_name="one", backlog_queue_count=1)
+
+    assert found.backlog_queues == ("one/x-servicebus-transfer/0",)
+
+
+@pytest.mark.parametrize(
+    ("primary", "secondary", "options", "said"),
+    [
+        ("nonsense", TWO, {}, "primary: part 1 of the connection string"),
+        (ONE, "Endpoint=", {}, "secondary: the connection string has no Endpoint"),
+        (ONE, ONE, {}, "one namespace"),
+        (ONE, ONE.replace(".net/", ".net:5671/"), {}, "one namespace"),
+        (ONE, f"{TWO};EntityPath=q", {}, "is for 'q' only"),
+        (ONE, TWO.replace("two.", "two.."), {}, "secondary: 'two..servicebus.* not the name of a"),
+        (ONE, TWO.replace("two.", "t wo."), {}, "not the name of a host"),
+        (ONE.replace("one.", f"{'x' * 70}."), TWO, {}, "primary: '.* not the name of a host"),
+        (ONE, TWO, {"primary_name": "no such/name"}, "cannot name the primary"),
+    ],
+)
+def test_a_pairing_that_cannot_be_is_one_sentence(
+    primary: str, secondary: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        Pair.of(primary=primary, secondary=secondary, **options)
+
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_a_host_without_a_name_gives_no_paths() -> None:
+    nameless = Pair.of(
+        primary=ONE.replace("one.servicebus.windows.net", "localhost"), secondary=TWO
+    )
+
+    with pytest.raises(ConfigurationError, match="no name of its own"):
+        _ = nameless.backlog_queues
+    with pytest.raises(ConfigurationError, match="no name of its own"):
+        nameless.queue("0")
+    assert nameless.queue("a/path") == "a/path"
+
+
+def test_counts_are_those_of_the_queue() -> None:
+    assert read_counts("q", 200, ENTRY) == Counts(messages=5, dead_lettered=4, size=512)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (401, b"", NotAuthorized),
+        (403, b"", NotAuthorized),
+        (404, b"", EntityNotFound),
+        (200, b"<feed></feed>", EntityNotFound),
+        (503, b"", Unavailable),
+        (500, ENTRY, Unavailable),
+        (200, b"<QueueDescription></QueueDescription>", Unavailable),
+    ],
+)
+def test_an_answer_without_counts_says_why(
+    status: int, body: bytes, error: type[AmqpError]
+) -> None:
+    with pytest.raises(error):
+        read_counts("q", status, body)
+
+
+def message(destination: str | None, enqueued_ms: int | None, size: int = 1) -> BacklogMessage:
+    return BacklogMessage(
+        queue="q", payload=b"x" * size, destination=destination, enqueued_ms=enqueued_ms
+    )
+
+
+def test_heaps_add_up_by_destination_the_largest_first() -> None:
+    heaps = Heaps()
+    heaps.add([message("a", 5, 10), message(None, None), message("b", 3)])
+    heaps.add([message("b", 2, 4)])
+
+    found = [(h.destination, h.messages, h.bytes, h.oldest_ms) for h in heaps.largest_first()]
+    assert found == [("b", 2, 5, 2), (None, 1, 1, None), ("a", 1, 10, 5)]
+    assert (heaps.messages, heaps.none) == (4, 1)
+
+
+class Nonsense:
+    """A namespace whose messages have no sequence numbers."""
+
+    asked = 0
+
+    def __init__(self, *_: object) -> None: ...
+
+    def peek(self, start: int, count: int) -> list[bytes]:
+        Nonsense.asked += 1
+        return [b"nonsense"] * count
+
+    def close(self) -> None: ...
+
+
+def test_messages_without_numbers_are_no_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbus.backlog.peek.Management", Nonsense)
+    client: Any = None
+
+    lots = peek(client, "q")
+    assert len(next(lots)) == 250
+    with pytest.raises(ProtocolError, match="without sequence numbers"):
+        next(lots)
+    assert Nonsense.asked == 1
