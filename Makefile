@@ -17,8 +17,9 @@ else
 	@$(PY) -m pytest -m "not soak" tests/faults --durations 15  # alone: they freeze and kill
 endif
 
-soak: setup-test ## Run the long tests, which make test leaves out
+soak: setup-test ## Run the long tests, then the fault matrix for MINUTES=30; SEED=7 repeats one
 	@$(PY) -m pytest -m soak --durations 15
+	@$(PY) -m tests.faults.matrix --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
 lint: setup-test ## Check style and types
 	@$(PY) -m ruff check .

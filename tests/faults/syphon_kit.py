@@ -59,7 +59,7 @@ class SyphonProcess:
 
     def __init__(self, backlog: Backlog, folder: Path, *options: str, **environment: str) -> None:
         folder.mkdir()
-        self._folder = folder
+        self.folder = folder
         with (folder / "output").open("w") as output:
             self._process = subprocess.Popen(
                 [
@@ -81,11 +81,11 @@ class SyphonProcess:
 
     @property
     def said(self) -> str:
-        return (self._folder / "output").read_text()
+        return (self.folder / "output").read_text()
 
     def record(self) -> Record:
         """What it has noted of its work, as long as it is there."""
-        folders = list(self._folder.glob("pairbus-syphon-*"))
+        folders = list(self.folder.glob("pairbus-syphon-*"))
         return RecordFile(folders[0] / "record.json").read() if folders else Record()
 
     @property
@@ -125,9 +125,9 @@ class SyphonProcess:
         self._signal(signal.SIGSTOP, "TXZ", "it to be frozen")
         try:
             yield
-            assert all(one.state in "TXZ" for one in self._processes())
+            assert all(one.state in "TXZ" for one in self.processes())
         finally:
-            for one in self._processes():
+            for one in self.processes():
                 os.kill(one.pid, signal.SIGCONT)
 
     def _signal(self, number: int, states: str, what: str) -> None:
@@ -135,7 +135,7 @@ class SyphonProcess:
         are in one of these states."""
 
         def is_done() -> bool:
-            todo = [one for one in self._processes() if one.state not in states]
+            todo = [one for one in self.processes() if one.state not in states]
             for one in todo:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one.pid, number)
@@ -143,23 +143,28 @@ class SyphonProcess:
 
         wait_until(is_done, what)
 
-    def _processes(self) -> "list[Process]":
+    def processes(self) -> "list[Process]":
         # Spark's daemons have groups of their own, but all are of one session.
         return [one for one in all_processes() if one.session == self._process.pid]
 
     def task_workers(self) -> dict[int, int]:
         """The Python processes in which tasks run, each with the JVM that it works for."""
-        # Spark has a daemon for each kind of worker, and forks the workers from it.
-        daemons = {
+        side = self.task_side()
+        return {pid: side[parent] for pid, parent in side.items() if parent in side}
+
+    def task_side(self) -> dict[int, int]:
+        """These and the daemons that they are forked from, each with the process that started
+        it."""
+        # Spark has a daemon for each kind of worker.
+        return {
             one.pid: one.parent
-            for one in self._processes()
+            for one in self.processes()
             if one.words[-2:] == ["pyspark.daemon", "pyspark.worker"]
         }
-        return {pid: daemons[parent] for pid, parent in daemons.items() if parent in daemons}
 
     def executors(self) -> set[int]:
         """The JVMs that the driver's JVM started."""
-        machines = {one.pid: one.parent for one in self._processes() if one.name == "java"}
+        machines = {one.pid: one.parent for one in self.processes() if one.name == "java"}
         return {pid for pid, parent in machines.items() if parent in machines}
 
 

@@ -83,6 +83,7 @@ def test_a_syphon_that_is_killed_is_followed_on_its_checkpoint_and_on_a_new_one(
     assert len(cargo.twice() - twice) <= unsettled
 
 
+@pytest.mark.soak
 @pytest.mark.rule("X1", "X2", "Y7")
 def test_several_syphons_at_once_lose_nothing_and_move_nothing_twice(
     namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path

@@ -25,6 +25,7 @@ from tests.spark.kit import Backlog, message
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.soak
 @pytest.mark.rule("X1", "X2", "Y2", "Y5")
 def test_a_primary_and_a_secondary_that_are_killed_in_the_middle_lose_nothing(
     tmp_path: Path,

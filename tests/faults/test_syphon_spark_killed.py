@@ -47,6 +47,7 @@ def running(backlog: Backlog, tmp_path_factory: pytest.TempPathFactory) -> Itera
         process.stop()
 
 
+@pytest.mark.soak
 @pytest.mark.rule("X1", "X2", "Y2")
 def test_a_task_whose_python_worker_is_killed_is_tried_again(
     backlog: Backlog, running: SyphonProcess, clock: Clock

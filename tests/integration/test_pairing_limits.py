@@ -445,6 +445,9 @@ def test_batch_made_in_failover_has_the_limit_of_the_backlog(world: Limits):
 
 @pytest.mark.rule("S8")
 def test_message_that_cannot_be_encoded_is_the_callers_error_in_failover_too(world: Limits):
+    world.failed.send_messages(ServiceBusMessage("the queue is in rotation, whatever was before"))
+    world.forget()
+
     for wrong in (
         5,
         [ServiceBusMessage("fine"), object()],

@@ -193,6 +193,16 @@ class AnyHealth(RuleBasedStateMachine):
         assert self.last is (HEALTHY if done else was)
 
     @rule()
+    def another_path_holds_its_sends(self) -> None:
+        joins = self.last is DRAINING and self.held_since is None
+
+        self.health.join_hold(self.now + self.settings.hold_s, self.now)
+
+        assert self.follow() == []
+        if joins:
+            self.held_since, self.empties = self.now, -1
+
+    @rule()
     def the_backlog_cannot_be_looked_at(self) -> None:
         self.health.peek_failed(self.now)
 

@@ -98,6 +98,9 @@ class Writer:
 def spark(session: SparkSession) -> Iterator[SparkSession]:
     small = session.newSession()
     small.conf.set("spark.sql.shuffle.partitions", "2")
+    # For a few rows it takes longer to compile a query than to interpret it.
+    small.conf.set("spark.sql.codegen.wholeStage", "false")
+    small.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield small
     assert small.conf.get("spark.sql.session.timeZone") != "Asia/Kolkata"
 

@@ -40,7 +40,7 @@ def collect(
     letters: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
     with ServiceBusClient.from_connection_string(primary) as client:
         jobs = [(one, session) for one in entities for session in _sessions(one, sessions)]
-        with ThreadPoolExecutor(len(entities)) as pool:
+        with ThreadPoolExecutor(len(jobs)) as pool:
             for found in pool.map(lambda job: _received(client, *job), jobs):
                 delivered += found
         for entity in entities:

@@ -92,7 +92,7 @@ class Drill:
     def _run(self) -> Result:
         queues: tuple[str, ...] = ()
         with contextlib.ExitStack() as made:
-            made.callback(lambda: self._site.close(queues))
+            made.callback(lambda: self._clean_up(queues))
             self._tell(self._site.open())
             client = made.enter_context(
                 ServiceBusClient.from_connection_string(self._site.primary, **RETRIES)
@@ -143,6 +143,10 @@ class Drill:
                 cost=cost,
                 problem=problem,
             )
+
+    def _clean_up(self, queues: tuple[str, ...]) -> None:
+        if left := self._site.close(queues):
+            self._tell(f"These could not be removed; do so by hand: {', '.join(left)}")
 
     def _pairing_options(self) -> SendAvailabilityOptions:
         return SendAvailabilityOptions(

@@ -6,14 +6,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import EntityStatus
 
@@ -48,8 +48,8 @@ class Site(Protocol):
     def bring_back(self) -> str:
         """Make it available again."""
 
-    def close(self, backlog_queues: tuple[str, ...]) -> None:
-        """Remove what the drill has made."""
+    def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
+        """Remove what the drill has made; what could not be removed. Raises nothing."""
 
 
 class Serving:
@@ -156,9 +156,10 @@ class LocalSite:
         self._primary.start()
         return f"The primary is started again, as process {self._primary.pid}."
 
-    def close(self, backlog_queues: tuple[str, ...]) -> None:
+    def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
         for one in (self._primary, self._secondary):
             one.close()
+        return []
 
 
 class GivenSite:
@@ -170,8 +171,12 @@ class GivenSite:
         self.secondary = secondary
         self.primary_name = f"pairbus-drill-{uuid4().hex[:8]}"
         self.entities = entities(f"{self.primary_name}/")
+        self._made = False
 
     def open(self) -> str:
+        with administration(self.primary) as admin:
+            next(iter(admin.list_queues()), None)  # whoever has no right has made nothing
+        self._made = True
         make_entities(self.primary, self.entities)
         return f"Made in the primary: {', '.join(one.path for one in self.entities)}."
 
@@ -183,16 +188,17 @@ class GivenSite:
         self._set(EntityStatus.ACTIVE)
         return "The drill's entities in the primary are enabled again."
 
-    def close(self, backlog_queues: tuple[str, ...]) -> None:
+    def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
+        left: list[str] = []
+        mine = self.entities if self._made else ()
         with administration(self.primary) as admin:
-            for entity in self.entities:
+            for entity in mine:
                 remove = admin.delete_topic if entity.shape is Shape.TOPIC else admin.delete_queue
-                with contextlib.suppress(ResourceNotFoundError):
-                    remove(entity.path)
+                left += _not_removed(remove, entity.path)
         with administration(self.secondary) as admin:
             for queue in backlog_queues:
-                with contextlib.suppress(ResourceNotFoundError):
-                    admin.delete_queue(queue)
+                left += _not_removed(admin.delete_queue, queue)
+        return left
 
     def _set(self, status: EntityStatus) -> None:
         with administration(self.primary) as admin:
@@ -205,6 +211,16 @@ class GivenSite:
                     queue = admin.get_queue(entity.path)
                     queue.status = status
                     admin.update_queue(queue)
+
+
+def _not_removed(remove: Callable[[str], object], path: str) -> list[str]:
+    try:
+        remove(path)
+    except ResourceNotFoundError:
+        return []
+    except AzureError:
+        return [path]
+    return []
 
 
 def make_entities(primary: str, wanted: tuple[Entity, ...]) -> None:

@@ -173,9 +173,10 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for deliveries in self._pulled(queue, count):
             until = _lock_end()
             for delivery in deliveries:
-                if brought is not None and sequence_of(delivery.payload) > place:
-                    yield brought, brought_until
-                    brought = None
+                if brought is not None and (number := sequence_of(delivery.payload)) >= place:
+                    if number > place:
+                        yield brought, brought_until
+                    brought = None  # or its lock was gone, and it comes again: it is sent once
                 yield Received(queue, delivery.payload, delivery.tag), until
         if brought is not None:
             yield brought, brought_until
