@@ -216,6 +216,7 @@ def test_running_once_with_a_destination_that_takes_nothing_ends_as_stuck(
     assert backlog.left() == 1
 
 
+@pytest.mark.soak
 def test_running_once_and_stopped_before_it_is_done_has_a_status_of_its_own(
     backlog: Backlog,
 ) -> None:
@@ -251,6 +252,7 @@ def test_stopped_twice_it_ends_at_once(backlog: Backlog) -> None:
     assert backlog.left() == 1
 
 
+@pytest.mark.soak
 def test_a_backlog_that_is_nowhere_is_one_clear_line(backlog: Backlog) -> None:
     with LocalNamespace("gone") as gone:
         text = gone.connection_string
