@@ -296,33 +296,28 @@ class Relay:
             self._times -= 1
 
 
-class Relays:
-    """Relays, in one thread."""
+class Servers:
+    """Servers, in one thread with an event loop."""
 
-    def __init__(self, folder: Path) -> None:
-        authority = trustme.CA()
-        self.ca_file = str(folder / "relays.pem")
-        authority.cert_pem.write_to_path(self.ca_file)
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("localhost").configure_cert(self._context)
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def to(self, target: Namespace, *, tls: bool = False, raw: bool = False) -> Relay:
-        """A relay. With TLS it ends the client's TLS, and so hears what is said; a raw one does
-        not."""
-        relay = Relay(target, tls=tls, ca_file=target.ca_file if raw else self.ca_file)
-        context = self._context if tls and not raw else None
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
 
-        async def listen() -> asyncio.Server:
-            return await asyncio.start_server(relay.serve, "127.0.0.1", 0, ssl=context)
+    def listen(self, serve: Callable[..., Any], context: ssl.SSLContext | None = None) -> int:
+        """Serve a free port, which is returned."""
 
-        server = asyncio.run_coroutine_threadsafe(listen(), self._loop).result(DEADLINE_S)
+        async def start() -> asyncio.Server:
+            return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+
+        server: asyncio.Server = self.call(start())
         self._servers.append(server)
-        relay.port = server.sockets[0].getsockname()[1]
-        return relay
+        port: int = server.sockets[0].getsockname()[1]
+        return port
 
     def close(self) -> None:
         async def end() -> None:
@@ -333,10 +328,32 @@ class Relays:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(DEADLINE_S)
+        self.call(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE_S)
         self._loop.close()
+
+
+class Relays:
+    """Relays, in one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.ca_file = str(folder / "relays.pem")
+        authority.cert_pem.write_to_path(self.ca_file)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(self._context)
+        self._servers = Servers()
+
+    def to(self, target: Namespace, *, tls: bool = False, raw: bool = False) -> Relay:
+        """A relay. With TLS it ends the client's TLS, and so hears what is said; a raw one does
+        not."""
+        relay = Relay(target, tls=tls, ca_file=target.ca_file if raw else self.ca_file)
+        relay.port = self._servers.listen(relay.serve, self._context if tls and not raw else None)
+        return relay
+
+    def close(self) -> None:
+        self._servers.close()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ RULES = tuple(
     SharedAccessRule(name=right.value, primary_key=KEY, rights=frozenset({right}))
     for right in (Right.LISTEN, Right.SEND)
 )
+ONE = f"Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={KEY}"
+TWO = ONE.replace("one.", "two.")
+LOCAL = ONE.replace("one.servicebus.windows.net", "localhost:5")
 PATIENCE_S = 100.0
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

@@ -22,7 +22,10 @@ from pairbus.cli.backlog_screen import PeekProgress
 from pairbus.transfer import to_backlog
 from tests.integration.cli_pair_kit import (
     KEY,
+    LOCAL,
+    ONE,
     RULES,
+    TWO,
     Pairing,
     Terminal,
     broker_process,
@@ -34,9 +37,6 @@ from tests.integration.cli_pair_kit import (
 )
 
 pytestmark = pytest.mark.timeout(300)
-ONE = f"Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={KEY}"
-TWO = ONE.replace("one.", "two.")
-LOCAL = ONE.replace("one.servicebus.windows.net", "localhost:5")
 NONSENSE = b"\x00\x53\xff nonsense"
 
 

@@ -20,8 +20,11 @@ from pairbus import SendAvailabilityOptions, pair_namespace
 from pairbus.broker.namespace import LocalNamespace
 from tests.integration.cli_pair_kit import (
     KEY,
+    LOCAL,
+    ONE,
     PATIENCE_S,
     RULES,
+    TWO,
     Pairing,
     Terminal,
     broker_process,
@@ -34,9 +37,6 @@ from tests.integration.cli_pair_kit import (
 )
 
 pytestmark = pytest.mark.timeout(300)
-ONE = f"Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={KEY}"
-TWO = ONE.replace("one.", "two.")
-LOCAL = ONE.replace("one.servicebus.windows.net", "localhost:5")
 
 
 @pytest.fixture(scope="module")

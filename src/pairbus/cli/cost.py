@@ -15,6 +15,7 @@ from rich.table import Table
 
 from pairbus.cli import cost_report
 from pairbus.cli.screen import complain, screens
+from pairbus.cli.tables import width_of
 from pairbus.cost.choices import alternatives, changes
 from pairbus.cost.forecast import Forecast
 from pairbus.cost.forecast import forecast as forecast_cost
@@ -25,7 +26,6 @@ from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 
 WRONG = 2
-WIDEST = 500
 EXAMPLE = (
     "Example: pairbus cost forecast --backlog-queues 10 --clients 4 --entities 3 --rate 100 "
     "--size 1024 --outage 2h"
@@ -220,8 +220,7 @@ def _show_outage(out: Console, found: Forecast) -> None:
 
 def _print(out: Console, table: Table) -> None:
     # Nothing is cut, not even on a terminal that is too narrow: its lines are broken there.
-    wanted = out.measure(table, options=out.options.update(width=WIDEST)).maximum
-    out.width = max(out.width, wanted)
+    out.width = max(out.width, width_of(out, table))
     out.print(table)
 
 

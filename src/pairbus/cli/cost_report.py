@@ -12,11 +12,11 @@ from rich.table import Table
 
 from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, has_java, screens
+from pairbus.cli.tables import width_of
 from pairbus.cost.prices import read_prices
 from pairbus.errors import ConfigurationError
 
 DONE, FAILED, WRONG = 0, 1, 2
-WIDEST = 500
 EXAMPLE = "Example: pairbus cost report ledgers/ --out report --html report.html"
 
 
@@ -131,8 +131,7 @@ def _show(out: Console, found: Any) -> None:
         for row in table.rows:
             shown.add_row(*map(escape, row))
         # Nothing is cut, not even on a terminal that is too narrow: its lines are broken there.
-        wanted = out.measure(shown, options=out.options.update(width=WIDEST)).maximum
-        out.width = max(out.width, wanted)
+        out.width = max(out.width, width_of(out, shown))
         out.print(shown)
         if table.note:
             out.print(escape(table.note))

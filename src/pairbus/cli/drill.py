@@ -110,16 +110,14 @@ def _folder(given: Path | None, places: ExitStack) -> Path:
 
 
 def _site(primary: str | None, secondary: str | None, folder: Path) -> "Site":
-    from pairbus.amqp.client import ClientOptions
+    from pairbus.backlog.pair import Pair
     from pairbus.drill.sites import GivenSite, LocalSite
 
     if primary is None and secondary is None:
         return LocalSite(folder)
     if primary is None or secondary is None:
         raise ConfigurationError("--primary and --secondary are given together, or neither")
-    one, other = map(ClientOptions.from_connection_string, (primary, secondary))
-    if one.address == other.address:
-        raise ConfigurationError("primary and secondary are one namespace")
+    Pair.of(primary=primary, secondary=secondary)  # two namespaces, and not one of them twice
     return GivenSite(primary, secondary)
 
 

@@ -62,13 +62,11 @@ class Drill:
         self._ledger = folder / "ledger"
         self._tell = tell
         self._pings = 0
-        self._back = False
         self._moments: dict[str, datetime] = {}
         self._bus: PairedClient | None = None
         self._fleet: Fleet | None = None
         self._syphon: Any = None
         self._left: int | None = None
-        self._moved = 0
         self._pause = threading.Event()
 
     def snapshot(self) -> Snapshot:
@@ -125,7 +123,8 @@ class Drill:
             found = self._collect(fleet, queues)
             primary = bus.status().primary
             bus.close()  # the ledger is whole
-            times = Times.of(self._moments, self._moved, self._options)
+            moved = 0 if self._syphon is None else self._syphon.status().moved.total()
+            times = Times.of(self._moments, moved, self._options)
             foretold = foretell(self._options, options, len(self._site.entities), times)
             cost = cost_of(foretold, self._ledger, primary)
             return Result(
@@ -187,9 +186,8 @@ class Drill:
         self._pause.wait(self._options.after.total_seconds())
 
     def _end_outage(self) -> None:
-        if not self._back and "down" in self._moments:
+        if "down" in self._moments and "back" not in self._moments:
             self._tell(self._site.bring_back())
-            self._back = True
             self._note("back")
 
     def _drain(self, bus: PairedClient, spark: "_Spark") -> None:
@@ -227,10 +225,8 @@ class Drill:
                 raise StateError(f"there is no progress: {status.problem or 'messages are left'}")
             self._pause.wait(COUNT_S)
         self._note("drained")
-        self._moved = syphon.status().moved.total()
-        self._tell(
-            f"The backlog is empty: {self._moved:,} messages were moved. Every path is healthy."
-        )
+        moved = syphon.status().moved.total()
+        self._tell(f"The backlog is empty: {moved:,} messages were moved. Every path is healthy.")
 
     def _stop_syphon(self) -> None:
         if self._syphon is not None:

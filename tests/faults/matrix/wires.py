@@ -8,11 +8,10 @@ import asyncio
 import contextlib
 import socket
 import struct
-import threading
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
-DEADLINE_S = 60.0
+from tests.faults.pairing_kit import Servers
+
 Selects = Callable[["Connection"], bool]
 
 
@@ -135,39 +134,10 @@ class Wire:
         sink.close()
 
 
-class Wires:
+class Wires(Servers):
     """All wires, in one thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._servers: list[asyncio.Server] = []
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
 
     def to(self, port: int) -> Wire:
         wire = Wire(port)
-
-        async def listen() -> asyncio.Server:
-            return await asyncio.start_server(wire.serve, "127.0.0.1", 0)
-
-        server = self.call(listen())
-        self._servers.append(server)
-        wire.port = server.sockets[0].getsockname()[1]
+        wire.port = self.listen(wire.serve)
         return wire
-
-    def close(self) -> None:
-        async def end() -> None:
-            for server in self._servers:
-                server.close()
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-
-        self.call(end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(DEADLINE_S)
-        self._loop.close()
