@@ -1,16 +1,16 @@
 """What a ledger costs a healthy paired sender, in CPU time of its process.
 
 Two senders that do the same differ by some hundredths here, and a ledger costs less than that. So
-what it costs is measured by itself: all that is called for it in a send is timed there, the clock's
-own cost included, and stands beside the CPU time of the same sends without a ledger. Below that,
-both contenders in turns: the median of many short rounds, each with the CPU time of the whole
-process, the ledger's thread among it; new senders are made several times.
+what it costs is measured by itself: all that is called for it in a send is timed there, less what a
+call that does nothing shows at the same place; so is all that is done for it later. That stands
+beside the CPU time of the same sends without a ledger. Below it, both contenders in turns, with the
+CPU time of the whole process; new senders are made several times. Medians of many short rounds.
 """
 
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import Any
 
@@ -18,12 +18,13 @@ from azure.servicebus import ServiceBusMessage
 
 from benchmarks.harness import OURS, Figure, Unit
 from benchmarks.pairing import BODY, FAST, namespace, paired
+from pairbus.cost.ledger import Ledger
 from pairbus.pairing import sdk
-from pairbus.pairing.books import Books
+from pairbus.pairing.shell import ClientShell
 
 WITHOUT = "without a ledger"
 AIM = 0.99
-PAIRS, ROUNDS, SENDS, BATCH = 3, 24, 150, 100
+PAIRS, ROUNDS, SENDS, BATCH = 4, 24, 150, 100
 CPU = Unit("CPU µs a message, healthy")
 
 
@@ -57,46 +58,65 @@ def _with(plain: float, own: float) -> dict[str, float]:
 
 
 class Stopwatch:
-    """The CPU time that is spent in some functions, which are called in one thread."""
+    """The time that is spent in functions."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self.calls = 0
+        self.ns = 0
 
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    @contextmanager
+    def around(self, place: Any, name: str) -> Iterator[None]:
+        function = getattr(place, name)
+
         def timed(*args: Any, **options: Any) -> Any:
-            start = time.thread_time()
+            start = self._clock()
             try:
                 return function(*args, **options)
             finally:
-                self.seconds += time.thread_time() - start
+                self.ns += self._clock() - start
+                self.calls += 1
 
-        return timed
-
-
-def _own_parts(primary: Any, secondary: Any, folder: str) -> tuple[float, float]:
-    """What is called for the ledger in a single and in a batched send, in µs a message."""
-    parts = [(sdk, "_sizes"), (sdk, "_keep"), (Books, "sent")]
-    kept = [getattr(place, name) for place, name in parts]
-    watch = Stopwatch()
-    try:
-        for (place, name), function in zip(parts, kept, strict=True):
-            setattr(place, name, watch.around(function))
-        with (
-            paired(primary, secondary, {"ledger": folder}, **FAST) as bus,
-            bus.get_queue_sender("orders") as sender,
-        ):
-            return _own_part(sender, watch, _single), _own_part(sender, watch, _batched)
-    finally:
-        for (place, name), function in zip(parts, kept, strict=True):
+        setattr(place, name, timed)
+        try:
+            yield
+        finally:
             setattr(place, name, function)
 
+    def rounds(self, sender: Any, work: Any) -> list[tuple[int, int, int]]:
+        """Nanoseconds, calls and messages of each round."""
+        work(sender)
+        found = []
+        for _ in range(ROUNDS):
+            self.ns = self.calls = 0
+            messages = work(sender)
+            found.append((self.ns, self.calls, messages))
+        return found
 
-def _own_part(sender: Any, watch: Stopwatch, work: Any) -> float:
-    work(sender)
-    watch.seconds = 0.0
-    messages = sum(work(sender) for _ in range(ROUNDS))
-    assert watch.seconds > 0, "nothing was called for the ledger"
-    return watch.seconds / messages * 1e6
+
+def _own_parts(primary: Any, secondary: Any, folder: str) -> list[float]:
+    """What is done for a ledger in a single and in a batched send, in µs a message."""
+    in_sends, later = Stopwatch(time.perf_counter_ns), Stopwatch(time.thread_time_ns)
+    found = []
+    with ExitStack() as stack:
+        stack.enter_context(in_sends.around(ClientShell, "count"))
+        plain = stack.enter_context(paired(primary, secondary, {}, **FAST))
+        sender = stack.enter_context(plain.get_queue_sender("orders"))
+        empty_ns = median(ns / calls for ns, calls, _ in in_sends.rounds(sender, _single))
+
+        for place, name in ((sdk, "_sizes"), (sdk, "_keep")):
+            stack.enter_context(in_sends.around(place, name))
+        stack.enter_context(later.around(Ledger, "_sum_up"))
+        bus = stack.enter_context(paired(primary, secondary, {"ledger": folder}, **FAST))
+        sender = stack.enter_context(bus.get_queue_sender("orders"))
+        for work in (_single, _batched):
+            later.ns = 0
+            rounds = in_sends.rounds(sender, work)
+            own = median((ns - calls * empty_ns) / messages for ns, calls, messages in rounds)
+            sums = later.ns / sum(messages for _, _, messages in rounds)
+            assert min(own, sums) > 0, "nothing was done for the ledger"
+            found.append((own + sums) / 1e3)
+    return found
 
 
 def _medians(spent: dict[str, list[float]]) -> dict[str, float]:

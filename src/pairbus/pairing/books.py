@@ -10,7 +10,11 @@ from typing import Any
 
 from pairbus.cost.ledger import Ledger
 from pairbus.cost.operations import Kind, Part
-from pairbus.pairing.sdk import keep_transfers, transfers_of
+from pairbus.pairing.sdk import keep_transfers
+
+# For each send: Python 3.11 takes its time to find a member of an enum.
+_PINGS, _AT_SECONDARY = Part.PINGS, (Part.BACKLOG, Part.DRAIN)
+_PING, _SEND = Kind.PING, Kind.SEND
 
 
 class Books:
@@ -29,23 +33,20 @@ class Books:
 
     def sent(self, sender: Any, path: str, part: Part, *, answered: bool) -> None:
         """A call of a sender has ended."""
-        kept = transfers_of(sender)
-        if not kept:
-            return
-        last = len(kept) - 1
-        kind = Kind.PING if part is Part.PINGS else Kind.SEND
-        for place, sizes in enumerate(kept):
-            self.add(path, kind, part, sizes, answered=answered and place == last)
-        kept.clear()
+        kept = sender._pairbus_transfers
+        while kept:
+            namespace = self._secondary if part in _AT_SECONDARY else self._primary
+            kind = _PING if part is _PINGS else _SEND
+            self._ledger.add_each(kept.pop(), namespace, path, kind, part, answered)
+            answered = False
 
     def add(
         self, path: str, kind: Kind, part: Part, sizes: Sequence[int], *, answered: bool = True
     ) -> None:
         """An operation on each of some messages, or one on none."""
-        there = part is Part.BACKLOG or part is Part.DRAIN
         self._ledger.add_each(
             sizes,
-            namespace=self._secondary if there else self._primary,
+            namespace=self._secondary if part in _AT_SECONDARY else self._primary,
             entity=path,
             kind=kind,
             part=part,

@@ -102,7 +102,8 @@ class PairedBatch(ServiceBusMessageBatch):
 
 
 def keep_transfers(sender: Any) -> None:
-    """From now on `transfers_of` has the sizes of all that a sender hands to its link."""
+    """From now on a sender keeps the sizes of the messages of each delivery that it hands to its
+    link, in `_pairbus_transfers`, until somebody takes them from there."""
     kept: list[list[int]] = []
     create = sender._create_handler
 
@@ -116,12 +117,6 @@ def keep_transfers(sender: Any) -> None:
 
     sender._create_handler = create_and_listen
     sender._pairbus_transfers = kept
-
-
-def transfers_of(sender: Any) -> list[list[int]]:
-    """The sizes of the messages of each delivery, since the list was last cleared."""
-    kept: list[list[int]] = sender._pairbus_transfers
-    return kept
 
 
 def _listen(handler: Any, kept: list[list[int]]) -> None:
@@ -166,7 +161,7 @@ def _sizes(delivery: Any) -> list[int]:
     """The bytes of each message of a delivery that is about to go out."""
     if isinstance(delivery.message, BatchMessage):
         members: Any = delivery.message[_DATA]
-        return [len(member) for member in members]
+        return list(map(len, members))
     return [len(delivery.frame["payload"])]
 
 

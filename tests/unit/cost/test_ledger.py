@@ -53,6 +53,10 @@ def send(ledger: Ledger, entity: str = "orders", **more: Any) -> None:
     ledger.add(namespace="contoso", entity=entity, kind=Kind.SEND, part=Part.TRAFFIC, **more)
 
 
+def send_each(ledger: Ledger, sizes: list[int], entity: str = "orders") -> None:
+    ledger.add_each(sizes, "contoso", entity, Kind.SEND, Part.TRAFFIC)
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
@@ -199,8 +203,9 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
                 ledger.flush()
 
         def work(name: str) -> None:
-            for _ in range(3000):
+            for _ in range(1500):
                 send(ledger, entity=name, bytes=7)
+                send_each(ledger, [3, 4], entity=name)
 
         flusher = threading.Thread(target=flush)
         workers = [threading.Thread(target=work, args=(f"q{n % 2}",)) for n in range(4)]
@@ -212,8 +217,30 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
         flusher.join()
 
     found = records(tmp_path)
-    assert sum(record["messages"] for record in found) == 12_000
+    assert sum(record["messages"] for record in found) == 18_000
     assert sum(record["bytes"] for record in found) == 84_000
+
+
+@pytest.mark.rule("C4")
+def test_notes_that_wait_for_the_thread_are_bounded_and_all_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FLUSH_S", DEADLINE_S)  # the thread does nothing
+    with Ledger(tmp_path, writer="pairing", now=Clock()) as ledger:
+        most = 0
+        for _ in range(3 * module.MOST_NOTED + 7):
+            send_each(ledger, [5])
+            most = max(most, len(ledger._noted))
+        send_each(ledger, [])
+        send_each(ledger, [UNIT, UNIT + 1])
+        assert len(ledger._noted) == 9
+    (found,) = records(tmp_path)
+
+    assert most == module.MOST_NOTED - 1
+    assert found["operations"] == 3 * module.MOST_NOTED + 10
+    assert found["messages"] == 3 * module.MOST_NOTED + 9
+    assert found["units"] == 3 * module.MOST_NOTED + 11
+    assert found["bytes"] == 5 * (3 * module.MOST_NOTED + 7) + 2 * UNIT + 1
 
 
 @pytest.mark.rule("C4")
@@ -333,7 +360,7 @@ from pairbus.cost.ledger import Ledger
 from pairbus.cost.operations import Kind, Part
 
 def send(entity):
-    ledger.add(namespace="n", entity=entity, kind=Kind.SEND, part=Part.TRAFFIC)
+    ledger.add_each([1], "n", entity, Kind.SEND, Part.TRAFFIC)
 
 ledger = Ledger({str(tmp_path)!r}, writer="pairing")
 ledger.start()
