@@ -1,30 +1,34 @@
 """What a ledger costs a healthy paired sender, in CPU time of its process.
 
-Two senders that do the same differ by some hundredths here, and a ledger costs less than that. So
+Two processes that do the same differ by some hundredths here, and a ledger costs less than that. So
 what it costs is measured by itself: all that is called for it in a send is timed there, less what a
 call that does nothing shows at the same place; so is all that is done for it later. That stands
-beside the CPU time of the same sends without a ledger. Below it, both contenders in turns, with the
-CPU time of the whole process; new senders are made several times. Medians of many short rounds.
+beside the CPU time of the same sends without a ledger. Below it, two processes of each contender in
+turns, with their whole CPU time; new ones are started several times. All figures are medians of
+many short rounds.
 """
 
+import multiprocessing
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from statistics import median
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
 from benchmarks.harness import OURS, Figure, Unit
-from benchmarks.pairing import BODY, FAST, namespace, paired
+from benchmarks.pairing import BODY, FAST, Namespace, namespace, paired
 from pairbus.cost.ledger import Ledger
 from pairbus.pairing import sdk
 from pairbus.pairing.shell import ClientShell
 
 WITHOUT = "without a ledger"
 AIM = 0.99
-PAIRS, ROUNDS, SENDS, BATCH = 4, 24, 150, 100
+TIMES, ROUNDS, SENDS, BATCH = 4, 20, 150, 100
+SPAWN = multiprocessing.get_context("spawn")
 CPU = Unit("CPU µs a message, healthy")
 
 
@@ -32,17 +36,16 @@ def figures() -> list[Figure]:
     with ExitStack() as stack:
         primary, secondary = (stack.enter_context(namespace()) for _ in range(2))
         folder = stack.enter_context(tempfile.TemporaryDirectory("-ledger"))
-        kinds: list[tuple[str, dict[str, Any]]] = [(OURS, {"ledger": folder}), (WITHOUT, {})]
         single: dict[str, list[float]] = {OURS: [], WITHOUT: []}
         batched: dict[str, list[float]] = {OURS: [], WITHOUT: []}
-        for number in range(PAIRS):
-            with ExitStack() as pairs:
-                senders = {}
-                for contender, options in kinds if number % 2 else reversed(kinds):
-                    bus = pairs.enter_context(paired(primary, secondary, options, **FAST))
-                    senders[contender] = pairs.enter_context(bus.get_queue_sender("orders"))
-                _take_turns(senders, _single, single)
-                _take_turns(senders, _batched, batched)
+        for _ in range(TIMES):
+            with ExitStack() as workers:
+                some = [
+                    (contender, workers.enter_context(_worker(primary, secondary, options)))
+                    for contender, options in 2 * [(OURS, {"ledger": folder}), (WITHOUT, {})]
+                ]
+                _take_turns(some, _single, single)
+                _take_turns(some, _batched, batched)
         plain_single, plain_batched = median(single[WITHOUT]), median(batched[WITHOUT])
         own_single, own_batched = _own_parts(primary, secondary, folder)
         return [
@@ -123,14 +126,43 @@ def _medians(spent: dict[str, list[float]]) -> dict[str, float]:
     return {contender: median(some) for contender, some in spent.items()}
 
 
-def _take_turns(senders: dict[str, Any], work: Any, spent: dict[str, list[float]]) -> None:
-    """Let each work in turns, and note what it took."""
-    for number in range(ROUNDS):
-        turns = list(senders.items())
-        for contender, sender in turns if number % 2 else reversed(turns):
+@contextmanager
+def _worker(primary: Namespace, secondary: Namespace, options: dict[str, Any]) -> Iterator[Any]:
+    """A sender in a process of its own: sent some work, it says what CPU time a message took."""
+    ours, its = SPAWN.Pipe()
+    given = (its, primary.connection_string, secondary.connection_string, options)
+    process = SPAWN.Process(target=_serve, args=given)
+    process.start()
+    its.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.join()
+
+
+def _serve(orders: Any, primary: str, secondary: str, options: dict[str, Any]) -> None:
+    ends = Namespace(None, primary), Namespace(None, secondary)
+    with (
+        paired(*ends, options, **FAST) as bus,
+        bus.get_queue_sender("orders") as sender,
+        suppress(EOFError),
+    ):
+        while True:
+            work = orders.recv()
             start = time.process_time()
             messages = work(sender)
-            spent[contender].append((time.process_time() - start) / messages * 1e6)
+            orders.send((time.process_time() - start) / messages * 1e6)
+
+
+def _take_turns(workers: list[tuple[str, Any]], work: Any, spent: dict[str, list[float]]) -> None:
+    """Let each work in turns, and note what it took."""
+    for number in range(ROUNDS + 1):
+        for contender, worker in random.sample(workers, len(workers)):
+            worker.send(work)
+            took = worker.recv()
+            if number > 0:  # the first opens links
+                spent[contender].append(took)
 
 
 def _single(sender: Any) -> int:

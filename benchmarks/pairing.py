@@ -35,10 +35,12 @@ AIM = 0.98
 class Namespace:
     """A namespace in a process."""
 
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[str] | None"
+    """None: one that another has started."""
     connection_string: str
 
     def kill(self) -> None:
+        assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 

@@ -121,11 +121,13 @@ def keep_transfers(sender: Any) -> None:
 
 def _listen(handler: Any, kept: list[list[int]]) -> None:
     transfer = handler._transfer_message
+    known: Any = None
 
     def listen(*args: Any, **options: Any) -> Any:
+        nonlocal known
         session = handler._link._session
-        if "_outgoing_transfer" not in vars(session):
-            send = session._outgoing_transfer
+        if session is not known:
+            known, send = session, session._outgoing_transfer
 
             def outgoing(delivery: Any, *more: Any) -> None:
                 sizes = _sizes(delivery)
@@ -140,11 +142,13 @@ def _listen(handler: Any, kept: list[list[int]]) -> None:
 
 def _listen_async(handler: Any, kept: list[list[int]]) -> None:
     transfer = handler._transfer_message_async
+    known: Any = None
 
     async def listen(*args: Any, **options: Any) -> Any:
+        nonlocal known
         session = handler._link._session
-        if "_outgoing_transfer" not in vars(session):
-            send = session._outgoing_transfer
+        if session is not known:
+            known, send = session, session._outgoing_transfer
 
             async def outgoing(delivery: Any, *more: Any) -> None:
                 sizes = _sizes(delivery)
