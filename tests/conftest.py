@@ -1,10 +1,34 @@
 """What all tests share."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+SPARK = Path(__file__).with_name("spark")
+EARLY = 0.7
+"""By which part of a run all tests on Spark have begun: they work while others wait."""
+
+
+def pytest_configure() -> None:
+    # A shell starts what runs in its background deaf to Ctrl-C, and so are all children.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the files with tests on Spark evenly among the others."""
+    files = list(dict.fromkeys(item.path for item in items))
+    place: dict[Path, float] = {}
+    for some, until in (
+        ([file for file in files if file.parent == SPARK], EARLY),
+        ([file for file in files if file.parent != SPARK], 1.0),
+    ):
+        place |= {file: until * number / len(some) for number, file in enumerate(some)}
+    items.sort(key=lambda item: place[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)

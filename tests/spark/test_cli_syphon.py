@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -23,17 +22,6 @@ SECRET = "c2VjcmV0"
 ONE = f"Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={SECRET}"
 TWO = ONE.replace("one.", "two.")
 PATIENCE_S = 200
-
-
-@pytest.fixture(scope="module")
-def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
-    with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
-        yield primary, secondary
-
-
-@pytest.fixture
-def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
-    return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}")
 
 
 def command(*options: str) -> list[str]:
