@@ -61,6 +61,7 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     out, err = process.communicate(timeout=PATIENCE_S)
     assert "Traceback" not in err, err
     assert "\tat " not in err, err
+    assert "log level" not in err, err
     assert "\x1b[" not in out
     return process.returncode, out, err
 
