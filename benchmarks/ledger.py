@@ -20,7 +20,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 
 from benchmarks.harness import OURS, Figure, Unit
-from benchmarks.pairing import BODY, FAST, Namespace, namespace, paired
+from benchmarks.pairing import BODY, FAST, Place, namespace, paired
 from pairbus.cost.ledger import Ledger
 from pairbus.pairing import sdk
 from pairbus.pairing.shell import ClientShell
@@ -97,7 +97,7 @@ class Stopwatch:
         return found
 
 
-def _own_parts(primary: Any, secondary: Any, folder: str) -> list[float]:
+def _own_parts(primary: Place, secondary: Place, folder: str) -> list[float]:
     """What is done for a ledger in a single and in a batched send, in µs a message."""
     in_sends, later = Stopwatch(time.perf_counter_ns), Stopwatch(time.thread_time_ns)
     found = []
@@ -127,7 +127,7 @@ def _medians(spent: dict[str, list[float]]) -> dict[str, float]:
 
 
 @contextmanager
-def _worker(primary: Namespace, secondary: Namespace, options: dict[str, Any]) -> Iterator[Any]:
+def _worker(primary: Place, secondary: Place, options: dict[str, Any]) -> Iterator[Any]:
     """A sender in a process of its own: sent some work, it says what CPU time a message took."""
     ours, its = SPAWN.Pipe()
     given = (its, primary.connection_string, secondary.connection_string, options)
@@ -142,9 +142,8 @@ def _worker(primary: Namespace, secondary: Namespace, options: dict[str, Any]) -
 
 
 def _serve(orders: Any, primary: str, secondary: str, options: dict[str, Any]) -> None:
-    ends = Namespace(None, primary), Namespace(None, secondary)
     with (
-        paired(*ends, options, **FAST) as bus,
+        paired(Place(primary), Place(secondary), options, **FAST) as bus,
         bus.get_queue_sender("orders") as sender,
         suppress(EOFError),
     ):

@@ -32,20 +32,24 @@ AIM = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
-    """A namespace in a process."""
+class Place:
+    """Where a namespace is."""
 
-    process: "subprocess.Popen[str] | None"
-    """None: one that another has started."""
     connection_string: str
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
 
     def client(self, **options: Any) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(self.connection_string, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace(Place):
+    """A namespace in a process."""
+
+    process: "subprocess.Popen[str]"
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
 
 
 @contextmanager
@@ -62,14 +66,14 @@ def namespace(*queues: str) -> Iterator[Namespace]:
     ):
         assert process.stdout is not None
         assert process.stdin is not None
-        yield Namespace(process, process.stdout.readline().strip())
+        yield Namespace(process.stdout.readline().strip(), process)
         process.stdin.close()
 
 
 @contextmanager
 def paired(
-    primary: Namespace,
-    secondary: Namespace,
+    primary: Place,
+    secondary: Place,
     more: dict[str, Any] | None = None,
     **retries: Any,
 ) -> Iterator[Any]:

@@ -46,7 +46,7 @@ WORKERS = 8
 NAME = "primary"
 QUEUES = 3
 KILLS = 3
-MESSAGES = 50
+MESSAGES = 100
 """How many get through between two kills, at least."""
 
 

@@ -353,14 +353,22 @@ def test_file_that_somebody_removes_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("C4")
-def test_forked_child_writes_to_a_file_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "add",
+    [
+        'add(namespace="n", entity=entity, kind=Kind.SEND, part=Part.TRAFFIC)',
+        'add_each([1], "n", entity, Kind.SEND, Part.TRAFFIC)',
+    ],
+    ids=["add", "add_each"],
+)
+def test_forked_child_writes_to_a_file_of_its_own(tmp_path: Path, add: str) -> None:
     script = f"""
 import os
 from pairbus.cost.ledger import Ledger
 from pairbus.cost.operations import Kind, Part
 
 def send(entity):
-    ledger.add_each([1], "n", entity, Kind.SEND, Part.TRAFFIC)
+    ledger.{add}
 
 ledger = Ledger({str(tmp_path)!r}, writer="pairing")
 ledger.start()
