@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ):
         place |= {file: until * number / len(some) for number, file in enumerate(some)}
     items.sort(key=lambda item: place[item.path])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_stays_paired() -> Iterator[None]:
+    """What one file leaves behind, another would trip over."""
+    yield
+    if (module := sys.modules.get("pairbus.pairing.namespaces")) is not None:
+        assert len(module.registry) == 0, "a pairing was not ended"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -131,13 +131,13 @@ def _again_and_again(
             live.start()
         while True:
             found = _look(pair, status_file)
+            ended = found.verdict.status  # before it is seen: Ctrl-C may come right then
             if as_json:
                 typer.echo(json.dumps(found.as_json(), ensure_ascii=False))
             elif pictured:
                 live.update(_picture(found), refresh=True)
             else:
                 typer.echo(f"{when(found.at_ms)}  {found.verdict.words}")
-            ended = found.verdict.status
             pause.wait(seconds)
     except KeyboardInterrupt:
         return ended

@@ -134,13 +134,15 @@ class PairedClient(ClientShell):
                 return
             self.pairing.primary.closed = True
             self._changed.notify_all()
-        for sender in list(self._senders):
-            sender.close()
-        for attendant in list(self._attendants):
-            if attendant is not threading.current_thread():
-                attendant.join(CLOSE_S)
-        self.watch.stop()
-        self._plan.give_up()
+        try:
+            for sender in list(self._senders):
+                sender.close()
+            for attendant in list(self._attendants):
+                if attendant is not threading.current_thread():
+                    attendant.join(CLOSE_S)
+            self.watch.stop()
+        finally:
+            self._plan.give_up()
 
     def _shut_secondary(self) -> None:
         with self._changed:

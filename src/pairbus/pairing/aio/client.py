@@ -83,6 +83,10 @@ class PairedClient(ClientShell):
         self.pairing.attend = self._attend
         self._senders: WeakSet[PairedSender] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._faulting: set[asyncio.Task[None]] = set()
+        """These wait for the others."""
+        self._shutting = asyncio.Lock()
+        """Who closes it second returns when it is closed, too."""
         if plan.syphon is not None:
             faults = self._from_thread(self.primary), self._from_thread(self.secondary)
             self._host = Host(plan.syphon, self.pairing, faults)
@@ -125,24 +129,28 @@ class PairedClient(ClientShell):
         await self.close()
 
     async def _shut_primary(self) -> None:
-        if self.pairing.primary.closed:
-            return
-        self.pairing.primary.closed = True
-        self.wake()
-        for sender in list(self._senders):
-            await sender.close()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_S)
-            for task in late:
-                task.cancel()
-        self._plan.give_up()
+        async with self._shutting:
+            if self.pairing.primary.closed:
+                return
+            self.pairing.primary.closed = True
+            self.wake()
+            try:
+                for sender in list(self._senders):
+                    await sender.close()
+                if self._tasks:
+                    _, late = await asyncio.wait(self._tasks, timeout=CLOSE_S)
+                    for task in late:
+                        task.cancel()
+            finally:
+                self._plan.give_up()
 
     async def _shut_secondary(self) -> None:
-        if self.pairing.secondary.closed:
-            return
-        self.pairing.secondary.closed = True
-        if self._plan.own_secondary:
-            await self.discard(self._plan.secondary)
+        async with self._shutting:
+            if self.pairing.secondary.closed:
+                return
+            self.pairing.secondary.closed = True
+            if self._plan.own_secondary:
+                await self.discard(self._plan.secondary)
 
     def _from_thread(self, client: NamespaceClient) -> Callable[[BaseException], None]:
         """Fault a client from another thread. It counts at once; the rest is for the loop."""
@@ -151,7 +159,7 @@ class PairedClient(ClientShell):
         def fault(cause: BaseException) -> None:
             shut = client.fault(cause)
             try:
-                loop.call_soon_threadsafe(self._spawn, shut)
+                loop.call_soon_threadsafe(self._spawn, shut, self._faulting)
             except RuntimeError:  # the loop is closed, and with it everything that is the SDK's
                 shut.close()
 
@@ -169,16 +177,16 @@ class PairedClient(ClientShell):
         )
         self._senders.add(sender)
         if self._wants_a_look(path):
-            self._spawn(self._detection(path))
+            self._spawn(self._detection(path), self._tasks)
         return sender
 
     def backlog_sender(self, queue: str) -> Any:
         return self.watched(self._plan.secondary.get_queue_sender(queue))
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any, among: set[asyncio.Task[None]]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        among.add(task)
+        task.add_done_callback(among.discard)
 
     def wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -210,7 +218,7 @@ class PairedClient(ClientShell):
             await bounded(one, one.close(), CLOSE_S)
 
     def discard_later(self, one: Any) -> None:
-        self._spawn(self.discard(one))
+        self._spawn(self.discard(one), self._tasks)
 
     async def _detection(self, path: str) -> None:
         try:
@@ -228,7 +236,7 @@ class PairedClient(ClientShell):
     # Paths that are not healthy.
 
     def _attend(self, path: Path) -> None:
-        self._spawn(self._do_steps(path))
+        self._spawn(self._do_steps(path), self._tasks)
 
     async def _do_steps(self, path: Path) -> None:
         receivers: dict[str, Any] = {}
