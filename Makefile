@@ -1,4 +1,5 @@
 PY := .venv/bin/python
+HASTY := tests/faults/test_pairing_frozen.py  # calls that have two seconds: nothing runs beside them
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test
@@ -14,7 +15,8 @@ ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
 	@$(PY) -m pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
-	@$(PY) -m pytest -m "not soak" tests/faults --durations 15  # alone: they freeze and kill
+	@$(PY) -m pytest -m "not soak" -n 2 --dist loadfile --durations 15 tests/faults --ignore $(HASTY)
+	@$(PY) -m pytest -n 3 $(HASTY)
 endif
 
 soak: setup-test ## Run the long tests, then the fault matrix for MINUTES=30; SEED=7 repeats one

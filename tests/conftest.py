@@ -18,6 +18,8 @@ def pytest_configure() -> None:
     # A shell starts what runs in its background deaf to Ctrl-C, and so are all children.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Every Spark of a test is soon over: code that is compiled quickly is better than quick code.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,9 @@ from pairbus.cost.page import page
 from pairbus.cost.plots import backlog_depths
 from pairbus.cost.prices import Tier, read_prices
 from pairbus.cost.report import Report, report
+from pairbus.cost.report.result import MOST_LINES
 from pairbus.errors import ConfigurationError
+from tests.integration.cli_pair_kit import Terminal, run, wait_until
 
 # Spark starts with the first of them.
 pytestmark = pytest.mark.timeout(180)
@@ -385,13 +387,21 @@ def test_ledger_without_a_record_makes_an_empty_report(spark: SparkSession, tmp_
     assert "Nothing was done" in page(found)
 
 
-def test_what_the_writer_dropped_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    writer = Writer(tmp_path).sends("orders", 1)
+def test_what_is_not_shown_is_counted_and_what_the_writer_dropped_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    writer = Writer(tmp_path)
+    many = MOST_LINES + 1
+    for number in range(many):
+        writer.at(f"2026-01-01T00:{number // 60:02}:{number % 60:02}").sends(f"q{number}", 1)
+        writer.becomes(f"q{number}", "healthy", "failover")
     writer.ledger._drop(17)
     writer.close()
 
     found = report(spark, [tmp_path], PRICES)
 
+    assert (len(found.by_entity), found.entities) == (MOST_LINES, many)
+    assert (len(found.outages), found.outage_count) == (MOST_LINES, many)
     assert (found.missing.dropped, found.missing.dropped_operations) == (1, 17)
     assert "17 operations were dropped" in page(found)
 
@@ -436,6 +446,22 @@ def test_command_writes_tables_a_page_and_parquet(ledgers: Path, tmp_path: Path)
         *("rows", "by_day", "by_part", "by_kind", "by_namespace", "by_entity"),
         *("outages", "problems"),
     }
+
+
+def test_command_that_is_stopped_or_fails_says_so_in_a_line(ledgers: Path) -> None:
+    with Terminal(100, "cost", "report", str(ledgers)) as terminal:
+        wait_until(lambda: "Summing up the ledgers" in terminal.text, "Spark to be at work")
+        terminal.interrupt()
+        assert terminal.ended() == 130
+    assert terminal.text.splitlines()[-1].endswith("Stopped.")
+
+    ended = run("cost", "report", str(ledgers), "--master", "nonsense")
+
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr == (
+        "Spark failed: Master must either be yarn or start with spark, k8s, or local\n"
+    )
 
 
 def test_plain_report_is_json(berlin: Report) -> None:

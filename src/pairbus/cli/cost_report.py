@@ -1,6 +1,7 @@
 """`pairbus cost report`: what a pairing did cost, from its ledgers."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +13,12 @@ from rich.table import Table
 
 from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, has_java, screens
+from pairbus.cli.spark_words import first_complaint, first_line, keep_py4j_quiet
 from pairbus.cli.tables import width_of
 from pairbus.cost.prices import read_prices
 from pairbus.errors import ConfigurationError
 
-DONE, FAILED, WRONG = 0, 1, 2
+DONE, FAILED, WRONG, STOPPED = 0, 1, 2, 130
 EXAMPLE = "Example: pairbus cost report ledgers/ --out report --html report.html"
 
 
@@ -51,7 +53,8 @@ def report(
 
     What cannot be read is named, counted and left out.
 
-    Exit status: 0 done; 1 failed, or nothing could be read; 2 a wrong option or file.
+    Exit status: 0 done; 1 failed, or nothing could be read; 2 a wrong option or file; 130
+    stopped by Ctrl-C.
     """
     screen, err = screens()
     try:
@@ -63,18 +66,15 @@ def report(
         raise typer.Exit(WRONG) from exc
     if not has_java(err):
         raise typer.Exit(FAILED)
-    try:
-        found = _run(
-            ledgers or [str(ledger_folder())],
-            table_of_prices,
-            master,
-            out=out,
-            tier=tier,
-            timezone=timezone,
-        )
-    except ConfigurationError as exc:
-        complain(err, exc)
-        raise typer.Exit(WRONG) from exc
+    found = _run(
+        err,
+        ledgers or [str(ledger_folder())],
+        table_of_prices,
+        master,
+        out=out,
+        tier=tier,
+        timezone=timezone,
+    )
     if html is not None:
         from pairbus.cost.page import page
 
@@ -91,17 +91,41 @@ def report(
     raise typer.Exit(FAILED if found.problems and not found.files else DONE)
 
 
-def _run(ledgers: list[str], prices: Any, master: str | None, **options: Any) -> Any:
+def _run(err: Console, ledgers: list[str], prices: Any, master: str | None, **options: Any) -> Any:
+    """The report. Ends the command where there is none."""
+    keep_py4j_quiet()
+    with tempfile.NamedTemporaryFile(
+        "r", prefix="pairbus-", suffix=".log", errors="replace"
+    ) as log:
+        try:
+            return _on_spark(err, Path(log.name), ledgers, prices, master, **options)
+        except ConfigurationError as exc:
+            complain(err, exc)
+            raise typer.Exit(WRONG) from exc
+        except KeyboardInterrupt as exc:
+            complain(err, "Stopped.", "yellow")
+            raise typer.Exit(STOPPED) from exc
+        except Exception as exc:  # whatever Spark says
+            complain(err, f"Spark failed: {first_complaint(log.read()) or first_line(exc)}")
+            raise typer.Exit(FAILED) from exc
+
+
+def _on_spark(
+    err: Console, log: Path, ledgers: list[str], prices: Any, master: str | None, **options: Any
+) -> Any:
     from pairbus.cost.report import report as make_report
     from pairbus.syphon.spark import own_session
 
-    spark = own_session(master, "pairbus-cost-report", sums=True)
+    if err.is_terminal:
+        err.print("Starting Spark…")
+    spark = own_session(master, "pairbus-cost-report", sums=True, log=log)
     try:
         if master is None or master.startswith("local"):
             # Spark's 200 are for a cluster.
             cores = spark.sparkContext.defaultParallelism
             spark.conf.set("spark.sql.shuffle.partitions", str(cores))
-        return make_report(spark, ledgers, prices, **options)
+        with err.status("Summing up the ledgers…"):  # seen in a terminal alone
+            return make_report(spark, ledgers, prices, **options)
     finally:
         spark.stop()
 

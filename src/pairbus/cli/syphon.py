@@ -17,6 +17,7 @@ from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
 from pairbus.cli.pair_options import BacklogQueues, Primary, PrimaryName, Secondary
 from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, has_java, screens
+from pairbus.cli.spark_words import first_line, keep_py4j_quiet
 from pairbus.errors import ConfigurationError, PairbusError
 
 DRAINED, FAILED, WRONG, STUCK, STOPPED = 0, 1, 2, 3, 4
@@ -106,6 +107,7 @@ def syphon(
         raise typer.Exit(WRONG) from exc
     if not has_java(err):
         raise typer.Exit(FAILED)
+    keep_py4j_quiet()
     try:
         if dry_run:
             status = _show_what_would_go_where(out, err, options, master)
@@ -113,6 +115,7 @@ def syphon(
             run = _Run(options, master, checkpoint, once=once, status_file=status_file)
             status = run.run(out, err)
     except KeyboardInterrupt:
+        complain(err, "Stopped.", "yellow")
         status = STOPPED if once or dry_run else DRAINED
     raise typer.Exit(status)
 
@@ -149,7 +152,7 @@ class _Run:
         try:
             self._syphon.start(once=self._once)
         except Exception as exc:  # noqa: BLE001  whatever Spark says
-            complain(err, f"Spark did not start: {_first_line(exc)}")
+            complain(err, f"Spark did not start: {first_line(exc)}")
             return FAILED
         self._heed_signals()  # Spark has put its own in their place
         left = _Left(self._syphon)
@@ -223,7 +226,7 @@ class _Run:
 
     def _exit_status(self, err: Console, status: Any) -> int:
         if status.failure is not None:
-            complain(err, _first_line(status.failure))
+            complain(err, first_line(status.failure))
             return FAILED
         if not self._once:
             return DRAINED
@@ -272,10 +275,11 @@ class _Left:
 def _show_what_would_go_where(out: Console, err: Console, options: Any, master: str | None) -> int:
     from pairbus.syphon.dry_run import destinations
 
+    out.print("Starting Spark…")
     try:
         found = destinations(options, master)
     except Exception as exc:  # noqa: BLE001  whatever Spark says
-        complain(err, f"The backlog cannot be read: {_first_line(exc)}")
+        complain(err, f"The backlog cannot be read: {first_line(exc)}")
         return FAILED
     table = Table("destination", "messages", "oldest", "")
     for heap in found:
@@ -285,12 +289,3 @@ def _show_what_would_go_where(out: Console, err: Console, options: Any, master: 
     out.print(table)
     out.print(f"{sum(heap.messages for heap in found):,} messages. Nothing was moved.")
     return DRAINED
-
-
-def _first_line(what: object) -> str:
-    """Of an error that may have a stack of Java in it: the line that says most."""
-    lines = [line.strip() for line in str(what).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("pairbus.errors.")]
-    if ours:
-        return ours[-1].partition(": ")[2] or ours[-1]
-    return lines[0] if lines else type(what).__name__

@@ -1,6 +1,6 @@
 """One report, from the files to its tables."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -63,6 +63,8 @@ def report(
         past = stack.enter_context(_kept(outages(rows, failed, days.rates)))
         if target is not None:
             _write(spark, target, summed, past, found.problems)
+        by_entity = largest(summed, "entity")
+        shown = latest(past)
         return Report(
             prices=prices,
             tier=tier,
@@ -78,15 +80,20 @@ def report(
             by_part=days.by("part"),
             by_kind=days.by("kind"),
             by_namespace=largest(summed, "namespace"),
-            by_entity=largest(summed, "entity"),
-            entities=summed.select("entity").distinct().count(),
-            outages=latest(past),
-            outage_count=past.count(),
+            by_entity=by_entity,
+            entities=_count(by_entity, summed.select("entity").distinct()),
+            outages=shown,
+            outage_count=_count(shown, past),
             series=series(rows, seen),
             missing=seen.missing,
             problems=tuple(found.problems[:MOST_LINES]),
             problem_count=len(found.problems),
         )
+
+
+def _count(shown: Sized, rows: DataFrame) -> int:
+    """How many rows there are. Most often all of them are shown, and Spark need not be asked."""
+    return len(shown) if len(shown) < MOST_LINES else rows.count()
 
 
 def _zone(name: str) -> ZoneInfo:
