@@ -14,7 +14,7 @@ test: setup-test ## Run all tests; ARGS="tests/amqp -k flow" picks some
 ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
-	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
+	@$(PY) -m pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
 	@$(PY) -m pytest -m "not soak" -n 2 --dist loadfile --durations 15 tests/faults --ignore $(HASTY)
 	@$(PY) -m pytest -n 3 $(HASTY)
 endif

@@ -2,6 +2,8 @@
 
 import json
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pairbus.cli.background import in_background
 from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, has_java, screens
-from pairbus.cli.spark_words import first_complaint, first_line, keep_py4j_quiet
+from pairbus.cli.spark_words import first_complaint, first_line
 from pairbus.cli.tables import width_of
 from pairbus.cost.prices import read_prices
 from pairbus.errors import ConfigurationError
@@ -93,12 +96,13 @@ def report(
 
 def _run(err: Console, ledgers: list[str], prices: Any, master: str | None, **options: Any) -> Any:
     """The report. Ends the command where there is none."""
-    keep_py4j_quiet()
     with tempfile.NamedTemporaryFile(
         "r", prefix="pairbus-", suffix=".log", errors="replace"
     ) as log:
+        work = partial(_on_spark, Path(log.name), ledgers, prices, master, **options)
         try:
-            return _on_spark(err, Path(log.name), ledgers, prices, master, **options)
+            with err.status("Starting Spark…") as shown:  # in a terminal alone
+                return in_background(partial(work, shown.update))
         except ConfigurationError as exc:
             complain(err, exc)
             raise typer.Exit(WRONG) from exc
@@ -111,21 +115,24 @@ def _run(err: Console, ledgers: list[str], prices: Any, master: str | None, **op
 
 
 def _on_spark(
-    err: Console, log: Path, ledgers: list[str], prices: Any, master: str | None, **options: Any
+    log: Path,
+    ledgers: list[str],
+    prices: Any,
+    master: str | None,
+    tell: Callable[[str], None],
+    **options: Any,
 ) -> Any:
     from pairbus.cost.report import report as make_report
     from pairbus.syphon.spark import own_session
 
-    if err.is_terminal:
-        err.print("Starting Spark…")
     spark = own_session(master, "pairbus-cost-report", sums=True, log=log)
     try:
         if master is None or master.startswith("local"):
             # Spark's 200 are for a cluster.
             cores = spark.sparkContext.defaultParallelism
             spark.conf.set("spark.sql.shuffle.partitions", str(cores))
-        with err.status("Summing up the ledgers…"):  # seen in a terminal alone
-            return make_report(spark, ledgers, prices, **options)
+        tell("Summing up the ledgers…")
+        return make_report(spark, ledgers, prices, **options)
     finally:
         spark.stop()
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pairbus.cli.background import in_background
 from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
 from pairbus.cli.pair_options import BacklogQueues, Primary, PrimaryName, Secondary
 from pairbus.cli.places import ledger_folder
@@ -277,7 +278,7 @@ def _show_what_would_go_where(out: Console, err: Console, options: Any, master: 
 
     out.print("Starting Spark…")
     try:
-        found = destinations(options, master)
+        found = in_background(lambda: destinations(options, master))
     except Exception as exc:  # noqa: BLE001  whatever Spark says
         complain(err, f"The backlog cannot be read: {first_line(exc)}")
         return FAILED
