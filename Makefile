@@ -1,5 +1,6 @@
 PY := .venv/bin/python
-HASTY := tests/faults/test_pairing_frozen.py  # calls that have two seconds: nothing runs beside them
+# Calls that have two seconds: nothing runs beside them.
+HASTY := tests/faults/test_pairing_frozen.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test

@@ -1,6 +1,5 @@
 """What Spark says when it fails, in a line."""
 
-import logging
 import re
 
 _BY_PY4J = re.compile(r"An error occurred while calling \S+\n: ")
@@ -23,13 +22,3 @@ def first_complaint(log: str) -> str | None:
     """Of what Java wrote to its log: what it met first. The errors that follow are of that one."""
     found = _COMPLAINT.search(log)
     return None if found is None else found[1]
-
-
-def keep_py4j_quiet() -> None:
-    """For Ctrl-C, and a Java that has gone, py4j writes stacks to the log of all. Both are seen by
-    whoever called it."""
-    logging.getLogger().addFilter(_is_not_of_py4j)
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    return record.module != "java_gateway"

@@ -18,7 +18,7 @@ from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
 from pairbus.cli.pair_options import BacklogQueues, Primary, PrimaryName, Secondary
 from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, has_java, screens
-from pairbus.cli.spark_words import first_line, keep_py4j_quiet
+from pairbus.cli.spark_words import first_line
 from pairbus.errors import ConfigurationError, PairbusError
 
 DRAINED, FAILED, WRONG, STUCK, STOPPED = 0, 1, 2, 3, 4
@@ -108,7 +108,6 @@ def syphon(
         raise typer.Exit(WRONG) from exc
     if not has_java(err):
         raise typer.Exit(FAILED)
-    keep_py4j_quiet()
     try:
         if dry_run:
             status = _show_what_would_go_where(out, err, options, master)
@@ -151,11 +150,11 @@ class _Run:
         self._heed_signals()
         out.print("Starting Spark…")
         try:
-            self._syphon.start(once=self._once)
+            # Where Spark starts in the main thread, it puts its own handler of Ctrl-C in our place.
+            in_background(lambda: self._syphon.start(once=self._once))
         except Exception as exc:  # noqa: BLE001  whatever Spark says
             complain(err, f"Spark did not start: {first_line(exc)}")
             return FAILED
-        self._heed_signals()  # Spark has put its own in their place
         left = _Left(self._syphon)
         try:
             self._watch(out, err, left)

@@ -1,10 +1,8 @@
 """What Spark says when it fails, in a line."""
 
-import logging
-
 import pytest
 
-from pairbus.cli.spark_words import first_complaint, first_line, keep_py4j_quiet
+from pairbus.cli.spark_words import first_complaint, first_line
 
 STACK = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n"
 
@@ -43,15 +41,3 @@ def test_an_error_without_a_word_is_named() -> None:
 )
 def test_of_a_log_it_is_what_java_met_first(log: str, line: str | None) -> None:
     assert first_complaint(log) == line
-
-
-def test_what_py4j_writes_to_the_log_of_all_is_not_shown(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "filters", [])
-    keep_py4j_quiet()
-    for place in ("java_gateway.py", "ours.py"):
-        root.handle(logging.LogRecord("root", logging.ERROR, place, 1, place, None, None))
-
-    assert caplog.messages == ["ours.py"]
