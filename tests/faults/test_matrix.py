@@ -3,7 +3,6 @@ stands on: wires that can be cut, and a guard that leaves no process behind."""
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -189,9 +188,10 @@ def test_what_a_killed_process_started_does_not_outlive_it() -> None:
         [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        mark = process.stdout.readline().strip()
-        assert len(marked(mark)) == 1
-
-        process.send_signal(signal.SIGKILL)
+        try:
+            mark = process.stdout.readline().strip()
+            wait_until(lambda: len(marked(mark)) == 1, "what it has started")
+        finally:
+            process.kill()
 
         wait_until(lambda: not marked(mark), "what it had started to end")

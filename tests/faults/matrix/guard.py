@@ -8,11 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
 MARK = "PAIRBUS_FAULT_MATRIX"
 """A variable that a process hands down to those that it starts."""
+LOOKS = 20
+"""How often nobody is found until nobody is there."""
+PAUSE_S = 0.05
 
 
 class Guard:
@@ -33,7 +37,11 @@ class Guard:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that were started with this mark, and have not ended."""
+    """Processes that were started with this mark, and have not ended.
+
+    One that is about to run its program may be missing: for a moment it shows no variables, even
+    though whoever started it has been told that it runs.
+    """
     wanted = f"{MARK}={mark}".encode()
     found = []
     for folder in Path("/proc").iterdir():
@@ -45,11 +53,15 @@ def marked(mark: str) -> list[int]:
 
 
 def end_all(mark: str) -> None:
-    """Until none is left: some may be about to start others."""
-    while pids := marked(mark):
-        for pid in pids:
+    """Until none is found for a while: some may be about to start, or to start others."""
+    looks = 0
+    while looks < LOOKS:
+        looks += 1
+        for pid in marked(mark):
+            looks = 0
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        time.sleep(PAUSE_S)
 
 
 if __name__ == "__main__":
