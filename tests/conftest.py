@@ -1,4 +1,8 @@
-"""What all tests share."""
+"""What all tests share.
+
+Hypothesis tries the same examples in every run, so that CI fails for a reason;
+`HYPOTHESIS_PROFILE=wide pytest tests/property` looks for new ones.
+"""
 
 import os
 import signal
@@ -8,6 +12,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=100,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "wide",
+    database=None,
+    deadline=None,
+    max_examples=3000,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 SPARK = Path(__file__).with_name("spark")
 EARLY = 0.7

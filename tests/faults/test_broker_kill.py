@@ -232,7 +232,6 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.timeout(120)
 def test_a_namespace_that_is_killed_keeps_what_it_accepted_and_no_more(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-    pytest.mark.timeout(150),
+    pytest.mark.timeout(600),
 ]
 
 QUEUE = "orders"

@@ -116,7 +116,6 @@ def test_a_read_that_is_cut_off_gives_what_had_come(
 
 
 @pytest.mark.rule("Y2")
-@pytest.mark.timeout(60)
 def test_a_secondary_that_hangs_is_not_asked_for_each_message(
     at_hand: tuple[Backlog, Cargo], tmp_path: Path
 ) -> None:

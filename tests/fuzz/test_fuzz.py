@@ -111,7 +111,7 @@ def test_it_runs_from_the_command_line() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
 

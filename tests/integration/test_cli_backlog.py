@@ -36,7 +36,6 @@ from tests.integration.cli_pair_kit import (
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(300)
 NONSENSE = b"\x00\x53\xff nonsense"
 
 

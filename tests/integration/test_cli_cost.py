@@ -38,7 +38,7 @@ def run(arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "pairbus", "cost", "forecast", *shlex.split(arguments)],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=200,
         check=False,
         env={**kept, "PYTHONUTF8": "1", **environment},
     )
@@ -202,7 +202,7 @@ def test_the_examples_of_the_docs_are_what_it_prints() -> None:
     )
     program, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=40, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False
     )
 
     assert [line.rstrip() for line in run(command).stdout.splitlines()] == printed.splitlines()

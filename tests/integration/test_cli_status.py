@@ -36,8 +36,6 @@ from tests.integration.cli_pair_kit import (
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:

@@ -12,7 +12,7 @@ def test_the_example_shows_an_outage_in_which_nothing_is_lost() -> None:
         [sys.executable, DEMO],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
 

@@ -12,7 +12,7 @@ def test_the_demo_gets_every_message_back_and_says_so() -> None:
         [sys.executable, "-W", "error", DEMO],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
 

@@ -8,7 +8,6 @@ messages of a link arrive in order, and once all bytes have arrived both ends ag
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -289,6 +288,5 @@ class Talk(RuleBasedStateMachine):
             )
 
 
-@pytest.mark.timeout(300)  # it takes a few seconds, unless there is a failure to make small
 class TestTalk(Talk.TestCase):  # type: ignore[name-defined, misc]
     settings = settings(stateful_step_count=40, max_examples=250)

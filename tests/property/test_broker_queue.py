@@ -681,11 +681,9 @@ def carry_out(queue: Queue, how: str, token: bytes, now: int) -> int | None:
     return None
 
 
-@pytest.mark.timeout(300)  # it takes a few seconds, unless there is a failure to make small
 class TestQueue(Machine.TestCase):  # type: ignore[name-defined, misc]
     settings = settings(stateful_step_count=60, max_examples=150)
 
 
-@pytest.mark.timeout(300)
 class TestQueueWithSessions(MachineWithSessions.TestCase):  # type: ignore[name-defined, misc]
     settings = settings(stateful_step_count=60, max_examples=150)

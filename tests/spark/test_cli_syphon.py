@@ -75,7 +75,9 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     ids=["connection string", "one namespace", "ttl", "rate", "no secondary", "status file"],
 )
 def test_a_wrong_option_is_one_clear_sentence_and_status_2(options: list[str], said: str) -> None:
-    run = subprocess.run(command(*options), capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(
+        command(*options), capture_output=True, text=True, timeout=200, check=False
+    )
 
     assert run.returncode == 2
     assert said in run.stderr
@@ -90,7 +92,7 @@ def test_without_java_it_says_so(tmp_path: Path) -> None:
         env={**given, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 
@@ -101,7 +103,7 @@ def test_without_java_it_says_so(tmp_path: Path) -> None:
 
 
 def test_help_tells_the_exit_statuses_and_what_the_status_file_has() -> None:
-    run = subprocess.run(command("--help"), capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(command("--help"), capture_output=True, text=True, timeout=200, check=True)
     said = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run.stdout).split())
 
     assert "3 stuck" in said

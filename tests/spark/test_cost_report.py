@@ -27,7 +27,7 @@ from pairbus.errors import ConfigurationError
 from tests.integration.cli_pair_kit import Terminal, run, wait_until
 
 # Spark starts with the first of them.
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 PRICES = read_prices()
 PRIMARY, SECONDARY = "contoso", "contoso-backup"
@@ -431,7 +431,7 @@ def test_command_writes_tables_a_page_and_parquet(ledgers: Path, tmp_path: Path)
         [*command, *options],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=500,
         check=False,
         env={**os.environ, "PYTHONUTF8": "1", "SPARK_LOCAL_IP": "127.0.0.1"},
     )

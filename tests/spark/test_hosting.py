@@ -16,7 +16,7 @@ from pairbus.errors import SendUnavailable, StateError
 from pairbus.events import SyphonStarted, SyphonStopped
 from tests.spark.kit import Backlog, wait_until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 CAUSE = OSError("the disk is gone")
 QUICK = {"retry_total": 0, "socket_timeout": 5}
 

@@ -19,7 +19,6 @@ from pairbus.cost.sums import records
 from pairbus.syphon.syphon import Syphon
 from tests.spark.kit import Backlog, message, wait_until
 
-pytestmark = pytest.mark.timeout(300)
 HEALTHY = PathState.HEALTHY
 
 

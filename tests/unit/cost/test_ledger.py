@@ -163,7 +163,8 @@ def test_thread_flushes_by_itself(tmp_path: Path) -> None:
     ledger.start()
     send(ledger)
 
-    wait_for(lambda: bool(files(tmp_path)) and len(records(tmp_path)) == 1)
+    wait_for(lambda: any(path.read_bytes().count(b"\n") == 2 for path in files(tmp_path)))
+    assert len(records(tmp_path)) == 1
     ledger.close()
 
 
@@ -400,13 +401,14 @@ def test_killed_writer_leaves_half_a_record_at_most(tmp_path: Path) -> None:
     torn = 0
     for number in range(12):
         folder = tmp_path / str(number)
+        halt = ["halt"] if number == 0 else []
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.cost.ledger_writer", str(folder)],
+            [sys.executable, "-m", "tests.unit.cost.ledger_writer", str(folder), *halt],
             stdout=subprocess.PIPE,
             cwd=ROOT,
         ) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"writing\n"
+            assert process.stdout.readline() == (b"halted\n" if halt else b"writing\n")
             time.sleep(0.003 * number)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
