@@ -17,7 +17,7 @@ LAYERS = [
     {"cli", "__main__", "aio"},
     {"drill"},
     {"syphon", "cost", "broker", "pairing", "backlog"},
-    {"transfer", "amqp", "names"},
+    {"transfer", "amqp", "names", "port"},
     {"options", "events", "errors"},
 ]
 LAYER = {room: depth for depth, rooms in enumerate(LAYERS) for room in rooms}

@@ -152,6 +152,23 @@ def test_a_wrong_option_of_a_stream_is_a_clear_error(
         run()
 
 
+def test_a_stream_from_where_nothing_can_be_had_is_a_clear_error(
+    session: SparkSession, backlog: Backlog, tmp_path: Path
+) -> None:
+    text = backlog.secondary.connection_string
+    away = re.sub(r":\d+/", ":9/", text)  # nobody listens there
+    for host, queue, trigger, said in (
+        (text, "misspelt", {"availableNow": True}, "misspelt"),
+        (text, "misspelt", {"processingTime": "1 second"}, "misspelt"),
+        (away, "q", {"availableNow": True}, "refused"),
+    ):
+        options = {"connectionString": host, "queue": queue}
+        rows = session.readStream.format(FORMAT).options(**options).load()
+        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / said))
+        with pytest.raises(PySparkException, match=said):
+            query.trigger(**trigger).start().awaitTermination(120)
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [

@@ -13,8 +13,8 @@ from pairbus.pairing.ping import is_ping
 from pairbus.transfer import PATH_ALIAS
 
 MANY = 200
-WAIT_S = 2.0
-"""Nothing came for so long: nothing more is there."""
+WAIT_S = 1.0
+LOOKS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,20 @@ def _received(client: ServiceBusClient, entity: Entity, session: str | None) -> 
     options: dict[str, Any] = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE}
     if session is not None:
         options["session_id"] = session
-    found: list[Key] = []
     with _receiver(client, entity, **options) as receiver:
+        found = [one for one in _taken(receiver) if not is_ping(one)]
+    return [Key(entity.path, str(one.message_id)) for one in found]
+
+
+def _taken(receiver: Any) -> Iterator[Any]:
+    """All messages of a queue. That none came for a while does not say that none is there: the
+    namespace itself is asked."""
+    for _ in range(LOOKS):
+        empty = not receiver.peek_messages(1)
         while messages := receiver.receive_messages(MANY, max_wait_time=WAIT_S):
-            found += [Key(entity.path, str(one.message_id)) for one in messages if not is_ping(one)]
-    return found
+            yield from messages
+        if empty:
+            return
 
 
 def _peeked(receiver: Any) -> Iterator[Any]:

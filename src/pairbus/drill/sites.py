@@ -20,6 +20,7 @@ from azure.servicebus.management import EntityStatus
 from pairbus.drill.plan import SUBSCRIPTION, Entity, Shape, entities
 from pairbus.errors import StateError
 from pairbus.pairing.administration import administration_of
+from pairbus.port import held_port
 
 STOP_S = 20.0
 HISTORY = timedelta(minutes=10)
@@ -59,7 +60,8 @@ class Serving:
     def __init__(self, name: str, folder: Path) -> None:
         self._name = name
         self._folder = folder
-        self.port = 0
+        self._held_port = held_port("127.0.0.1")
+        self.port = 0 if self._held_port is None else self._held_port.getsockname()[1]
         self.connection_string = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -102,6 +104,8 @@ class Serving:
         return self.pid
 
     def close(self) -> None:
+        if self._held_port is not None:
+            self._held_port.close()
         if self._process is None:
             return
         assert self._process.stdin is not None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.counts import Administration
 from pairbus.cost.operations import Kind
-from pairbus.errors import PairbusError
+from pairbus.errors import EntityNotFound, PairbusError
 from pairbus.syphon.books import Books
 
 TIMEOUT_S = 5.0
@@ -17,15 +17,15 @@ TIMEOUT_S = 5.0
 def backlog_size(
     options: ClientOptions, queues: tuple[str, ...], books: Books | None = None
 ) -> int | None:
-    """All messages of some queues, those that are locked included; None where no count can be had.
-    A queue that is not there has none."""
+    """All messages of some queues, those that are locked included. None: not known, of one of them
+    at least. A queue that is not there has none."""
     counts = [message_count(options, queue) for queue in queues]
     if books:
         for queue, count in zip(queues, counts, strict=True):
             books.add(Kind.MANAGEMENT, queue, answered=count is not None)
         books.flush()
     known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    return sum(known) if len(known) == len(counts) else None
 
 
 def message_count(options: ClientOptions, queue: str) -> int | None:
@@ -33,5 +33,7 @@ def message_count(options: ClientOptions, queue: str) -> int | None:
     try:
         with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
             return administration.counts(queue).messages
+    except EntityNotFound:
+        return 0
     except PairbusError:
         return None

@@ -55,11 +55,13 @@ class Poll:
         *,
         poll_s: float,
         books: Books | None = None,
+        may_be_absent: bool = False,
         now: Callable[[], float] = monotonic,
     ) -> None:
         self._books = books or None
         self._client = Client(options)
         self._poll_s = poll_s
+        self._may_be_absent = may_be_absent
         self._now = now
         self._lines = {queue: _Line(self._client, queue) for queue in queues}
         self._changed = threading.Condition()
@@ -69,10 +71,12 @@ class Poll:
         self._thread = threading.Thread(target=self._run, name="pairbus polls", daemon=True)
         self._thread.start()
 
-    def wait_until_known(self, seconds: float) -> None:
-        """Wait until each queue has shown whether there is something in it."""
+    def wait_until_known(self, seconds: float) -> bool:
+        """Wait until each queue has shown whether there is something in it; whether they have."""
         with self._changed:
-            self._changed.wait_for(lambda: all(map(self._known, self._lines.values())), seconds)
+            return self._changed.wait_for(
+                lambda: all(map(self._known, self._lines.values())), seconds
+            )
 
     def _known(self, line: _Line) -> bool:
         now = self._now()
@@ -115,7 +119,7 @@ class Poll:
                 self.error, pause_s = None, 1.0
             except AmqpError as exc:
                 if self.error is None:
-                    logger.warning("the backlog cannot be polled: %s", exc)
+                    logger.warning("%s cannot be polled: %s", self._client.options.host, exc)
                 self.error = exc
                 with self._changed:
                     for line in self._lines.values():
@@ -161,7 +165,8 @@ class Poll:
             try:
                 line.receiver.grant(1)
             except EntityNotFound:
-                # A pairing may have made fewer queues than it wanted.
+                if not self._may_be_absent:
+                    raise
                 line.not_before = now + ABSENT_S
             else:
                 line.granted_at = self._now()

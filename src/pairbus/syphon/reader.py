@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from pairbus.amqp.client import ClientOptions, Receiver
 from pairbus.amqp.events import Delivery
-from pairbus.errors import AmqpError, EntityNotFound
+from pairbus.errors import AmqpError, EntityNotFound, Refused
 from pairbus.syphon.columns import Received, as_rows, sequence_of
 from pairbus.syphon.connections import client_of
 from pairbus.syphon.poll import RENEW_S, Poll
@@ -25,6 +25,8 @@ from pairbus.syphon.poll import RENEW_S, Poll
 logger = logging.getLogger(__name__)
 
 KNOWN_S = 5.0
+REACH_S = 10.0
+"""How long a stream that is to end tries to reach its namespace."""
 ROWS = 2000
 """Rows in one Arrow batch: few enough for reading and sending to go on side by side."""
 LOCK_MS = 60_000
@@ -74,6 +76,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_messages = max_messages
         self._poll_s = poll_s
         self._columns = columns
+        self._once = False
         self._poll: Poll | None = None
         self._planned: dict[int, tuple[Plan, dict[str, Received], int]] = {}
 
@@ -87,15 +90,31 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there when a micro-batch is planned is read; it ends when nothing is."""
+        self._once = True
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        deadline = time.monotonic() + REACH_S
+        while (end := self.look(start)) == start:
+            error = None if self._poll is None else self._poll.error
+            if error is None or not (self._once or isinstance(error, Refused)):
+                break
+            # It will not pass, or the stream would end as if nothing were there.
+            if isinstance(error, Refused) or time.monotonic() >= deadline:
+                raise error
+        return end
+
+    def look(self, start: dict[str, int]) -> dict[str, int]:
+        """The end of the next micro-batch: `start` again, if nothing is there now. A stream that is
+        to end then does not take silence for it."""
         if self._poll is None:
             self._poll = self.make_poll()
-        self._poll.resume()
-        self._poll.wait_until_known(KNOWN_S)
-        if not self._poll.found():
+        poll = self._poll
+        poll.resume()
+        while not poll.wait_until_known(KNOWN_S) and self._once and poll.error is None:
+            pass
+        if not poll.found():
             return start
-        plan, first = self.plan(self._poll), self._poll.take()
+        plan, first = self.plan(poll), poll.take()
         if not first:  # the locks were lost while it was planned
             return start
         number = start["batch"] + 1

@@ -41,15 +41,17 @@ class BacklogReader(QueueReader):
         self._past = LookPast()
         self._sight = SightFile(sight_beside(record))
         self._began_at = 0.0
-        self._once = False
         self._reached = False
         self._saw = False
 
     def make_poll(self) -> Poll:
-        return Poll(self._client_options, self._queues, poll_s=self._poll_s, books=self._books)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._once = True
+        return Poll(
+            self._client_options,
+            self._queues,
+            poll_s=self._poll_s,
+            books=self._books,
+            may_be_absent=True,  # a pairing may have made fewer queues than it wanted
+        )
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Running once, it ends when nothing is left, or when there is no progress any more."""
@@ -63,7 +65,7 @@ class BacklogReader(QueueReader):
                     continue
                 return start
             self._saw = False
-            offset = super().latestOffset(start, limit)
+            offset = self.look(start)
             if offset != start:
                 return offset
             if self._saw:  # there is something, and its lock was lost: it comes again

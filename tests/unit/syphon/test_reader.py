@@ -8,8 +8,11 @@ import pytest
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
+from pairbus.errors import AmqpError, ConnectionLost, EntityNotFound
+from pairbus.syphon import reader
 from pairbus.syphon.columns import Received, sequence_of
-from pairbus.syphon.reader import QueueReader
+from pairbus.syphon.poll import Poll
+from pairbus.syphon.reader import Plan, QueueReader
 
 UNTIL = 77
 
@@ -63,3 +66,74 @@ def test_a_message_that_a_poll_brought_has_its_place_and_comes_once(
 
     assert [(sequence_of(one.payload), one.token) for one, _ in found] == given
     assert all((until == UNTIL) == (one.token == b"poll") for one, until in found)
+
+
+# Whether there is something.
+
+
+class Polled(Poll):
+    """A poll that knows nothing for a while, and then one message, or an error."""
+
+    def __init__(self, looks: int, error: AmqpError | None = None) -> None:
+        self.looks = looks
+        self._later = error
+        self.error = None
+
+    def resume(self) -> None: ...
+
+    def wait_until_known(self, seconds: float) -> bool:
+        self.looks -= 1
+        if self.looks < 0:
+            self.error = self._later
+        return self.looks < 0 and self.error is None
+
+    def found(self) -> list[Received]:
+        return list(self.take().values())
+
+    def take(self) -> dict[str, Received]:
+        known = self.looks < 0 and self.error is None
+        return {"q": Received("q", message(1), b"poll")} if known else {}
+
+
+class Asked(Reader):
+    def __init__(self, poll: Polled, *, once: bool) -> None:
+        super().__init__()
+        self._given = poll
+        if once:
+            self.prepareForTriggerAvailableNow()
+
+    def make_poll(self) -> Poll:
+        return self._given
+
+    def end(self) -> dict[str, int]:
+        return self.latestOffset({"batch": 4}, self.getDefaultReadLimit())
+
+    def plan(self, poll: Poll) -> Plan:
+        return Plan(1)
+
+
+def test_a_stream_that_is_to_end_does_not_take_silence_for_nothing() -> None:
+    assert Asked(Polled(3), once=True).end() == {"batch": 5}
+
+
+def test_a_stream_that_goes_on_is_asked_again() -> None:
+    stream = Asked(Polled(3), once=False)
+
+    assert [stream.end() for _ in range(4)] == [{"batch": 4}] * 3 + [{"batch": 5}]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_will_not_pass_is_raised(once: bool) -> None:
+    with pytest.raises(EntityNotFound, match="no queue"):
+        Asked(Polled(0, EntityNotFound("there is no queue 'q'")), once=once).end()
+
+
+def test_a_namespace_that_is_away_fails_only_a_stream_that_would_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "REACH_S", 0.0)
+    away = ConnectionLost("refused")
+
+    assert Asked(Polled(0, away), once=False).end() == {"batch": 4}
+    with pytest.raises(ConnectionLost):
+        Asked(Polled(0, away), once=True).end()
