@@ -242,7 +242,14 @@ class Pair:
         return [one for one in self.events if isinstance(one, kind)]
 
     async def until_state(self, path: str, wanted: PathState) -> None:
-        await until(lambda: self.state(path) is wanted, f"{path} to be {wanted.value}")
+        """Wait until a path is in a state, and its event has told so, which comes later."""
+
+        def told() -> PathState:
+            return [PathState.HEALTHY, *(to for _, to in self.changes(path))][-1]
+
+        await until(
+            lambda: self.state(path) is wanted and told() is wanted, f"{path} to be {wanted.value}"
+        )
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""

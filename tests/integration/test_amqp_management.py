@@ -596,11 +596,13 @@ def test_response_with_an_undecodable_body_is_a_decode_error(
 
 @pytest.mark.timeout(20)
 def test_response_that_never_comes_is_a_timeout(server: MemoryServer, management: Management):
+    management.peek()
     answering = Answering(server)
 
     with pytest.raises(OperationTimeout, match=r"orders/\$management"):
         management.peek(timeout_s=0.2)
 
+    answering.wait(1)
     assert len(answering.requests) == 1
     set_knob(server, "intercept", None)
     assert management.peek() == [HELLO, HELLO]

@@ -94,6 +94,7 @@ def test_fewer_messages_than_were_asked_for_do_not_make_the_caller_wait(
 
 def test_without_messages_a_call_ends_with_none(server: MemoryServer, connect: Connect):
     receiver = Receiver(connect(server), "orders")
+    receiver.open()
 
     assert receiver.receive(timeout_s=0.1) == []
     assert receiver.receive(5, timeout_s=0) == []
@@ -105,6 +106,7 @@ def test_message_that_comes_after_the_timeout_is_kept_for_the_next_call(
 ):
     log = watch(server)
     receiver = Receiver(connect(server), "orders")
+    receiver.open()
     assert receiver.receive(2, timeout_s=0.1) == []
 
     server.put("orders", *MESSAGES[:2])
@@ -118,6 +120,7 @@ def test_messages_beyond_the_count_are_kept_for_the_next_call(
     server: MemoryServer, connect: Connect
 ):
     receiver = Receiver(connect(server), "orders")
+    receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
     server.put("orders", *MESSAGES[:5])
     server.wait_for(lambda: not server.queues["orders"])
@@ -215,6 +218,7 @@ def test_sender_that_exceeds_the_credit_breaks_the_link(server: MemoryServer, co
 
 def test_drain_takes_back_the_credit_that_was_not_used(server: MemoryServer, connect: Connect):
     receiver = Receiver(connect(server), "orders")
+    receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
     assert receiver.credit == 5
 
@@ -229,6 +233,7 @@ def test_drain_takes_back_the_credit_that_was_not_used(server: MemoryServer, con
 
 def test_drain_gives_the_messages_that_came_before(server: MemoryServer, connect: Connect):
     receiver = Receiver(connect(server), "orders")
+    receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
     server.put("orders", *MESSAGES[:2])
     server.wait_for(lambda: not server.queues["orders"])
@@ -263,11 +268,13 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: 
 
     set_knob(server, "intercept", ignore_drain)
     receiver = Receiver(connect(server), "orders")
+    receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
 
     with pytest.raises(OperationTimeout, match="'orders' to drain"):
         receiver.drain(timeout_s=0.2)
 
+    server.wait_for(lambda: seen)
     assert len(seen) == 1
 
 
@@ -415,6 +422,7 @@ def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, con
     with pytest.raises(OperationTimeout, match="'orders' to confirm"):
         receiver.settle(deliveries, timeout_s=0.2)
 
+    server.wait_for(lambda: seen)
     assert len(seen) == 1
     # What has no answer yet may be settled again.
     set_knob(server, "intercept", None)
@@ -505,6 +513,7 @@ def test_settled_messages_are_taken_for_good(server: MemoryServer, connect: Conn
 def test_settled_messages_outlive_the_connection(server: MemoryServer, connect: Connect):
     client = connect(server)
     receiver = Receiver(client, "orders", settled=True)
+    receiver.open()
     assert receiver.receive(3, timeout_s=0.1) == []
     server.put("orders", *MESSAGES[:3])
     server.wait_for(lambda: not server.queues["orders"])
@@ -524,6 +533,7 @@ def test_locked_messages_that_arrived_do_not_outlive_the_connection(
 ):
     client = connect(server)
     receiver = Receiver(client, "orders")
+    receiver.open()
     assert receiver.receive(3, timeout_s=0.1) == []
     server.put("orders", *MESSAGES[:3])
     server.wait_for(lambda: not server.queues["orders"])
@@ -618,11 +628,13 @@ def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
 
     set_knob(server, "intercept", wait)
     client = connect(server)
+    client.connect()
     receiver = Receiver(client, "orders", session_id=AnySession)
 
     with pytest.raises(OperationTimeout, match="a link to 'orders'"):
         receiver.receive(timeout_s=0.2)
 
+    server.wait_for(lambda: asked)
     assert len(asked) == 1
     set_knob(server, "intercept", None)
     client.connect()  # says what was left to say

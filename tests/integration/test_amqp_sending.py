@@ -303,6 +303,7 @@ def test_without_credit_nothing_is_sent_and_time_runs_out(
 ):
     server = start_server(credit=0)
     sender = Sender(connect(server), "orders")
+    sender.open()
 
     with pytest.raises(OperationTimeout, match="credit to send to 'orders'"):
         sender.send(HELLO, timeout_s=0.2)
@@ -359,6 +360,7 @@ def test_limit_of_a_link_is_known_once_it_is_attached(server: MemoryServer, conn
 def test_answer_that_does_not_come_in_time_is_a_timeout(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
+    sender.open()
 
     with pytest.raises(OperationTimeout, match="'orders' to accept"):
         sender.send(HELLO, timeout_s=0.2)
@@ -500,22 +502,26 @@ def test_credit_that_is_not_used_is_given_back_to_a_drain(server: MemoryServer, 
 
 def test_drain_takes_the_message_that_waits_for_credit(start_server: StartServer, connect: Connect):
     server = start_server(credit=0)
+    sender = Sender(connect(server), "orders")
     links: list[Any] = []
 
     def drain_soon(peer: Peer, event: ev.Event) -> bool:
         if isinstance(event, ev.Attaching):
             links.append(event.link)
-            peer.loop.call_later(0.05, drain)
+            peer.loop.call_later(0.05, drain, peer)
         return False
 
-    def drain() -> None:
+    def drain(peer: Peer) -> None:
+        if not sender._needs_credit:  # it would give the credit back
+            peer.loop.call_later(0.01, drain, peer)
+            return
         with server.changed:
             links[0].flow(3, drain=True)
             server.flush()
 
     set_knob(server, "intercept", drain_soon)
 
-    Sender(connect(server), "orders").send(HELLO)
+    sender.send(HELLO)
 
     assert [received.payload for received in server.received] == [HELLO]
     server.wait_for(lambda: links[0].credit == 0)

@@ -120,7 +120,7 @@ class TestLocks:
     async def test_locks_of_messages_and_sessions_are_renewed_by_hand_and_by_the_sdk(
         self, aio: Flavour
     ) -> None:
-        lock = 2.5 * SECOND  # the SDK looks once a second
+        lock = 4 * SECOND  # the SDK looks once a second
         queue, of_sessions = (
             aio.queue(lock_duration=lock),
             aio.queue(lock_duration=lock, requires_session=True),
@@ -212,7 +212,7 @@ class TestTime:
     ) -> None:
         queue = aio.queue()
         sender, receiver = await aio.pair(queue)
-        due = now() + 0.5 * SECOND
+        due = now() + 2 * SECOND
         first, _ = await sender.schedule_messages(numbered(2), due)
         await sender.cancel_scheduled_messages(first)
         with pytest.raises(MessageNotFoundError):
@@ -364,9 +364,9 @@ class TestSessions:
         assert (letter.session_id, letter.dead_letter_reason) == ("s", "why not")
 
     async def test_a_lock_that_is_not_renewed_is_lost(self, aio: Flavour) -> None:
-        queue = aio.queue(requires_session=True, lock_duration=SECOND)
-        sender, receiver = await aio.pair(queue, session_id="s")
-        await sender.send_messages(sent("x", "s"))
+        queue = aio.queue(requires_session=True, lock_duration=2.5 * SECOND)
+        await aio.sender(queue).send_messages(sent("x", "s"))
+        receiver = aio.receiver(queue, session_id="s")
         message = await take_one(receiver)
         await eventually(lambda: unlocked(aio, queue))
         for late in (

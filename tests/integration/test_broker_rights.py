@@ -116,7 +116,12 @@ def may_send(client: Client, path: str) -> bool:
 
 
 def may_listen(client: Client, path: str) -> bool:
-    return allowed(lambda: Receiver(client, path).receive(timeout_s=0.05))
+    def listen() -> None:
+        receiver = Receiver(client, path)
+        receiver.open()
+        receiver.receive(timeout_s=0.05)
+
+    return allowed(listen)
 
 
 def may_peek(client: Client, path: str) -> bool:
@@ -367,6 +372,7 @@ class TestExpiry:
         with ours(namespace, tokens=tokens) as client:
             sender, receiver = Sender(client, "orders"), Receiver(client, "other")
             sender.send(HELLO)
+            receiver.open()
             receiver.receive(timeout_s=0.05)
 
             clock.ahead_s = 600 + GRACE_S - 60

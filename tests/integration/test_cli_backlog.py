@@ -403,8 +403,8 @@ def test_a_secondary_that_is_down_or_frozen_is_a_sentence_and_status_1(
     with broker_process(tmp_path) as (process, frozen):
         freeze(process)
         ended = [
-            backlog(pairing, *words, "--timeout", "0.5", PAIRBUS_SECONDARY=text)
-            for text in (down, frozen)
+            backlog(pairing, *words, "--timeout", timeout, PAIRBUS_SECONDARY=text)
+            for text, timeout in ((down, "5"), (frozen, "0.5"))
         ]
         assert process.poll() is None
 

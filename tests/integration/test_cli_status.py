@@ -163,7 +163,7 @@ def test_a_frozen_namespace_is_waited_for_no_longer_than_it_was_told(
 def test_a_namespace_that_ignores_tokens_does_not_answer(pairing: Pairing) -> None:
     fault = pairing.primary.add_fault("ignore-tokens")
     try:
-        code, found = told(pairing, "--timeout", "1")
+        code, found = told(pairing, "--timeout", "3")
         assert fault.fired > 0
     finally:
         pairing.primary.clear_faults()

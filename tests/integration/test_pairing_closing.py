@@ -141,6 +141,28 @@ async def test_closing_while_others_send_loses_nothing_that_was_acknowledged(mak
     assert set(acknowledged[broken]) <= {one.message_id for one in pair.backlog(broken)}
 
 
+class Lock:
+    """A lock, held, that tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._waiters = 0  # as much of asyncio's as the test looks at
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        self._waiters += blocking
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
 @pytest.mark.rule("S14")
 @both
 async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothing_again(
@@ -153,9 +175,12 @@ async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothi
     await senders[1].send_messages(message())
     for sender in senders:
         inner = sender.inner if pair.sync else sender
-        await pair.do(inner._lock.acquire)  # somebody has it
+        if pair.sync:  # somebody has it
+            inner._lock = Lock()
+        else:
+            await inner._lock.acquire()
         waiting = asyncio.ensure_future(caught(sender.send_messages(message())))
-        await asyncio.sleep(0.05)
+        await until(lambda lock=inner._lock: lock._waiters, "the call to wait")
         inner._closed = True  # and then, of those who wait, `close` was the first
         inner._lock.release()
         assert isinstance(await waiting, StateError)
@@ -206,7 +231,7 @@ async def test_a_faulted_pairing_raises_its_cause_on_every_call_and_can_be_made_
 @pytest.mark.rule("S14")
 @both
 async def test_many_senders_of_a_frozen_primary_are_closed_in_the_time_of_one(make: Make) -> None:
-    pair = await make(failover_interval=MINUTE, operation_timeout=2 * SECOND)
+    pair = await make(failover_interval=MINUTE, operation_timeout=6 * SECOND)
     queue = pair.queue()
     senders = await pair.entered(*(queue for _ in range(4)))
     fault = pair.fault("stop-reading", queue)

@@ -154,10 +154,13 @@ async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
     pair.primary.start()
     await until(lambda: pair.state(queue) is not FAILOVER, "the primary to be back")
     async with syphoning(pair) as work:
+        rounds = 0
         while pair.state(queue) is not HEALTHY:
             assert not work.done()
-            await send_round()
-            await asyncio.sleep(0.1)  # a backlog that grows as fast as it is moved never ends
+            if rounds < 10:  # a backlog that grows as fast as it is moved never ends
+                await send_round()
+                rounds += 1
+            await asyncio.sleep(0.1)
         await send_round()
         await send_round()
     arrived = [Message.parse(one).read_body()[1][0].decode() for one in pair.arrived(queue)]

@@ -83,9 +83,13 @@ def test_the_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
             batch.add_message(ServiceBusMessage("y" * n))
         sender.send_messages(batch)
         assert sender.schedule_messages([ServiceBusMessage("z")] * 3, LATER) != []
-        world.fail_over(sender)
+        # It lasts until everything is stored: pings that it meets are not metered.
+        fault = world.primary.add_fault("disable", queue)
+        sender.send_messages(ServiceBusMessage("the first that failed"))
         sender.send_messages(ServiceBusMessage("stored"))
         sender.send_messages([ServiceBusMessage("x" * n) for n in range(20)])
+        assert fault.fired
+        world.primary.call(lambda core: core.faults.remove(fault))
         wait_for_state(bus, queue, PathState.HEALTHY)
         sender.send_messages(ServiceBusMessage("back again"))
     bus.close()

@@ -89,11 +89,18 @@ def unencodable() -> ServiceBusMessage:
     return message(application_properties={"x": object()})
 
 
-def faults_of(pair: Pair) -> dict[str, tuple[str, Fault]]:
-    """Each fault of UNAVAILABLE on a queue of its own."""
+async def faults_of(pair: Pair) -> dict[str, tuple[str, Fault, Any]]:
+    """Each fault of UNAVAILABLE on a queue of its own, with a sender whose link is open, which
+    takes its own time; tokens are for a link that is not."""
     queues = {kind: pair.queue() for kind in UNAVAILABLE}
+    opened = [kind for kind in queues if not kind.endswith("-tokens")]
+    senders = dict(zip(opened, await pair.entered(*map(queues.get, opened)), strict=True))
     return {
-        kind: (queue, pair.fault(kind, queue, **UNAVAILABLE[kind][1]))
+        kind: (
+            queue,
+            pair.fault(kind, queue, **UNAVAILABLE[kind][1]),
+            senders[kind] if kind in senders else pair.sender(queue),
+        )
         for kind, queue in queues.items()
     }
 
@@ -106,12 +113,12 @@ def faults_of(pair: Pair) -> dict[str, tuple[str, Fault]]:
 async def test_each_kind_of_unavailability_starts_the_timer_and_the_caller_gets_its_error(
     make: Make,
 ) -> None:
-    pair = await make(failover_interval=MINUTE, operation_timeout=3 * SECOND)
-    faults = faults_of(pair)
+    pair = await make(failover_interval=MINUTE, operation_timeout=5 * SECOND)
+    faults = await faults_of(pair)
     met = await together(
-        caught(pair.sender(queue).send_messages(message())) for queue, _ in faults.values()
+        caught(sender.send_messages(message())) for _, _, sender in faults.values()
     )
-    for (kind, (queue, fault)), error in zip(faults.items(), met, strict=True):
+    for (kind, (queue, fault, _)), error in zip(faults.items(), met, strict=True):
         assert fault.fired, kind
         assert isinstance(error, UNAVAILABLE[kind][0]), (kind, error)
         assert pair.state(queue) is SUSPECT, kind
@@ -125,10 +132,10 @@ async def test_each_kind_of_unavailability_starts_the_timer_and_the_caller_gets_
 async def test_each_kind_of_unavailability_fails_over_at_once_where_the_interval_is_zero(
     make: Make,
 ) -> None:
-    pair = await make(operation_timeout=8 * SECOND)
-    faults = faults_of(pair)
-    await together(pair.sender(queue).send_messages(message()) for queue, _ in faults.values())
-    for kind, (queue, fault) in faults.items():
+    pair = await make(operation_timeout=12 * SECOND)
+    faults = await faults_of(pair)
+    await together(sender.send_messages(message()) for _, _, sender in faults.values())
+    for kind, (queue, fault, _) in faults.items():
         assert fault.fired, kind
         assert pair.state(queue) is FAILOVER, kind
         assert len(pair.backlog(queue)) == 1, kind
