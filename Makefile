@@ -1,5 +1,5 @@
 PY := .venv/bin/python
-# Calls that have two seconds: nothing runs beside them.
+# Calls that have a few seconds: nothing runs beside them.
 HASTY := tests/faults/test_pairing_frozen.py
 
 .DEFAULT_GOAL := help

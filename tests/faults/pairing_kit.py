@@ -472,7 +472,7 @@ def options_of(secondary: Any, name: str, **options: Any) -> SendAvailabilityOpt
         "backlog_queue_count": 2,
         "failover_interval": timedelta(),
         "ping_primary_interval": timedelta(minutes=30),
-        "operation_timeout": timedelta(seconds=3),
+        "operation_timeout": timedelta(seconds=6),
         "check_duplicate_detection": False,
     }
     return SendAvailabilityOptions(secondary=secondary, **(given | options))

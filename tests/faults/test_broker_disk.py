@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def numbers(connection_string: str) -> list[int]:
     found: list[int] = []
     options = ClientOptions.from_connection_string(connection_string)
     with Client(options) as client, Receiver(client, "q", settled=True) as receiver:
-        while deliveries := receiver.receive(500, timeout_s=1):
+        for deliveries in receiver.pull(100_000):
             bodies = [Message.parse(one.payload).read_body()[1][0] for one in deliveries]
             found += [int(body) for body in bodies]
     return found
@@ -302,15 +302,30 @@ class Command:
         try:
             _, said = self.process.communicate(timeout=DEADLINE_S)
         finally:
-            self.process.kill()
-            self.process.communicate()
+            self.kill()
         return self.process.returncode, said
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], Command]]:
+    with ExitStack() as ends:
+
+        def start() -> Command:
+            command = Command(tmp_path)
+            ends.callback(command.kill)
+            return command
+
+        yield start
 
 
 def test_the_command_ends_with_an_error_when_the_disk_fails_one_of_its_namespaces(
-    tmp_path: Path,
+    start: Callable[[], Command],
 ) -> None:
-    first = Command(tmp_path)
+    first = start()
     with sender_of(first.connection_strings[1]) as sender:
         sender.send_messages(ServiceBusMessage("0".ljust(20_000)))
         first.limit_files(200_000)
@@ -324,7 +339,7 @@ def test_the_command_ends_with_an_error_when_the_disk_fails_one_of_its_namespace
     assert "first failed" not in said
     assert "Traceback" not in said
 
-    again = Command(tmp_path)
+    again = start()
     found = numbers(again.connection_strings[1])
     again.process.terminate()
     assert again.end()[0] == 0

@@ -220,7 +220,7 @@ def drained(connection_string: str) -> list[str]:
     with Client(options) as client:
         for queue in QUEUES:
             receiver = Receiver(client, queue, settled=True)
-            while deliveries := receiver.receive(500, timeout_s=1):
+            for deliveries in receiver.pull(100_000):
                 ids += [id_of(delivery) for delivery in deliveries]
     return ids
 

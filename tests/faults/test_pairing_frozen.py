@@ -54,7 +54,7 @@ pytestmark = [
 
 QUEUE, OTHER = "orders", "parcels"
 MINUTE = timedelta(minutes=1)
-PATIENT = timedelta(seconds=4)
+PATIENT = timedelta(seconds=8)
 """Half of it is time enough to reach the backlog while many others do the same."""
 names = (f"case{number}" for number in count(1))
 
@@ -302,8 +302,7 @@ async def test_where_the_backlog_hangs_the_caller_hears_of_both(
             case.name,
             tls=tls,
             backlog_cool_down=timedelta(),
-            # Time enough to get so far, while many others do the same.
-            operation_timeout=timedelta(seconds=6 if point.attached else 3),
+            operation_timeout=PATIENT,
         ) as bus:
             case.secondary.fall_silent(point)
             sender = bus.get_queue_sender(QUEUE)
@@ -595,7 +594,7 @@ async def test_a_call_that_hangs_does_not_disturb_those_of_other_senders(
             case.secondary,
             case.name,
             failover_interval=MINUTE,
-            operation_timeout=timedelta(seconds=6),
+            operation_timeout=timedelta(seconds=15),
         ) as bus:
             others = [bus.get_queue_sender(path) for path in (QUEUE, OTHER, OTHER)]
             await asyncio.gather(*(enter(one) for one in others))

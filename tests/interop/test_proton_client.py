@@ -553,12 +553,12 @@ def count(log: FrameLog, direction: str, name: str) -> int:
 def test_protons_heartbeats_keep_an_idle_connection_to_our_server_alive(
     start_server: Start, connect: Connect, watch: Watch
 ) -> None:
-    server = start_server(idle_timeout_s=1.5)
+    server = start_server(idle_timeout_s=4.5)
     log = watch(server)
     client = connect(server)
     link = client.sender("q")
-    assert client.transports[0].remote_idle_timeout == pytest.approx(0.75)
-    # Proton's loop writes one each 0.75 s: three take longer than we wait for the first.
+    assert client.transports[0].remote_idle_timeout == pytest.approx(2.25)
+    # Proton's loop writes one each 2.25 s: three take longer than we wait for the first.
     client.until(lambda: count(log, "in", "empty") >= 3)
     client.send(link, Message(body="still here"))
     assert server.errors == []
@@ -568,17 +568,17 @@ def test_our_heartbeats_keep_an_idle_connection_of_protons_alive(
     server, connect: Connect, watch: Watch
 ) -> None:
     log = watch(server)
-    client = connect(server, heartbeat=1.2)
+    client = connect(server, heartbeat=3.6)
     link = client.sender("q")
-    assert server.opens[0].idle_time_out == 600
-    # We write one each 0.3 s: five take longer than proton would wait for the first.
+    assert server.opens[0].idle_time_out == 1800
+    # We write one each 0.9 s: five take longer than proton would wait for the first.
     client.until(lambda: count(log, "out", "empty") >= 5)
     client.send(link, Message(body="still here"))
     assert client.faults == []
 
 
 def test_a_proton_that_is_frozen_is_given_up(start_server: Start, connect: Connect) -> None:
-    server = start_server(idle_timeout_s=0.8)
+    server = start_server(idle_timeout_s=2.5)
     client = connect(server)
     client.sender("q")
     server.wait_for(lambda: server.violations)  # proton's loop does not turn meanwhile
@@ -589,7 +589,7 @@ def test_a_proton_that_is_frozen_is_given_up(start_server: Start, connect: Conne
 
 
 def test_proton_gives_up_our_server_when_it_is_frozen(server, connect: Connect) -> None:
-    client = connect(server, heartbeat=0.8)
+    client = connect(server, heartbeat=2.5)
     client.sender("q")
     frozen, thaw = threading.Event(), threading.Event()
 

@@ -310,7 +310,7 @@ def test_our_sender_waits_for_protons_credit_and_goes_on_with_more(
     posted = [sender.post(encoded(number)) for number in range(2)]
     with pytest.raises(OperationTimeout):
         sender.post(encoded("too many"), timeout_s=0.2)
-    assert len(proton.arrived) == 2
+    proton.wait_for(lambda: len(proton.arrived) == 2)
     proton.call(lambda: [link.flow(1) for link in proton.links])
     posted.append(sender.post(encoded("now it may")))
     sender.wait(posted)
@@ -709,13 +709,13 @@ def idle_until(receiver: Receiver, condition: Callable[[], object]) -> None:
 def test_our_heartbeats_keep_an_idle_connection_to_proton_alive(
     start_proton: Start, connect: Connect
 ) -> None:
-    proton = start_proton(idle_timeout=1.2)
+    proton = start_proton(idle_timeout=3.6)
     client = connect(proton)
     receiver = Receiver(client, "q")
     receiver.open()
     frames = lambda: proton.call(lambda: proton.transports[0].frames_input)  # noqa: E731
     before = frames()
-    # We write one each 0.3 s: five take longer than proton would wait for the first.
+    # We write one each 0.9 s: five take longer than proton would wait for the first.
     idle_until(receiver, lambda: frames() >= before + 5)
     Sender(client, "q").send(encoded("still here"))
     assert receiver.receive()[0].payload == encoded("still here")
@@ -725,12 +725,12 @@ def test_our_heartbeats_keep_an_idle_connection_to_proton_alive(
 def test_protons_heartbeats_keep_our_idle_connection_alive(
     proton: ProtonServer, connect: Connect
 ) -> None:
-    client = connect(proton, idle_timeout_s=1.5)
+    client = connect(proton, idle_timeout_s=4.5)
     receiver = Receiver(client, "q")
     receiver.open()
     frames = lambda: proton.call(lambda: proton.transports[0].frames_output)  # noqa: E731
     before = frames()
-    # Proton's loop writes one each 0.75 s: three take longer than we would wait for the first.
+    # Proton's loop writes one each 2.25 s: three take longer than we would wait for the first.
     idle_until(receiver, lambda: frames() >= before + 3)
     Sender(client, "q").send(encoded("still here"))
     assert receiver.receive()[0].payload == encoded("still here")

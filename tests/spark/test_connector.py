@@ -94,9 +94,8 @@ def test_a_stream_takes_sends_on_and_completes(
         .trigger(availableNow=True)
         .start()
     )
-    stream.awaitTermination(60)
+    assert stream.awaitTermination(250)
 
-    assert not stream.isActive
     assert sorted(backlog.ids(target)) == sorted(f"m-{n}" for n in range(30))
     assert backlog.ids(source) == []
 
@@ -146,7 +145,7 @@ def test_a_wrong_option_of_a_stream_is_a_clear_error(
     def run() -> None:
         rows = session.readStream.format(FORMAT).options(**options).load()
         query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-        query.trigger(availableNow=True).start().awaitTermination(60)
+        assert query.trigger(availableNow=True).start().awaitTermination(250)
 
     with pytest.raises(PySparkException, match=said):
         run()
@@ -321,7 +320,7 @@ def test_the_examples_of_the_page_are_those_of_the_demo() -> None:
 
 def test_the_demo_runs() -> None:
     demo = subprocess.run(
-        [sys.executable, DEMO], capture_output=True, text=True, timeout=250, check=False
+        [sys.executable, DEMO], capture_output=True, text=True, timeout=500, check=False
     )
 
     assert demo.returncode == 0, demo.stdout + demo.stderr

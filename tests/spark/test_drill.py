@@ -71,6 +71,14 @@ class Thief(LocalSite):
 
     taken = 0
 
+    def break_down(self) -> str:
+        with (
+            ServiceBusClient.from_connection_string(self.primary) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            wait_until(lambda: bool(receiver.peek_messages(1)), "something to take")
+        return super().break_down()
+
     def bring_back(self) -> str:
         said = super().bring_back()
         with (

@@ -110,7 +110,7 @@ def test_a_low_rate_is_not_a_problem_nor_is_what_is_not_to_be_moved(
     backlog.put(other, [message("not to be moved")], queue=1)
     seen = []
     with running(
-        session, backlog, max_rate=0.2, only=(path,), stuck_after=timedelta(seconds=3)
+        session, backlog, max_rate=0.1, only=(path,), stuck_after=timedelta(seconds=8)
     ) as syphon:
 
         def moved() -> bool:
@@ -118,7 +118,7 @@ def test_a_low_rate_is_not_a_problem_nor_is_what_is_not_to_be_moved(
             seen.append(status.problem)
             return status.moved[path] == 3
 
-        wait_until(moved, "all, five seconds after each other")
+        wait_until(moved, "all, ten seconds after each other")
 
     assert set(seen) == {None}
     assert backlog.ids(other) == []

@@ -14,7 +14,7 @@ import pairbus.aio
 from pairbus import PairedClient, PairingFaulted, SendAvailabilityOptions, pair_namespace
 from pairbus.errors import SendUnavailable, StateError
 from pairbus.events import SyphonStarted, SyphonStopped
-from tests.spark.kit import Backlog, wait_until
+from tests.spark.kit import DEADLINE_S, Backlog, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 CAUSE = OSError("the disk is gone")
@@ -59,6 +59,8 @@ def test_the_application_moves_its_own_backlog_beside_its_own_spark(
         wait_until(lambda: backlog.left() == 0, "it to be completed")
         assert bus.syphon.status().running
 
+    # Closing does not wait for long, and Spark may need longer to stop.
+    wait_until(lambda: any(isinstance(one, SyphonStopped) for one in events), "the syphon to stop")
     kinds = [type(one) for one in events if isinstance(one, SyphonStarted | SyphonStopped)]
     assert kinds == [SyphonStarted, SyphonStopped]
     assert bus.syphon is None
@@ -160,13 +162,13 @@ async def test_it_is_the_same_in_an_event_loop(session: SparkSession, backlog: B
         with pytest.raises(PairingFaulted):
             bus.get_queue_sender(path)
         await bus.close()
-        assert isinstance(events[-1], SyphonStopped)
+        await until(lambda: isinstance(events[-1], SyphonStopped))
         async with await pairbus.aio.pair_namespace(client, asked):  # nothing is left of the first
             pass
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110  the broker is in another thread
             await asyncio.sleep(0.05)
 
