@@ -15,6 +15,7 @@ from pairbus.transfer import PATH_ALIAS
 MANY = 200
 WAIT_S = 1.0
 LOOKS = 30
+"""What has not come after so many is taken for lost."""
 
 
 @dataclass(frozen=True, slots=True)
