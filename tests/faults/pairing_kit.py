@@ -33,7 +33,7 @@ from pairbus import SendAvailabilityOptions
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.sections import Message
-from pairbus.port import held_port
+from pairbus.port import HeldPort
 
 DEADLINE_S = 60.0
 """How long anything may take before a test gives up on it."""
@@ -64,9 +64,9 @@ class Namespace:
         self._folder = folder
         self._arguments = ["--namespace", name, "--folder", str(folder)]
         self._arguments += [word for queue in queues for word in ("--queue", queue)]
-        self._held_port = held_port("127.0.0.1")
-        assert self._held_port is not None
-        self.port = self._held_port.getsockname()[1]
+        self._held_port = HeldPort("127.0.0.1")
+        self._held_port.hold()
+        self.port = self._held_port.number
         self.kills = 0
         self.start()
 

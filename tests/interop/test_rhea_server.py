@@ -621,6 +621,7 @@ class TestRefusals:
             receiver.receive()
 
         receiver.open()
+        assert receiver.receive(timeout_s=0.1) == []
         rhea.next("sender_close", link=link)
         rhea.send_text(rhea.link_from("q"), "a")
         assert texts(receiver.receive()) == ["a"]

@@ -42,7 +42,7 @@ from pairbus.broker.rules import Rule
 from pairbus.broker.server import Handler, Listener
 from pairbus.broker.store import Store
 from pairbus.errors import ConfigurationError, EntityNotFound, StateError
-from pairbus.port import held_port
+from pairbus.port import HeldPort
 
 ROOT_RULE = "RootManageSharedAccessKey"
 _STOP_S = 10.0
@@ -86,8 +86,7 @@ class LocalNamespace:
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._host = host
-        self.port = port
-        self._held_port: socket.socket | None = None
+        self._held_port = HeldPort(host, port)
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
         self._reached_as = "localhost" if _is_loopback(host) or _is_any(host) else host
@@ -115,6 +114,11 @@ class LocalNamespace:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def port(self) -> int:
+        """0 until it is known, where any will do."""
+        return self._held_port.number
 
     @property
     def connection_string(self) -> str:
@@ -175,9 +179,7 @@ class LocalNamespace:
     def close(self) -> None:
         """Stop, and remove the folder if it was temporary. Can be called again."""
         self.stop()
-        if self._held_port is not None:
-            self._held_port.close()
-            self._held_port = None
+        self._held_port.close()
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -273,12 +275,12 @@ class LocalNamespace:
 
     async def _serve(self, started: "Future[None]") -> None:
         with contextlib.ExitStack() as opened:
-            self._hold_port()
+            self._held_port.hold()
             family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
             listening = opened.enter_context(
-                socket.create_server((self._host, self.port), family=family)
+                socket.create_server((self._host, self._held_port.number), family=family)
             )
-            self.port = listening.getsockname()[1]
+            self._held_port.number = listening.getsockname()[1]
             store = self._store = opened.enter_context(Store(self.folder / "namespace.db"))
             core = self._core = self._made(store)
             self._stopping = asyncio.Event()
@@ -297,13 +299,6 @@ class LocalNamespace:
                 await self._stopping.wait()
             finally:
                 await listener.stop()
-
-    def _hold_port(self) -> None:
-        """From the first start on, so that it is there for the next."""
-        if self._held_port is None:
-            self._held_port = held_port(self._host, self.port)
-        if self._held_port is not None:
-            self.port = self._held_port.getsockname()[1]
 
     def _made(self, store: Store) -> Core:
         rule = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))

@@ -20,7 +20,7 @@ from azure.servicebus.management import EntityStatus
 from pairbus.drill.plan import SUBSCRIPTION, Entity, Shape, entities
 from pairbus.errors import StateError
 from pairbus.pairing.administration import administration_of
-from pairbus.port import held_port
+from pairbus.port import HeldPort
 
 STOP_S = 20.0
 HISTORY = timedelta(minutes=10)
@@ -60,8 +60,7 @@ class Serving:
     def __init__(self, name: str, folder: Path) -> None:
         self._name = name
         self._folder = folder
-        self._held_port = held_port("127.0.0.1")
-        self.port = 0 if self._held_port is None else self._held_port.getsockname()[1]
+        self._port = HeldPort("127.0.0.1")
         self.connection_string = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -71,11 +70,12 @@ class Serving:
 
     def start(self) -> None:
         """Raises StateError where it does not serve."""
+        self._port.hold()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", "pairbus", "broker", "--while-input"),
                 *("--namespace", self._name, "--folder", str(self._folder)),
-                *("--port", str(self.port)),
+                *("--port", str(self._port.number)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -91,7 +91,7 @@ class Serving:
                 raise StateError(f"the namespace {self._name} did not start: {said.strip()}")
             said += line
         self.connection_string = re.findall(r"Endpoint=\S+", said)[0]
-        self.port = int(re.findall(r"port (\d+)", said)[0])
+        self._port.number = int(re.findall(r"port (\d+)", said)[0])
 
     def kill(self) -> int:
         """Kill it with -9; its process id. Raises StateError where it ended otherwise."""
@@ -104,8 +104,7 @@ class Serving:
         return self.pid
 
     def close(self) -> None:
-        if self._held_port is not None:
-            self._held_port.close()
+        self._port.close()
         if self._process is None:
             return
         assert self._process.stdin is not None

@@ -95,11 +95,13 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         deadline = time.monotonic() + REACH_S
         while (end := self.look(start)) == start:
-            error = None if self._poll is None else self._poll.error
-            if error is None or not (self._once or isinstance(error, Refused)):
+            assert self._poll is not None
+            error = self._poll.error
+            if isinstance(error, Refused):  # it will not pass
+                raise error
+            if error is None or not self._once:
                 break
-            # It will not pass, or the stream would end as if nothing were there.
-            if isinstance(error, Refused) or time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:  # the stream would end as if nothing were there
                 raise error
         return end
 
