@@ -262,7 +262,7 @@ def cpu(body: int, drains: dict[str, Drain], notes: dict[str, str]) -> list[Figu
         values = {
             who: one.cpu_us(kind)
             for who, one in drains.items()
-            if kind is None or one.usage.cpu_s[kind]
+            if kind is None or kind in one.usage.cpu_s
         }
         result.append(Figure(f"{kind or 'all processes'}, {body} bytes", values, CPU, notes=notes))
     return result
