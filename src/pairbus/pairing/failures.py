@@ -35,6 +35,19 @@ class Kind(Enum):
     """The caller's own: too large, not encodable, not found, no rights, bad arguments, quota."""
 
 
+class BacklogFailure(Enum):
+    """The meaning of a failed send to a backlog queue: which part is at fault."""
+
+    QUEUE_UNAVAILABLE = "queue unavailable"
+    """The queue or its namespace takes no messages: the queue leaves the rotation."""
+    LINK_LOST = "link lost"
+    """The link ended for a hidden reason: a new link to the queue decides."""
+    BUSY = "busy"
+    """Throttled: the queue stays in the rotation, and the caller gets SendUnavailable."""
+    MESSAGE_REJECTED = "message rejected"
+    """Any queue would reject this message: the caller gets the error, and no queue is pulled."""
+
+
 CLASSES: Mapping[type[BaseException], Kind] = MappingProxyType(
     {
         sdk.ServiceBusConnectionError: Kind.UNAVAILABLE,
@@ -87,6 +100,23 @@ CONDITIONS: Mapping[str, Kind] = MappingProxyType(
 """The conditions that decide. `amqp:not-found` is not among them: a connection closed with it is a
 namespace that is gone, a ServiceBusCommunicationError."""
 
+QUEUE_CLASSES = (
+    sdk.ServiceBusQuotaExceededError,
+    sdk.MessagingEntityNotFoundError,
+    sdk.ServiceBusAuthorizationError,
+)
+"""The classes of kind CALLER that are about the entity, whatever the message."""
+
+QUEUE_CONDITIONS = frozenset(
+    {
+        "amqp:resource-limit-exceeded",
+        "amqp:resource-deleted",
+        "amqp:unauthorized-access",
+        "com.microsoft:auth-failed",
+    }
+)
+"""The conditions of kind CALLER that are about the entity, whatever the message."""
+
 NOT_ENCODABLE = (TypeError, ValueError, KeyError, struct.error, RecursionError)
 """What the SDK's encoder raises for a message; a RecursionError for one that contains itself."""
 
@@ -114,6 +144,33 @@ def kind_of(error: BaseException) -> Kind:
     if isinstance(error, OSError | AzureError):  # TimeoutError and a bad certificate are OSErrors
         return Kind.UNAVAILABLE
     return Kind.CALLER
+
+
+def backlog_failure_of(error: BaseException, kind: Kind, *, link_open: bool) -> BacklogFailure:
+    """Return the meaning of a failed send to a backlog queue; `kind` is what `classify` returned.
+
+    On the primary the kind is enough: a full queue and a bad message both go back to the caller.
+    Here there are other queues to try, so the fault of a queue and that of a message differ. While
+    the link is not open yet, no message was offered and none can be at fault.
+    """
+    if kind is Kind.BUSY:
+        return BacklogFailure.BUSY
+    if kind is Kind.UNAVAILABLE or not link_open:
+        return BacklogFailure.QUEUE_UNAVAILABLE
+    if kind is Kind.UNKNOWN:
+        return BacklogFailure.LINK_LOST
+    if _is_about_entity(error):
+        return BacklogFailure.QUEUE_UNAVAILABLE
+    return BacklogFailure.MESSAGE_REJECTED
+
+
+def _is_about_entity(error: BaseException) -> bool:
+    """Return whether an error of kind CALLER would meet any other message, too."""
+    if any(_is_token_failure(cause) for cause in _causes(error)):
+        return True
+    if not isinstance(error, sdk.ServiceBusError):
+        return False
+    return isinstance(error, QUEUE_CLASSES) or _condition_of(error) in QUEUE_CONDITIONS
 
 
 def _kind_of_class(error: sdk.ServiceBusError) -> Kind:

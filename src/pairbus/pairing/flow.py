@@ -23,7 +23,7 @@ from pairbus.errors import (
     SendUnavailable,
 )
 from pairbus.pairing.core import Pairing, Path
-from pairbus.pairing.failures import Kind
+from pairbus.pairing.failures import BacklogFailure, Kind, backlog_failure_of
 from pairbus.pairing.health import Route, Verdict
 from pairbus.pairing.outgoing import Outgoing, check_size, fill, no_message
 from pairbus.pairing.sdk import STANDARD_LIMIT, batch_of
@@ -286,8 +286,8 @@ def _route(call: Call) -> Flow[Route]:
 def store(
     call: Call, outgoing: Outgoing, at: datetime | None, error: BaseException | None
 ) -> Flow[int]:
-    """Put messages into the backlog; how many there were. Raises SendUnavailable, PartlyStored or
-    MessageTooLargeForBacklog."""
+    """Put messages into the backlog; how many there were. Raises SendUnavailable, PartlyStored,
+    MessageTooLargeForBacklog, or the SDK's error for a message that the backlog rejects."""
     pairing, path = call.pairing, call.path
     try:
         payloads = outgoing.for_backlog(call.destination, at)
@@ -295,7 +295,7 @@ def store(
         try:
             for queue, places in _shares(call, outgoing, len(payloads)):
                 yield from _store_share(call, queue, payloads, places, stored)
-        except (SendUnavailable, MessageTooLargeForBacklog) as exc:
+        except Exception as exc:
             if not stored:
                 raise
             left = tuple(sorted(set(range(len(payloads))).difference(stored)))
@@ -331,6 +331,9 @@ def _store_share(
     pairing, path = call.pairing, call.path
     tried: tuple[str, ...] = ()
     error: BaseException | None = None
+    # Queues whose link ended in mid-send. The message may be the reason, so a queue is pulled only
+    # after another has taken the message: a message that no queue takes must not pull them all.
+    links_lost: dict[str, BaseException] = {}
     while places:
         if call.left_s == 0:
             raise pairing.unavailable(path, error)
@@ -341,8 +344,10 @@ def _store_share(
         if queue is None:
             raise pairing.unavailable(path, error)
         last = fixed is not None or len(tried) + 1 == len(pairing.rotation.queues)
+        link_open = False
         try:
             batch = yield from _on_backlog(call, queue, _create, last=last)
+            link_open = True
             limit = batch.max_size_in_bytes
             for place in places:
                 check_size(payloads[place], limit)
@@ -359,16 +364,29 @@ def _store_share(
         except (PairbusError, GeneratorExit):  # the latter when a call is cancelled
             pairing.let_go(queue)
             raise
-        except Exception as exc:  # noqa: BLE001  the queue failed, whatever it is
+        except Exception as exc:
             error = exc
-            if pairing.classify(exc) is Kind.BUSY:
-                pairing.let_go(queue)
+            failure = backlog_failure_of(exc, pairing.classify(exc), link_open=link_open)
+            if failure is BacklogFailure.QUEUE_UNAVAILABLE:
+                pairing.queue_failed(queue, exc)
+                tried += (queue,)
+                links_lost.pop(queue, None)
+                continue
+            pairing.let_go(queue)
+            if failure is BacklogFailure.MESSAGE_REJECTED:
+                raise
+            if failure is BacklogFailure.BUSY:
                 busy = pairing.unavailable(path, exc)
                 raise busy from busy.__cause__
-            pairing.queue_failed(queue, exc)
-            tried += (queue,)
+            if links_lost:  # the first queue gets a new link and is tried once more
+                tried += (queue,)
+            links_lost[queue] = exc
         else:
             pairing.queue_succeeded(queue)
+            links_lost.pop(queue, None)
+            for lost, cause in links_lost.items():
+                pairing.queue_failed(lost, cause)
+            links_lost.clear()
             stored.extend(some)
             places = places[len(some) :]
 

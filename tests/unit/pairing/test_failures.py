@@ -37,7 +37,9 @@ from pairbus.pairing.failures import (
     HIDDEN,
     MANAGEMENT_LINK_LOST,
     NOT_ENCODABLE,
+    BacklogFailure,
     Kind,
+    backlog_failure_of,
     kind_of,
 )
 
@@ -442,3 +444,86 @@ async def test_pin_the_text_of_a_lost_management_link():
         assert error.args == (MANAGEMENT_LINK_LOST,), (
             f"a lost management link now says {error.args}: see failures.MANAGEMENT_LINK_LOST"
         )
+
+
+# The backlog.
+
+QUEUE_CLASSES = {
+    sdk.ServiceBusQuotaExceededError,
+    sdk.MessagingEntityNotFoundError,
+    sdk.ServiceBusAuthorizationError,
+}
+QUEUE_CONDITIONS = {
+    "amqp:resource-limit-exceeded",
+    "amqp:resource-deleted",
+    "amqp:unauthorized-access",
+    "com.microsoft:auth-failed",
+}
+BY_KIND = {
+    Kind.UNAVAILABLE: BacklogFailure.QUEUE_UNAVAILABLE,
+    Kind.UNKNOWN: BacklogFailure.LINK_LOST,
+    Kind.BUSY: BacklogFailure.BUSY,
+    Kind.CALLER: BacklogFailure.MESSAGE_REJECTED,
+}
+
+
+def sent_to_backlog(error: Exception) -> BacklogFailure:
+    """Judge an error that a send over an open link met."""
+    return backlog_failure_of(error, kind_of(error), link_open=True)
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda one: one.__name__))
+def test_class_decides_whether_a_backlog_queue_or_a_message_is_at_fault(cls: type[Exception]):
+    expected = BacklogFailure.QUEUE_UNAVAILABLE if cls in QUEUE_CLASSES else BY_KIND[CLASSES[cls]]
+    assert sent_to_backlog(made(cls)) is expected
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
+def test_condition_decides_whether_a_backlog_queue_or_a_message_is_at_fault(
+    condition: str, kind: Kind
+):
+    of_queue = condition in QUEUE_CONDITIONS
+    expected = BacklogFailure.QUEUE_UNAVAILABLE if of_queue else BY_KIND[kind]
+    assert sent_to_backlog(sdk.ServiceBusError("x", condition=condition)) is expected
+
+
+@pytest.mark.rule("S4")
+def test_rejected_message_id_is_no_fault_of_the_backlog_queue():
+    rejected = raised_by_sdk(MessageSendFailed(ErrorCondition.NotAllowed))
+    assert sent_to_backlog(rejected) is BacklogFailure.MESSAGE_REJECTED
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize("original", [TypeError(), ValueError(), KeyError(), struct.error()])
+def test_message_that_cannot_be_encoded_is_no_fault_of_the_backlog_queue(original: Exception):
+    assert sent_to_backlog(raised_by_sdk(original)) is BacklogFailure.MESSAGE_REJECTED
+    assert sent_to_backlog(original) is BacklogFailure.MESSAGE_REJECTED
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize(("status", "kind"), STATUSES)
+def test_refused_token_is_never_the_fault_of_the_message(status: int | None, kind: Kind):
+    busy = kind is Kind.BUSY
+    expected = BacklogFailure.BUSY if busy else BacklogFailure.QUEUE_UNAVAILABLE
+    assert sent_to_backlog(raised_by_sdk(TokenAuthFailure(status, b"said so"))) is expected
+    assert sent_to_backlog(from_http(status)) is expected
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize("kind", Kind)
+def test_link_that_does_not_open_says_nothing_about_the_message(kind: Kind):
+    busy = kind is Kind.BUSY
+    expected = BacklogFailure.BUSY if busy else BacklogFailure.QUEUE_UNAVAILABLE
+    assert backlog_failure_of(ValueError(), kind, link_open=False) is expected
+
+
+@pytest.mark.rule("S4")
+def test_kind_that_the_user_decides_on_holds_for_the_backlog_too():
+    error = made(sdk.ServiceBusQuotaExceededError)
+    busy = backlog_failure_of(error, Kind.BUSY, link_open=True)
+    assert busy is BacklogFailure.BUSY
+    rejected = sdk.ServiceBusError("x", condition="amqp:not-allowed")
+    unavailable = backlog_failure_of(rejected, Kind.UNAVAILABLE, link_open=True)
+    assert unavailable is BacklogFailure.QUEUE_UNAVAILABLE

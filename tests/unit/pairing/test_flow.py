@@ -13,7 +13,10 @@ from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityNotFoundError,
     OperationTimeoutError,
+    ServiceBusAuthorizationError,
     ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
 
@@ -49,6 +52,9 @@ GONE = MessagingEntityNotFoundError(message="gone")
 BUSY = ServiceBusServerBusyError(message="busy")
 LARGE = MessageSizeExceededError(message="too large")
 HIDDEN = ServiceBusConnectionError(message="hidden")
+FULL = ServiceBusQuotaExceededError(message="full")
+NO_RIGHTS = ServiceBusAuthorizationError(message="no rights")
+REJECTED = ServiceBusError("a message id is too long", condition=b"amqp:not-allowed")
 KB = 1024
 
 
@@ -64,6 +70,8 @@ class Sender:
         self.sending: BaseException | None = None
         self.fails_after: int | None = None
         """So many sends succeed first."""
+        self.failures: int | None = None
+        """So many sends fail, and then no more."""
         self.takes_s = 0.0
         self.sent: list[list[bytes]] = []
         """What was accepted, by call."""
@@ -78,6 +86,10 @@ class Sender:
         if self.sending is not None and (
             self.fails_after is None or len(self.sent) >= self.fails_after
         ):
+            if self.failures is not None:
+                if self.failures == 0:
+                    return
+                self.failures -= 1
             raise self.sending
 
     def __enter__(self) -> "Sender":
@@ -500,6 +512,177 @@ def test_a_queue_that_throttles_is_not_pulled_and_the_caller_learns(
     assert isinstance(caught.value.__cause__, ExceptionGroup)
     assert failed_over.out() == set()
     assert failed_over.events == []
+
+
+# A message that the backlog rejects, and what is wrong with a queue.
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize("error", [REJECTED, TypeError("cannot be encoded")])
+def test_rejected_message_fails_its_own_call_and_nothing_else(
+    failed_over: World, error: Exception
+) -> None:
+    failed_over.send(message("1"))
+    (mine,) = failed_over.used()
+    for sender in failed_over.backlog.values():
+        sender.sending = error
+
+    with pytest.raises(type(error)) as caught:
+        failed_over.send(message("2"))
+
+    assert caught.value is error
+    assert failed_over.tried() == [mine, mine]  # to make a batch and to send it
+    assert failed_over.out() == set()
+    assert failed_over.events == []
+    assert failed_over.orders.chosen["me"] == mine
+    for sender in failed_over.backlog.values():
+        sender.sending = None
+    failed_over.send(message("3"), who="you")
+    assert sorted(ids(failed_over.stored())) == ["1", "3"]
+
+
+@pytest.mark.rule("S4")
+def test_rejected_message_leaves_a_queue_that_was_out_to_the_next_sender(
+    failed_over: World,
+) -> None:
+    for queue in QUEUES:
+        failed_over.pairing.queue_failed(queue, BROKEN)
+        failed_over.backlog[queue].sending = REJECTED
+    failed_over.clock += 60
+    with pytest.raises(ServiceBusError):
+        failed_over.send(message("1"))
+    (mine,) = set(failed_over.tried())
+    failed_over.backlog[mine].sending = None
+    failed_over.orders.chosen["you"] = mine
+
+    failed_over.send(message("2"), who="you")
+
+    assert failed_over.used() == [mine]
+    assert failed_over.out() == set(QUEUES) - {mine}
+
+
+@pytest.mark.rule("S4", "S9")
+def test_rejection_of_a_later_part_says_which_messages_were_stored(failed_over: World) -> None:
+    for sender in failed_over.backlog.values():
+        sender.sending = REJECTED
+        sender.fails_after = 1
+
+    with pytest.raises(PartlyStored) as caught:
+        failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
+
+    assert (caught.value.stored, caught.value.not_stored) == ((0, 1), (2, 3, 4))
+    assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, REJECTED)
+    assert ids(failed_over.stored()) == ["0", "1"]
+    assert failed_over.out() == set()
+
+
+@pytest.mark.rule("S4", "S10")
+def test_message_that_is_rejected_when_it_is_scheduled_pulls_nothing(failed_over: World) -> None:
+    for sender in failed_over.backlog.values():
+        sender.sending = REJECTED
+
+    with pytest.raises(ServiceBusError) as caught:
+        failed_over.schedule(message("1"))
+
+    assert caught.value is REJECTED
+    assert failed_over.out() == set()
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize("error", [FULL, GONE, NO_RIGHTS])
+def test_queue_that_cannot_take_any_message_is_pulled_and_another_is_tried(
+    failed_over: World, error: Exception
+) -> None:
+    failed_over.send(message("1"))
+    (mine,) = failed_over.used()
+    failed_over.backlog[mine].sending = error
+
+    failed_over.send(message("2"))
+
+    assert failed_over.out() == {mine}
+    assert sorted(ids(failed_over.stored())) == ["1", "2"]
+
+
+@pytest.mark.rule("S4", "S12")
+def test_rejected_message_of_a_session_does_not_pull_the_queue_of_the_session() -> None:
+    world = World(failback="after-drain")
+    world.fail_over()
+    queue = world.pairing.queue_of_session(world.orders, "s")
+    world.backlog[queue].sending = REJECTED
+
+    with pytest.raises(ServiceBusError) as caught:
+        world.send(of_session("s"))
+
+    assert caught.value is REJECTED
+    assert world.out() == set()
+    world.backlog[queue].sending = None
+    world.send(of_session("s"))
+    assert ids(world.stored()) == ["s 0"]
+
+
+@pytest.mark.rule("S4")
+def test_lost_link_to_a_queue_is_opened_again_once(failed_over: World) -> None:
+    failed_over.send(message("1"))
+    (mine,) = failed_over.used()
+    failed_over.backlog[mine].sending = HIDDEN
+    failed_over.backlog[mine].failures = 1
+
+    failed_over.send(message("2"))
+
+    assert failed_over.tried() == [mine] * 4
+    assert failed_over.out() == set()
+    assert ids(failed_over.stored()) == ["1", "2"]
+
+
+@pytest.mark.rule("S4")
+def test_what_the_new_link_meets_decides_about_the_queue(failed_over: World) -> None:
+    failed_over.send(message("1"))
+    (mine,) = failed_over.used()
+    sender = failed_over.backlog[mine]
+    steps = flow.send(failed_over.call(), message("2"), None, {})
+    failed_over.perform(next(steps))
+    steps.send(sender.create_message_batch())
+    again = steps.throw(HIDDEN)
+    assert isinstance(again, OnBacklog)
+    assert again.queue == mine
+
+    other = steps.throw(GONE)
+
+    assert isinstance(other, OnBacklog)
+    assert other.queue != mine
+    steps.close()
+    assert failed_over.out() == {mine}
+    (pulled,) = failed_over.events
+    assert isinstance(pulled, BacklogQueuePulled)
+    assert pulled.cause is GONE
+
+
+@pytest.mark.rule("S4")
+def test_queue_that_loses_every_link_is_pulled_once_another_takes_the_message(
+    failed_over: World,
+) -> None:
+    failed_over.send(message("1"))
+    (mine,) = failed_over.used()
+    failed_over.backlog[mine].sending = HIDDEN
+
+    failed_over.send(message("2"))
+
+    assert failed_over.tried()[:4] == [mine] * 4
+    assert failed_over.out() == {mine}
+    assert sorted(ids(failed_over.stored())) == ["1", "2"]
+
+
+@pytest.mark.rule("S4", "S5")
+def test_message_that_costs_every_queue_its_link_pulls_none(failed_over: World) -> None:
+    for sender in failed_over.backlog.values():
+        sender.sending = HIDDEN
+
+    with pytest.raises(SendUnavailable) as caught:
+        failed_over.send(message("1"))
+
+    assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, HIDDEN)
+    assert set(failed_over.tried()) == set(QUEUES)
+    assert failed_over.out() == set()
 
 
 # Sizes.
