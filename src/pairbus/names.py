@@ -14,6 +14,8 @@ USUAL_PORTS = (443, 5671, 5672)
 # A path begins with a letter or digit.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._~-]*", re.ASCII | re.IGNORECASE)
 _SUBSCRIPTIONS = "subscriptions"
+# As the pairing writes it: no leading zeros. A path has at most 260 characters.
+_INDEX = re.compile(r"0|[1-9][0-9]{0,259}", re.ASCII)
 
 
 def split_host(address: str) -> tuple[str, int | None]:
@@ -69,13 +71,33 @@ def backlog_paths(primary_name: str, count: int) -> list[str]:
             f"{primary_name[:MAX_PATH]!r} cannot name the primary in the paths of backlog queues: "
             "set primary_name to letters, digits, '.', '-', '_' and '~', a letter or digit first"
         )
-    paths = [f"{primary_name}/{TRANSFER}/{index}" for index in range(count)]
+    paths = [backlog_path(primary_name, index) for index in range(count)]
     if any(len(path) > MAX_PATH for path in paths):
         raise ConfigurationError(
             f"a primary_name of {len(primary_name)} characters makes the paths of backlog queues "
             f"longer than {MAX_PATH}: set a shorter one"
         )
     return paths
+
+
+def backlog_prefix(primary_name: str) -> str:
+    """Return the beginning that the paths of all backlog queues of a primary share."""
+    return f"{primary_name}/{TRANSFER}/"
+
+
+def backlog_path(primary_name: str, index: int) -> str:
+    """Return the path of one backlog queue."""
+    return f"{backlog_prefix(primary_name)}{index}"
+
+
+def backlog_index(primary_name: str, path: str) -> int | None:
+    """Return the index of a backlog queue of a primary; None for the path of any other queue.
+    Service Bus does not distinguish upper and lower case in paths."""
+    prefix = backlog_prefix(primary_name)
+    if not path.lower().startswith(prefix.lower()):
+        return None
+    index = _INDEX.fullmatch(path, len(prefix))
+    return None if index is None else int(index[0])
 
 
 def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -24,7 +24,7 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.broker.auth import Right, SharedAccessRule
 from pairbus.broker.namespace import LocalNamespace
 from pairbus.cli.app import app
-from pairbus.names import backlog_paths
+from pairbus.names import backlog_path, backlog_paths
 from pairbus.transfer import to_backlog
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +64,13 @@ class Pairing:
             *("--primary-name", name, "--backlog-queues", str(queues)),
             *("--timeout", "60"),  # the machine may be busy
         )
+
+    def add_queue(self, index: int) -> int:
+        """Create a further backlog queue; return its position for `put` and `bury`."""
+        path = backlog_path(self.name, index)
+        self.secondary.create_queue(path)
+        self.queues.append(path)
+        return len(self.queues) - 1
 
     def put(self, destination: str, payloads: list[bytes], queue: int = 0) -> None:
         """Store messages as a paired sender would."""

@@ -1,17 +1,26 @@
 """How many messages some queues hold, as a real namespace says it."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message
+from pairbus.backlog.counts import PAGE_SIZE, Administration
 from pairbus.broker.auth import Right, SharedAccessRule
 from pairbus.broker.namespace import LocalNamespace
-from pairbus.syphon.counts import backlog_size
+from pairbus.errors import NotAuthorized
+from pairbus.names import backlog_path
+from pairbus.syphon.books import Books
+from pairbus.syphon.counts import backlog_size, unread_queues
 
 OF_ONE = SharedAccessRule(
     name="of-one", primary_key="k", secondary_key="l", rights=frozenset(Right)
+)
+LISTEN = SharedAccessRule(
+    name="listen", primary_key="k", secondary_key="l", rights=frozenset({Right.LISTEN})
 )
 
 
@@ -45,3 +54,89 @@ def test_where_one_cannot_be_counted_the_sum_is_not_known(namespace: LocalNamesp
 
     assert backlog_size(options, ("one",)) == 3
     assert backlog_size(options, ("one", "two")) is None
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Iterator[LocalNamespace]:
+    """A namespace with more queues than a page of the list holds."""
+    with LocalNamespace("crowded", rules=(LISTEN,)) as crowded:
+        for number in range(230):
+            crowded.create_queue(f"queue-{number:03}")
+        for index in (0, 1, 8):
+            crowded.create_queue(backlog_path("zoo", index))
+        yield crowded
+
+
+def test_list_of_queues_goes_over_all_pages(crowded: LocalNamespace) -> None:
+    with Administration(options_of(crowded.connection_string)) as administration:
+        everything = administration.list_queues()
+        requests = administration.requests
+        some = administration.list_queues("QUEUE-22")
+        none = administration.list_queues("absent/")
+
+    assert len(everything) == len(set(everything)) == 233
+    assert requests == 3
+    assert some == [f"queue-22{digit}" for digit in range(10)]
+    assert none == []
+
+
+def test_list_of_exactly_one_page_is_complete() -> None:
+    with LocalNamespace() as full:
+        for number in range(PAGE_SIZE):
+            full.create_queue(f"queue-{number}")
+        with Administration(options_of(full.connection_string)) as administration:
+            assert len(administration.list_queues()) == PAGE_SIZE
+
+
+def test_pages_smaller_than_asked_for_are_followed(
+    crowded: LocalNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.broker.admin_answers.MAX_PAGE", 60)
+
+    with Administration(options_of(crowded.connection_string)) as administration:
+        assert len(administration.list_queues()) == 233
+        assert administration.requests == 4
+
+
+def test_listing_needs_the_right_to_manage(crowded: LocalNamespace) -> None:
+    listen = options_of(crowded.connection_string_of(LISTEN.name, LISTEN.primary_key))
+
+    with (
+        Administration(listen) as administration,
+        pytest.raises(NotAuthorized, match="listing queues needs the Manage right"),
+    ):
+        administration.list_queues()
+
+
+def test_queues_that_a_syphon_does_not_read_are_known_with_the_right_to_manage(
+    crowded: LocalNamespace,
+) -> None:
+    listen = crowded.connection_string_of(LISTEN.name, LISTEN.primary_key)
+
+    def unread(secondary: str, count: int) -> tuple[int, ...]:
+        return unread_queues(options_of(secondary), "zoo", count)
+
+    assert unread(crowded.connection_string, 1) == (1, 8)
+    assert unread(crowded.connection_string, 9) == ()
+    assert unread(listen, 1) == ()
+
+
+def test_list_of_queues_is_in_the_ledger_of_the_syphon(
+    crowded: LocalNamespace, tmp_path: Path
+) -> None:
+    options = options_of(crowded.connection_string)
+    books = Books.of(str(tmp_path), options, options)
+
+    def billed() -> int:
+        return sum(reading.operations for reading in crowded.meter().values())
+
+    before = billed()
+    assert unread_queues(options, "zoo", 1, books) == (1, 8)
+    used = billed() - before
+
+    (file,) = tmp_path.rglob("*.jsonl")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    noted = [record for record in records if record.get("kind") == "management"]
+    assert used == 3
+    assert sum(record["operations"] for record in noted) == used
+    assert {record["answered"] for record in noted} == {True}

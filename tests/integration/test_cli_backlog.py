@@ -16,9 +16,13 @@ from typer.testing import Result
 from pairbus.amqp.client import ClientOptions, SharedKey
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
+from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
+from pairbus.backlog.pair import Pair
 from pairbus.backlog.queues import look_at
+from pairbus.broker.auth import Right, SharedAccessRule
 from pairbus.broker.namespace import LocalNamespace
 from pairbus.cli.backlog_screen import PeekProgress
+from pairbus.names import backlog_path
 from pairbus.transfer import to_backlog
 from tests.integration.cli_pair_kit import (
     KEY,
@@ -74,6 +78,10 @@ def told(pairing: Pairing, *words: str, **given: str) -> Any:
     return json.loads(ended.stdout)
 
 
+def pair_to(secondary: ClientOptions, primary_name: str, count: int) -> Pair:
+    return Pair(secondary=secondary, primary_name=primary_name, backlog_queue_count=count)
+
+
 def rows(text: str) -> list[list[str]]:
     """The cells of the lines of a table."""
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
@@ -99,14 +107,15 @@ def test_list_shows_each_queue_also_when_no_command_is_given(pairing: Pairing) -
         PAIRBUS_SECONDARY=pairing.secondary.connection_string,
     )
 
-    assert (listed.returncode, listed.stderr) == (0, "")
+    assert listed.returncode == 0
+    assert listed.stderr == "--backlog-queues is 3, but backlog queue 2 does not exist.\n"
     found = rows(listed.stdout)
     assert found[0] == [f"Backlog queues of {pairing.name}/x-servicebus-transfer/"]
     assert found[1] == ["queue", "messages", "dead-lettered", "size", "oldest"]
     assert found[2][:3] == ["0", "1,198", "2"]
     assert found[3][:3] == ["1", "1", "0"]
     assert found[4] == ["2", "not there"]
-    assert found[5] == ["1,199 messages, 2 dead-lettered, 2 of 3 backlog queues are there."]
+    assert found[5] == ["1,199 messages, 2 dead-lettered in 2 backlog queues."]
     assert rows(default.stdout)[2][:3] == found[2][:3]
     assert only_name.returncode == 0
     assert pairing.held() == 1201
@@ -132,15 +141,18 @@ def test_counts_and_peeks_go_over_tls_too(pairing: Pairing) -> None:
     plain = ClientOptions.from_connection_string(pairing.secondary.connection_string)
     options = replace(plain, tls=True, ca_file=pairing.secondary.ca_file)
 
-    found = look_at(options, pairing.queues, peeked=1)
+    pair = pair_to(options, pairing.name, 2)
+    found = look_at(pair, list_backlog_queues(pair), peeked=1)
 
     assert (found.messages, found.not_counted, found.problem) == (3, None, None)
+    assert found.not_listed is None
     assert found.oldest_ms is not None
 
 
 @pytest.mark.parametrize("host", ["no such host", "a..b", "x" * 70])
 def test_options_of_a_host_that_cannot_be_are_a_problem_and_no_stack(host: str) -> None:
-    found = look_at(ClientOptions(host=host, tokens=SharedKey("n", KEY)), ["q"], peeked=1)
+    pair = pair_to(ClientOptions(host=host, tokens=SharedKey("n", KEY)), "p", 1)
+    found = look_at(pair, list_backlog_queues(pair), peeked=1)
 
     assert found.problem is not None
     assert found.messages is None
@@ -158,9 +170,82 @@ def test_without_the_right_to_manage_it_peeks_and_says_so(pairing: Pairing) -> N
     found = rows(ended.stdout)
     assert found[2][:3] == ["0", "100+", "1"]
     assert found[3][:3] == ["1", "1", "0"]
-    assert found[4][0].startswith("101+ messages, 1 dead-lettered")
+    assert found[4] == [
+        "101+ messages, 1+ dead-lettered in the 2 backlog queues found up to index 11."
+    ]
     assert "Not counted: counting messages needs the right to manage." in ended.stderr
     assert told(pairing, PAIRBUS_SECONDARY=listen)["more_messages"] is True
+
+
+def test_queue_beyond_the_given_number_is_in_every_view(pairing: Pairing) -> None:
+    pairing.put("orders", [message("far")], queue=pairing.add_queue(8))
+
+    listed = backlog(pairing, "list")
+    warning = (
+        "--backlog-queues is 2, but backlog queue 8 exists too; a syphon with --backlog-queues 2 "
+        "does not drain it.\n"
+    )
+
+    assert (listed.exit_code, listed.stderr) == (0, warning)
+    assert rows(listed.stdout)[4][:3] == ["8", "1", "0"]
+    assert told(pairing, "list")["unexpected"] == [8]
+    peeked = backlog(pairing, "peek", "--json")
+    assert [one["message_id"] for one in json.loads(peeked.stdout)] == ["far"]
+    assert peeked.stderr == warning
+    by_destination = backlog(pairing, "destinations", "--json")
+    assert json.loads(by_destination.stdout)["messages"] == 1
+    assert json.loads(by_destination.stdout)["searched_to"] is None
+    assert by_destination.stderr == warning
+
+
+def test_without_the_right_to_list_every_view_says_how_far_it_looked(pairing: Pairing) -> None:
+    position = pairing.add_queue(8)
+    pairing.put("orders", [message("far")], queue=position)
+    listen = pairing.secondary.connection_string_of("Listen", KEY)
+    limit = 8 + PROBE_GAP
+    note = (
+        "Not listed: listing queues needs the Manage right. Backlog queues with an index above "
+        f"{limit} were not looked for.\n"
+    )
+
+    listed = backlog(pairing, "list", "--json", PAIRBUS_SECONDARY=listen)
+    peeked = backlog(pairing, "peek", "--json", PAIRBUS_SECONDARY=listen)
+    by_destination = backlog(pairing, "destinations", "--json", PAIRBUS_SECONDARY=listen)
+
+    assert [ended.exit_code for ended in (listed, peeked, by_destination)] == [0, 0, 0]
+    assert json.loads(listed.stdout)["searched_to"] == limit
+    assert [one["message_id"] for one in json.loads(peeked.stdout)] == ["far"]
+    assert json.loads(by_destination.stdout)["messages"] == 1
+    assert json.loads(by_destination.stdout)["searched_to"] == limit
+    for ended in (listed, peeked, by_destination):
+        assert note in ended.stderr
+        assert "backlog queue 8 exists too" in ended.stderr
+
+
+def test_peek_that_has_enough_messages_probes_no_further(pairing: Pairing) -> None:
+    pairing.put("orders", [message(f"m-{n}") for n in range(5)])
+    listen = pairing.secondary.connection_string_of("Listen", KEY)
+
+    ended = backlog(pairing, "peek", "--count", "2", PAIRBUS_SECONDARY=listen)
+
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert "2 messages shown." in ended.stdout
+
+
+def test_rights_to_the_given_queues_alone_are_enough(pairing: Pairing) -> None:
+    rule = SharedAccessRule(name="one", primary_key=KEY, rights=frozenset({Right.LISTEN}))
+    name = f"{pairing.name}-own"
+    pairing.secondary.create_queue(backlog_path(name, 0), authorization_rules=(rule,))
+    text = pairing.secondary.connection_string_of("one", KEY)
+
+    ended = run_here(
+        *("backlog", "list", "--primary-name", name, "--backlog-queues", "1", "--json"),
+        PAIRBUS_SECONDARY=text,
+    )
+    found = json.loads(ended.stdout)
+
+    assert ended.exit_code == 0
+    assert (found["problem"], found["searched_to"], found["messages"]) == (None, 0, 0)
 
 
 def test_with_the_right_to_send_alone_nothing_can_be_seen(pairing: Pairing) -> None:
@@ -419,8 +504,9 @@ def test_queues_that_are_not_there_are_a_sentence_and_status_1(pairing: Pairing)
             *("backlog", *words, *pairing.options, "--primary-name", "other"), **pairing.given
         )
         assert (ended.exit_code, ended.stdout) == (1, "")
-        assert (
-            "None of the 2 backlog queues is there (other/x-servicebus-transfer/0" in ended.stderr
+        assert ended.stderr == (
+            "No backlog queue was found: other/x-servicebus-transfer/ has none in the secondary. "
+            "Either no sender has paired yet, or the name of the primary is wrong.\n"
         )
     one = run_here("backlog", "peek", *pairing.options, "--queue", "9", **pairing.given)
     assert (one.exit_code, one.stdout) == (1, "")

@@ -17,6 +17,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import SendAvailabilityOptions, pair_namespace
+from pairbus.backlog.discovery import PROBE_GAP
 from pairbus.broker.namespace import LocalNamespace
 from tests.integration.cli_pair_kit import (
     KEY,
@@ -77,7 +78,7 @@ def test_both_answer_and_nothing_waits(pairing: Pairing) -> None:
     assert ended.stdout.splitlines() == [
         f"primary    localhost:{pairing.primary.port} answers",
         f"secondary  localhost:{pairing.secondary.port} answers",
-        "backlog    2 of 2 backlog queues are there, 0 messages wait, 0 dead-lettered",
+        "backlog    2 backlog queues: 0 messages wait, 0 dead-lettered",
         "syphon     not known: give the --status-file of a syphon",
         "Both namespaces answer, and nothing waits.",
     ]
@@ -106,20 +107,127 @@ def test_what_waits_and_what_is_dead_lettered_is_counted(pairing: Pairing) -> No
     assert pairing.held() == 12
 
 
-def test_backlog_queues_that_are_missing_are_counted(pairing: Pairing) -> None:
+def test_missing_backlog_queues_are_reported(pairing: Pairing) -> None:
     code, found = told(pairing, "--backlog-queues", "5")
+    backlog = found["backlog"]
 
     assert code == 0
-    assert (found["backlog"]["asked_for"], found["backlog"]["there"]) == (5, 2)
-    assert [queue["there"] for queue in found["backlog"]["queues"]] == [True] * 2 + [False] * 3
+    assert (backlog["asked_for"], backlog["there"]) == (5, 2)
+    assert [queue["there"] for queue in backlog["queues"]] == [True] * 2 + [False] * 3
+    assert (backlog["missing"], backlog["unexpected"]) == ([2, 3, 4], [])
+    assert backlog["disagreement"] == (
+        "--backlog-queues is 5, but backlog queues 2 to 4 do not exist."
+    )
+
+
+def test_message_in_a_queue_beyond_the_given_number_is_reported(pairing: Pairing) -> None:
+    pairing.put("orders", [message(f"m-{n}") for n in range(4)], queue=pairing.add_queue(8))
+
+    ended = status(pairing, "--backlog-queues", "2")
+
+    assert ended.returncode == 3
+    lines = ended.stdout.splitlines()
+    assert lines[2].startswith("backlog    3 backlog queues: 4 messages wait, 0 dead-lettered")
+    assert lines[3].strip() == (
+        "--backlog-queues is 2, but backlog queue 8 exists too; "
+        "a syphon with --backlog-queues 2 does not drain it."
+    )
+    assert lines[-1] == (
+        "4 messages wait in the backlog. 4 of them are in backlog queue 8, "
+        "beyond --backlog-queues 2."
+    )
+    assert "othing waits" not in ended.stdout
+
+
+def test_json_reports_queues_beyond_the_given_number(pairing: Pairing) -> None:
+    for index in (5, 6, 7):
+        pairing.add_queue(index)
+    position = pairing.add_queue(8)
+    pairing.put("orders", [message(f"m-{n}") for n in range(2)], queue=position)
+    pairing.bury(1, "Gone", "no such queue", queue=position)
+
+    code, found = told(pairing, "--backlog-queues", "3")
+    backlog = found["backlog"]
+
+    assert code == 3
+    assert (backlog["asked_for"], backlog["there"]) == (3, 6)
+    assert (backlog["not_listed"], backlog["searched_to"]) == (None, None)
+    assert (backlog["missing"], backlog["unexpected"]) == ([2], [5, 6, 7, 8])
+    assert [queue["index"] for queue in backlog["queues"]] == [0, 1, 2, 5, 6, 7, 8]
+    last = backlog["queues"][-1]
+    assert (last["queue"], last["messages"], last["dead_lettered"]) == (pairing.queues[-1], 1, 1)
+    assert backlog["disagreement"] == (
+        "--backlog-queues is 3, but backlog queues 5 to 8 exist too; "
+        "a syphon with --backlog-queues 3 does not drain them. Backlog queue 2 does not exist."
+    )
+
+
+def test_without_the_right_to_list_queues_beyond_the_number_are_probed(pairing: Pairing) -> None:
+    pairing.put("orders", [message("m")], queue=pairing.add_queue(8))
+    listen = pairing.secondary.connection_string_of("Listen", KEY)
+
+    code, found = told(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
+    backlog = found["backlog"]
+
+    assert code == 3
+    assert backlog["not_listed"] == "listing queues needs the Manage right"
+    assert (backlog["unexpected"], backlog["searched_to"]) == ([8], 8 + PROBE_GAP)
+    assert backlog["messages"] == 1
+    assert found["verdict"] == (
+        "At least 1 message waits in the backlog. At least 1 of them is in backlog queue 8, "
+        "beyond --backlog-queues 3."
+    )
+
+
+def test_without_the_right_to_list_it_does_not_claim_that_nothing_waits(
+    pairing: Pairing,
+) -> None:
+    far = 3 + PROBE_GAP
+    pairing.put("orders", [message("m")], queue=pairing.add_queue(far))
+    listen = pairing.secondary.connection_string_of("Listen", KEY)
+
+    ended = status(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
+    code, found = told(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
+
+    assert (ended.returncode, ended.stderr, code) == (4, "", 4)
+    lines = ended.stdout.splitlines()
+    assert lines[2] == (
+        f"backlog    2 backlog queues found up to index {far - 1}: 0 messages wait, 0 dead-lettered"
+    )
+    assert (
+        f"not listed: listing queues needs the Manage right; backlog queues with an index above "
+        f"{far - 1} were not looked for"
+    ) in ended.stdout
+    assert lines[-1] == found["verdict"]
+    assert found["verdict"] == (
+        f"Both namespaces answer. Nothing waits in backlog queues 0 to {far - 1}; whether there "
+        "are others is not known."
+    )
+    assert found["backlog"]["searched_to"] == far - 1
+    assert found["backlog"]["more_messages"] is True
+
+
+def test_queues_of_a_namespace_with_more_than_a_page_of_queues_are_found(
+    namespaces: tuple[LocalNamespace, LocalNamespace],
+) -> None:
+    primary, _ = namespaces
+    with LocalNamespace("crowded") as crowded:
+        for number in range(230):
+            crowded.create_queue(f"a-{number:03}")
+        pairing = Pairing(primary, crowded, name="shop")
+        pairing.put("orders", [message("m")], queue=pairing.add_queue(8))
+        code, found = told(pairing)
+
+    assert code == 3
+    assert found["backlog"]["unexpected"] == [8]
 
 
 def test_without_any_backlog_queue_there_is_no_pairing(pairing: Pairing) -> None:
     ended = status(pairing, "--primary-name", "another")
 
     assert ended.returncode == 1
-    assert "0 of 2 backlog queues are there\n" in ended.stdout
-    assert "No backlog queue is there" in ended.stdout
+    assert "backlog    0 backlog queues\n" in ended.stdout
+    assert "No backlog queue was found" in ended.stdout
 
 
 def test_a_primary_that_is_down_is_a_sentence_and_the_backlog_is_still_seen(

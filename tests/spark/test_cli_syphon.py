@@ -231,12 +231,30 @@ def test_a_dry_run_shows_what_would_go_where_and_moves_nothing(backlog: Backlog)
     backlog.put("no/such/path", [message("x")], queue=1)
     backlog.put_raw([message("poison")], queue=1)
     with syphon(backlog, "--dry-run") as process:  # the third of its queues is not there
-        status, out, _ = ended(process)
+        status, out, err = ended(process)
 
     assert status == 0
+    assert "not drained" not in err
     assert re.search(rf"{orders} +│ 12 ", out)
     assert re.search(r"no/such/path +│ 1 ", out)
     assert re.search(r"nowhere +│ 1 .*would be dead-lettered: MissingPath", out)
     assert "14 messages. Nothing was moved." in out
     assert backlog.left() == 14
     assert backlog.ids(orders) == []
+
+
+def test_queues_beyond_the_given_number_are_named_and_not_drained(backlog: Backlog) -> None:
+    orders = backlog.path("orders")
+    backlog.put(orders, [message("near")])
+    backlog.put(orders, [message("far")], queue=1)
+    with syphon(backlog, "--once", "--backlog-queues", "1") as process:
+        status, out, err = ended(process)
+
+    assert status == 0
+    assert "1 messages moved, 0 dead-lettered." in out
+    assert (
+        "Backlog queue 1 exists, but is not drained, because --backlog-queues is 1. Stop the "
+        "syphon and start it with --backlog-queues 2."
+    ) in err
+    assert backlog.ids(orders) == ["near"]
+    assert backlog.left() == 1

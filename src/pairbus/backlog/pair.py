@@ -6,7 +6,7 @@ from typing import Any
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.client.connection_string import ConnectionString
 from pairbus.errors import ConfigurationError
-from pairbus.names import TRANSFER, backlog_paths, known_address, name_of
+from pairbus.names import backlog_path, backlog_paths, known_address, name_of
 
 NO_NAME = "the host of the primary has no name of its own: give its name, as for the pairing"
 
@@ -63,7 +63,7 @@ class Pair:
             return given
         if self.primary_name is None:
             raise ConfigurationError(NO_NAME)
-        return f"{self.primary_name}/{TRANSFER}/{int(given)}"
+        return backlog_path(self.primary_name, int(given))
 
 
 def is_index(queue: str) -> bool:

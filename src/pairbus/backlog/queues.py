@@ -1,13 +1,14 @@
 """What the backlog queues hold: as the namespace counts it or, without the right to manage, as far
 as some messages that are peeked show it."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pairbus.amqp.client import Client, ClientOptions
+from pairbus.amqp.client import Client
 from pairbus.backlog.counts import Administration
+from pairbus.backlog.discovery import QueueListing, disagreement
 from pairbus.backlog.message import BacklogMessage
+from pairbus.backlog.pair import Pair
 from pairbus.backlog.peek import peek
 from pairbus.backlog.plain import moment
 from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
@@ -21,6 +22,7 @@ class QueueLook:
     """One backlog queue."""
 
     path: str
+    index: int
     there: bool = True
     messages: int | None = None
     """Waiting; those that are locked among them. None: nobody may say."""
@@ -36,6 +38,7 @@ class QueueLook:
     def as_json(self, now_ms: int) -> dict[str, Any]:
         return {
             "queue": self.path,
+            "index": self.index,
             "there": self.there,
             "messages": self.messages,
             "dead_lettered": self.dead_lettered,
@@ -49,15 +52,49 @@ class QueueLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogLook:
-    """All of them."""
+    """All backlog queues: those that are expected, and others that exist."""
 
     queues: tuple[QueueLook, ...]
+    """In the order of their indexes."""
+    expected: int
+    """The number of backlog queues that the pairing is said to have."""
     not_counted: str | None = None
     """Why the namespace gave no counts; then messages were peeked."""
+    not_listed: str | None = None
+    """Why the namespace gave no list of queues; then they were tried index by index."""
+    searched_to: int | None = None
+    """The highest index that was tried. None: all queues that exist are known."""
+
+    @property
+    def complete(self) -> bool:
+        """All queues that exist are known, so that none can hold messages unseen."""
+        return self.searched_to is None
 
     @property
     def there(self) -> int:
-        return sum(queue.there for queue in self.queues)
+        return len(self.found)
+
+    @property
+    def found(self) -> tuple[int, ...]:
+        """Indexes of the queues that exist."""
+        return tuple(queue.index for queue in self.queues if queue.there)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Indexes of expected queues that do not exist."""
+        return tuple(
+            queue.index for queue in self.queues if not queue.there and queue.index < self.expected
+        )
+
+    @property
+    def unexpected(self) -> tuple[int, ...]:
+        """Indexes of queues that exist beyond the expected number."""
+        return tuple(index for index in self.found if index >= self.expected)
+
+    @property
+    def disagreement(self) -> str | None:
+        """The difference between the expected and the existing queues, in words."""
+        return disagreement(self.expected, self.found)
 
     @property
     def messages(self) -> int | None:
@@ -71,11 +108,15 @@ class BacklogLook:
     @property
     def more_messages(self) -> bool:
         """Whether there may be more than are known of."""
-        return self.problem is not None or any(queue.more_messages for queue in self.queues)
+        return self._uncertain or any(queue.more_messages for queue in self.queues)
 
     @property
     def more_dead_lettered(self) -> bool:
-        return self.problem is not None or any(queue.more_dead_lettered for queue in self.queues)
+        return self._uncertain or any(queue.more_dead_lettered for queue in self.queues)
+
+    @property
+    def _uncertain(self) -> bool:
+        return self.problem is not None or not self.complete
 
     def _sum(self, numbers: list[int | None]) -> int | None:
         known = [number for number in numbers if number is not None]
@@ -93,8 +134,13 @@ class BacklogLook:
 
     def as_json(self, now_ms: int) -> dict[str, Any]:
         return {
-            "asked_for": len(self.queues),
+            "asked_for": self.expected,
             "there": self.there,
+            "missing": list(self.missing),
+            "unexpected": list(self.unexpected),
+            "disagreement": self.disagreement,
+            "not_listed": self.not_listed,
+            "searched_to": self.searched_to,
             "messages": self.messages,
             "dead_lettered": self.dead_lettered,
             "more_messages": self.more_messages,
@@ -115,72 +161,103 @@ def oldest_as_json(oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
     }
 
 
-def look_at(options: ClientOptions, queues: Iterable[str], *, peeked: int) -> BacklogLook:
-    """Look at queues. Without counts, `peeked` messages of each are looked at, and as many of its
-    dead letters. What goes wrong is in the result; a namespace that stops answering is not asked
-    again."""
-    looks: list[QueueLook] = []
-    not_counted: str | None = None
+def look_at(pair: Pair, listing: QueueListing, *, peeked: int) -> BacklogLook:
+    """Look at the backlog queues that were listed or, without a list, at all that can be found.
+    Without counts, `peeked` messages of each are looked at, and as many of its dead letters. What
+    goes wrong is in the result; a namespace that stops answering is not asked again."""
+    walk = listing.walk()
+    looks: dict[int, QueueLook] = {}
     failed: PairbusError | None = None
-    client = Client(options)
+    client = Client(pair.secondary)
     try:
-        with Administration(options) as administration:
-            for path in queues:
-                if failed is not None:
-                    looks.append(QueueLook(path=path, problem=_words(failed)))
-                    continue
-                look: QueueLook | None = None
+        with Administration(pair.secondary) as administration:
+            reader = _QueueReader(administration, client, peeked)
+            if not listing.refused:  # it may still count queues that the key is for
+                reader.not_counted = listing.not_listed
+            for index in walk:
+                path = walk.path(index)
                 try:
-                    if not_counted is None:
-                        try:
-                            look = _counted(administration, client, path)
-                        except EntityNotFound:
-                            raise
-                        except AmqpError as exc:
-                            not_counted = exc.description
-                    looks.append(_peeked(client, path, peeked) if look is None else look)
+                    if failed is None:
+                        looks[index] = reader.look(path, index)
+                    else:
+                        looks[index] = QueueLook(path=path, index=index, problem=_words(failed))
                 except EntityNotFound:
-                    looks.append(QueueLook(path=path, there=False))
+                    walk.missing()
                 except PairbusError as exc:
-                    looks.append(QueueLook(path=path, problem=_words(exc)))
-                    failed = None if isinstance(exc, NotAuthorized) else exc
+                    walk.stop()
+                    refused = isinstance(exc, NotAuthorized)
+                    failed = None if refused else exc
+                    known = index < listing.expected or listing.indexes is not None
+                    if known or not refused:  # a key may be for the expected queues alone
+                        looks[index] = QueueLook(
+                            path=path, index=index, there=known, problem=_words(exc)
+                        )
     finally:
         client.close(CLOSE_S)
-    return BacklogLook(queues=tuple(looks), not_counted=not_counted)
+    for index in range(listing.expected):
+        if index not in looks:
+            looks[index] = QueueLook(path=walk.path(index), index=index, there=False)
+    return BacklogLook(
+        queues=tuple(look for _, look in sorted(looks.items())),
+        expected=listing.expected,
+        not_counted=reader.not_counted,
+        not_listed=listing.not_listed,
+        searched_to=walk.searched_to,
+    )
 
 
 def _words(exc: PairbusError) -> str:
     return exc.description if isinstance(exc, AmqpError) else str(exc)
 
 
-def _counted(administration: Administration, client: Client, path: str) -> QueueLook:
-    counts = administration.counts(path)
-    oldest = None
-    if counts.messages:
-        try:
-            oldest = _oldest(_some(client, path, 1))
-        except AmqpError:
-            oldest = None  # moved meanwhile, or no right to listen: the counts are what counts
-    return QueueLook(
-        path=path,
-        messages=counts.messages,
-        dead_lettered=counts.dead_lettered,
-        size=counts.size,
-        oldest_ms=oldest,
-    )
+class _QueueReader:
+    """Counts messages, or peeks at some once counting has failed."""
 
+    def __init__(self, administration: Administration, client: Client, peeked: int) -> None:
+        self._administration = administration
+        self._client = client
+        self._peeked = peeked
+        self.not_counted: str | None = None
 
-def _peeked(client: Client, path: str, count: int) -> QueueLook:
-    waiting = _some(client, path, count)
-    buried = _some(client, path, count, dead_letters=True)
-    return QueueLook(
-        path=path,
-        messages=len(waiting),
-        dead_lettered=len(buried),
-        more_messages=len(waiting) == count,
-        more_dead_lettered=len(buried) == count,
-        oldest_ms=_oldest(waiting),
-    )
+    def look(self, path: str, index: int) -> QueueLook:
+        if self.not_counted is None:
+            try:
+                return self._count(path, index)
+            except EntityNotFound:
+                raise
+            except AmqpError as exc:
+                self.not_counted = exc.description
+        return self._peek(path, index)
+
+    def _count(self, path: str, index: int) -> QueueLook:
+        counts = self._administration.counts(path)
+        oldest = None
+        if counts.messages:
+            try:
+                oldest = _oldest(_some(self._client, path, 1))
+            except AmqpError:
+                oldest = None  # moved meanwhile, or no right to listen: the counts are what counts
+        return QueueLook(
+            path=path,
+            index=index,
+            messages=counts.messages,
+            dead_lettered=counts.dead_lettered,
+            size=counts.size,
+            oldest_ms=oldest,
+        )
+
+    def _peek(self, path: str, index: int) -> QueueLook:
+        waiting = _some(self._client, path, self._peeked)
+        buried = _some(self._client, path, self._peeked, dead_letters=True)
+        return QueueLook(
+            path=path,
+            index=index,
+            messages=len(waiting),
+            dead_lettered=len(buried),
+            more_messages=len(waiting) == self._peeked,
+            more_dead_lettered=len(buried) == self._peeked,
+            oldest_ms=_oldest(waiting),
+        )
 
 
 def _some(

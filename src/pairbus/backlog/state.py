@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from pairbus.backlog.discovery import queues_in_words
 from pairbus.backlog.plain import moment
 from pairbus.backlog.queues import BacklogLook
 from pairbus.errors import ConfigurationError
 
-WELL, FAILED, WAITING = 0, 1, 3
+WELL, FAILED, WAITING, UNCERTAIN = 0, 1, 3, 4
 SILENT_S: Final = 15.0
 """A syphon writes its status file about once a second. One that was silent for so long is not at
 work, or hangs."""
@@ -134,18 +135,29 @@ def verdict(
         return Verdict(FAILED, " ".join([*wrong, "The backlog cannot be seen."]))
     if backlog.there == 0:
         wrong.append(
-            "No backlog queue is there: was anything paired, and is this the primary's name?"
+            "No backlog queue was found: either no sender has paired yet, or the name of the "
+            "primary is wrong."
         )
     elif backlog.problem is not None:
         wrong.append("The backlog cannot be seen.")
     waiting = _what_waits(backlog, syphon)
     if wrong:
-        known = backlog.there > 0 and backlog.problem is None
-        rest = waiting or ("Nothing waits." if known else "")
+        seen = backlog.there > 0 and backlog.problem is None
+        rest = waiting or (_nothing_waits(backlog) if seen else "")
         return Verdict(FAILED, " ".join([*wrong, rest]).rstrip())
     if waiting:
         return Verdict(WAITING, waiting)
+    if not backlog.complete:
+        return Verdict(UNCERTAIN, f"Both namespaces answer. {_nothing_waits(backlog)}")
     return Verdict(WELL, "Both namespaces answer, and nothing waits.")
+
+
+def _nothing_waits(backlog: BacklogLook) -> str:
+    """Claim no more than is known: without a list, there may be further queues."""
+    if backlog.searched_to is None:
+        return "Nothing waits."
+    searched = queues_in_words(range(backlog.searched_to + 1))
+    return f"Nothing waits in {searched}; whether there are others is not known."
 
 
 def _what_waits(backlog: BacklogLook, syphon: SyphonWord | None) -> str:
@@ -155,6 +167,7 @@ def _what_waits(backlog: BacklogLook, syphon: SyphonWord | None) -> str:
         what = _count(backlog.messages, "message waits", "messages wait")
         parts.append(_upper(f"{_some(backlog.more_messages)}{what} in the backlog"))
         parts[-1] += _who_moves(syphon)
+        parts.extend(_overlooked(backlog))
     if backlog.dead_lettered:
         what = _count(backlog.dead_lettered, "message is", "messages are")
         some = _some(backlog.more_dead_lettered)
@@ -162,6 +175,18 @@ def _what_waits(backlog: BacklogLook, syphon: SyphonWord | None) -> str:
             _upper(f"{some}{what} dead-lettered: see pairbus backlog peek --dead-letters.")
         )
     return " ".join(parts)
+
+
+def _overlooked(backlog: BacklogLook) -> list[str]:
+    """Say how many messages are in queues that the given number does not include."""
+    holding = [queue for queue in backlog.queues if queue.index >= backlog.expected]
+    holding = [queue for queue in holding if queue.messages]
+    if not holding:
+        return []
+    some = _some(any(queue.more_messages for queue in holding))
+    what = _count(sum(queue.messages or 0 for queue in holding), "of them is", "of them are")
+    where = queues_in_words([queue.index for queue in holding])
+    return [_upper(f"{some}{what} in {where}, beyond --backlog-queues {backlog.expected}.")]
 
 
 def _who_moves(syphon: SyphonWord | None) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from pairbus.amqp.client import Client
+from pairbus.backlog.discovery import QueueWalk, list_backlog_queues
 from pairbus.backlog.heaps import Heaps
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.pair import Pair, is_index
@@ -18,7 +19,7 @@ from pairbus.backlog.queues import CLOSE_S, BacklogLook, look_at
 from pairbus.cli.backlog_screen import PeekProgress, show_heaps, show_messages, show_queues
 from pairbus.cli.pair_options import (
     AsJson,
-    BacklogQueues,
+    ExpectedQueues,
     PrimaryIfKnown,
     PrimaryName,
     Secondary,
@@ -26,7 +27,13 @@ from pairbus.cli.pair_options import (
     pair_of,
 )
 from pairbus.cli.screen import complain, screens
-from pairbus.errors import AmqpError, ConfigurationError, EntityNotFound, PairbusError
+from pairbus.errors import (
+    AmqpError,
+    ConfigurationError,
+    EntityNotFound,
+    NotAuthorized,
+    PairbusError,
+)
 
 DONE, FAILED, WRONG, STOPPED = 0, 1, 2, 4
 LIST, PEEK, DESTINATIONS = (
@@ -67,15 +74,17 @@ def list_queues(
     secondary: Secondary,
     primary: PrimaryIfKnown = None,
     primary_name: PrimaryName = None,
-    backlog_queues: BacklogQueues = 10,
+    backlog_queues: ExpectedQueues = 10,
     timeout: Timeout = 30,
     as_json: AsJson = False,
 ) -> None:
     """List the backlog queues: messages that wait, dead-lettered ones, size, age of the oldest.
 
-    Costs an operation for each backlog queue, and one more where messages wait. Counts need the
-    right to manage; with the right to listen alone, up to 100 messages of each are peeked, which
-    costs an operation for each message.
+    All backlog queues that exist are shown, also those beyond --backlog-queues. Costs an operation
+    for each backlog queue, one more where messages wait, and one for every 100 queues of the
+    secondary. Listing and counting need the right to manage. With the right to listen alone, up to
+    100 messages of each queue are peeked, which costs an operation for each message, and queues
+    beyond --backlog-queues are tried until 10 indexes in a row have none.
 
     Exit status: 0 done; 1 failed: the secondary does not answer, or no backlog queue is there; 2 a
     wrong option.
@@ -83,13 +92,13 @@ def list_queues(
     out, err = screens()
 
     def run(pair: Pair) -> int:
-        found = look_at(pair.secondary, pair.backlog_queues, peeked=PEEKED_OF_EACH)
+        found = look_at(pair, list_backlog_queues(pair), peeked=PEEKED_OF_EACH)
         now_ms = _now_ms()
         if as_json:
             _echo(found.as_json(now_ms))
         elif found.there and found.messages is not None:
             show_queues(out, found, now_ms)
-        return _complain_of(err, found, pair)
+        return _complain_of(err, found)
 
     _run(err, run, primary, secondary, primary_name, backlog_queues, timeout)
 
@@ -99,7 +108,7 @@ def peek(
     secondary: Secondary,
     primary: PrimaryIfKnown = None,
     primary_name: PrimaryName = None,
-    backlog_queues: BacklogQueues = 10,
+    backlog_queues: ExpectedQueues = 10,
     queue: Annotated[
         str | None,
         typer.Option(
@@ -120,7 +129,10 @@ def peek(
 ) -> None:
     """Show messages of the backlog without taking them. Needs the right to listen.
 
-    Costs an operation for each message.
+    Without --queue, messages of all backlog queues that exist are shown, also those beyond
+    --backlog-queues. Costs an operation for each message, and one for every 100 queues of the
+    secondary. Without the right to manage, queues beyond --backlog-queues are tried until 10
+    indexes in a row have none.
 
     Exit status: 0 done; 1 failed: the secondary does not answer, or the backlog queue is not there;
     2 a wrong option.
@@ -132,7 +144,6 @@ def peek(
             raise ConfigurationError("--queue: give an index, such as 0, or a path")
         if queue is None and from_sequence is not None:
             raise ConfigurationError("--from needs --queue: sequence numbers are those of a queue")
-        paths = pair.backlog_queues if queue is None else (pair.queue(queue),)
         messages: list[BacklogMessage] = []
 
         def add(lot: list[BacklogMessage]) -> bool:
@@ -140,11 +151,19 @@ def peek(
             return len(messages) < count
 
         first = 1 if from_sequence is None else from_sequence
-        there = _peek_all(
-            pair, paths, add, dead_letters=dead_letters, from_sequence=first, count=count
-        )
-        if not there:
-            return _none_there(err, paths)
+        if queue is not None:
+            path = pair.queue(queue)
+            found = _peek_one(
+                pair, path, add, dead_letters=dead_letters, from_sequence=first, count=count
+            )
+            if not found:
+                complain(err, f"There is no queue {path}.")
+                return FAILED
+        else:
+            walk = list_backlog_queues(pair).walk()
+            _peek_all(pair, walk, add, dead_letters=dead_letters, count=count)
+            if not _warn_of_queues(err, walk):
+                return FAILED
         now_ms = _now_ms()
         if as_json:
             _echo([one.as_json(now_ms) for one in messages])
@@ -170,7 +189,7 @@ def destinations(
     secondary: Secondary,
     primary: PrimaryIfKnown = None,
     primary_name: PrimaryName = None,
-    backlog_queues: BacklogQueues = 10,
+    backlog_queues: ExpectedQueues = 10,
     dead_letters: DeadLetters = False,
     timeout: Timeout = 30,
     as_json: AsJson = False,
@@ -178,7 +197,9 @@ def destinations(
     """Add the backlog up by destination: messages, bytes, age of the oldest, and those without one.
 
     It peeks at every message of the backlog. Each is billed as an operation, or as several above
-    64 KB: a million messages are a million operations. Needs the right to listen.
+    64 KB: a million messages are a million operations. Needs the right to listen. All backlog
+    queues that exist are read, also those beyond --backlog-queues. Without the right to manage,
+    these are tried until 10 indexes in a row have none.
 
     Ctrl-C stops it, and shows what was found so far.
 
@@ -188,13 +209,13 @@ def destinations(
     out, err = screens()
 
     def run(pair: Pair) -> int:
-        paths, heaps = pair.backlog_queues, Heaps()
+        heaps, walk = Heaps(), None
         stopped = False
-        there = 0
         with PeekProgress(err) as progress:
             try:
+                listing = list_backlog_queues(pair)
                 if progress.shown:
-                    looked = look_at(pair.secondary, paths, peeked=1)
+                    looked = look_at(pair, listing, peeked=1)
                     progress.expect(_expected(looked, dead_letters=dead_letters))
 
                 def add(lot: list[BacklogMessage]) -> bool:
@@ -202,11 +223,12 @@ def destinations(
                     progress.at(heaps.messages)
                     return True
 
-                there = _peek_all(pair, paths, add, dead_letters=dead_letters)
+                walk = listing.walk()
+                _peek_all(pair, walk, add, dead_letters=dead_letters)
             except KeyboardInterrupt:
                 stopped = True
-        if not there and not stopped:
-            return _none_there(err, paths)
+        if walk is not None and not _warn_of_queues(err, walk) and not stopped:
+            return FAILED
         now_ms = _now_ms()
         if as_json:
             found = [heap.as_json(now_ms) for heap in heaps.largest_first()]
@@ -215,6 +237,7 @@ def destinations(
                     "messages": heaps.messages,
                     "without_destination": heaps.none,
                     "complete": not stopped,
+                    "searched_to": None if walk is None else walk.searched_to,
                     "destinations": found,
                 }
             )
@@ -245,43 +268,90 @@ def _run(
     raise typer.Exit(ended)
 
 
-def _peek_all(
+def _peek_one(
     pair: Pair,
-    paths: tuple[str, ...],
+    path: str,
     add: Callable[[list[BacklogMessage]], bool],
     *,
     dead_letters: bool,
-    from_sequence: int = 1,
+    from_sequence: int,
+    count: int,
+) -> bool:
+    """Peek at a queue until `add` has enough; whether it exists."""
+    client = Client(pair.secondary)
+    try:
+        for lot in peek_messages(
+            client, path, dead_letters=dead_letters, from_sequence=from_sequence, count=count
+        ):
+            if not add(lot):
+                break
+    except EntityNotFound:
+        return False
+    finally:
+        client.close(CLOSE_S)
+    return True
+
+
+def _peek_all(
+    pair: Pair,
+    walk: QueueWalk,
+    add: Callable[[list[BacklogMessage]], bool],
+    *,
+    dead_letters: bool,
     count: int | None = None,
-) -> int:
-    """Peek queue after queue until `add` says that it is enough; how many of them are there."""
-    there = 0
+) -> None:
+    """Peek at queue after queue until `add` has enough."""
     left = count
     client = Client(pair.secondary)
     try:
-        for path in paths:
+        for index in walk:
+            path = walk.path(index)
             try:
-                for lot in peek_messages(
-                    client,
-                    path,
-                    dead_letters=dead_letters,
-                    from_sequence=from_sequence,
-                    count=left,
-                ):
+                for lot in peek_messages(client, path, dead_letters=dead_letters, count=left):
                     left = None if left is None else left - len(lot)
                     if not add(lot):
-                        return there + 1
-                there += 1
+                        return
             except EntityNotFound:
-                continue
+                walk.missing()
+            except NotAuthorized:
+                if index < pair.backlog_queue_count or walk.searched_to is None:
+                    raise
+                walk.stop()  # a key may be for the expected queues alone
     finally:
         client.close(CLOSE_S)
-    return there
 
 
-def _complain_of(err: Console, found: BacklogLook, pair: Pair) -> int:
-    if not found.there:
-        return _none_there(err, pair.backlog_queues)
+def _warn_of_queues(err: Console, walk: QueueWalk) -> bool:
+    """Say where the queues differ from those that are expected, and how far they were looked for.
+    False: there are none."""
+    if not walk.found:
+        _complain_of_none(err, walk.path(0), walk.searched_to)
+        return False
+    if walk.complete:
+        _warn(err, walk.disagreement, walk.listing.not_listed, walk.searched_to)
+    return True
+
+
+def _warn(
+    err: Console, disagreement: str | None, not_listed: str | None, searched_to: int | None
+) -> None:
+    if disagreement is not None:
+        complain(err, disagreement, "yellow")
+    if not_listed is not None:
+        complain(
+            err,
+            f"Not listed: {not_listed}. Backlog queues with an index above {searched_to} were not "
+            "looked for.",
+            "yellow",
+        )
+
+
+def _complain_of(err: Console, found: BacklogLook) -> int:
+    if not found.there and found.problem is None:
+        _complain_of_none(err, found.queues[0].path, found.searched_to)
+        return FAILED
+    if found.messages is not None:
+        _warn(err, found.disagreement, found.not_listed, found.searched_to)
     if found.not_counted is not None and found.messages is not None:
         complain(
             err,
@@ -295,16 +365,13 @@ def _complain_of(err: Console, found: BacklogLook, pair: Pair) -> int:
     return DONE
 
 
-def _none_there(err: Console, paths: tuple[str, ...]) -> int:
-    if len(paths) == 1:
-        complain(err, f"There is no queue {paths[0]}.")
-    else:
-        complain(
-            err,
-            f"None of the {len(paths)} backlog queues is there ({paths[0]} and so on): was "
-            "anything paired, and is this the primary's name?",
-        )
-    return FAILED
+def _complain_of_none(err: Console, first: str, searched_to: int | None) -> None:
+    far = "" if searched_to is None else f" up to index {searched_to}"
+    complain(
+        err,
+        f"No backlog queue was found: {first.removesuffix('0')} has none{far} in the secondary. "
+        "Either no sender has paired yet, or the name of the primary is wrong.",
+    )
 
 
 def _expected(found: BacklogLook, *, dead_letters: bool) -> int | None:

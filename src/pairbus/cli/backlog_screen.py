@@ -49,17 +49,19 @@ def show_queues(out: Console, found: BacklogLook, now_ms: int) -> None:
     folder = found.queues[0].path.rpartition("/")[0]
     out.print(f"Backlog queues of {escape(folder)}/")
     show(out, shown)
+    queues = "1 backlog queue" if found.there == 1 else f"{found.there} backlog queues"
+    if found.searched_to is not None:
+        queues = f"the {queues} found up to index {found.searched_to}"
     out.print(
         f"{messages(count(found.messages, more=found.more_messages))}, "
-        f"{count(found.dead_lettered, more=found.more_dead_lettered)} dead-lettered, "
-        f"{found.there} of {len(found.queues)} backlog queues are there."
+        f"{count(found.dead_lettered, more=found.more_dead_lettered)} dead-lettered in {queues}."
     )
 
 
 def _note(one: QueueLook) -> str:
-    if not one.there:
-        return "not there"
-    return "" if one.problem is None else "not known"
+    if one.problem is not None:
+        return "not known"
+    return "" if one.there else "not there"
 
 
 def index_of(path: str) -> str:

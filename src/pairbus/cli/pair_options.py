@@ -44,7 +44,19 @@ PrimaryName = Annotated[
 BacklogQueues = Annotated[
     int,
     typer.Option(
-        "--backlog-queues", min=1, help="How many backlog queues there are; as for the pairing."
+        "--backlog-queues",
+        min=1,
+        help="Number of backlog queues; must equal the senders' backlog_queue_count, or queues are "
+        "not drained.",
+    ),
+]
+ExpectedQueues = Annotated[
+    int,
+    typer.Option(
+        "--backlog-queues",
+        min=1,
+        help="Number of backlog queues that the senders use (backlog_queue_count). If others "
+        "exist, they are shown too, with a warning.",
     ),
 ]
 Timeout = Annotated[

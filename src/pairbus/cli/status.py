@@ -13,11 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from pairbus.backlog.discovery import list_backlog_queues
 from pairbus.backlog.pair import Pair
 from pairbus.backlog.queues import BacklogLook, look_at
 from pairbus.backlog.reach import reach
 from pairbus.backlog.state import (
     FAILED,
+    UNCERTAIN,
     WAITING,
     WELL,
     Look,
@@ -27,7 +29,7 @@ from pairbus.backlog.state import (
 from pairbus.cli.measures import age, count, printable, when
 from pairbus.cli.pair_options import (
     AsJson,
-    BacklogQueues,
+    ExpectedQueues,
     Primary,
     PrimaryName,
     Secondary,
@@ -39,14 +41,14 @@ from pairbus.errors import ConfigurationError, PairbusError
 
 WRONG = 2
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… PAIRBUS_SECONDARY=… pairbus status"
-_COLOURS = {WELL: "green", FAILED: "red", WAITING: "yellow"}
+_COLOURS = {WELL: "green", FAILED: "red", WAITING: "yellow", UNCERTAIN: "yellow"}
 
 
 def status(
     primary: Primary,
     secondary: Secondary,
     primary_name: PrimaryName = None,
-    backlog_queues: BacklogQueues = 10,
+    backlog_queues: ExpectedQueues = 10,
     timeout: Timeout = 5,
     status_file: Annotated[
         Path | None,
@@ -64,12 +66,16 @@ def status(
 ) -> None:
     """Look at a pairing: do both namespaces answer, what waits in the backlog, is a syphon at work.
 
-    A look costs an operation for each backlog queue, and one more where messages wait. Counts need
-    the right to manage; with the right to listen alone, one message of each queue is peeked.
+    All backlog queues that exist are shown, also those beyond --backlog-queues. A look costs an
+    operation for each backlog queue, one more where messages wait, and one for every 100 queues of
+    the secondary. Listing and counting need the right to manage. With the right to listen alone,
+    one message of each queue is peeked, and queues beyond --backlog-queues are tried until 10
+    indexes in a row have none.
 
     Exit status: 0 both answer, and nothing waits; 1 failed: a namespace does not answer or refuses
     the token, or the backlog is not there or cannot be seen; 2 a wrong option; 3 messages wait in
-    the backlog, or are dead-lettered.
+    the backlog, or are dead-lettered; 4 nothing was seen to wait, but the queues could not be
+    listed, so that there may be others.
     """
     out, err = screens()
     try:
@@ -93,7 +99,7 @@ def _look(pair: Pair, status_file: Path | None) -> Look:
     )
     backlog = None
     if answers["secondary"].answers:
-        backlog = look_at(pair.secondary, pair.backlog_queues, peeked=1)
+        backlog = look_at(pair, list_backlog_queues(pair), peeked=1)
     return Look(time.time_ns() // 1_000_000, answers, backlog, syphon)
 
 
@@ -174,6 +180,14 @@ def _lines(found: Look) -> list[tuple[str, Text]]:
         lines.append(("backlog", Text("not known: it is in the secondary")))
     else:
         lines.append(("backlog", _backlog_line(backlog, found.at_ms)))
+        if backlog.disagreement is not None:
+            lines.append(("", Text(backlog.disagreement, "yellow")))
+        if backlog.not_listed is not None:
+            why = (
+                f"not listed: {printable(backlog.not_listed)}; backlog queues with an index above "
+                f"{backlog.searched_to} were not looked for"
+            )
+            lines.append(("", Text(why, "yellow")))
         if backlog.not_counted is not None:
             why = f"not counted, only peeked: {printable(backlog.not_counted)}"
             lines.append(("", Text(why, "yellow")))
@@ -184,7 +198,10 @@ def _lines(found: Look) -> list[tuple[str, Text]]:
 
 
 def _backlog_line(backlog: BacklogLook, now_ms: int) -> Text:
-    parts = [f"{backlog.there} of {len(backlog.queues)} backlog queues are there"]
+    queues = "1 backlog queue" if backlog.there == 1 else f"{backlog.there} backlog queues"
+    if backlog.searched_to is not None:
+        queues += f" found up to index {backlog.searched_to}"
+    parts = []
     if backlog.there and backlog.messages is not None:
         waiting = count(backlog.messages, more=backlog.more_messages)
         parts.append(f"{waiting} {'message waits' if waiting == '1' else 'messages wait'}")
@@ -192,7 +209,7 @@ def _backlog_line(backlog: BacklogLook, now_ms: int) -> Text:
         parts.append(f"{buried} dead-lettered")
     if backlog.oldest_ms is not None:
         parts.append(f"the oldest is {age(backlog.oldest_ms, now_ms)} old")
-    return Text(", ".join(parts))
+    return Text(f"{queues}: {', '.join(parts)}" if parts else queues)
 
 
 def _syphon_line(word: SyphonWord | None) -> Text:

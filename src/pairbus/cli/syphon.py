@@ -109,6 +109,7 @@ def syphon(
     if not has_java(err):
         raise typer.Exit(FAILED)
     try:
+        _warn_of_unread_queues(err, options)
         if dry_run:
             status = _show_what_would_go_where(out, err, options, master)
         else:
@@ -123,6 +124,27 @@ def syphon(
 def _check_status_file(path: Path | None) -> None:
     if path is not None and not path.parent.is_dir():
         raise ConfigurationError(f"--status-file: there is no folder {path.parent}")
+
+
+def _warn_of_unread_queues(err: Console, options: Any) -> None:
+    """Name the backlog queues that exist and are not read. Says nothing where they cannot be
+    listed."""
+    from pairbus.backlog.discovery import queues_in_words
+    from pairbus.syphon.counts import unread_queues
+
+    count = options.backlog_queue_count
+    unread = in_background(
+        lambda: unread_queues(options.secondary, options.name, count, options.books)
+    )
+    if unread:
+        named, single = queues_in_words(unread), len(unread) == 1
+        complain(
+            err,
+            f"{named[0].upper()}{named[1:]} {'exists' if single else 'exist'}, but "
+            f"{'is' if single else 'are'} not drained, because --backlog-queues is {count}. Stop "
+            f"the syphon and start it with --backlog-queues {max(unread) + 1}.",
+            "yellow",
+        )
 
 
 class _Run:

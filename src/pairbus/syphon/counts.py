@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.counts import Administration
+from pairbus.backlog.discovery import listing_of
 from pairbus.cost.operations import Kind
 from pairbus.errors import EntityNotFound, PairbusError
 from pairbus.syphon.books import Books
@@ -37,3 +38,21 @@ def message_count(options: ClientOptions, queue: str) -> int | None:
         return 0
     except PairbusError:
         return None
+
+
+def unread_queues(
+    options: ClientOptions, primary_name: str, count: int, books: Books | None = None
+) -> tuple[int, ...]:
+    """Return the indexes of backlog queues that exist beyond a number of them. Empty: there are
+    none, or they cannot be listed."""
+    try:
+        with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
+            listing = listing_of(administration, primary_name, count)
+            requests = administration.requests
+    except PairbusError:  # no token
+        return ()
+    if books:
+        for _ in range(requests):
+            books.add(Kind.MANAGEMENT, None, answered=listing.error is None)
+        books.flush()
+    return tuple(index for index in listing.indexes or () if index >= count)

@@ -1,5 +1,6 @@
 """The verdict on a pairing, from what was seen of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,12 +27,30 @@ FILE: dict[str, Any] = {
 
 
 def look(messages: int = 0, dead: int = 0, **changes: Any) -> BacklogLook:
-    first = QueueLook(path="p/0", messages=messages, dead_lettered=dead, **changes)
-    return BacklogLook(queues=(first, QueueLook(path="p/1", messages=0, dead_lettered=0)))
+    first = QueueLook(path="p/0", index=0, messages=messages, dead_lettered=dead, **changes)
+    second = QueueLook(path="p/1", index=1, messages=0, dead_lettered=0)
+    return BacklogLook(queues=(first, second), expected=2)
 
 
-ABSENT = BacklogLook(queues=(QueueLook(path="p/0", there=False),))
-UNSEEN = BacklogLook(queues=(QueueLook(path="p/0", problem="no right to listen"),))
+def partial(messages: int = 0) -> BacklogLook:
+    """The same without a list of the queues that exist."""
+    return replace(look(messages), not_listed="no right to list", searched_to=11)
+
+
+def beyond(*messages: int, **changes: Any) -> BacklogLook:
+    """Queues that exist beyond the given number, 2, from index 5 on."""
+    others = [
+        QueueLook(path=f"p/{index}", index=index, messages=count, dead_lettered=0, **changes)
+        for index, count in enumerate(messages, 5)
+    ]
+    return replace(look(), queues=(*look().queues, *others))
+
+
+ABSENT = BacklogLook(queues=(QueueLook(path="p/0", index=0, there=False),), expected=1)
+UNSEEN = BacklogLook(
+    queues=(QueueLook(path="p/0", index=0, problem="no right to listen"),), expected=1
+)
+NOT_KNOWN = "Nothing waits in backlog queues 0 to 11; whether there are others is not known."
 
 
 @pytest.mark.parametrize(
@@ -45,7 +64,18 @@ UNSEEN = BacklogLook(queues=(QueueLook(path="p/0", problem="no right to listen")
         (LOCKED, UP, look(), 1, "The primary refuses the token. Nothing waits."),
         (DOWN, UP, look(), 1, "The primary does not answer. Nothing waits."),
         (DOWN, UP, look(1), 1, "The primary does not answer. 1 message waits in the backlog."),
-        (UP, UP, ABSENT, 1, "No backlog queue is there"),
+        (UP, UP, ABSENT, 1, "No backlog queue was found"),
+        (UP, UP, partial(), 4, f"Both namespaces answer. {NOT_KNOWN}"),
+        (DOWN, UP, partial(), 1, f"The primary does not answer. {NOT_KNOWN}"),
+        (UP, UP, partial(3), 3, "At least 3 messages wait in the backlog."),
+        (UP, UP, beyond(0), 0, "Both namespaces answer, and nothing waits."),
+        (
+            *(UP, UP, beyond(0, 4, 1), 3),
+            (
+                "5 messages wait in the backlog. 5 of them are in backlog queues 6 to 7, beyond "
+                "--backlog-queues 2."
+            ),
+        ),
         (UP, UP, UNSEEN, 1, "The backlog cannot be seen."),
         (DOWN, UP, UNSEEN, 1, "The primary does not answer. The backlog cannot be seen."),
         (UP, UP, look(1200), 3, "1,200 messages wait in the backlog."),
@@ -116,5 +146,5 @@ def test_another_file_is_a_mistake(values: Any) -> None:
 def test_counts_of_queues_that_nobody_may_see_are_not_zero() -> None:
     assert (UNSEEN.messages, UNSEEN.dead_lettered) == (None, None)
     assert (ABSENT.messages, ABSENT.there) == (0, 0)
-    partly = BacklogLook(queues=(*look(2).queues, *UNSEEN.queues))
+    partly = replace(look(2), queues=(*look(2).queues, *UNSEEN.queues))
     assert (partly.messages, partly.more_messages) == (2, True)
