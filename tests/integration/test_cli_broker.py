@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+
+from pairbus.broker.namespace import LocalNamespace
+from pairbus.errors import StateError
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # the SDK's sockets
@@ -54,12 +57,17 @@ def send(connection_string: str, queue: str, body: str) -> None:
         sender.send_messages(ServiceBusMessage(body))
 
 
-def receive(connection_string: str, queue: str) -> list[str]:
+def receive(connection_string: str, queue: str, count: int = 1) -> list[str]:
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
         client.get_queue_receiver(queue) as receiver,
     ):
-        messages = receiver.receive_messages(1, max_wait_time=10)
+        messages: list[ServiceBusReceivedMessage] = []
+        while len(messages) < count:
+            received = receiver.receive_messages(count - len(messages), max_wait_time=10)
+            if not received:
+                break
+            messages += received
         for message in messages:
             receiver.complete_message(message)
         return [str(message) for message in messages]
@@ -76,6 +84,70 @@ def test_it_serves_several_namespaces_and_keeps_what_it_accepted(tmp_path: Path)
 
     with serving(*arguments) as (_, strings):
         assert [receive(one, "q") for one in strings] == [["to a"], ["to b"]]
+
+
+def test_folder_that_another_process_serves_is_refused_and_nothing_accepted_is_lost(
+    tmp_path: Path,
+) -> None:
+    arguments = ("--namespace", "primary", "--queue", "q", "--folder", str(tmp_path))
+    folder = tmp_path / "primary"
+    with serving(*arguments) as (first, [connection_string]):
+        for number in range(5):
+            send(connection_string, "q", f"before {number}")
+        files = {file: file.read_bytes() for file in folder.glob("*.*") if "db" not in file.name}
+
+        second = run("broker", *arguments)
+
+        assert second.returncode == 1
+        assert second.stdout == ""
+        assert second.stderr == (
+            f"Data folder {folder} is already in use by process {first.pid}:"
+            " stop that process, or choose another folder.\n"
+        )
+        with pytest.raises(StateError, match=f"in use by process {first.pid}:"):
+            LocalNamespace("primary", folder=folder)
+        assert {file: file.read_bytes() for file in files} == files  # keys and certificates
+        for number in range(5):
+            send(connection_string, "q", f"after {number}")
+        first.kill()
+        assert first.wait(timeout=20) == -signal.SIGKILL
+
+    with serving(*arguments) as (_, [connection_string]):
+        assert receive(connection_string, "q", 11) == [
+            *(f"before {number}" for number in range(5)),
+            *(f"after {number}" for number in range(5)),
+        ]
+
+
+def test_start_right_after_a_kill_waits_for_the_killed_process_to_end(tmp_path: Path) -> None:
+    arguments = ("--namespace", "primary", "--queue", "q", "--folder", str(tmp_path))
+    with serving(*arguments) as (killed, [connection_string]):
+        send(connection_string, "q", "kept")
+        killed.kill()  # and nothing waits until it has ended
+        with serving(*arguments) as (_, [connection_string]):
+            assert receive(connection_string, "q") == ["kept"]
+        assert killed.wait(timeout=20) == -signal.SIGKILL
+
+
+def test_two_processes_serve_two_namespaces_in_one_folder(tmp_path: Path) -> None:
+    options = ("--queue", "q", "--folder", str(tmp_path))
+    with (
+        serving("--namespace", "a", *options) as (_, [first]),
+        serving("--namespace", "b", *options) as (_, [second]),
+    ):
+        send(first, "q", "to a")
+        send(second, "q", "to b")
+        assert [receive(one, "q") for one in (first, second)] == [["to a"], ["to b"]]
+
+
+def test_namespace_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    ended = run("broker", "--namespace", "a", "--namespace", "a", "--folder", str(tmp_path))
+
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"Data folder {tmp_path / 'a'} is already in use by another namespace of this process:"
+        " stop that namespace, or choose another folder.\n"
+    )
 
 
 def test_it_takes_the_emulators_config(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from pairbus.broker.meter import Reading
 from pairbus.broker.rules import Rule
 from pairbus.broker.server import Handler, Listener
 from pairbus.broker.store import Store
+from pairbus.broker.store_lock import StoreLock
 from pairbus.errors import ConfigurationError, EntityNotFound, StateError
 from pairbus.port import HeldPort
 
@@ -54,7 +55,9 @@ class LocalNamespace:
     """A namespace on a free port of the loopback interface, in a thread of its own.
 
     What it has accepted is on disk, in `folder`. Without a folder it is a temporary one, which goes
-    when the namespace is closed. `stop` and `start` keep data, port and keys.
+    when the namespace is closed. `stop` and `start` keep data, port and keys. A folder is served by
+    one namespace of one process at a time: while it is in use, the constructor and `start` raise
+    StateError, and nothing in the folder is changed.
 
     On a `host` that others can reach only TLS is served, for that name and for `names`, unless
     `plaintext_to_network` says that tokens and messages may cross the network for all to read.
@@ -90,10 +93,12 @@ class LocalNamespace:
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
         self._reached_as = "localhost" if _is_loopback(host) or _is_any(host) else host
-        self._certificates = ensure_certificates(
-            self.folder, (self._reached_as, *names), now=datetime.now(UTC)
-        )
-        self._key = _key_of(self.folder / "keys.json")
+        self._database = self.folder / "namespace.db"
+        with StoreLock(self._database):  # two first starts at once would make two keys
+            self._certificates = ensure_certificates(
+                self.folder, (self._reached_as, *names), now=datetime.now(UTC)
+            )
+            self._key = _key_of(self.folder / "keys.json")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._core: Core | None = None
@@ -147,7 +152,7 @@ class LocalNamespace:
 
     def start(self) -> None:
         """Start serving; returns when connections are accepted. Can be called again. Raises
-        StateError where the data cannot be read or written."""
+        StateError where the data cannot be read or written, or another process serves it."""
         if self.failure is not None:
             self.stop()
         if self._thread is not None:
@@ -187,7 +192,7 @@ class LocalNamespace:
         """Forget all entities, messages and readings."""
         running = self._thread is not None
         self.stop()
-        with Store(self.folder / "namespace.db") as store:
+        with Store(self._database) as store:
             store.clear()
         if running:
             self.start()
@@ -275,13 +280,14 @@ class LocalNamespace:
 
     async def _serve(self, started: "Future[None]") -> None:
         with contextlib.ExitStack() as opened:
+            # First, so that no client connects before the folder is known to be free.
+            store = self._store = opened.enter_context(Store(self._database))
             self._held_port.hold()
             family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
             listening = opened.enter_context(
                 socket.create_server((self._host, self._held_port.number), family=family)
             )
             self._held_port.number = listening.getsockname()[1]
-            store = self._store = opened.enter_context(Store(self.folder / "namespace.db"))
             core = self._core = self._made(store)
             self._stopping = asyncio.Event()
             listener = Listener(

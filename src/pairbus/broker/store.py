@@ -5,6 +5,8 @@ and only when it has returned (the write-ahead log is on disk then) may anybody 
 Reads see what was written before, committed or not. A message's key is its entity's number and
 its own sequence number in one integer, so that a queue is one stretch of one B-tree.
 
+A file has one store at a time, in this process and in all others: a second one is refused.
+
 A store that fails once (a full disk, an I/O error) has failed for good: what is in memory and what
 is on disk are no longer the same. A new one on the same file has the last commit.
 """
@@ -17,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pairbus.broker.store_lock import StoreLock
 from pairbus.errors import StateError
 
 ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
@@ -187,6 +190,17 @@ def _up_to(room: int, cursor: sqlite3.Cursor) -> list[Any]:
     return rows
 
 
+def _prepare(db: sqlite3.Connection) -> None:
+    # FULL: every commit waits until the log is on disk. The log is replayed by the next start.
+    db.executescript(
+        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+        "PRAGMA cache_size = -32768; PRAGMA wal_autocheckpoint = 4000;"
+    )
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    for number, statements in enumerate(_MIGRATIONS[version:], start=version + 1):
+        db.executescript(f"BEGIN; {statements} PRAGMA user_version = {number}; COMMIT;")
+
+
 class StoreFailed(StateError):
     """The file could not be read or written. What was not committed before is lost."""
 
@@ -195,7 +209,8 @@ class Store:
     """One namespace's file. Used by one thread. Every call raises StoreFailed once one has."""
 
     def __init__(self, path: Path | str) -> None:
-        """Raises StoreFailed where the file cannot be opened."""
+        """Raises StateError where another store has the file, and StoreFailed where it cannot be
+        opened."""
         self._path = path
         self.failure: StoreFailed | None = None
         """Why the store can no longer be used."""
@@ -204,23 +219,21 @@ class Store:
         self._inserts: list[tuple[object, ...]] = []
         self._deletes: list[tuple[int]] = []
         self._open = False
+        self._lock = StoreLock(path)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = self._connect()
         except sqlite3.Error as exc:
-            raise self._failed(exc) from exc
-        try:
-            self._prepare()
-        except sqlite3.Error as exc:
-            self._db.close()
+            self._lock.release()
             raise self._failed(exc) from exc
 
-    def _prepare(self) -> None:
-        # FULL: every commit waits until the log is on disk. The log is replayed by the next start.
-        self._db.executescript(
-            "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
-            "PRAGMA cache_size = -32768; PRAGMA wal_autocheckpoint = 4000;"
-        )
-        self._migrate()
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
 
     def __enter__(self) -> "Store":
         return self
@@ -240,12 +253,10 @@ class Store:
                 self.commit()
         finally:
             self.on_failure = _nothing
-            self._db.close()
-
-    def _migrate(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        for number, statements in enumerate(_MIGRATIONS[version:], start=version + 1):
-            self._db.executescript(f"BEGIN; {statements} PRAGMA user_version = {number}; COMMIT;")
+            try:
+                self._db.close()
+            finally:
+                self._lock.release()
 
     @property
     def dirty(self) -> bool:

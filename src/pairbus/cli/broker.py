@@ -55,7 +55,9 @@ def broker(
 
     Where the disk fails one of them, all stop.
 
-    Exit status: 0 stopped; 1 failed; 2 a wrong option or file.
+    The folder of a namespace is served by one process at a time.
+
+    Exit status: 0 stopped; 1 failed, or the folder is in use; 2 a wrong option or file.
     """
     out, err = screens()
     logging.basicConfig(

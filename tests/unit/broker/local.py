@@ -51,6 +51,7 @@ def crash(store: Store) -> None:
     store._deletes.clear()
     store._open = False
     store._db.close()
+    store._lock.release()
 
 
 class Local:

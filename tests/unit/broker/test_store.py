@@ -16,6 +16,7 @@ from pairbus.broker.store import (
     Stored,
     StoreFailed,
 )
+from pairbus.errors import StateError
 from tests.unit.broker.local import crash
 
 
@@ -172,6 +173,54 @@ def test_a_file_that_is_no_database_cannot_be_opened(path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(StoreFailed, match=path.name):
         Store(path)
+
+
+# One store at a time.
+
+
+def test_second_store_on_the_same_file_is_refused_and_the_first_loses_nothing(
+    store: Store, path: Path
+) -> None:
+    store.put(4, stored(1))
+    store.commit()
+
+    with pytest.raises(StateError, match="already in use"):
+        Store(path)
+
+    store.put(4, stored(2))
+    store.close()
+    with Store(path) as again:
+        assert numbers(again.any_after(4, 0, 10)) == [1, 2]
+
+
+def test_file_reached_through_a_symbolic_link_is_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data")
+    with Store(tmp_path / "data" / "store.db"), pytest.raises(StateError, match="already in use"):
+        Store(tmp_path / "link" / "store.db")
+
+
+def test_stores_of_two_files_in_one_folder_are_independent(store: Store, path: Path) -> None:
+    with Store(path.with_name("other.db")) as other:
+        other.put(4, stored(1))
+        other.commit()
+        assert store.any_after(4, 0, 10) == []
+
+
+def test_store_that_could_not_be_opened_does_not_keep_the_file_in_use(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreFailed, match=path.name):
+        Store(path)
+    path.unlink()
+    Store(path).close()
+
+
+def test_store_that_failed_frees_the_file_when_it_is_closed(path: Path) -> None:
+    store = Store(path)
+    store.put(4, stored(1, state=None))
+    with pytest.raises(StoreFailed):
+        store.close()
+    Store(path).close()
 
 
 def test_messages_are_looked_at_until_they_have_so_many_bytes_but_one_at_least(
