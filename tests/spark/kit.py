@@ -1,8 +1,12 @@
 """A backlog in two local namespaces, and a syphon for it."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Header, Message, Properties
@@ -49,6 +53,37 @@ def meaning(payload: bytes) -> tuple[Any, ...]:
     )
 
 
+class LockedMessages:
+    """Messages that a receiver of the SDK has locked. A thread renews the locks."""
+
+    def __init__(self, receiver: Any, messages: list[ServiceBusReceivedMessage]) -> None:
+        self._receiver = receiver
+        self._messages = messages
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._renew)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(1):
+            for message in self._messages:
+                self._receiver.renew_message_lock(message)
+
+    def stop_renewing(self) -> None:
+        """Let the locks expire. Can be called again."""
+        self._stopped.set()
+        self._thread.join()
+
+    def complete(self) -> None:
+        self.stop_renewing()
+        for message in self._messages:
+            self._receiver.complete_message(message)
+
+    def defer(self) -> None:
+        self.stop_renewing()
+        for message in self._messages:
+            self._receiver.defer_message(message)
+
+
 class Backlog:
     """Queues of a primary, and the backlog queues for them."""
 
@@ -90,6 +125,30 @@ class Backlog:
         with Client(options) as client, Sender(client, self.queues[queue]) as sender:
             for start in range(0, len(payloads), 200):
                 sender.send_batch(payloads[start : start + 200])
+
+    @contextmanager
+    def locked(self, count: int, queue: int = 0) -> Iterator["LockedMessages"]:
+        """Lock messages with a receiver of the SDK, and renew the locks until `stop_renewing`."""
+        with (
+            ServiceBusClient.from_connection_string(self.secondary.connection_string) as client,
+            client.get_queue_receiver(self.queues[queue]) as receiver,
+        ):
+            messages: list[ServiceBusReceivedMessage] = []
+            while len(messages) < count:
+                received = receiver.receive_messages(count - len(messages), max_wait_time=20)
+                assert received, f"only {len(messages)} messages can be locked"
+                messages += received
+            locked = LockedMessages(receiver, messages)
+            try:
+                yield locked
+            finally:
+                locked.stop_renewing()
+
+    def peeks(self) -> int:
+        """Peeks of the backlog queues so far, as the meter counts them."""
+        meter = self.secondary.meter()
+        keys = [(queue, "peek") for queue in self.queues]
+        return sum(meter[key].operations for key in keys if key in meter)
 
     def left(self) -> int:
         """How many messages the backlog queues hold, dead letters not among them."""

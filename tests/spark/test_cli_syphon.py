@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -176,6 +178,61 @@ def test_running_once_with_a_destination_that_takes_nothing_ends_as_stuck(
     told = json.loads(status_file.read_text())
     assert (told["running"], told["healthy"]) == (False, False)
     assert backlog.left() == 1
+
+
+@pytest.fixture
+def short_locks(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
+    """A backlog whose locks hold for five seconds."""
+    return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}", lock_duration=timedelta(seconds=5))
+
+
+@pytest.mark.rule("Y1", "Y8")
+def test_running_once_waits_for_messages_that_another_receiver_has_locked(
+    short_locks: Backlog,
+) -> None:
+    backlog = short_locks
+    path = backlog.path("orders")
+    ids = [f"m-{n}" for n in range(8)]
+    backlog.put(path, [message(id) for id in ids])
+    with backlog.locked(5) as locked, syphon(backlog, "--once") as process:
+        wait_until(lambda: backlog.peeks() > 0 or process.poll() is not None, "a peek")
+        assert process.poll() is None, "it ended while messages were locked"
+        assert len(backlog.ids(path)) == 3  # those that were not locked
+        locked.stop_renewing()
+        status, out, err = ended(process)
+
+    assert (status, "Stuck" in err) == (0, False)
+    assert "8 messages moved, 0 dead-lettered." in out
+    assert sorted(backlog.ids(path)) == ids
+    assert backlog.left() == 0
+
+
+@pytest.mark.rule("Y8")
+def test_running_once_ends_as_stuck_while_another_receiver_keeps_its_locks(
+    short_locks: Backlog, tmp_path: Path
+) -> None:
+    backlog = short_locks
+    path = backlog.path("orders")
+    backlog.put(path, [message(f"m-{n}") for n in range(7)])
+    status_file = tmp_path / "status.json"
+    with (
+        backlog.locked(5),
+        syphon(
+            backlog, "--once", "--stuck-after", "6", "--status-file", str(status_file)
+        ) as process,
+    ):
+        status, out, err = ended(process)
+
+    assert status == 3, out + err
+    assert "2 messages moved, 0 dead-lettered." in out
+    assert re.search(
+        r"Stuck: nothing was confirmed for \d+ s: 5 messages are left in the backlog "
+        r"\(5 locked by another receiver\)$",
+        " ".join(err.split()),
+    ), err
+    told = json.loads(status_file.read_text())
+    assert (told["running"], told["healthy"]) == (False, False)
+    assert backlog.left() == 5
 
 
 @pytest.mark.soak

@@ -100,6 +100,30 @@ def test_a_stream_takes_sends_on_and_completes(
     assert backlog.ids(source) == []
 
 
+def test_a_stream_that_ends_does_not_wait_for_messages_that_another_receiver_has_locked(
+    session: SparkSession, backlog: Backlog, tmp_path: Path
+) -> None:
+    target, text = backlog.path("target"), backlog.secondary.connection_string
+    backlog.put_raw([message(f"m-{n}") for n in range(3)])
+    with backlog.locked(1):
+        stream = (
+            session.readStream.format(FORMAT)
+            .options(connectionString=text, queue=backlog.queues[0])
+            .load()
+            .drop("destination")
+            .writeStream.format(FORMAT)
+            .options(connectionString=backlog.primary.connection_string, path=target)
+            .options(settleConnectionString=text, checkpointLocation=str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert stream.awaitTermination(250)
+        assert stream.exception() is None
+        assert backlog.left() == 1
+
+    assert backlog.ids(target) == ["m-1", "m-2"]
+
+
 def test_secrets_are_not_in_plans(session: SparkSession, backlog: Backlog) -> None:
     text = backlog.secondary.connection_string
     key = text.split("SharedAccessKey=")[1].split(";")[0]

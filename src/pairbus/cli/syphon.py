@@ -33,7 +33,7 @@ def syphon(
     secondary: Secondary,
     primary_name: PrimaryName = None,
     backlog_queues: BacklogQueues = 10,
-    once: Annotated[bool, typer.Option("--once", help="Drain, and stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Drain the backlog, and stop.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would go where, and move nothing.")
     ] = False,
@@ -81,7 +81,9 @@ def syphon(
 ) -> None:
     """Move the backlog of a pairing to where it was going, on Spark.
 
-    Runs until it is stopped with Ctrl-C (twice: at once), or with --once until nothing is left.
+    Runs until it is stopped with Ctrl-C (twice: at once). With --once, runs until every backlog
+    queue is empty; messages that another receiver has locked are waited for. With --only, messages
+    for other paths may stay.
 
     Exit status: 0 drained, or stopped without --once; 1 failed; 2 a wrong option; 3 stuck: messages
     are left, and there is no progress; 4 stopped before --once was done.
@@ -241,8 +243,9 @@ class _Run:
     def _sum_up(self, out: Console, err: Console, status: Any) -> None:
         for path, count in sorted(status.moved.items()):
             out.print(escape(f"  {path}: {count:,} moved"))
-        for path, why in sorted(status.errors.items()):
-            complain(err, f"  {path}: does not take its messages: {why}", "yellow")
+        if not status.drained:
+            for path, why in sorted(status.errors.items()):
+                complain(err, f"  {path}: does not take its messages: {why}", "yellow")
         buried = status.dead_lettered.total()
         out.print(f"{status.moved.total():,} messages moved, {buried:,} dead-lettered.")
 
@@ -259,7 +262,7 @@ class _Run:
             complain(err, f"The backlog cannot be read: {status.unreadable}")
             # Once something was moved, the namespaces are right, and it is worth trying again.
             return STUCK if status.moved else FAILED
-        if status.errors or not status.healthy:
+        if not status.drained:
             complain(err, f"Stuck: {status.problem or 'messages are left'}", "yellow")
             return STUCK
         return DRAINED

@@ -37,9 +37,20 @@ class Sight:
     """Why."""
     paused_until: float = 0.0
     """Until then nothing is moved, because of the cap on the rate."""
+    remaining: str | None = None
+    """Messages that a peek showed and that cannot be received."""
+    drained: bool = False
+    """In a run that ends by itself: a peek of every queue showed that nothing is left."""
 
     def after(
-        self, now: float, *, seen: bool, error: str | None = None, pause_s: float = 0.0
+        self,
+        now: float,
+        *,
+        seen: bool,
+        error: str | None = None,
+        pause_s: float = 0.0,
+        remaining: str | None = None,
+        drained: bool = False,
     ) -> "Sight":
         """What it is after another look."""
         nothing = not seen and error is None
@@ -50,6 +61,8 @@ class Sight:
             failing_since=_since(self.failing_since, now) if error is not None else None,
             error=error,
             paused_until=now + pause_s if pause_s > 0 else self.paused_until,
+            remaining=remaining,
+            drained=drained,
         )
 
 
@@ -61,6 +74,8 @@ def problem_of(
     record: Record, sight: Sight, *, started_at: float, now: float, stuck_after_s: float
 ) -> str | None:
     """Why a syphon that runs is unhealthy; None: it is not."""
+    if sight.drained:
+        return None
     if sight.failing_since is not None and now - sight.failing_since > stuck_after_s:
         return f"the backlog cannot be read: {sight.error}"
     since = max(started_at, record.progress_at, sight.paused_until)
@@ -73,7 +88,8 @@ def problem_of(
         if quiet_s <= stuck_after_s:
             return None
         reasons = "; ".join(f"{path}: {why}" for path, why in sorted(record.errors.items()))
-        return f"nothing was confirmed for {quiet_s:.0f} s: {reasons or 'no reason is known'}"
+        reasons = reasons or sight.remaining or "no reason is known"
+        return f"nothing was confirmed for {quiet_s:.0f} s: {reasons}"
     if now - max(since, sight.looked_at) > stuck_after_s + SILENT_S:
         return "nobody looks at the backlog"
     return None
@@ -93,10 +109,25 @@ class SightFile:
         except FileNotFoundError:
             return Sight()
 
-    def note(self, *, seen: bool, error: str | None = None, pause_s: float = 0.0) -> None:
+    def note(
+        self,
+        *,
+        seen: bool,
+        error: str | None = None,
+        pause_s: float = 0.0,
+        remaining: str | None = None,
+        drained: bool = False,
+    ) -> None:
         """Add a look. It is written when it says something new, and else now and then."""
         before = self._sight
-        sight = before.after(self._now(), seen=seen, error=error, pause_s=pause_s)
+        sight = before.after(
+            self._now(),
+            seen=seen,
+            error=error,
+            pause_s=pause_s,
+            remaining=remaining,
+            drained=drained,
+        )
         if replace(sight, looked_at=0.0) != replace(before, looked_at=0.0) or (
             sight.looked_at - before.looked_at >= BEAT_S
         ):

@@ -83,6 +83,17 @@ class Poll:
         waited = line.granted_at is not None and now - line.granted_at >= KNOWN_S
         return line.found is not None or waited or now < line.not_before
 
+    def wait_until_found(self, seconds: float) -> None:
+        """Wait until a message arrives, the namespace cannot be polled, or the time is over."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self.error is not None
+                    or any(line.found is not None for line in self._lines.values())
+                ),
+                seconds,
+            )
+
     def found(self) -> list[Received]:
         """The messages that came and were not taken yet."""
         with self._changed:

@@ -1,9 +1,11 @@
 """The backlog as a Spark stream of messages that are turned back for the primary."""
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from pairbus.cost.operations import Kind
 from pairbus.errors import AmqpError
 from pairbus.syphon.columns import Received, TurnedBack, backlog_rows, destination_of, turn_back
 from pairbus.syphon.connections import management_of
+from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.forward import SETTLED_AT_ONCE
 from pairbus.syphon.health import SightFile, problem_of, sight_beside
 from pairbus.syphon.options import SyphonOptions
@@ -21,6 +24,16 @@ from pairbus.syphon.pace import LookPast, Pace
 from pairbus.syphon.poll import LOOK_S, Poll
 from pairbus.syphon.reader import Plan, QueueReader, Share
 from pairbus.syphon.record import MAX_PAUSE_S, RecordFile
+
+logger = logging.getLogger(__name__)
+
+PEEK_S, MAX_PEEK_S = 1.0, 5.0
+"""The interval between two checks whether the queues are empty. It doubles up to the maximum. A
+message whose lock ends arrives through the long poll, whatever the interval."""
+REMAINING = (
+    "messages are left in the backlog that cannot be received: another receiver has locked them, "
+    "or they are deferred or scheduled"
+)
 
 
 class BacklogReader(QueueReader):
@@ -43,6 +56,10 @@ class BacklogReader(QueueReader):
         self._began_at = 0.0
         self._reached = False
         self._saw = False
+        self._check: EmptinessCheck | None = None
+        self._remains = False
+        """The last check found a message that could not be received."""
+        self._peek_s = PEEK_S
 
     def make_poll(self) -> Poll:
         return Poll(
@@ -54,7 +71,7 @@ class BacklogReader(QueueReader):
         )
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Running once, it ends when nothing is left, or when there is no progress any more."""
+        """Running once, it ends when every queue is known to be empty, or when it is stuck."""
         self._began_at = self._began_at or time.time()
         while not (self._once and self._stuck()):
             pause_s = self._pace.wait_s(time.monotonic())
@@ -67,6 +84,7 @@ class BacklogReader(QueueReader):
             self._saw = False
             offset = self.look(start)
             if offset != start:
+                self._peek_s = PEEK_S
                 return offset
             if self._saw:  # there is something, and its lock was lost: it comes again
                 if self._once:
@@ -75,14 +93,75 @@ class BacklogReader(QueueReader):
             assert self._poll is not None
             error = self._poll.error
             self._reached = self._reached or error is None
-            self._sight.note(seen=False, error=None if error is None else str(error))
-            if not (self._once and self._more_may_come(error)):
-                break
+            if error is not None or not self._once:
+                self._sight.note(seen=self._remains, error=None if error is None else str(error))
+                if self._once and self._reached:  # a namespace that answered before comes back
+                    continue
+                return start
+            if self._is_drained():
+                return start
+            self._poll.wait_until_found(self._peek_s)
+            self._peek_s = min(2 * self._peek_s, MAX_PEEK_S)
+        if self._remains and not self._record.read().errors:  # else they are this run's own locks
+            self._note_remaining()
         return start
 
-    def _more_may_come(self, error: AmqpError | None) -> bool:
-        """What failed is locked, and comes again; so does a namespace that was there before."""
-        return bool(self._record.read().errors) or (error is not None and self._reached)
+    def _is_drained(self) -> bool:
+        """Peek at the queues: messages that cannot be received may be locked, by another receiver
+        or since their destination failed."""
+        try:
+            self._remains = not self._emptiness_check().are_empty()
+        except AmqpError as exc:
+            self._sight.note(seen=self._remains, error=str(exc))
+            return False
+        self._sight.note(
+            seen=self._remains,
+            remaining=REMAINING if self._remains else None,
+            drained=not self._remains,
+        )
+        return not self._remains
+
+    def _note_remaining(self) -> None:
+        """Count the messages that are left, for whoever asks why the run is stuck."""
+        try:
+            remaining = self._emptiness_check().remaining()
+        except AmqpError as exc:
+            logger.warning("The messages that are left cannot be counted: %s", exc)
+        else:
+            self._sight.note(seen=True, remaining=str(remaining))
+
+    def _emptiness_check(self) -> EmptinessCheck:
+        if self._check is None:
+            self._check = EmptinessCheck(
+                self._client_options,
+                self._queues,
+                is_wanted=self._is_wanted,
+                on_peek=self._note_peek,
+            )
+        return self._check
+
+    def _is_wanted(self, payload: bytes) -> bool:
+        """Return whether a message is to leave the backlog. With `only`, these are the messages for
+        some destinations, and those that cannot be sent to any."""
+        if not self._options.only:
+            return True
+        row = turn_back(Received("", payload, None), 0, None)
+        return row.problem is not None or row.destination in self._options.only
+
+    def _note_peek(self, queue: str, messages: list[bytes] | None) -> None:
+        for payload in messages or ():
+            self._books.add(Kind.PEEK, destination_of(payload) or "", [len(payload)])
+        if not messages:
+            self._books.add(Kind.PEEK, queue, answered=messages is not None)
+        self._books.flush()
+
+    def stop(self) -> None:
+        super().stop()
+        if self._check is not None:
+            self._check.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_check": None}
 
     def _stuck(self) -> bool:
         problem = problem_of(
@@ -99,7 +178,7 @@ class BacklogReader(QueueReader):
         pause = threading.Event()
         only = self._options.only
         wanted = [destination_of(one.payload) for one in poll.found()]
-        seen = not only or any(path is None or path in only for path in wanted)
+        seen = self._remains or not only or any(p is None or p in only for p in wanted)
         self._sight.note(seen=seen)
         self._saw = True
         deadline = time.monotonic() + MAX_PAUSE_S

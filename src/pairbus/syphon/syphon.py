@@ -52,6 +52,9 @@ class SyphonStatus:
     """Why the backlog cannot be read now."""
     failure: str | None
     """Why the query ended, if it failed."""
+    drained: bool
+    """A run with `once` has ended, and a peek of every backlog queue showed that no message is left
+    that was to be moved."""
 
 
 class Syphon:
@@ -94,7 +97,7 @@ class Syphon:
         self.stop()
 
     def start(self, *, once: bool = False) -> None:
-        """Start moving. `once`: stop when nothing more is there."""
+        """Start moving. `once`: stop when the backlog queues are empty, or when it is stuck."""
         with self._lock:
             if self._query is not None:
                 raise StateError("the syphon was started before")
@@ -189,4 +192,5 @@ class Syphon:
             problem=problem,
             unreadable=sight.error,
             failure=None if failure is None else str(failure),
+            drained=failure is None and sight.drained,
         )

@@ -65,6 +65,20 @@ def test_a_failure_after_a_long_idle_time_is_not_a_problem_at_once():
     assert problem(START + 5001, Sight(looked_at=START + 5001), record) is None
 
 
+def test_messages_that_another_receiver_holds_are_the_reason_unless_a_destination_fails():
+    sight = Sight().after(START, seen=True, remaining="5 messages are left")
+    now = START + LIMIT_S + 1
+
+    assert problem(now, sight) == "nothing was confirmed for 121 s: 5 messages are left"
+    assert "5 messages" not in (problem(now, sight, failing(START)) or "")
+
+
+def test_a_backlog_that_is_known_to_be_empty_is_healthy_though_a_destination_failed():
+    sight = Sight().after(START, seen=False, drained=True)
+
+    assert problem(START + LIMIT_S + 1, sight, failing(START)) is None
+
+
 def test_messages_that_come_and_go_do_not_hide_that_nothing_is_confirmed():
     record, sight = failing(START), Sight()
     for second in range(0, 130, 10):

@@ -1,0 +1,140 @@
+"""Check by peeking that queues are empty.
+
+A receiver does not see messages that another receiver has locked, so an empty receive does not mean
+an empty queue. A peek shows every message of a queue: available, locked, deferred or scheduled. It
+needs the Listen right only, and each message that it shows is billed as one operation.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pairbus.amqp.client import Client, ClientOptions, Management
+from pairbus.amqp.sections import Message
+from pairbus.errors import AmqpError, DecodeError, EntityNotFound
+from pairbus.syphon.columns import sequence_of
+
+PAGE = 100
+"""Messages of one peek, where more than the first one matters."""
+COUNTED = 100
+"""Messages of each queue that are counted at most, because each is billed."""
+DEFERRED, SCHEDULED = 1, 2
+"""Values of the annotation `x-opt-message-state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """The messages that are left in the queues, by state."""
+
+    active: int = 0
+    """Neither deferred nor scheduled. A receiver that does not get them finds them locked."""
+    deferred: int = 0
+    scheduled: int = 0
+    more: bool = False
+    """Not all messages were counted."""
+
+    def __str__(self) -> str:
+        total = self.active + self.deferred + self.scheduled
+        states = (
+            (self.active, "locked by another receiver"),
+            (self.deferred, "deferred"),
+            (self.scheduled, "scheduled"),
+        )
+        details = ", ".join(f"{count:,} {state}" for count, state in states if count)
+        some = "at least " if self.more else ""
+        verb = "message is" if total == 1 else "messages are"
+        return f"{some}{total:,} {verb} left in the backlog" + (f" ({details})" if details else "")
+
+
+def _every(_: bytes) -> bool:
+    return True
+
+
+class EmptinessCheck:
+    """Peeks at queues over one connection. A queue that does not exist counts as empty.
+
+    With `is_wanted`, only messages for which it is true count. Each message that does not count is
+    peeked once: the next peek of its queue starts behind it, since newer messages have higher
+    sequence numbers.
+    """
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        queues: Sequence[str],
+        *,
+        is_wanted: Callable[[bytes], bool] = _every,
+        on_peek: Callable[[str, list[bytes] | None], None],
+    ) -> None:
+        self._client = Client(options)
+        self._managements = {queue: Management(self._client, queue) for queue in queues}
+        self._start = dict.fromkeys(queues, 1)
+        self._order = list(queues)
+        self._is_wanted = is_wanted
+        self._on_peek = on_peek
+        """Gets the queue and the messages of each peek; None: the peek failed."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def are_empty(self) -> bool:
+        """Peek until a message is found that counts. Raises AmqpError if a queue cannot be read."""
+        for queue in self._order:
+            if self._holds_a_message(queue):
+                # Usually the next check finds this queue as it is now, and need not peek others.
+                self._order.remove(queue)
+                self._order.insert(0, queue)
+                return False
+        return True
+
+    def remaining(self) -> Remaining:
+        """Count the messages that count, by state, up to `COUNTED` of each queue. Raises
+        AmqpError."""
+        counts = {0: 0, DEFERRED: 0, SCHEDULED: 0}
+        more = False
+        for queue in self._order:
+            peeked = 0
+            for messages in self._pages(queue, PAGE):
+                for message in filter(self._is_wanted, messages):
+                    counts[_state_of(message)] += 1
+                peeked += len(messages)
+                if peeked >= COUNTED:
+                    more = True
+                    break
+        return Remaining(counts[0], counts[DEFERRED], counts[SCHEDULED], more)
+
+    def _holds_a_message(self, queue: str) -> bool:
+        for messages in self._pages(queue, 1):
+            for message in messages:
+                if self._is_wanted(message):
+                    return True
+                # Numbers may have gaps, but each is given once: so this always goes forward.
+                self._start[queue] = max(self._start[queue], sequence_of(message)) + 1
+        return False
+
+    def _pages(self, queue: str, size: int) -> Iterator[list[bytes]]:
+        """Peek all messages of a queue: first `size`, then `PAGE` at a time."""
+        start = self._start[queue]
+        while messages := self._peek(queue, start, size):
+            yield messages
+            start = max(start + len(messages) - 1, sequence_of(messages[-1])) + 1
+            size = PAGE
+
+    def _peek(self, queue: str, start: int, size: int) -> list[bytes]:
+        try:
+            messages = self._managements[queue].peek(start, size)
+        except EntityNotFound:
+            return []
+        except AmqpError:
+            self._on_peek(queue, None)
+            raise
+        self._on_peek(queue, messages)
+        return messages
+
+
+def _state_of(payload: bytes) -> int:
+    try:
+        state = Message.parse(payload).read_message_annotations().get("x-opt-message-state")
+    except DecodeError:
+        return 0
+    return int(state) if state in (DEFERRED, SCHEDULED) else 0

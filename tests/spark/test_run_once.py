@@ -1,0 +1,146 @@
+"""A run with `once` ends when every backlog queue is known to be empty, or when it is stuck."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from pyspark.sql import SparkSession
+
+from pairbus.broker.namespace import LocalNamespace
+from pairbus.cost.operations import Kind
+from pairbus.cost.sums import records
+from pairbus.syphon.syphon import Syphon, SyphonStatus
+from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
+
+
+@pytest.fixture
+def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
+    """A backlog whose locks hold for five seconds."""
+    return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}", lock_duration=timedelta(seconds=5))
+
+
+def run_once(
+    session: SparkSession,
+    backlog: Backlog,
+    then: Callable[[], object] = lambda: None,
+    **changes: Any,
+) -> SyphonStatus:
+    """Run a syphon once, and call `then` when it has found that messages are left."""
+    syphon = Syphon(backlog.options(**changes), spark=session)
+    syphon.start(once=True)
+    try:
+        wait_until(lambda: backlog.peeks() > 0 or not syphon.status().running, "a peek")
+        then()
+        assert syphon.wait(DEADLINE_S)
+    finally:
+        syphon.stop()
+    return syphon.status()
+
+
+def test_a_run_that_drained_the_backlog_has_peeked_at_each_queue(
+    session: SparkSession, backlog: Backlog, tmp_path: Path
+) -> None:
+    path = backlog.path("orders")
+    backlog.put(path, [message(f"m-{n}") for n in range(20)])
+
+    status = run_once(session, backlog, ledger=str(tmp_path))
+
+    assert (status.drained, status.healthy, status.moved) == (True, True, Counter({path: 20}))
+    assert backlog.left() == 0
+    found = peeks_in(tmp_path)
+    assert set(found) >= set(backlog.queues)
+    assert found.total() == backlog.peeks()
+
+
+@pytest.mark.rule("C5")
+def test_messages_that_the_other_receiver_completes_are_waited_for_and_peeks_are_in_the_ledger(
+    session: SparkSession, backlog: Backlog, tmp_path: Path
+) -> None:
+    path = backlog.path("orders")
+    backlog.put(path, [message(f"m-{n}") for n in range(5)])
+    began = time.monotonic()
+    with backlog.locked(5) as locked:
+
+        def complete_later() -> None:
+            wait_until(lambda: backlog.peeks() >= 3, "the check to be repeated")
+            locked.complete()
+
+        status = run_once(session, backlog, complete_later, ledger=str(tmp_path))
+    seconds = time.monotonic() - began
+
+    assert (status.drained, status.moved.total()) == (True, 0)
+    assert backlog.left() == 0
+    assert peeks_in(tmp_path).total() == backlog.peeks()
+    assert peeks_in(tmp_path)[path] >= 2
+    # One check in a second at most: one peek each, and in the last one a peek of each queue.
+    assert backlog.peeks() <= seconds + 2 * len(backlog.queues)
+
+
+def test_a_deferred_and_a_scheduled_message_end_it_as_stuck(
+    session: SparkSession, backlog: Backlog
+) -> None:
+    path = backlog.path("orders")
+    backlog.put(path, [message("deferred")])
+    with backlog.locked(1) as locked:
+        locked.defer()
+    with (
+        ServiceBusClient.from_connection_string(backlog.secondary.connection_string) as client,
+        client.get_queue_sender(backlog.queues[1]) as sender,
+    ):
+        sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+    backlog.put(path, [message("moved")])
+
+    status = run_once(session, backlog, stuck_after=timedelta(seconds=3))
+
+    assert (status.drained, status.healthy) == (False, False)
+    assert (status.problem or "").endswith(
+        "2 messages are left in the backlog (1 deferred, 1 scheduled)"
+    )
+    assert backlog.ids(path) == ["moved"]
+
+
+def test_with_a_filter_only_messages_for_wanted_destinations_are_waited_for(
+    session: SparkSession, backlog: Backlog
+) -> None:
+    wanted, other = backlog.path("wanted"), backlog.path("other")
+    backlog.put(wanted, [message("w-0")])
+    backlog.put(other, [message("o-0"), message("o-1")], queue=1)
+    with backlog.locked(1) as locked, backlog.locked(2, queue=1):
+        status = run_once(session, backlog, locked.stop_renewing, only=(wanted,))
+
+    assert (status.drained, status.moved) == (True, Counter({wanted: 1}))
+    assert backlog.ids(wanted) == ["w-0"]
+    assert backlog.left() == 2
+
+
+def test_with_a_filter_a_wanted_message_that_stays_locked_ends_it_as_stuck(
+    session: SparkSession, backlog: Backlog
+) -> None:
+    wanted, other = backlog.path("wanted"), backlog.path("other")
+    backlog.put(wanted, [message("w-0")])
+    backlog.put(other, [message("o-0")], queue=1)  # comes again every five seconds
+    with backlog.locked(1):
+        status = run_once(session, backlog, only=(wanted,), stuck_after=timedelta(seconds=12))
+
+    assert not status.drained
+    assert (status.problem or "").endswith(
+        "1 message is left in the backlog (1 locked by another receiver)"
+    )
+    assert backlog.left() == 2
+
+
+def peeks_in(ledger: Path) -> Counter[str]:
+    """Peeks that the ledger has, by entity."""
+    peeks: Counter[str] = Counter()
+    for record in records(ledger):
+        if record["kind"] == Kind.PEEK.value and record["answered"]:
+            peeks[record["entity"]] += record["operations"]
+    return peeks
