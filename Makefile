@@ -36,7 +36,7 @@ format: setup-test ## Put the code into the house format
 wheel: setup-demo ## Build the wheel, and run the README's example with it in an empty environment
 	@$(PY) scripts/wheel.py
 
-bench: setup-test ## Measure everything beside its peers; ARGS=broker picks one
+bench: setup-test ## Measure everything beside its peers; ARGS=emulator picks one
 	@$(PY) -m benchmarks $(ARGS); status=$$?; $(PY) -m scripts.performance; exit $$status
 
 performance: setup-test ## Write docs/performance.md from the figures that make bench took

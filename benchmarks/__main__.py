@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 
-from benchmarks import amqp_engine, broker, cost, ledger, pairing, syphon
+from benchmarks import amqp_engine, cost, emulator, ledger, pairing, syphon
 from benchmarks.harness import Figure, table
 from benchmarks.results import Taken, keep, settings_of
 from benchmarks.surroundings import load, surroundings
@@ -25,7 +25,7 @@ Measure = Callable[[int], list[Figure]]
 
 SUBJECTS: dict[str, tuple[ModuleType, Measure]] = {
     "engine": (amqp_engine, amqp_engine.figures),
-    "broker": (broker, broker.figures),
+    "emulator": (emulator, emulator.figures),
     "pairing": (pairing, pairing.figures),
     "ledger": (ledger, lambda rounds: ledger.figures()),
     "syphon": (syphon, syphon.figures),

@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.harness import MEGABYTES, OURS, Figure, Timed, Unit
 from benchmarks.syphon_tree import Watch
-from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import Kind, Part
+from pairbus.usage.ledger import Ledger
+from pairbus.usage.operations import Kind, Part
 
 DUCKDB = "DuckDB"
 MILLIONS = tuple(int(n) for n in os.environ.get("BENCH_COST_ROWS", "1,10,50").split(","))
@@ -272,7 +272,7 @@ def spark_side() -> Callable[[dict[str, Any]], Any]:
     from pairbus.cost.report.files import Disk, find
     from pairbus.cost.report.rows import clean, read_lines
     from pairbus.cost.report.tables import cube
-    from pairbus.syphon.spark import own_session
+    from pairbus.syphon.spark_session import own_session
 
     spark = own_session(None, "pairbus-bench", sums=True)
     spark.conf.set("spark.sql.session.timeZone", "UTC")

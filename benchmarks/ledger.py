@@ -21,9 +21,9 @@ from azure.servicebus import ServiceBusMessage
 
 from benchmarks.harness import OURS, Figure, Unit
 from benchmarks.pairing import BODY, FAST, Place, namespace, paired
-from pairbus.cost.ledger import Ledger
 from pairbus.pairing import sdk
-from pairbus.pairing.shell import ClientShell
+from pairbus.pairing.base import ClientShell
+from pairbus.usage.ledger import Ledger
 
 WITHOUT = "without a ledger"
 AIM = 0.99

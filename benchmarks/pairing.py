@@ -58,7 +58,7 @@ def namespace(*queues: str) -> Iterator[Namespace]:
     with (
         tempfile.TemporaryDirectory("-pairbus") as folder,
         subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.broker_process", folder, *(queues or ("orders",))],
+            [sys.executable, "-m", "benchmarks.emulator_process", folder, *(queues or ("orders",))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

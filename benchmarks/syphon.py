@@ -25,7 +25,7 @@ from benchmarks.syphon_process import SyphonProcess
 from benchmarks.syphon_tree import Usage, Watch
 from pairbus.amqp.client import Client, Sender
 from pairbus.amqp.sections import Message, Properties
-from pairbus.names import backlog_paths
+from pairbus.servicebus.addresses import backlog_paths
 from pairbus.syphon.counts import backlog_size
 from pairbus.transfer import to_backlog
 
@@ -53,7 +53,7 @@ PARTS = os.environ.get("BENCH_SYPHON", "rates sizes queues recovery").split()
 
 CPU = Unit("CPU µs a message", digits=1)
 SPREAD = Unit("largest to smallest")
-SOURCE, TARGET = "broker, secondary", "broker, primary"
+SOURCE, TARGET = "emulator, secondary", "emulator, primary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def drain(
         while seen < total:
             now = time.perf_counter()
             assert now < deadline, f"only {seen} of {total} arrived"
-            # Looking costs a broker something: seldom at first, often towards the end.
+            # Looking costs an emulator something: seldom at first, often towards the end.
             left_s = (total - seen) * (now - since) / max(seen - first, 1)
             time.sleep(min(max(left_s / 4, LOOK_S), MOST_S))
             seen = arrived()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 
 
 class ServedNamespace:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.spark import own_session
+from pairbus.syphon.spark_session import own_session
 from pairbus.syphon.syphon import Syphon
 
 

@@ -22,7 +22,7 @@ ROUNDS = 7
 
 TITLES = {
     "engine": "The AMQP engine",
-    "broker": "The local broker",
+    "emulator": "The local emulator",
     "pairing": "Paired senders",
     "ledger": "The ledger of a paired sender",
     "syphon": "The syphon",

@@ -17,7 +17,7 @@ from time import monotonic
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "constraints.txt"
-EXTRAS = "cli,broker"
+EXTRAS = "cli,emulator"
 UNWANTED = {"pyspark", "pandas", "pyarrow", "pytest", "ruff", "mypy", "hypothesis", "duckdb"}
 NEEDED = ("py.typed", "cost/prices.toml", "cost/page.html.j2", "syphon/log4j2.properties")
 PATIENCE_S = 300.0
@@ -102,10 +102,12 @@ def look(python: Path, folder: Path) -> str:
         raise WheelError(f"pairbus was imported from {found['file']}, not from the wheel")
     if strangers := UNWANTED & set(found["installed"]):
         raise WheelError(f"the environment is not empty: {strangers}")
-    rooms = ("pairbus.broker", "pairbus.syphon", "pairbus.cli", "pyspark")
+    rooms = ("pairbus.emulator", "pairbus.syphon", "pairbus.cli", "pyspark")
     if brought := [name for name in found["modules"] if name.startswith(rooms)]:
         raise WheelError(f"import pairbus brings in {brought}")
-    return f"{len(found['installed'])} packages; import pairbus brings in neither Spark nor broker"
+    return (
+        f"{len(found['installed'])} packages; import pairbus brings in neither Spark nor emulator"
+    )
 
 
 def commands(python: Path, folder: Path) -> str:
@@ -113,7 +115,7 @@ def commands(python: Path, folder: Path) -> str:
     pairbus = python.with_name("pairbus")
     version = run(pairbus, "--version", folder=folder).stdout.strip()
     said = run(pairbus, "--help", folder=folder).stdout
-    if missing := [name for name in ("broker", "cost", "syphon") if name not in said]:
+    if missing := [name for name in ("emulator", "cost", "syphon") if name not in said]:
         raise WheelError(f"pairbus --help does not name {missing}")
     json.loads(run(pairbus, "cost", "forecast", "--json", folder=folder).stdout)
     return f"pairbus --version says {version}; --help and cost forecast run"

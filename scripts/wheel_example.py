@@ -48,7 +48,7 @@ class Namespace:
         self.connection_string = ""
 
     def start(self) -> None:
-        command = [Path(sys.executable).with_name("pairbus"), "broker", "--namespace", self.name]
+        command = [Path(sys.executable).with_name("pairbus"), "emulator", "--namespace", self.name]
         command += ["--queue", QUEUE, "--folder", self._folder, "--port", self.port]
         self._process = subprocess.Popen(
             [str(part) for part in command], stdout=subprocess.PIPE, text=True
@@ -63,7 +63,7 @@ class Namespace:
         patience.cancel()
         found = re.search(r"sb://localhost:(\d+)", self.connection_string)
         if found is None or self._process.poll() is not None:
-            raise SystemExit(f"pairbus broker did not start {self.name}")
+            raise SystemExit(f"pairbus emulator did not start {self.name}")
         self.port = int(found[1])
 
     def stop(self, number: int = signal.SIGTERM) -> None:

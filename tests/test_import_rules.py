@@ -16,21 +16,21 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "pairbus"
 LAYERS = [
     {"cli", "__main__", "aio"},
     {"drill"},
-    {"syphon", "cost", "broker", "pairing", "backlog"},
+    {"syphon", "cost", "emulator", "pairing", "backlog"},
     {"transfer", "amqp", "names", "port"},
     {"options", "events", "errors"},
 ]
 LAYER = {room: depth for depth, rooms in enumerate(LAYERS) for room in rooms}
 
-# pairbus/__init__.py: imported with every module, so it must not bring in Spark or the broker.
+# pairbus/__init__.py: imported with every module, so it must not bring in Spark or the emulator.
 TOP = "__init__"
 INIT = "__init__.py"
-NOT_IN_TOP = {"cli", "broker", "syphon"}
+NOT_IN_TOP = {"cli", "emulator", "syphon"}
 
 # A library from outside, and the only places that may import it.
 PLACES = {
     "azure": ("pairing/", "drill/"),
-    "sqlite3": ("broker/store.py",),
+    "sqlite3": ("emulator/store.py",),
     "pyspark": ("syphon/", "cost/report/"),
 }
 
@@ -97,8 +97,8 @@ def complaint(path: str, found: Import) -> str | None:
         return f"importing pairbus must not import {there}" if there in NOT_IN_TOP else None
     if there == TOP:
         return None if here == "cli" else "rooms do not import the package that gathers them"
-    if there == "broker" and here != "cli":
-        return "broker is imported by cli only"
+    if there == "emulator" and here != "cli":
+        return "emulator is imported by cli only"
     if LAYER[there] < LAYER[here]:
         return f"{there} lies above {here}"
     if (here, there) == ("pairing", "syphon") and not found.in_function:
@@ -155,7 +155,7 @@ def test_source_follows_the_import_rules():
     [
         # Upwards.
         ("amqp/types.py", "from pairbus.pairing import health"),
-        ("transfer.py", "import pairbus.cost.ledger"),
+        ("transfer.py", "import pairbus.usage.ledger"),
         ("errors.py", "from pairbus import options, amqp"),
         ("options.py", "from . import transfer"),
         ("pairing/sender.py", "from ..cli import main"),
@@ -164,15 +164,15 @@ def test_source_follows_the_import_rules():
         ("errors.py", "import pairbus"),
         ("pairing/client.py", "from pairbus import __version__"),
         ("pairing/client.py", "from .. import pair_namespace"),
-        ("__init__.py", "from pairbus.broker import Namespace"),
+        ("__init__.py", "from pairbus.emulator import Namespace"),
         ("__init__.py", "from .syphon import Syphon"),
-        # The broker is for cli only.
-        ("syphon/pipeline.py", "from pairbus.broker.meter import Meter"),
-        ("cost/forecast.py", "def f():\n    from ..broker import meter"),
+        # The emulator is for cli only.
+        ("syphon/pipeline.py", "from pairbus.emulator.meter import Meter"),
+        ("cost/forecast.py", "def f():\n    from ..emulator import meter"),
         # Libraries that belong in one place.
         ("syphon/source.py", "from azure.servicebus import ServiceBusClient"),
         ("amqp/client/token.py", "import azure.core.credentials as credentials"),
-        ("broker/server.py", "import sqlite3"),
+        ("emulator/server.py", "import sqlite3"),
         ("cost/ledger.py", "import pyspark.sql"),
         ("cost/plots.py", "from pyspark.sql import Row"),
         ("pairing/client.py", "from pyspark import SparkContext"),
@@ -200,15 +200,15 @@ def test_broken_rule_is_caught(path: str, text: str):
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("cli/send.py", "from pairbus import __version__, broker, pairing, syphon"),
+        ("cli/send.py", "from pairbus import __version__, emulator, pairing, syphon"),
         ("pairing/sender.py", "from azure.servicebus import aio\nfrom .. import errors"),
         ("pairing/aio/sender.py", "from ..health import Health\nfrom ... import transfer"),
         ("pairing/client.py", "def start():\n    from pairbus.syphon import pipeline"),
         ("pairing/client.py", "async def start():\n  if x:\n    from ..syphon import a"),
         ("syphon/source.py", "from pyspark.sql import functions\nfrom ..amqp import client"),
         ("cost/report/rows.py", "import pyspark"),
-        ("broker/store.py", "import sqlite3"),
-        ("broker/server.py", "import asyncio, ssl, time\nfrom ..amqp import engine"),
+        ("emulator/store.py", "import sqlite3"),
+        ("emulator/server.py", "import asyncio, ssl, time\nfrom ..amqp import engine"),
         ("transfer.py", "from .amqp import sections"),
         ("amqp/client/connection.py", "import socket, ssl, time\nfrom ..engine import Engine"),
         ("amqp/engine.py", "import struct, timeline\nfrom . import types\nfrom ..errors import E"),
@@ -245,5 +245,5 @@ def test_complaint_names_file_line_and_import():
     broken = complaints({"cost/ledger.py": "x = 1\n\nimport sqlite3"})
 
     assert list(broken) == [
-        "cost/ledger.py:3 imports sqlite3: sqlite3 belongs in broker/store.py only"
+        "cost/ledger.py:3 imports sqlite3: sqlite3 belongs in emulator/store.py only"
     ]

@@ -9,9 +9,9 @@ import tempfile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import concat, lit
 
-from pairbus.broker import LocalNamespace
+from pairbus.emulator import LocalNamespace
 from pairbus.syphon import register
-from pairbus.syphon.spark import own_session
+from pairbus.syphon.spark_session import own_session
 
 
 def write(spark: SparkSession, connection_string: str) -> None:

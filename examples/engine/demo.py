@@ -104,7 +104,7 @@ def main() -> int:
         complete = False
 
     print("\nWhat pairbus has so far: this engine, for clients and servers, and a blocking client.")
-    print("Not yet: paired namespaces, the syphon, the broker, the cost reports.")
+    print("Not yet: paired namespaces, the syphon, the emulator, the cost reports.")
     return 0 if complete else 1
 
 

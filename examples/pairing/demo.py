@@ -11,7 +11,7 @@ from datetime import timedelta
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 
 from pairbus import PairedClient, PathState, SendAvailabilityOptions, pair_namespace
-from pairbus.broker import LocalNamespace
+from pairbus.emulator import LocalNamespace
 from pairbus.events import Event, Pinged, StateChanged
 
 QUEUE = "orders"

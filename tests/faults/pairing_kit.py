@@ -33,7 +33,7 @@ from pairbus import SendAvailabilityOptions
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.sections import Message
-from pairbus.port import HeldPort
+from pairbus.emulator.port import HeldPort
 
 DEADLINE_S = 60.0
 """How long anything may take before a test gives up on it."""
@@ -58,7 +58,7 @@ def wait_until(done: Callable[[], Any], what: str) -> None:
 
 
 class Namespace:
-    """`pairbus broker` on a folder, always on the same port."""
+    """`pairbus emulator` on a folder, always on the same port."""
 
     def __init__(self, name: str, folder: Path, *queues: str) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ class Namespace:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-u", "-m", "pairbus", "broker", *self._arguments]
+        command = [sys.executable, "-u", "-m", "pairbus", "emulator", *self._arguments]
         self._process = subprocess.Popen(
             [*command, "--port", str(self.port)],
             stdin=subprocess.DEVNULL,

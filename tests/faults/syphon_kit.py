@@ -18,9 +18,9 @@ from typing import Any
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.amqp.sections import MESSAGE_ID, Message
 from pairbus.amqp.splice import read_fields
-from pairbus.syphon.columns import destination_of, sequence_of
+from pairbus.spark.columns import destination_of, sequence_of
 from pairbus.syphon.counts import backlog_size
-from pairbus.syphon.record import Record, RecordFile
+from pairbus.syphon.progress import Record, RecordFile
 from pairbus.transfer import to_backlog
 from tests.spark.kit import Backlog, message
 

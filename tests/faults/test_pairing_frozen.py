@@ -18,7 +18,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, SendUnavailable
 from pairbus.events import PathState
 from tests.faults.pairing_kit import (

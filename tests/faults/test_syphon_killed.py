@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from tests.faults.syphon_kit import MANY, Cargo, Clock, Held, syphon, wait_until
 from tests.spark.kit import Backlog, meaning
 

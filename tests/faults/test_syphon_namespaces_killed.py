@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.namespace import LocalNamespace
-from pairbus.syphon import connections
-from pairbus.syphon.columns import TurnedBack
-from pairbus.syphon.forward import Forwarder
-from pairbus.syphon.reader import Share
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.spark import connections
+from pairbus.spark.columns import TurnedBack
+from pairbus.spark.forwarder import Forwarder
+from pairbus.spark.reader import Share
 from pairbus.syphon.source import BacklogReader
 from tests.faults.pairing_kit import Namespace
 from tests.faults.syphon_kit import DEADLINE_S, MANY, Cargo, Held, syphon, wait_until

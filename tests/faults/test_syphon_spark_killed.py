@@ -6,7 +6,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from tests.faults.syphon_kit import (
     MANY,
     Cargo,

@@ -21,10 +21,10 @@ from typer.testing import CliRunner, Result
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
 from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message, Properties
-from pairbus.broker.auth import Right, SharedAccessRule
-from pairbus.broker.namespace import LocalNamespace
 from pairbus.cli.app import app
-from pairbus.names import backlog_path, backlog_paths
+from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.servicebus.addresses import backlog_path, backlog_paths
 from pairbus.transfer import to_backlog
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ class Pairing:
                 management.settle(tokens, DEAD_LETTERED, reason=reason, description=description)
 
     def spoil(self, sequence: int, rest: bytes, queue: int = 0) -> None:
-        """Make nonsense of a stored message: the broker itself takes none."""
+        """Make nonsense of a stored message: the emulator itself takes none."""
 
         def write(core: Any) -> None:
             where = core.entities.source(self.queues[queue])[1]
@@ -214,9 +214,9 @@ class Terminal:
 
 
 @contextmanager
-def broker_process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def emulator_process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """A namespace in a process of its own, and its connection string."""
-    program = ROOT / "tests" / "faults" / "broker_process.py"
+    program = ROOT / "tests" / "faults" / "emulator_process.py"
     process = subprocess.Popen(
         [sys.executable, str(program), str(folder)],
         stdin=subprocess.PIPE,

@@ -27,13 +27,13 @@ from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_
 
 import pairbus.aio
 from pairbus import SendAvailabilityOptions
-from pairbus.broker.auth import Right, SharedAccessRule
-from pairbus.broker.faults import Fault
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.faults import Fault
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathState, StateChanged
 from pairbus.transfer import Transferred, from_backlog
-from tests.integration.broker_flavours import Awaited
-from tests.integration.broker_kit import BRISK, DEADLINE_S
+from tests.integration.emulator_flavours import Awaited
+from tests.integration.emulator_kit import BRISK, DEADLINE_S
 from tests.integration.pairing_kit import QUICK, QUICKLY, stored_payloads
 
 FLAVOURS = ("sync", "aio")

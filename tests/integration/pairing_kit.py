@@ -20,11 +20,11 @@ from azure.servicebus.aio import _servicebus_sender_async
 import pairbus.aio
 from pairbus import PairedClient, SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.sections import Message
-from pairbus.broker.links import Inlet
-from pairbus.broker.namespace import LocalNamespace
-from pairbus.broker.nodes import Node
+from pairbus.emulator.connections.links import Inlet
+from pairbus.emulator.connections.request_nodes import Node
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathState, StateChanged
-from tests.integration.broker_kit import BRISK, client_of, wait_until
+from tests.integration.emulator_kit import BRISK, client_of, wait_until
 
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
 """Options of an SDK client that gives up soon."""
@@ -87,7 +87,7 @@ def backlog_messages(secondary: LocalNamespace, count: int = 3) -> list[Message]
 
 def stored_payloads(namespace: LocalNamespace, path: str) -> list[bytes]:
     """The messages of a queue as they came in, but for the order of their sections."""
-    from pairbus.broker.envelope import restore
+    from pairbus.emulator.entities.envelope import restore
 
     return namespace.call(
         lambda core: [restore(one) for one in core.entities.get(path).queue.peek(0, 100_000)]
@@ -323,7 +323,7 @@ class World:
 
     def stored(self, namespace: LocalNamespace, path: str) -> list[bytes]:
         """What has been stored in a queue since this was last asked."""
-        from pairbus.broker.envelope import restore
+        from pairbus.emulator.entities.envelope import restore
 
         seen = self._seen.get((namespace.name, path), 0)
         found = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))

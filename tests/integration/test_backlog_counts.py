@@ -9,12 +9,12 @@ import pytest
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message
 from pairbus.backlog.counts import PAGE_SIZE, Administration
-from pairbus.broker.auth import Right, SharedAccessRule
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import NotAuthorized
-from pairbus.names import backlog_path
-from pairbus.syphon.books import Books
+from pairbus.servicebus.addresses import backlog_path
 from pairbus.syphon.counts import backlog_size, unread_queues
+from pairbus.syphon.usage import Books
 
 OF_ONE = SharedAccessRule(
     name="of-one", primary_key="k", secondary_key="l", rights=frozenset(Right)
@@ -91,7 +91,7 @@ def test_list_of_exactly_one_page_is_complete() -> None:
 def test_pages_smaller_than_asked_for_are_followed(
     crowded: LocalNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pairbus.broker.admin_answers.MAX_PAGE", 60)
+    monkeypatch.setattr("pairbus.emulator.admin.responses.MAX_PAGE", 60)
 
     with Administration(options_of(crowded.connection_string)) as administration:
         assert len(administration.list_queues()) == 233

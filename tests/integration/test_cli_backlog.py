@@ -17,12 +17,12 @@ from pairbus.amqp.client import ClientOptions, SharedKey
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
 from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
-from pairbus.backlog.pair import Pair
 from pairbus.backlog.queues import look_at
-from pairbus.broker.auth import Right, SharedAccessRule
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.backlog.target import Pair
 from pairbus.cli.backlog_screen import PeekProgress
-from pairbus.names import backlog_path
+from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.servicebus.addresses import backlog_path
 from pairbus.transfer import to_backlog
 from tests.integration.cli_pair_kit import (
     KEY,
@@ -32,7 +32,7 @@ from tests.integration.cli_pair_kit import (
     TWO,
     Pairing,
     Terminal,
-    broker_process,
+    emulator_process,
     freeze,
     message,
     run,
@@ -437,7 +437,7 @@ def test_destinations_interrupted_show_what_was_found_so_far(
 def test_ctrl_c_ends_destinations_of_a_namespace_that_hangs(
     pairing: Pairing, tmp_path: Path
 ) -> None:
-    with broker_process(tmp_path) as (process, connection_string):
+    with emulator_process(tmp_path) as (process, connection_string):
         freeze(process)
         given = pairing.given | {"PAIRBUS_SECONDARY": connection_string}
         words = ("backlog", "destinations", *pairing.options, "--timeout", "600")
@@ -485,7 +485,7 @@ def test_a_secondary_that_is_down_or_frozen_is_a_sentence_and_status_1(
 ) -> None:
     with LocalNamespace("gone") as gone:
         down = gone.connection_string
-    with broker_process(tmp_path) as (process, frozen):
+    with emulator_process(tmp_path) as (process, frozen):
         freeze(process)
         ended = [
             backlog(pairing, *words, "--timeout", timeout, PAIRBUS_SECONDARY=text)

@@ -15,14 +15,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pairbus.amqp.client import Receiver, Sender
-from pairbus.broker.namespace import LocalNamespace
 from pairbus.cli.app import app
 from pairbus.cost import Amount, Counts, Lot, Outage, Pairing, Place, Traffic, forecast, lots, tally
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sdk import encode
 from pairbus.transfer import from_backlog, to_backlog
-from tests.integration.broker_kit import client_of, sized
+from tests.integration.emulator_kit import client_of, sized
 from tests.unit.cost.price_text import GOOD
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import SendAvailabilityOptions, pair_namespace
 from pairbus.backlog.discovery import PROBE_GAP
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.cli_pair_kit import (
     KEY,
     LOCAL,
@@ -28,7 +28,7 @@ from tests.integration.cli_pair_kit import (
     TWO,
     Pairing,
     Terminal,
-    broker_process,
+    emulator_process,
     environment,
     freeze,
     message,
@@ -257,7 +257,7 @@ def test_a_secondary_that_is_down_is_a_sentence(pairing: Pairing) -> None:
 def test_a_frozen_namespace_is_waited_for_no_longer_than_it_was_told(
     pairing: Pairing, tmp_path: Path, which: str
 ) -> None:
-    with broker_process(tmp_path) as (process, connection_string):
+    with emulator_process(tmp_path) as (process, connection_string):
         freeze(process)
         code, found = told(pairing, "--timeout", "1", **{which: connection_string})
         assert process.poll() is None

@@ -29,20 +29,20 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import TransportType
 
-from pairbus.amqp.client.connection_string import ConnectionString
 from pairbus.amqp.client.tokens import sign
-from pairbus.broker.admin import Admin
-from pairbus.broker.auth import Right, SharedAccessRule
-from pairbus.broker.description import QueueDescription, TopicDescription
-from pairbus.broker.durations import MAX_SPAN
-from pairbus.broker.http import Request, Response
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.admin.api import Admin
+from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.connections.http import Request, Response
+from pairbus.emulator.entities.descriptions import QueueDescription, TopicDescription
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, ConfigurationError
-from pairbus.names import backlog_paths
-from pairbus.pairing import administration, backlog
+from pairbus.pairing import administration, backlog_queues
 from pairbus.pairing.aio import administration as aio_administration
-from pairbus.pairing.aio import backlog as aio_backlog
-from pairbus.pairing.backlog import Bounds, Create, Look, Wait, steps
+from pairbus.pairing.aio import backlog_queues as aio_backlog
+from pairbus.pairing.backlog_queues import Bounds, Create, Look, Wait, steps
+from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.time_spans import MAX_SPAN
 
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
@@ -85,7 +85,7 @@ class Flavour:
     def _ensure(self, client: Any, bounds: Bounds) -> list[str]:
         with administration.administration_of(client) as admin:
             self._watch(admin)
-            return backlog.ensure_queues(admin, self.paths, bounds=bounds, sleep=self._wait)
+            return backlog_queues.ensure_queues(admin, self.paths, bounds=bounds, sleep=self._wait)
 
     def _wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -184,7 +184,7 @@ def queues(namespace: LocalNamespace, primary: str) -> list[str]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == backlog.__name__]
+    return [one.getMessage() for one in caplog.records if one.name == backlog_queues.__name__]
 
 
 # Creating.
@@ -260,8 +260,8 @@ RACER = """
 import sys, json
 from azure.servicebus import ServiceBusClient
 from pairbus.pairing.administration import administration_of
-from pairbus.pairing.backlog import ensure_queues
-from pairbus.names import backlog_paths
+from pairbus.pairing.backlog_queues import ensure_queues
+from pairbus.servicebus.addresses import backlog_paths
 
 client = ServiceBusClient.from_connection_string(sys.argv[1])
 with administration_of(client) as admin:
@@ -455,7 +455,7 @@ async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bou
 
     if both.sync:
         with admin:
-            there = backlog.ensure_queues(admin, both.paths, bounds=QUICK)
+            there = backlog_queues.ensure_queues(admin, both.paths, bounds=QUICK)
     else:
         async with admin:
             there = await aio_backlog.ensure_queues(admin, both.paths, bounds=QUICK)

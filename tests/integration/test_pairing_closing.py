@@ -22,7 +22,7 @@ from pairbus.events import (
     Pinged,
     StateChanged,
 )
-from tests.integration.broker_kit import DEADLINE_S
+from tests.integration.emulator_kit import DEADLINE_S
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     MINUTE,

@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyErr
 from pairbus import Kind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathState
 from pairbus.pairing.failures import kind_of
-from tests.integration.broker_kit import DEADLINE_S
+from tests.integration.emulator_kit import DEADLINE_S
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     MINUTE,

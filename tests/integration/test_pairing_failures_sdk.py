@@ -35,13 +35,13 @@ from azure.servicebus.exceptions import (
 
 from examples.engine.memory_server import MemoryServer, Response
 from pairbus.amqp import events as ev
-from pairbus.broker.auth import Right, SharedAccessRule
-from pairbus.broker.description import EntityStatus
-from pairbus.broker.namespace import ROOT_RULE, LocalNamespace
+from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.entities.descriptions import EntityStatus
+from pairbus.emulator.namespace import ROOT_RULE, LocalNamespace
 from pairbus.errors import AmqpError
 from pairbus.pairing.failures import CONDITIONS, Kind, kind_of
-from tests.integration.broker_bench import BRISK, QUICK
-from tests.integration.broker_flavours import eventually
+from tests.integration.emulator_bench import BRISK, QUICK
+from tests.integration.emulator_flavours import eventually
 from tests.interop.sdk_cases import connection_string
 
 pytestmark = [

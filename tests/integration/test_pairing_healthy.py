@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from pairbus.amqp.sections import MESSAGE_ID, Message
-from pairbus.broker.auth import Right, SharedAccessRule
+from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.events import PathState
 from tests.integration.pairing_kit import Arrived, World, quick_sender, state
 from tests.unit.test_transfer import PLAIN, without_derived_times

@@ -11,10 +11,10 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from pairbus.amqp.client import Sender
 from pairbus.amqp.sections import Message
-from pairbus.broker.auth import Right, SharedAccessRule
+from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.events import PathState
 from pairbus.transfer import from_backlog
-from tests.integration.broker_kit import client_of, wait_until
+from tests.integration.emulator_kit import client_of, wait_until
 from tests.integration.pairing_kit import World, body_of, quick_sender, state
 
 pytestmark = [

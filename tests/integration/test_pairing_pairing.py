@@ -12,9 +12,8 @@ from azure.servicebus import TransportType
 
 import pairbus.aio
 from pairbus import SendAvailabilityOptions
-from pairbus.amqp.client.connection_string import ConnectionString
 from pairbus.amqp.client.tokens import sign
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import (
     AlreadyPaired,
     BacklogUnavailable,
@@ -27,7 +26,8 @@ from pairbus.errors import (
 )
 from pairbus.events import PathState
 from pairbus.pairing.namespaces import registry
-from tests.integration.broker_kit import BRISK
+from pairbus.servicebus.connection_strings import ConnectionString
+from tests.integration.emulator_kit import BRISK
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     SENDS,

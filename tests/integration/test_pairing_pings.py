@@ -10,11 +10,11 @@ import pairbus.aio
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.splice import DATA
 from pairbus.amqp.types import Symbol
-from pairbus.broker import links
-from pairbus.broker.envelope import read
+from pairbus.emulator.connections import links
+from pairbus.emulator.entities.envelope import read
 from pairbus.events import PathState, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
-from tests.integration.broker_kit import DEADLINE_S, payload
+from tests.integration.emulator_kit import DEADLINE_S, payload
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     LISTENS,

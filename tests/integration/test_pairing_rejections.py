@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import (
 from pairbus import Kind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathState
 from pairbus.pairing.failures import kind_of
-from tests.integration.broker_flavours import Awaited
+from tests.integration.emulator_flavours import Awaited
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     LISTENS,

@@ -21,10 +21,10 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus import Kind
-from pairbus.broker.faults import Fault
+from pairbus.emulator.faults import Fault
 from pairbus.events import PathState, StateChanged
 from pairbus.pairing.failures import kind_of
-from tests.integration.broker_kit import payload
+from tests.integration.emulator_kit import payload
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     LISTENS,
@@ -291,7 +291,7 @@ async def test_throttling_and_the_callers_own_mistakes_raise_and_start_nothing(m
 
 def fill(pair: Pair, path: str) -> None:
     """So that a queue of a megabyte takes nothing more."""
-    from pairbus.broker.envelope import read
+    from pairbus.emulator.entities.envelope import read
 
     def send(core: Any) -> None:
         large = [read(payload("x" * 250_000)) for _ in range(4)]

@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConnectionLost
 from pairbus.syphon.emptiness import COUNTED, EmptinessCheck, Remaining
 

@@ -9,12 +9,12 @@ import pytest
 
 from pairbus.amqp.client import Client, ClientOptions, Receiver
 from pairbus.amqp.sections import Message, Properties
-from pairbus.broker.namespace import LocalNamespace
-from pairbus.syphon import connections
-from pairbus.syphon.columns import Received, TurnedBack, turn_back
-from pairbus.syphon.forward import BATCH, MARGIN_MS, Forwarder, Outcome
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.spark import connections
+from pairbus.spark.columns import Received, TurnedBack, turn_back
+from pairbus.spark.forwarder import BATCH, MARGIN_MS, Forwarder, Outcome
 from pairbus.transfer import to_backlog
-from tests.integration.broker_kit import stored
+from tests.integration.emulator_kit import stored
 
 numbers = count(1)
 

@@ -13,11 +13,11 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from pairbus.amqp.types import Byte, Float32, Int32, Symbol, UInt
-from pairbus.broker.rules import SqlAction, SqlFilter, compile_action, compile_filter
-from pairbus.broker.sql_like import like
-from pairbus.broker.sql_values import EvaluationError
+from pairbus.emulator.filters.rules import SqlAction, SqlFilter, compile_action, compile_filter
+from pairbus.emulator.filters.sql_like import like
+from pairbus.emulator.filters.sql_values import EvaluationError
 from pairbus.errors import ConfigurationError
-from tests.unit.broker.rules_message import Seen
+from tests.unit.emulator.rules_message import Seen
 
 UNKNOWN, ERROR = "unknown", "error"
 Node = tuple[Any, ...]

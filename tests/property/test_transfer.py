@@ -22,8 +22,8 @@ from pairbus.amqp.splice import (
     VALUE,
 )
 from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
-from pairbus.broker import envelope
-from pairbus.broker.store import ACTIVE
+from pairbus.emulator.entities import envelope
+from pairbus.emulator.storage.store import ACTIVE
 from pairbus.errors import DecodeError, NotTransferable, ReservedProperty
 from pairbus.transfer import ALIASES, from_backlog, to_backlog
 from tests.property.amqp_values import scalars

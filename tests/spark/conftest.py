@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.broker.namespace import LocalNamespace
-from pairbus.syphon.connector import register
-from pairbus.syphon.spark import own_session
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.spark.connector import register
+from pairbus.syphon.spark_session import own_session
 from tests.spark.kit import Backlog
 
 

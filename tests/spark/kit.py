@@ -12,9 +12,9 @@ from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import UInt
-from pairbus.broker.envelope import restore
-from pairbus.broker.namespace import LocalNamespace
-from pairbus.names import backlog_paths
+from pairbus.emulator.entities.envelope import restore
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.servicebus.addresses import backlog_paths
 from pairbus.syphon.options import SyphonOptions
 from pairbus.transfer import to_backlog
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.cli_pair_kit import KEY, ONE, TWO, Terminal
 from tests.spark.kit import Backlog, message, wait_until
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
 from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message
-from pairbus.syphon.connector import ConnectorOptions
+from pairbus.spark.connector import ConnectorOptions
 from tests.spark.kit import Backlog, message
 
 pytestmark = pytest.mark.timeout(600)

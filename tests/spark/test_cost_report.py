@@ -16,14 +16,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import Kind, Part
 from pairbus.cost.page import page
 from pairbus.cost.plots import backlog_depths
 from pairbus.cost.prices import Tier, read_prices
 from pairbus.cost.report import Report, report
 from pairbus.cost.report.result import MOST_LINES
 from pairbus.errors import ConfigurationError
+from pairbus.usage.ledger import Ledger
+from pairbus.usage.operations import Kind, Part
 from tests.integration.cli_pair_kit import Terminal, run, wait_until
 
 # Spark starts with the first of them.

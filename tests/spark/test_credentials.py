@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pairbus.amqp.client import Credential
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.syphon import Syphon

@@ -14,10 +14,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 from pyspark.sql import SparkSession
 
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.drill.environments import GivenSite, LocalSite, administration
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.run import Drill
-from pairbus.drill.sites import GivenSite, LocalSite, administration
+from pairbus.emulator.namespace import LocalNamespace
 from tests.faults.syphon_kit import all_processes
 from tests.spark.kit import wait_until
 

@@ -169,7 +169,7 @@ async def test_it_is_the_same_in_an_event_loop(session: SparkSession, backlog: B
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110  the broker is in another thread
+        while not condition():  # noqa: ASYNC110  the emulator is in another thread
             await asyncio.sleep(0.05)
 
 

@@ -12,7 +12,7 @@ from pairbus import PathState
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.sections import Message
 from pairbus.amqp.splice import read_fields
-from pairbus.broker.namespace import LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.syphon import Syphon
 from tests.integration.pairing_kit import (

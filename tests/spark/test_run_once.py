@@ -12,10 +12,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
-from pairbus.broker.namespace import LocalNamespace
-from pairbus.cost.operations import Kind
 from pairbus.cost.sums import records
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.syphon import Syphon, SyphonStatus
+from pairbus.usage.operations import Kind
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]

@@ -13,11 +13,11 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
 from pairbus import PathState, SendAvailabilityOptions, pair_namespace
-from pairbus.broker.namespace import LocalNamespace
 from pairbus.cost.counts import Counts, Lot, Slot, tally
-from pairbus.cost.operations import Kind, Part, Place
 from pairbus.cost.sums import records
+from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.syphon import Syphon
+from pairbus.usage.operations import Kind, Part, Place
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
 HEALTHY = PathState.HEALTHY

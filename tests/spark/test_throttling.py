@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.broker.namespace import LocalNamespace
-from pairbus.syphon.forward import WINDOW
-from pairbus.syphon.pace import FEWEST
-from pairbus.syphon.record import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.spark.forwarder import WINDOW
+from pairbus.syphon.pacing import FEWEST
+from pairbus.syphon.progress import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
 from pairbus.syphon.syphon import Syphon
 from tests.spark.kit import Backlog, message, wait_until
 

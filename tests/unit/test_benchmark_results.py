@@ -61,14 +61,14 @@ def test_figures_come_back_from_the_file_as_they_were(tmp_path: Path):
 def test_one_subject_replaces_its_own_figures_and_keeps_those_of_the_others(tmp_path: Path):
     file = tmp_path / "results.json"
     keep(file, "engine", taken(rate(1)))
-    keep(file, "broker", taken(rate(2), when="2026-11-15T00:00:00+00:00"))
+    keep(file, "emulator", taken(rate(2), when="2026-11-15T00:00:00+00:00"))
 
     keep(file, "engine", taken(rate(3)))
 
     found = read(file)
     assert [figure.values["pairbus"] for figure in found["engine"].figures] == [3]
-    assert [figure.values["pairbus"] for figure in found["broker"].figures] == [2]
-    assert found["broker"].when == "2026-11-15T00:00:00+00:00"
+    assert [figure.values["pairbus"] for figure in found["emulator"].figures] == [2]
+    assert found["emulator"].when == "2026-11-15T00:00:00+00:00"
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.drill.reconcile import Key
+from pairbus.drill.reconciliation import Key
 from tests.faults.matrix.notes import NoteFile, Notes, NoteWriter, sent, together
 from tests.faults.matrix.owners import inode_of
 from tests.faults.matrix.plan import CELLS

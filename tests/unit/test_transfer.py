@@ -30,8 +30,8 @@ from pairbus.amqp.sections import (
 )
 from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import Described, Float32, Int32, Symbol, Timestamp, UInt, ULong
-from pairbus.broker import envelope
-from pairbus.broker.store import ACTIVE
+from pairbus.emulator.entities import envelope
+from pairbus.emulator.storage.store import ACTIVE
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
 from pairbus.transfer import ALIASES, Transferred, from_backlog, reserved_in, to_backlog
 from tests.unit.amqp.same import same
@@ -53,7 +53,7 @@ def plain(message: Any) -> bytes:
 
 
 def received(payload: bytes, deliveries: int = 1) -> bytes:
-    """What a receiver gets of a message that was sent to a queue of the broker."""
+    """What a receiver gets of a message that was sent to a queue of the emulator."""
     stored = envelope.store(envelope.read(payload), 17, ACTIVE, ENQUEUED, None)
     return envelope.deliver(stored, deliveries, ENQUEUED + 60_000)
 

@@ -7,9 +7,9 @@ from itertools import count
 from typing import Final
 
 from pairbus.backlog.counts import Administration
-from pairbus.backlog.pair import NO_NAME, Pair
+from pairbus.backlog.target import NO_NAME, Pair
 from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
-from pairbus.names import MAX_PATH, backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
 
 PROBE_GAP: Final = 10
 """Without a list, indexes beyond the expected number are tried until so many in a row have no

@@ -19,7 +19,7 @@ from pairbus.amqp.sections import (
 )
 from pairbus.amqp.splice import DATA, SEQUENCE, read_fields
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.backlog.plain import key_text, moment, plain
+from pairbus.backlog.json_values import key_text, moment, plain
 from pairbus.errors import DecodeError, NotTransferable
 from pairbus.transfer import (
     PATH_ALIAS,

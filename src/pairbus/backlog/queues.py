@@ -7,10 +7,10 @@ from typing import Any
 from pairbus.amqp.client import Client
 from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import QueueListing, disagreement
+from pairbus.backlog.json_values import moment
 from pairbus.backlog.message import BacklogMessage
-from pairbus.backlog.pair import Pair
 from pairbus.backlog.peek import peek
-from pairbus.backlog.plain import moment
+from pairbus.backlog.target import Pair
 from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
 
 CLOSE_S = 1.0

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbus import __version__
-from pairbus.cli import backlog, broker, cost, drill, status, syphon
+from pairbus.cli import backlog, cost, drill, emulator, status, syphon
 
 app = typer.Typer(
     name="pairbus",
@@ -21,7 +21,7 @@ app.add_typer(backlog.app, name="backlog")
 app.command(epilog=syphon.EXAMPLE)(syphon.syphon)
 app.command(epilog=drill.EXAMPLE)(drill.drill)
 app.add_typer(cost.app, name="cost", epilog=cost.EXAMPLE)
-app.command(epilog=broker.EXAMPLE)(broker.broker)
+app.command(epilog=emulator.EXAMPLE)(emulator.emulator)
 
 
 def _show_version(wanted: bool) -> None:

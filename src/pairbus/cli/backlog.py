@@ -10,14 +10,14 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from pairbus.amqp.client import Client
+from pairbus.backlog.destinations import Heaps
 from pairbus.backlog.discovery import QueueWalk, list_backlog_queues
-from pairbus.backlog.heaps import Heaps
 from pairbus.backlog.message import BacklogMessage
-from pairbus.backlog.pair import Pair, is_index
 from pairbus.backlog.peek import peek as peek_messages
 from pairbus.backlog.queues import CLOSE_S, BacklogLook, look_at
+from pairbus.backlog.target import Pair, is_index
 from pairbus.cli.backlog_screen import PeekProgress, show_heaps, show_messages, show_queues
-from pairbus.cli.pair_options import (
+from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
     PrimaryIfKnown,

@@ -8,12 +8,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from pairbus.backlog.heaps import Heaps
+from pairbus.backlog.destinations import Heaps
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.queues import BacklogLook, QueueLook
-from pairbus.cli.measures import age, count, messages, printable, size, when
+from pairbus.cli.formatting import age, count, messages, printable, size, when
 from pairbus.cli.tables import add_row, show, table, width_of
-from pairbus.names import TRANSFER
+from pairbus.servicebus.addresses import TRANSFER
 
 _HEAD = (
     "queue",

@@ -16,7 +16,7 @@ from rich.table import Table
 from pairbus.cli import cost_report
 from pairbus.cli.screen import complain, screens
 from pairbus.cli.tables import width_of
-from pairbus.cost.choices import alternatives, changes
+from pairbus.cost.alternatives import alternatives, changes
 from pairbus.cost.forecast import Forecast
 from pairbus.cost.forecast import forecast as forecast_cost
 from pairbus.cost.plan import Outage, Pairing, Traffic

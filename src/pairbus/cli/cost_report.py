@@ -123,7 +123,7 @@ def _on_spark(
     **options: Any,
 ) -> Any:
     from pairbus.cost.report import report as make_report
-    from pairbus.syphon.spark import own_session
+    from pairbus.syphon.spark_session import own_session
 
     spark = own_session(master, "pairbus-cost-report", sums=True, log=log)
     try:
@@ -138,13 +138,13 @@ def _on_spark(
 
 
 def _show(out: Console, found: Any) -> None:
-    from pairbus.cost import figures
+    from pairbus.cost import report_tables
 
-    out.print(escape(figures.span(found)))
-    out.print(escape(figures.prices(found)))
-    for name, value in figures.headline(found):
+    out.print(escape(report_tables.span(found)))
+    out.print(escape(report_tables.prices(found)))
+    for name, value in report_tables.headline(found):
         out.print(f"  {name}: {escape(value)}")
-    for table in figures.tables(found):
+    for table in report_tables.tables(found):
         if not table.rows:
             continue
         framed = out.is_terminal
@@ -169,12 +169,12 @@ def _show(out: Console, found: Any) -> None:
 
 
 def _complain(err: Console, found: Any) -> None:
-    from pairbus.cost import figures
+    from pairbus.cost import report_tables
 
-    if lost := figures.missing(found):
+    if lost := report_tables.missing(found):
         complain(err, lost, "yellow")
     for one in found.problems:
-        path, what, fate = figures.trouble(one)
+        path, what, fate = report_tables.trouble(one)
         complain(err, f"{path}: {what}: {fate}", "yellow")
     if (more := found.problem_count - len(found.problems)) > 0:
         complain(err, f"and {more:,} more", "yellow")

@@ -16,8 +16,8 @@ from pairbus.cli.screen import complain, has_java, screens
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
+    from pairbus.drill.environments import Site
     from pairbus.drill.plan import DrillOptions
-    from pairbus.drill.sites import Site
 
 PASSED, FAILED, WRONG, STOPPED = 0, 1, 2, 4
 EXAMPLE = "Example: pairbus drill --senders 12 --rate 300 --outage 30"
@@ -110,8 +110,8 @@ def _folder(given: Path | None, places: ExitStack) -> Path:
 
 
 def _site(primary: str | None, secondary: str | None, folder: Path) -> "Site":
-    from pairbus.backlog.pair import Pair
-    from pairbus.drill.sites import GivenSite, LocalSite
+    from pairbus.backlog.target import Pair
+    from pairbus.drill.environments import GivenSite, LocalSite
 
     if primary is None and secondary is None:
         return LocalSite(folder)

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from pairbus.cli.drain_screen import DrainScreen, Speed
 from pairbus.cli.tables import show, table
-from pairbus.cost.operations import Amount
-from pairbus.drill.reconcile import Reckoning
+from pairbus.drill.reconciliation import Reckoning
 from pairbus.drill.result import MOST, Result
 from pairbus.drill.run import Snapshot
+from pairbus.usage.operations import Amount
 
 COLOURS = {"healthy": "green", "suspect": "yellow", "failover": "red", "draining": "cyan"}
 PLAIN_S = 5.0

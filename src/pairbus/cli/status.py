@@ -14,10 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pairbus.backlog.discovery import list_backlog_queues
-from pairbus.backlog.pair import Pair
+from pairbus.backlog.probe import reach
 from pairbus.backlog.queues import BacklogLook, look_at
-from pairbus.backlog.reach import reach
-from pairbus.backlog.state import (
+from pairbus.backlog.status import (
     FAILED,
     UNCERTAIN,
     WAITING,
@@ -26,8 +25,9 @@ from pairbus.backlog.state import (
     SyphonWord,
     syphon_word,
 )
-from pairbus.cli.measures import age, count, printable, when
-from pairbus.cli.pair_options import (
+from pairbus.backlog.target import Pair
+from pairbus.cli.formatting import age, count, printable, when
+from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
     Primary,

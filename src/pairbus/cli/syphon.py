@@ -15,7 +15,7 @@ from rich.table import Table
 
 from pairbus.cli.background import in_background
 from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
-from pairbus.cli.pair_options import BacklogQueues, Primary, PrimaryName, Secondary
+from pairbus.cli.pairing_options import BacklogQueues, Primary, PrimaryName, Secondary
 from pairbus.cli.places import ledger_folder
 from pairbus.cli.screen import complain, has_java, screens
 from pairbus.cli.spark_words import first_line
@@ -221,7 +221,7 @@ class _Run:
         """For programs."""
         if self._status_file is None:
             return
-        from pairbus.syphon.record import write_whole
+        from pairbus.syphon.progress import write_whole
 
         rate = self._speed.of() if status.running else 0.0
         write_whole(

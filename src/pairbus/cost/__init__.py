@@ -3,12 +3,12 @@
 forecast(pairing=Pairing(clients=4), traffic=Traffic(rate=100), outage=Outage(length=...))
 """
 
-from pairbus.cost.choices import Alternative, Change, alternatives, changes
+from pairbus.cost.alternatives import Alternative, Change, alternatives, changes
 from pairbus.cost.counts import Counts, Lot, Slot, Tally, lots, tally
 from pairbus.cost.forecast import Bill, Charge, Forecast, forecast
-from pairbus.cost.operations import Amount, Kind, Part, Place, units
 from pairbus.cost.plan import Course, Outage, Pairing, Traffic
 from pairbus.cost.prices import Prices, Tier, parse_prices, read_prices
+from pairbus.usage.operations import Amount, Kind, Part, Place, units
 
 __all__ = [
     "Alternative",

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pairbus.cost.operations import Amount, Kind, Part, Place, amount_of
 from pairbus.errors import ConfigurationError
+from pairbus.usage.operations import Amount, Kind, Part, Place, amount_of
 
 PING_SIZE = 164
 """The bytes of a ping; a test makes one."""

@@ -11,7 +11,6 @@ from datetime import timedelta
 from decimal import Decimal
 
 from pairbus.cost.counts import Counts, Lot, Tally, tally
-from pairbus.cost.operations import Amount, Part
 from pairbus.cost.plan import (
     Course,
     Outage,
@@ -25,6 +24,7 @@ from pairbus.cost.plan import (
 )
 from pairbus.cost.prices import Prices, Tier, read_prices
 from pairbus.errors import ConfigurationError
+from pairbus.usage.operations import Amount, Part
 
 HOUR, DAY, MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=30)
 MONTH_HOURS = 720

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
-from pairbus.cost import figures
+from pairbus.cost import report_tables
 from pairbus.cost.plots import backlog_plot, cost_plot, operations_plot, svg
 from pairbus.cost.report.result import Report
 
@@ -19,14 +19,14 @@ def page(report: Report) -> str:
     if report.series.points:
         plots = [svg(draw, report) for draw in (operations_plot, backlog_plot, cost_plot)]
     return environment.from_string(source).render(
-        span=figures.span(report),
-        figures=figures.headline(report),
-        prices=figures.prices(report),
+        span=report_tables.span(report),
+        figures=report_tables.headline(report),
+        prices=report_tables.prices(report),
         zone=str(report.zone),
         plots=plots,
-        tables=list(figures.tables(report)),
-        missing=figures.missing(report),
-        problems=[figures.trouble(one) for one in report.problems],
+        tables=list(report_tables.tables(report)),
+        missing=report_tables.missing(report),
+        problems=[report_tables.trouble(one) for one in report.problems],
         more_problems=report.problem_count - len(report.problems),
         copies=report.copies,
     )

@@ -6,9 +6,9 @@ from fractions import Fraction
 from math import ceil
 
 from pairbus.cost.counts import Counts, Lot, Slot
-from pairbus.cost.operations import Kind, Part, Place
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
+from pairbus.usage.operations import Kind, Part, Place
 
 SMALL = 10
 DRAIN_CHECK_S = 1

@@ -12,8 +12,8 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-from pairbus.cost.operations import Part
 from pairbus.cost.report.result import PastOutage, Report, Series
+from pairbus.usage.operations import Part
 
 WIDTH, HEIGHT = 9.6, 3.3
 COLOURS = {

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
-from pairbus.cost.choices import alternatives, changes
+from pairbus.cost.alternatives import alternatives, changes
 from pairbus.cost.forecast import DAY, HOUR, MONTH, Bill, Charge, Forecast
 
 PERIODS = {"hour": HOUR, "day": DAY, "30 days": MONTH}

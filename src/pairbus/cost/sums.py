@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.cost.counts import Slot, Tally
-from pairbus.cost.operations import Amount, Kind, Part, Place
+from pairbus.usage.operations import Amount, Kind, Part, Place
 
 
 def records(folder: Path) -> Iterator[dict[str, Any]]:

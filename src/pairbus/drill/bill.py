@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pairbus.cost.counts import Tally, tally
 from pairbus.cost.forecast import bill
-from pairbus.cost.operations import Amount, Part
 from pairbus.cost.plan import (
     Outage,
     Pairing,
@@ -21,6 +20,7 @@ from pairbus.cost.prices import Prices, Tier, read_prices
 from pairbus.cost.sums import sums
 from pairbus.drill.plan import DrillOptions
 from pairbus.options import SendAvailabilityOptions
+from pairbus.usage.operations import Amount, Part
 
 HEADERS = 200
 """Bytes of a message besides its body, about."""

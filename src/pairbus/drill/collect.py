@@ -8,7 +8,7 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusSubQueue
 
 from pairbus.drill.plan import SUBSCRIPTION, Entity, Shape
-from pairbus.drill.reconcile import Key
+from pairbus.drill.reconciliation import Key
 from pairbus.pairing.ping import is_ping
 from pairbus.transfer import PATH_ALIAS
 

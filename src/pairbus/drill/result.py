@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from pairbus.drill.bill import Cost
-from pairbus.drill.reconcile import Key, Reckoning
+from pairbus.drill.reconciliation import Key, Reckoning
 
 MOST = 20
 """Messages that are named at most."""

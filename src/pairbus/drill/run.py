@@ -15,11 +15,11 @@ from azure.servicebus import ServiceBusClient
 
 from pairbus.drill.bill import Times, cost_of, foretell
 from pairbus.drill.collect import Collected, collect
-from pairbus.drill.fleet import Fleet, Line
+from pairbus.drill.environments import Site
 from pairbus.drill.plan import DrillOptions
-from pairbus.drill.reconcile import reconcile
+from pairbus.drill.reconciliation import reconcile
 from pairbus.drill.result import Result
-from pairbus.drill.sites import Site
+from pairbus.drill.senders import Fleet, Line
 from pairbus.errors import PairbusError, StateError
 from pairbus.events import Event, PathState, Pinged, StateChanged
 from pairbus.options import SendAvailabilityOptions
@@ -275,7 +275,7 @@ class _Spark:
         return self
 
     def start(self) -> None:
-        from pairbus.syphon.sessions import take
+        from pairbus.spark.sessions import take
 
         self._started = self._pool.submit(take, None, self._log)
 
@@ -288,7 +288,7 @@ class _Spark:
             raise StateError(f"Spark did not start: {str(exc).splitlines()[0]}") from exc
 
     def __exit__(self, *exc: object) -> None:
-        from pairbus.syphon.sessions import give_back
+        from pairbus.spark.sessions import give_back
 
         if self._started is not None and self._started.exception() is None:
             give_back()

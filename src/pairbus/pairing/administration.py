@@ -23,8 +23,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 
 from pairbus.amqp.client.tokens import SAS_TYPE, sign
-from pairbus.names import split_host
 from pairbus.pairing.namespaces import SdkClient
+from pairbus.servicebus.addresses import split_host
 
 OPERATION_TIMEOUT_S = 10.0
 _TOKEN_LIFETIME_S = 3600

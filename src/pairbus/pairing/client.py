@@ -12,20 +12,20 @@ from weakref import WeakSet
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus import ServiceBusClient
 
-from pairbus.cost.operations import Part
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import duplicates
 from pairbus.pairing.administration import administration_of
-from pairbus.pairing.backlog import bounds_within, ensure_queues
-from pairbus.pairing.core import Path
+from pairbus.pairing.backlog_queues import bounds_within, ensure_queues
+from pairbus.pairing.base import CLOSE_S, PING_S, ClientShell
+from pairbus.pairing.deadlines import Watch
 from pairbus.pairing.health import SMALL, Look, Task
 from pairbus.pairing.hosting import Host
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import Plan, make_plan
 from pairbus.pairing.sdk import make_handshake_endable, without_retries
 from pairbus.pairing.sender import PairedSender
-from pairbus.pairing.shell import CLOSE_S, PING_S, ClientShell
-from pairbus.pairing.watch import Watch
+from pairbus.pairing.state import Path
+from pairbus.usage.operations import Part
 
 
 def pair_namespace(

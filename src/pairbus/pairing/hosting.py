@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Any
 
 from pairbus.events import SyphonStarted, SyphonStopped
-from pairbus.pairing.core import Pairing
 from pairbus.pairing.sides import Duty, Partners
+from pairbus.pairing.state import Pairing
 
 logger = logging.getLogger("pairbus.pairing")
 

@@ -14,7 +14,7 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.names import known_address, label_of, split_host
+from pairbus.servicebus.addresses import known_address, label_of, split_host
 
 SdkClient: TypeAlias = ServiceBusClient | AsyncServiceBusClient
 

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
-from pairbus.names import backlog_paths, name_of
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.books import Books
 from pairbus.pairing.namespaces import NamespaceId, refuse_entity_path, registry
 from pairbus.pairing.to_syphon import syphon_options
+from pairbus.pairing.usage import Books
+from pairbus.servicebus.addresses import backlog_paths, name_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class PairedBatch(ServiceBusMessageBatch):
         )
 
     def add_message(self, message: Single | Mapping[str, Any]) -> None:
-        from pairbus.pairing.outgoing import checked
+        from pairbus.pairing.payloads import checked
 
         super().add_message(checked(message))
 

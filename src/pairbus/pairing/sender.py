@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.cost.operations import Part
-from pairbus.pairing import flow
-from pairbus.pairing.flow import Charge, Flow, OnBacklog, OnPrimary, Ping
-from pairbus.pairing.shell import SenderShell, paired_batch
-from pairbus.pairing.watch import Overrun
+from pairbus.pairing import operations
+from pairbus.pairing.base import SenderShell, paired_batch
+from pairbus.pairing.deadlines import Overrun
+from pairbus.pairing.operations import Charge, Flow, OnBacklog, OnPrimary, Ping
+from pairbus.usage.operations import Part
 
 if TYPE_CHECKING:
     from pairbus.pairing.client import PairedClient
@@ -37,7 +37,7 @@ class PairedSender(SenderShell):
         self._lock = threading.Lock()
 
     def __enter__(self) -> "PairedSender":
-        self._drive(flow.enter(self._call(), lambda sender: sender.__enter__()))
+        self._drive(operations.enter(self._call(), lambda sender: sender.__enter__()))
         return self
 
     def __exit__(
@@ -56,7 +56,7 @@ class PairedSender(SenderShell):
             failure = self._straight(message, kwargs)
             if failure is None:
                 return
-        self._drive(flow.send(self._call(timeout, began), message, timeout, kwargs, failure))
+        self._drive(operations.send(self._call(timeout, began), message, timeout, kwargs, failure))
 
     def schedule_messages(
         self,
@@ -69,18 +69,18 @@ class PairedSender(SenderShell):
         """Send messages that are to be enqueued later; their sequence numbers. In failover the
         schedule rides along, and there is None in place of a number."""
         call = self._call(timeout)
-        return self._drive(flow.schedule(call, messages, schedule_time_utc, timeout, kwargs))
+        return self._drive(operations.schedule(call, messages, schedule_time_utc, timeout, kwargs))
 
     def cancel_scheduled_messages(
         self, sequence_numbers: Any, *, timeout: float | None = None, **kwargs: Any
     ) -> None:
         """Cancel scheduled messages. Raises CannotCancel for one that went to the backlog."""
-        self._drive(flow.cancel(self._call(timeout), sequence_numbers, timeout, kwargs))
+        self._drive(operations.cancel(self._call(timeout), sequence_numbers, timeout, kwargs))
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """A batch to add messages to, by the limits of the primary or, in failover, the backlog."""
         made = self._drive(
-            flow.make_batch(
+            operations.make_batch(
                 self._call(), lambda sender: sender.create_message_batch(max_size_in_bytes)
             )
         )
@@ -127,7 +127,7 @@ class PairedSender(SenderShell):
         finally:
             steps.close()
 
-    def _perform(self, effect: flow.Effect) -> Any:
+    def _perform(self, effect: operations.Effect) -> Any:
         if isinstance(effect, OnPrimary):
             return self._on_primary(effect)
         if isinstance(effect, OnBacklog):

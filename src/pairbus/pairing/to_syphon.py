@@ -11,10 +11,10 @@ from azure.servicebus import TransportType
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.client.tokens import Credential, SharedKey, Signature, TokenSource
 from pairbus.errors import ConfigurationError
-from pairbus.names import split_host
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.administration import is_signed
 from pairbus.pairing.namespaces import SdkClient
+from pairbus.servicebus.addresses import split_host
 
 INSTEAD = "set syphon_options to a pairbus.syphon.SyphonOptions, or run a syphon elsewhere"
 

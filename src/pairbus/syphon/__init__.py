@@ -7,7 +7,7 @@ register(spark)
 spark.read.format("servicebus").option("connectionString", …).option("queue", "orders").load()
 """
 
-from pairbus.syphon.connector import register
+from pairbus.spark.connector import register
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.syphon import Syphon, SyphonStatus
 

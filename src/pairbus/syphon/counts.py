@@ -8,9 +8,9 @@ from dataclasses import replace
 from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import listing_of
-from pairbus.cost.operations import Kind
 from pairbus.errors import EntityNotFound, PairbusError
-from pairbus.syphon.books import Books
+from pairbus.syphon.usage import Books
+from pairbus.usage.operations import Kind
 
 TIMEOUT_S = 5.0
 

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from pairbus.syphon.columns import Received, as_rows, turn_back
-from pairbus.syphon.connector import PeekReader
+from pairbus.spark.columns import Received, as_rows, turn_back
+from pairbus.spark.connector import PeekReader
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.spark import own_session
+from pairbus.syphon.spark_session import own_session
 
 FORMAT = "pairbus-dry-run"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.amqp.sections import Message
 from pairbus.errors import AmqpError, DecodeError, EntityNotFound
-from pairbus.syphon.columns import sequence_of
+from pairbus.spark.columns import sequence_of
 
 PAGE = 100
 """Messages of one peek, where more than the first one matters."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pairbus.syphon.record import Record, write_whole
+from pairbus.syphon.progress import Record, write_whole
 
 BEAT_S = 1.0
 """How often the reader says that it is there."""

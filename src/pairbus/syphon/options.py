@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 from pairbus.amqp.client import ClientOptions, SharedKey, Signature
 from pairbus.errors import ConfigurationError
-from pairbus.names import backlog_paths, name_of
-from pairbus.syphon.books import Books
+from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.syphon.usage import Books
 
 TimeToLive = Literal["restore", "deduct"]
 

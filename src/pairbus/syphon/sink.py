@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pairbus.syphon.columns import TurnedBack
-from pairbus.syphon.forward import Forwarder, Outcome
+from pairbus.spark.columns import TurnedBack
+from pairbus.spark.forwarder import Forwarder, Outcome
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.record import RecordFile
+from pairbus.syphon.progress import RecordFile
 
 
 @dataclass

@@ -12,18 +12,18 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from pairbus.amqp.client.management import ABANDONED
-from pairbus.cost.operations import Kind
 from pairbus.errors import AmqpError
-from pairbus.syphon.columns import Received, TurnedBack, backlog_rows, destination_of, turn_back
-from pairbus.syphon.connections import management_of
+from pairbus.spark.columns import Received, TurnedBack, backlog_rows, destination_of, turn_back
+from pairbus.spark.connections import management_of
+from pairbus.spark.forwarder import SETTLED_AT_ONCE
+from pairbus.spark.polls import LOOK_S, Poll
+from pairbus.spark.reader import Plan, QueueReader, Share
 from pairbus.syphon.emptiness import EmptinessCheck
-from pairbus.syphon.forward import SETTLED_AT_ONCE
 from pairbus.syphon.health import SightFile, problem_of, sight_beside
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.pace import LookPast, Pace
-from pairbus.syphon.poll import LOOK_S, Poll
-from pairbus.syphon.reader import Plan, QueueReader, Share
-from pairbus.syphon.record import MAX_PAUSE_S, RecordFile
+from pairbus.syphon.pacing import LookPast, Pace
+from pairbus.syphon.progress import MAX_PAUSE_S, RecordFile
+from pairbus.usage.operations import Kind
 
 logger = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pairbus.errors import StateError
+from pairbus.spark.sessions import give_back, take
 from pairbus.syphon.health import SightFile, problem_of, sight_beside
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.record import RecordFile
-from pairbus.syphon.sessions import give_back, take
-from pairbus.syphon.spark import backlog, register
+from pairbus.syphon.progress import RecordFile
+from pairbus.syphon.spark_session import backlog, register
 
 TRIGGER = "200 milliseconds"
 STOP_S = 10.0

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pairbus.amqp.sections import Message
-from pairbus.drill.reconcile import Key
-from pairbus.syphon.columns import destination_of
+from pairbus.drill.reconciliation import Key
+from pairbus.spark.columns import destination_of
 from tests.faults.matrix.verdict import Copy
 from tests.faults.matrix.world import World
 from tests.faults.pairing_kit import Namespace

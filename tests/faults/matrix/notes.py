@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbus.drill.reconcile import Key, Sent
+from pairbus.drill.reconciliation import Key, Sent
 
 HEALTHY, FAILOVER = "healthy", "failover"
 QUEUE_PULLED = "BacklogQueuePulled"

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from pairbus.drill.reconcile import Key, Sent
+from pairbus.drill.reconciliation import Key, Sent
 from tests.faults.matrix.entities import Entities
 from tests.faults.matrix.faults import Outage, happening
 from tests.faults.matrix.notes import FAILOVER, HEALTHY, Notes, sent, together

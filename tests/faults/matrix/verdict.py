@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from pairbus.drill.reconcile import Key, Reckoning, Sent, reconcile
+from pairbus.drill.reconciliation import Key, Reckoning, Sent, reconcile
 from tests.faults.matrix.notes import Notes
 
 SLACK_S = 5.0

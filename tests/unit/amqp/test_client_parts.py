@@ -12,7 +12,6 @@ from azure.servicebus._pyamqp.utils import generate_sas_token
 
 from pairbus import errors
 from pairbus.amqp.client import ClientOptions, Credential, SharedKey, Signature
-from pairbus.amqp.client.connection_string import ConnectionString
 from pairbus.amqp.client.tokens import JWT_TYPE, SAS_TYPE, SCOPE, Token, sign
 from pairbus.amqp.client.translate import BY_CONDITION, from_status, translate
 from pairbus.amqp.sasl import SaslClient
@@ -38,6 +37,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.connection_strings import ConnectionString
 
 SECRET = "c2VjcmV0LWtleS1vZi10aGUtbmFtZXNwYWNl"
 KEY = f"SharedAccessKeyName=root;SharedAccessKey={SECRET}="

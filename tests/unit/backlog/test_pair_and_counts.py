@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from pairbus.backlog.counts import Counts, read_counts, read_queue_page
-from pairbus.backlog.heaps import Heaps
+from pairbus.backlog.destinations import Heaps
 from pairbus.backlog.message import BacklogMessage
-from pairbus.backlog.pair import Pair
 from pairbus.backlog.peek import peek
+from pairbus.backlog.target import Pair
 from pairbus.errors import (
     AmqpError,
     ConfigurationError,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pairbus.backlog.queues import BacklogLook, QueueLook
-from pairbus.backlog.state import SILENT_S, Answer, SyphonWord, syphon_word, verdict
+from pairbus.backlog.status import SILENT_S, Answer, SyphonWord, syphon_word, verdict
 from pairbus.errors import ConfigurationError
 
 UP, DOWN = Answer("host"), Answer("host", "connection refused")

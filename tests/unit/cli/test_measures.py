@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.cli.measures import age, count, printable, size, when
+from pairbus.cli.formatting import age, count, printable, size, when
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.state import SyphonWord, syphon_word
+from pairbus.backlog.status import SyphonWord, syphon_word
 from pairbus.cli.drain_screen import Speed
 from pairbus.cli.syphon import _Run
 

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 
-from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import Kind, Part
+from pairbus.usage.ledger import Ledger
+from pairbus.usage.operations import Kind, Part
 
 MANY = 20
 _write = os.write

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.admin import MANAGEMENT
-from pairbus.broker.meter import UNIT as METER_UNIT
 from pairbus.cost.counts import PING_SIZE, Counts, Lot, Slot, lots, tally
-from pairbus.cost.operations import UNIT, Amount, Kind, Part, Place, units
+from pairbus.emulator.admin.api import MANAGEMENT
+from pairbus.emulator.meter import UNIT as METER_UNIT
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sdk import encode
+from pairbus.usage.operations import UNIT, Amount, Kind, Part, Place, units
 
-BROKER = Path(__file__).parents[3] / "src" / "pairbus" / "broker"
+BROKER = Path(__file__).parents[3] / "src" / "pairbus" / "emulator"
 KB = 1024
 
 sizes = st.integers(0, 2_000_000)
@@ -69,7 +69,7 @@ def test_kinds_are_those_of_the_meter_and_two_more() -> None:
 
 
 def _kinds_of_the_meter() -> set[str]:
-    """The kinds that the broker's code gives to its meter."""
+    """The kinds that the emulator's code gives to its meter."""
     found = {MANAGEMENT}
     for file in ("links.py", "management.py"):
         for node in ast.walk(ast.parse((BROKER / file).read_text())):

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.cost import plan
-from pairbus.cost.choices import alternatives, changes
+from pairbus.cost.alternatives import alternatives, changes
 from pairbus.cost.counts import Counts, Lot, Slot, tally
 from pairbus.cost.forecast import DAY, HOUR, MONTH, Charge, Forecast, forecast
-from pairbus.cost.operations import Amount, Kind, Part, Place
 from pairbus.cost.plan import Outage, Pairing, Traffic
 from pairbus.cost.prices import parse_prices, read_prices
 from pairbus.cost.summary import money, summary
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import health
+from pairbus.usage.operations import Amount, Kind, Part, Place
 from tests.unit.cost.price_text import GOOD
 
 PRICES = read_prices()

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from pairbus.cost import ledger as module
-from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import UNIT, Kind, Part
-from pairbus.cost.records import FORMAT, VERSION, Unreadable, is_torn, read_header
 from pairbus.errors import ConfigurationError
+from pairbus.usage import ledger as module
+from pairbus.usage.ledger import Ledger
+from pairbus.usage.operations import UNIT, Kind, Part
+from pairbus.usage.records import FORMAT, VERSION, Unreadable, is_torn, read_header
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 20.0
@@ -365,8 +365,8 @@ def test_file_that_somebody_removes_is_replaced(tmp_path: Path) -> None:
 def test_forked_child_writes_to_a_file_of_its_own(tmp_path: Path, add: str) -> None:
     script = f"""
 import os
-from pairbus.cost.ledger import Ledger
-from pairbus.cost.operations import Kind, Part
+from pairbus.usage.ledger import Ledger
+from pairbus.usage.operations import Kind, Part
 
 def send(entity):
     ledger.{add}

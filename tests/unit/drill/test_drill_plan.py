@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from pairbus import SendAvailabilityOptions
-from pairbus.cost.operations import Part
 from pairbus.drill.bill import Times, foretell
 from pairbus.drill.plan import DrillOptions, entities
 from pairbus.errors import ConfigurationError
+from pairbus.usage.operations import Part
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.drill.reconcile import Key, Sent, reconcile
+from pairbus.drill.reconciliation import Key, Sent, reconcile
 
 pytestmark = pytest.mark.rule("X1", "X2")
 ORDERS, BILLS = "orders", "bills"

@@ -25,9 +25,9 @@ from pairbus.events import (
     StateChanged,
 )
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.core import Pairing, Path
 from pairbus.pairing.failures import Kind
 from pairbus.pairing.health import Look, Route, Step, Task, Verdict
+from pairbus.pairing.state import Pairing, Path
 
 HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
 FAILOVER, DRAINING = PathState.FAILOVER, PathState.DRAINING

@@ -32,12 +32,12 @@ from pairbus.errors import (
 )
 from pairbus.events import BacklogQueuePulled, Event, PathState, StateChanged
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing import flow
-from pairbus.pairing.core import Pairing
+from pairbus.pairing import operations
 from pairbus.pairing.failures import Kind, kind_of
-from pairbus.pairing.flow import Call, Flow, OnBacklog, OnPrimary, Ping, Wait
 from pairbus.pairing.health import Look
+from pairbus.pairing.operations import Call, Flow, OnBacklog, OnPrimary, Ping, Wait
 from pairbus.pairing.sdk import PairedBatch, encode, members
+from pairbus.pairing.state import Pairing
 from pairbus.transfer import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 QUEUES = tuple(f"one/x-servicebus-transfer/{index}" for index in range(3))
@@ -132,7 +132,7 @@ class World:
         self.events: list[Event] = []
         self.options: list[dict[str, Any]] = []
         self.cancelled: list[Any] = []
-        self.effects: list[flow.Effect] = []
+        self.effects: list[operations.Effect] = []
         self.ping: BaseException | None = DOWN
         self.waiting: Callable[[], None] = lambda: None
         """What happens while a call waits."""
@@ -156,20 +156,20 @@ class World:
         return Call.of(self.pairing, self.orders, who, timeout)
 
     def send(self, messages: Any, who: object = "me", timeout: float | None = None) -> None:
-        self.drive(flow.send(self.call(who, timeout), messages, timeout, {}))
+        self.drive(operations.send(self.call(who, timeout), messages, timeout, {}))
 
     def schedule(self, messages: Any) -> list[int | None]:
-        return self.drive(flow.schedule(self.call(), messages, WHEN, None, {}))
+        return self.drive(operations.schedule(self.call(), messages, WHEN, None, {}))
 
     def cancel(self, numbers: Any) -> None:
-        self.drive(flow.cancel(self.call(), numbers, None, {}))
+        self.drive(operations.cancel(self.call(), numbers, None, {}))
 
     def enter(self) -> None:
-        self.drive(flow.enter(self.call(), lambda sender: sender.__enter__()))
+        self.drive(operations.enter(self.call(), lambda sender: sender.__enter__()))
 
     def make_batch(self, size: int | None = None) -> Any:
         create = lambda sender: sender.create_message_batch(size)  # noqa: E731
-        return self.drive(flow.make_batch(self.call(), create))
+        return self.drive(operations.make_batch(self.call(), create))
 
     def drive(self, steps: Flow[Any]) -> Any:
         """As the shells do it."""
@@ -190,7 +190,7 @@ class World:
             steps.close()
             assert self.orders.health.in_flight == 0
 
-    def perform(self, effect: flow.Effect) -> Any:
+    def perform(self, effect: operations.Effect) -> Any:
         match effect:
             case OnPrimary():
                 return effect.call(self.primary)
@@ -355,7 +355,7 @@ def test_a_success_cancels_the_timer() -> None:
 @pytest.mark.rule("S3")
 def test_a_call_during_which_others_failed_over_goes_with_them() -> None:
     world = World(failover_interval=SECOND)
-    steps = flow.send(world.call(), message("1"), None, {})
+    steps = operations.send(world.call(), message("1"), None, {})
     next(steps)
     world.pairing.failed(world.orders, DOWN)
     world.clock += 1
@@ -639,7 +639,7 @@ def test_what_the_new_link_meets_decides_about_the_queue(failed_over: World) -> 
     failed_over.send(message("1"))
     (mine,) = failed_over.used()
     sender = failed_over.backlog[mine]
-    steps = flow.send(failed_over.call(), message("2"), None, {})
+    steps = operations.send(failed_over.call(), message("2"), None, {})
     failed_over.perform(next(steps))
     steps.send(sender.create_message_batch())
     again = steps.throw(HIDDEN)
@@ -1295,7 +1295,7 @@ def test_a_call_that_waits_when_the_pairing_is_closed_says_so(ordered: World) ->
 
 @pytest.mark.rule("S12")
 def test_a_call_that_joins_late_is_not_overtaken(ordered: World) -> None:
-    late = flow.send(ordered.call("late"), of_session("s", 1), None, {})
+    late = operations.send(ordered.call("late"), of_session("s", 1), None, {})
     next(late)  # to the primary, which does not answer
     ordered.hold()
     ordered.look()
@@ -1336,13 +1336,13 @@ def test_no_call_gets_through_a_pairing_that_is_closed_or_given_up(
 # Calls that are cancelled.
 
 FLOWS: dict[str, Callable[[World], Flow[Any]]] = {
-    "send": lambda world: flow.send(
+    "send": lambda world: operations.send(
         world.call(), [sized("1", 200 * KB), sized("2", 200 * KB)], None, {}
     ),
-    "schedule": lambda world: flow.schedule(world.call(), message("1"), WHEN, None, {}),
-    "cancel": lambda world: flow.cancel(world.call(), 7, None, {}),
-    "enter": lambda world: flow.enter(world.call(), lambda sender: sender.__enter__()),
-    "make_batch": lambda world: flow.make_batch(
+    "schedule": lambda world: operations.schedule(world.call(), message("1"), WHEN, None, {}),
+    "cancel": lambda world: operations.cancel(world.call(), 7, None, {}),
+    "enter": lambda world: operations.enter(world.call(), lambda sender: sender.__enter__()),
+    "make_batch": lambda world: operations.make_batch(
         world.call(), lambda sender: sender.create_message_batch()
     ),
 }
@@ -1426,7 +1426,7 @@ def test_a_try_that_ends_with_the_time_of_the_call_leaves_the_queue_to_others(
     failed_over.clock += 5
 
     with pytest.raises(SendUnavailable):
-        failed_over.drive(flow.send(call, message("1"), None, {}))
+        failed_over.drive(operations.send(call, message("1"), None, {}))
 
     assert all(failed_over.pairing.claim_this(queue) for queue in QUEUES)
 

@@ -15,8 +15,8 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.names import backlog_paths, name_of
 from pairbus.pairing.namespaces import NamespaceId, Registry, refuse_entity_path
+from pairbus.servicebus.addresses import backlog_paths, name_of
 
 KINDS = [ServiceBusClient, AsyncServiceBusClient]
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"

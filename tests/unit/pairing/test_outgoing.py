@@ -15,7 +15,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from pairbus.amqp.batch import member_size
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.outgoing import MAX_HEADER_BYTES, Outgoing, check_size, checked, fill
+from pairbus.pairing.payloads import MAX_HEADER_BYTES, Outgoing, check_size, checked, fill
 from pairbus.pairing.sdk import PairedBatch, batch_of, encode, members
 from pairbus.transfer import ALIASES, PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 

@@ -12,7 +12,7 @@ from pairbus.amqp.client import ClientOptions, Credential
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.errors import ConfigurationError
-from pairbus.syphon.columns import (
+from pairbus.spark.columns import (
     EXPIRED,
     NOT_A_MESSAGE,
     SCHEMA,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.syphon.forward import Outcome
+from pairbus.spark.forwarder import Outcome
 from pairbus.syphon.health import BEAT_S, LOCKED_S, SILENT_S, Sight, SightFile, problem_of
-from pairbus.syphon.record import Record
+from pairbus.syphon.progress import Record
 
 pytestmark = pytest.mark.rule("Y8")
 START, LIMIT_S = 1000.0, 120.0

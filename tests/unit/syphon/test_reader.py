@@ -9,10 +9,10 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
 from pairbus.errors import AmqpError, ConnectionLost, EntityNotFound
-from pairbus.syphon import reader
-from pairbus.syphon.columns import Received, sequence_of
-from pairbus.syphon.poll import Poll
-from pairbus.syphon.reader import Plan, QueueReader
+from pairbus.spark import reader
+from pairbus.spark.columns import Received, sequence_of
+from pairbus.spark.polls import Poll
+from pairbus.spark.reader import Plan, QueueReader
 
 UNTIL = 77
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.syphon.forward import Outcome
-from pairbus.syphon.pace import (
+from pairbus.spark.forwarder import Outcome
+from pairbus.syphon.pacing import (
     FEWEST,
     HALVINGS,
     LEAST,
@@ -18,7 +18,7 @@ from pairbus.syphon.pace import (
     Pace,
     restraint,
 )
-from pairbus.syphon.record import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
+from pairbus.syphon.progress import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
 
 
 def moved(**counts: int) -> Outcome:

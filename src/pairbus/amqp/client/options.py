@@ -3,10 +3,10 @@
 import ssl
 from dataclasses import dataclass
 
-from pairbus.amqp.client.connection_string import ConnectionString
 from pairbus.amqp.client.tokens import SharedKey, Signature, TokenSource
 from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.connection_strings import ConnectionString
 
 AMQPS_PORT, AMQP_PORT = 5671, 5672
 MAX_TIMEOUT_S = 4_000_000

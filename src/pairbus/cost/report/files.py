@@ -9,8 +9,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pairbus.cost.records import HEADER_LIMIT, Header, Unreadable, is_torn, read_header
 from pairbus.cost.report.result import Problem
+from pairbus.usage.records import HEADER_LIMIT, Header, Unreadable, is_torn, read_header
 
 ROWS = "rows"
 TABLES = ("by_day", "by_part", "by_kind", "by_namespace", "by_entity", "outages", "problems")

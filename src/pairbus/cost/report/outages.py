@@ -11,7 +11,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pairbus.cost.operations import Kind, Part
 from pairbus.cost.report.result import MOST_LINES, PastOutage
 from pairbus.cost.report.rows import CHANGE, DONE
 from pairbus.cost.report.tables import (
@@ -22,6 +21,7 @@ from pairbus.cost.report.tables import (
     sums_of,
 )
 from pairbus.events import PathState
+from pairbus.usage.operations import Kind, Part
 
 _FAILOVER, _DRAINING = PathState.FAILOVER.value, PathState.DRAINING.value
 _PARTS = [Part.PINGS.value, Part.BACKLOG.value, Part.DRAIN.value]

@@ -7,8 +7,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from pairbus.cost.operations import Part
 from pairbus.cost.prices import Prices, Tier
+from pairbus.usage.operations import Part
 
 MOST_LINES = 100
 """Entities, outages and problems that are shown; all of them are in the Parquet."""

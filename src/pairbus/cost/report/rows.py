@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pairbus.cost.operations import Kind, Part
 from pairbus.cost.report.files import Found, LedgerFile
 from pairbus.cost.report.result import Problem
+from pairbus.usage.operations import Kind, Part
 
 DONE, CHANGE, MISSING = "done", "change", "missing"
 _HEADER, _BAD = "header", "bad"

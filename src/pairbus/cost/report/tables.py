@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pairbus.cost.operations import Kind, Part
 from pairbus.cost.prices import Prices, Tier
 from pairbus.cost.report.result import MOST_LINES, Missing, Point, Series, Sums
 from pairbus.cost.report.rows import DONE, MISSING
+from pairbus.usage.operations import Kind, Part
 
 COUNTS = ("operations", "messages", "units", "bytes", "unanswered")
 MOST_POINTS = 240

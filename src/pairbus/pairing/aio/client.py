@@ -12,20 +12,20 @@ from weakref import WeakSet
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.cost.operations import Part
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import duplicates
 from pairbus.pairing.aio.administration import administration_of
-from pairbus.pairing.aio.backlog import ensure_queues
+from pairbus.pairing.aio.backlog_queues import ensure_queues
 from pairbus.pairing.aio.sender import PairedSender, bounded
-from pairbus.pairing.backlog import bounds_within
-from pairbus.pairing.core import Path
+from pairbus.pairing.backlog_queues import bounds_within
+from pairbus.pairing.base import CLOSE_S, PING_S, ClientShell, NamespaceClient
 from pairbus.pairing.health import SMALL, Look, Task
 from pairbus.pairing.hosting import Host
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import Plan, make_plan
 from pairbus.pairing.sdk import without_retries
-from pairbus.pairing.shell import CLOSE_S, PING_S, ClientShell, NamespaceClient
+from pairbus.pairing.state import Path
+from pairbus.usage.operations import Part
 
 
 async def pair_namespace(

@@ -1,4 +1,4 @@
-"""A sender of the async SDK, protected. The decisions are those of `pairbus.pairing.flow`."""
+"""A sender of the async SDK, protected. The decisions are those of `pairbus.pairing.operations`."""
 
 import asyncio
 import contextlib
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.cost.operations import Part
-from pairbus.pairing import flow
-from pairbus.pairing.flow import Flow, OnBacklog, OnPrimary, Ping
+from pairbus.pairing import operations
+from pairbus.pairing.base import SenderShell, paired_batch
+from pairbus.pairing.deadlines import Overrun
+from pairbus.pairing.operations import Flow, OnBacklog, OnPrimary, Ping
 from pairbus.pairing.sdk import cut_off
-from pairbus.pairing.shell import SenderShell, paired_batch
-from pairbus.pairing.watch import Overrun
+from pairbus.usage.operations import Part
 
 if TYPE_CHECKING:
     from pairbus.pairing.aio.client import PairedClient
@@ -61,7 +61,7 @@ class PairedSender(SenderShell):
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> "PairedSender":
-        await self._drive(flow.enter(self._call(), lambda sender: sender.__aenter__()))
+        await self._drive(operations.enter(self._call(), lambda sender: sender.__aenter__()))
         return self
 
     async def __aexit__(
@@ -77,7 +77,7 @@ class PairedSender(SenderShell):
     ) -> None:
         """Send a message, several, or a batch. Raises what the SDK raises, or SendUnavailable,
         PartlyStored, MessageTooLargeForBacklog, ReservedProperty."""
-        await self._drive(flow.send(self._call(timeout), message, timeout, kwargs))
+        await self._drive(operations.send(self._call(timeout), message, timeout, kwargs))
 
     async def schedule_messages(
         self,
@@ -90,20 +90,22 @@ class PairedSender(SenderShell):
         """Send messages that are to be enqueued later; their sequence numbers. In failover the
         schedule rides along, and there is None in place of a number."""
         call = self._call(timeout)
-        return await self._drive(flow.schedule(call, messages, schedule_time_utc, timeout, kwargs))
+        return await self._drive(
+            operations.schedule(call, messages, schedule_time_utc, timeout, kwargs)
+        )
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: Any, *, timeout: float | None = None, **kwargs: Any
     ) -> None:
         """Cancel scheduled messages. Raises CannotCancel for one that went to the backlog."""
-        await self._drive(flow.cancel(self._call(timeout), sequence_numbers, timeout, kwargs))
+        await self._drive(operations.cancel(self._call(timeout), sequence_numbers, timeout, kwargs))
 
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None
     ) -> ServiceBusMessageBatch:
         """A batch to add messages to, by the limits of the primary or, in failover, the backlog."""
         made = await self._drive(
-            flow.make_batch(
+            operations.make_batch(
                 self._call(), lambda sender: sender.create_message_batch(max_size_in_bytes)
             )
         )
@@ -139,7 +141,7 @@ class PairedSender(SenderShell):
         finally:
             steps.close()
 
-    async def _perform(self, effect: flow.Effect) -> Any:
+    async def _perform(self, effect: operations.Effect) -> Any:
         if isinstance(effect, OnPrimary):
             return await self._on_primary(effect)
         if isinstance(effect, OnBacklog):

@@ -1,0 +1,5 @@
+"""A durable Service Bus namespace in one Python process."""
+
+from pairbus.emulator.namespace import LocalNamespace
+
+__all__ = ["LocalNamespace"]

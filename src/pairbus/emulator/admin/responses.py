@@ -1,0 +1,87 @@
+"""Calls of the administration API, and their answers: an entry, a page of a list, or a refusal."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from pairbus.emulator.admin import atom
+from pairbus.emulator.admin.paths import Place
+from pairbus.emulator.connections.http import Request, Response
+from pairbus.errors import ConfigurationError
+
+MAX_PAGE = 100
+T = TypeVar("T")
+
+
+class Refusal(Exception):
+    """An error with the status of its answer. The sub-code says more than the status, or the
+    same."""
+
+    def __init__(
+        self,
+        status: int,
+        why: str,
+        *,
+        sub_code: int | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(f"SubCode={status * 100 if sub_code is None else sub_code}. {why}")
+        self.status = status
+        self.headers = headers
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request whose sender may make it: what it is about, and when."""
+
+    request: Request
+    place: Place
+    site: atom.Site
+    now_ms: int
+
+
+def moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def one(call: Call, entry: atom.Entry, status: int = 200) -> Response:
+    body = atom.write_entry(entry, call.site)
+    return Response(status=status, body=body, content_type=atom.ENTRY_TYPE)
+
+
+def page(
+    call: Call, title: str, path: str, found: Sequence[T], show: Callable[[T], atom.Entry]
+) -> Response:
+    """What `$skip` and `$top` ask for, at most MAX_PAGE."""
+    skip, top = _number(call.request, "skip", 0), _number(call.request, "top", MAX_PAGE)
+    top = min(top, MAX_PAGE)
+    entries = [show(one) for one in found[skip : skip + top]]
+    # A page of none has none behind it: a client would follow that link for ever.
+    more = top > 0 and len(found) > skip + top
+    return feed(call, title, path, entries, skip=skip, top=top, more=more)
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    given = request.query.get(f"${name}")
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdecimal() and len(given) <= 9):
+        raise ConfigurationError(f"Parameter '{name}' should be non-negative integer.")
+    return int(given)
+
+
+def feed(
+    call: Call,
+    title: str,
+    path: str,
+    entries: Iterable[atom.Entry],
+    *,
+    skip: int = 0,
+    top: int = MAX_PAGE,
+    more: bool = False,
+) -> Response:
+    body = atom.write_feed(
+        title, path, entries, call.site, moment(call.now_ms), skip=skip, top=top, more=more
+    )
+    return Response(status=200, body=body, content_type=atom.FEED_TYPE)

@@ -1,0 +1,1 @@
+"""Sockets, protocols and the links of the clients that are connected."""

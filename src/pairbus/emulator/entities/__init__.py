@@ -1,0 +1,1 @@
+"""Queues, topics, subscriptions and what happens to their messages."""

@@ -1,0 +1,257 @@
+"""What a queue, a topic and a subscription are set to, with the service's defaults and bounds.
+
+Field names are the SDK's; in XML and in Config.json they are written in the service's way
+(`lock_duration`, `LockDuration`). Two bounds are wider than the service's, so that tests can be
+small: a lock may be shorter than five seconds, and a queue smaller than a gigabyte.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from pairbus.emulator.auth import SharedAccessRule
+from pairbus.errors import ConfigurationError
+from pairbus.servicebus.entity_paths import (
+    check_name,
+    check_path,
+    path_of,
+    same_path,
+    subscription_path,
+)
+from pairbus.servicebus.time_spans import MAX_SPAN, format_duration, parse_duration
+
+MAX_RULES = 12
+MAX_INT32 = 2147483647
+
+
+class EntityStatus(StrEnum):
+    """What an entity can be set to do."""
+
+    ACTIVE = "Active"
+    DISABLED = "Disabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+    SEND_DISABLED = "SendDisabled"
+
+    @property
+    def sends(self) -> bool:
+        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+
+    @property
+    def receives(self) -> bool:
+        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDescription:
+    """The settings of a queue. Raises ConfigurationError where one is out of bounds."""
+
+    name: str
+    lock_duration: timedelta = timedelta(minutes=1)
+    max_size_in_megabytes: int = 1024
+    requires_duplicate_detection: bool = False
+    requires_session: bool = False
+    default_message_time_to_live: timedelta = MAX_SPAN
+    dead_lettering_on_message_expiration: bool = False
+    duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
+    max_delivery_count: int = 10
+    enable_batched_operations: bool = True
+    authorization_rules: tuple[SharedAccessRule, ...] = ()
+    status: EntityStatus = EntityStatus.ACTIVE
+    support_ordering: bool | None = None
+    """None: ordered unless partitioned, as the service has it."""
+    auto_delete_on_idle: timedelta = MAX_SPAN
+    enable_partitioning: bool = False
+    enable_express: bool = False
+    forward_to: str | None = None
+    user_metadata: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    max_message_size_in_kilobytes: int = 256
+
+    def __post_init__(self) -> None:
+        check_path("queue", self.name)
+        _check(self, self.name)
+
+    @property
+    def path(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """The settings of a topic. Raises ConfigurationError where one is out of bounds."""
+
+    name: str
+    default_message_time_to_live: timedelta = MAX_SPAN
+    max_size_in_megabytes: int = 1024
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
+    enable_batched_operations: bool = True
+    filtering_messages_before_publishing: bool = False
+    authorization_rules: tuple[SharedAccessRule, ...] = ()
+    status: EntityStatus = EntityStatus.ACTIVE
+    support_ordering: bool | None = None
+    """None: ordered unless partitioned, as the service has it."""
+    auto_delete_on_idle: timedelta = MAX_SPAN
+    enable_partitioning: bool = False
+    enable_subscription_partitioning: bool = False
+    enable_express: bool = False
+    user_metadata: str | None = None
+    max_message_size_in_kilobytes: int = 256
+
+    def __post_init__(self) -> None:
+        check_path("topic", self.name)
+        _check(self, self.name)
+
+    @property
+    def path(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionDescription:
+    """The settings of a subscription. Raises ConfigurationError where one is out of bounds."""
+
+    topic: str
+    name: str
+    lock_duration: timedelta = timedelta(minutes=1)
+    requires_session: bool = False
+    default_message_time_to_live: timedelta = MAX_SPAN
+    dead_lettering_on_message_expiration: bool = False
+    dead_lettering_on_filter_evaluation_exceptions: bool = True
+    max_delivery_count: int = 10
+    enable_batched_operations: bool = True
+    status: EntityStatus = EntityStatus.ACTIVE
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    auto_delete_on_idle: timedelta = MAX_SPAN
+    user_metadata: str | None = None
+
+    def __post_init__(self) -> None:
+        check_path("topic", self.topic)
+        check_name("subscription", self.name)
+        _check(self, self.path)
+
+    @property
+    def path(self) -> str:
+        return subscription_path(self.topic, self.name)
+
+
+Description = QueueDescription | TopicDescription | SubscriptionDescription
+
+KINDS: Mapping[str, type[Description]] = {
+    "Queue": QueueDescription,
+    "Topic": TopicDescription,
+    "Subscription": SubscriptionDescription,
+}
+
+
+def kind_of(description: Description) -> str:
+    """`Queue`, `Topic` or `Subscription`."""
+    return type(description).__name__.removesuffix("Description")
+
+
+IDENTITY = frozenset({"topic", "name"})
+FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+"""What an update may not change."""
+
+
+def property_name(field_name: str) -> str:
+    """How the service writes a field: `lock_duration` is `LockDuration`."""
+    return "".join([word.capitalize() for word in field_name.split("_")])
+
+
+def settings_of(kind: type[Description]) -> dict[str, tuple[str, Any]]:
+    """The settings of a kind by the service's name for them: our field, and its type."""
+    return {property_name(f.name): (f.name, f.type) for f in fields(kind) if f.name not in IDENTITY}
+
+
+def from_text(text: str, kind: Any) -> Any:
+    """The value of a setting from its text. Raises ConfigurationError."""
+    if kind == str | None:
+        return text or None
+    text = text.strip()
+    if kind is timedelta:
+        return parse_duration(text)
+    if kind in (bool, bool | None):
+        if text.lower() not in ("true", "false"):
+            raise ConfigurationError(f"{text[:64]!r} is neither true nor false")
+        return text.lower() == "true"
+    if kind is int:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
+            raise ConfigurationError(f"{text[:64]!r} is not a whole number")
+        return int(text)
+    for status in EntityStatus:
+        if status.lower() == text.lower():
+            return status
+    raise ConfigurationError(f"{text[:64]!r} is none of {', '.join(EntityStatus)}")
+
+
+def updated(old: Description, given: Mapping[str, Any]) -> Description:
+    """The description that an update asks for: what is not given goes back to its default, as in
+    the service, except for what cannot change.
+
+    Raises ConfigurationError for a bad value, and where something FIXED would change.
+    """
+    kept = {name: getattr(old, name) for name in (*IDENTITY, *FIXED) if hasattr(old, name)}
+    new = type(old)(**{**kept, **given})
+    for name in FIXED:
+        if getattr(old, name, None) != getattr(new, name, None):
+            raise ConfigurationError(
+                f"The value for the {property_name(name)} property of an existing {kind_of(old)} "
+                "cannot be changed."
+            )
+    return new
+
+
+def _check(given: Description, path: str) -> None:
+    """The bounds of all settings that the description has."""
+    minute, day = timedelta(minutes=1), timedelta(days=1)
+    for name, least, most in (
+        ("lock_duration", timedelta(milliseconds=1), 5 * minute),
+        ("default_message_time_to_live", timedelta(seconds=1), MAX_SPAN),
+        ("duplicate_detection_history_time_window", timedelta(seconds=20), 7 * day),
+        ("auto_delete_on_idle", 5 * minute, MAX_SPAN),
+        ("max_delivery_count", 1, MAX_INT32),
+        ("max_size_in_megabytes", 1, 81920),
+        ("max_message_size_in_kilobytes", 1, 102400),
+    ):
+        value = getattr(given, name, None)
+        if value is not None and not least <= value <= most:
+            raise ConfigurationError(
+                f"{property_name(name)} of {path!r} is {_shown(least)} to {_shown(most)}, "
+                f"not {_shown(value)}"
+            )
+    if given.user_metadata is not None and len(given.user_metadata) > 1024:
+        raise ConfigurationError(
+            f"UserMetadata of {path!r} has at most 1024 characters, not {len(given.user_metadata)}"
+        )
+    if not isinstance(given, SubscriptionDescription):
+        _check_rules(given.authorization_rules, path)
+        if given.enable_express and given.requires_duplicate_detection:
+            raise ConfigurationError(
+                f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection"
+            )
+    if not isinstance(given, TopicDescription):
+        for name in ("forward_to", "forward_dead_lettered_messages_to"):
+            target = getattr(given, name)
+            if target is not None and same_path(path_of(target)) == same_path(path):
+                raise ConfigurationError(f"{property_name(name)} of {path!r} is {path!r} itself")
+        if given.requires_session and given.forward_to is not None:
+            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo")
+
+
+def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
+    if len(rules) > MAX_RULES:
+        raise ConfigurationError(
+            f"{path!r} has at most {MAX_RULES} authorization rules, not {len(rules)}"
+        )
+    names = [rule.name for rule in rules]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"two authorization rules of {path!r} have the same name")
+
+
+def _shown(value: timedelta | int) -> str:
+    return format_duration(value) if isinstance(value, timedelta) else str(value)

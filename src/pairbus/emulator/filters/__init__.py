@@ -1,0 +1,1 @@
+"""Subscription rules: SQL and correlation filters, SQL actions."""

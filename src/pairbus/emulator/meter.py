@@ -1,0 +1,70 @@
+"""What was done, counted as Service Bus bills it: by entity and kind of operation. Durable.
+
+A batch of a hundred messages is a hundred operations; each counts in units of 64 KB, at least one.
+An empty long poll is one receive without a message.
+"""
+
+from dataclasses import dataclass, replace
+
+from pairbus.emulator.storage.store import Store
+
+UNIT = 64 * 1024
+
+
+@dataclass(slots=True)
+class Reading:
+    """The sums for one entity and kind."""
+
+    operations: int = 0
+    messages: int = 0
+    bytes: int = 0
+    units: int = 0
+
+
+class Meter:
+    """Counts in memory, and on disk with each commit."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._readings: dict[tuple[str, str], Reading] = {
+            (entity, kind): Reading(*sums) for entity, kind, *sums in store.meter_rows()
+        }
+        self._changed: set[tuple[str, str]] = set()
+
+    def add(self, entity: str, kind: str, size: int = 0) -> None:
+        """One operation on one message of this size."""
+        self._add(entity, kind, 1, 1, size, max(1, -(-size // UNIT)))
+
+    def add_without_message(self, entity: str, kind: str) -> None:
+        """One operation that moved no message."""
+        self._add(entity, kind, 1, 0, 0, 1)
+
+    def _add(
+        self, entity: str, kind: str, operations: int, messages: int, size: int, units: int
+    ) -> None:
+        key = entity, kind
+        reading = self._readings.get(key)
+        if reading is None:
+            reading = self._readings[key] = Reading()
+        reading.operations += operations
+        reading.messages += messages
+        reading.bytes += size
+        reading.units += units
+        self._changed.add(key)
+
+    def save(self) -> None:
+        """Write what has changed, as part of the commit that comes."""
+        if self._changed:
+            self._store.put_meter(
+                (*key, r.operations, r.messages, r.bytes, r.units)
+                for key, r in ((key, self._readings[key]) for key in self._changed)
+            )
+            self._changed.clear()
+
+    def readings(self) -> dict[tuple[str, str], Reading]:
+        """All sums as they are now, by entity and kind."""
+        return {key: replace(reading) for key, reading in self._readings.items()}
+
+    def reset(self) -> None:
+        self._readings.clear()
+        self._changed.clear()

@@ -1,0 +1,1 @@
+"""The vocabulary of Service Bus: names, paths, conditions, limits and time spans."""

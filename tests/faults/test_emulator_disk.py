@@ -1,0 +1,348 @@
+"""A namespace whose disk fails it: it stops rather than say what is not so.
+
+Nothing that is not on disk is confirmed; what was confirmed is there when it is started again.
+"""
+
+import gc
+import logging
+import re
+import resource
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
+from pairbus.amqp.sections import Message
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator.runtime import Core
+from pairbus.errors import ConnectionLost, StateError
+
+# The SDK forgets to close its socket when a connection fails.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+
+DEADLINE_S = 30.0
+BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
+
+
+@pytest.fixture(autouse=True)
+def forgotten_sockets() -> Iterator[None]:
+    """Those of the SDK are collected within the test that ignores the warning."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def namespace() -> Iterator[LocalNamespace]:
+    with LocalNamespace("small") as namespace:
+        namespace.create_queue("q")
+        namespace.create_queue("other")
+        yield namespace
+
+
+def fill_the_disk(namespace: LocalNamespace) -> None:
+    """Let the file grow no further."""
+
+    def fill(core: Core) -> None:
+        core.store._db.execute("PRAGMA max_page_count = 1")
+
+    namespace.call(fill)
+
+
+def break_the_disk(namespace: LocalNamespace, *, time_passes: bool = True) -> None:
+    """Let nothing be read or written any more. Where time does not pass, nobody finds out before
+    somebody uses the namespace."""
+
+    def break_it(core: Core) -> None:
+        core.store._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+        if not time_passes:
+            core.tick = lambda: None
+
+    namespace.call(break_it)
+
+
+@contextmanager
+def sender_of(connection_string: str) -> Iterator[ServiceBusSender]:
+    with (
+        ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
+        client.get_queue_sender("q", **BRISK) as sender,
+    ):
+        yield sender
+
+
+def send_until_it_fails(sender: ServiceBusSender, size: int = 20_000) -> tuple[int, Exception]:
+    """How many messages were confirmed, numbered from 0, and what the next one met."""
+    for number in range(10_000):
+        try:
+            sender.send_messages(ServiceBusMessage(str(number).ljust(size)))
+        except ServiceBusError as exc:
+            return number, exc
+    raise AssertionError("the disk never filled up")
+
+
+def numbers(connection_string: str) -> list[int]:
+    """Those of all messages that are there."""
+    found: list[int] = []
+    options = ClientOptions.from_connection_string(connection_string)
+    with Client(options) as client, Receiver(client, "q", settled=True) as receiver:
+        for deliveries in receiver.pull(100_000):
+            bodies = [Message.parse(one.payload).read_body()[1][0] for one in deliveries]
+            found += [int(body) for body in bodies]
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def is_served(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    ours = [one for one in caplog.records if not one.name.startswith("azure")]
+    return [one.getMessage() for one in ours if one.levelno >= logging.ERROR]
+
+
+# A namespace in this process.
+
+
+def test_a_full_disk_stops_the_namespace_and_nothing_that_was_confirmed_is_lost(
+    namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sender_of(namespace.connection_string) as sender:
+        sender.send_messages(ServiceBusMessage("0".ljust(20_000)))
+        fill_the_disk(namespace)
+        confirmed, error = send_until_it_fails(sender)
+
+    assert "disk is full" in str(namespace.failure)  # the fault
+    assert isinstance(error, ServiceBusConnectionError)
+    wait_until(lambda: not is_served(namespace.port), "the port to be closed")
+    [line] = errors_in(caplog)
+    assert "The namespace small stops" in line
+    assert "disk is full" in line
+    assert "start it again" in line
+
+    namespace.start()
+    assert namespace.failure is None
+    assert numbers(namespace.connection_string) == [0, *range(confirmed)]
+
+
+def create_queues(namespace: LocalNamespace) -> None:
+    for number in range(1000):
+        namespace.create_queue(f"queue-{number}")
+
+
+def test_a_namespace_that_stopped_by_itself_says_why_to_whoever_uses_it(
+    namespace: LocalNamespace,
+) -> None:
+    fill_the_disk(namespace)
+    with pytest.raises(StateError, match="disk is full") as first:
+        create_queues(namespace)
+    with pytest.raises(StateError, match=r"'small' has stopped.*disk is full") as later:
+        namespace.meter()
+
+    assert isinstance(first.value.__cause__, sqlite3.Error)
+    assert later.value.__cause__ is first.value.__cause__
+
+
+def test_a_namespace_that_stopped_by_itself_can_be_stopped_and_closed_like_any_other(
+    namespace: LocalNamespace,
+) -> None:
+    break_the_disk(namespace)
+    with pytest.raises(StateError):
+        namespace.create_queue("more")
+    assert namespace.failure is not None  # the fault
+    namespace.stop()
+    namespace.stop()
+    namespace.start()
+    namespace.create_queue("more")
+    namespace.close()
+    assert not namespace.folder.exists()
+
+
+def test_all_clients_are_cut_off_and_none_hears_of_what_is_not_on_disk(
+    namespace: LocalNamespace,
+) -> None:
+    options = ClientOptions.from_connection_string(namespace.connection_string)
+    with Client(options) as client, Client(options) as bystander:
+        idle = Receiver(bystander, "other")
+        idle.open()
+        sender = Sender(client, "q")
+        sender.open()
+        break_the_disk(namespace, time_passes=False)
+        posted = sender.post(Message.build(data=b"9").encode())
+        sender.wait([posted])
+        assert namespace.failure is not None  # the fault
+        assert isinstance(posted.error, ConnectionLost)
+        bystander.run(lambda: idle.error is not None, bystander.deadline(None), "a cut")
+        assert isinstance(idle.error, ConnectionLost)
+    namespace.start()
+    assert numbers(namespace.connection_string) == []
+
+
+def receive_some(namespace: LocalNamespace) -> None:
+    options = ClientOptions.from_connection_string(namespace.connection_string)
+    with Client(options) as client, Receiver(client, "q") as receiver:
+        receiver.receive(timeout_s=DEADLINE_S)
+
+
+def create_by_http(namespace: LocalNamespace) -> None:
+    with ServiceBusAdministrationClient.from_connection_string(
+        namespace.connection_string, connection_verify=namespace.ca_file, retry_total=0
+    ) as admin:
+        admin.create_queue("more")
+
+
+def schedule(namespace: LocalNamespace) -> None:
+    with sender_of(namespace.connection_string) as sender:
+        sender.schedule_messages(ServiceBusMessage("1"), datetime.now(UTC) + timedelta(hours=1))
+
+
+@pytest.mark.parametrize("use", [receive_some, create_by_http, schedule])
+def test_whatever_reads_or_writes_first_finds_the_broken_disk_and_all_ends_the_same(
+    namespace: LocalNamespace, caplog: pytest.LogCaptureFixture, use: Callable[..., None]
+) -> None:
+    with sender_of(namespace.connection_string) as sender:
+        sender.send_messages(ServiceBusMessage("0"))
+    namespace.stop()
+    namespace.start()  # nothing of the queue is in memory: a receiver makes it read
+    break_the_disk(namespace, time_passes=False)
+    with pytest.raises(Exception):  # noqa: B017, PT011  each has its own
+        use(namespace)
+
+    assert namespace.failure is not None  # the fault
+    wait_until(lambda: not is_served(namespace.port), "the port to be closed")
+    assert len(errors_in(caplog)) == 1
+    namespace.start()
+    assert numbers(namespace.connection_string) == [0]
+
+
+def test_time_that_passes_finds_the_broken_disk_too(
+    namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    break_the_disk(namespace)
+    wait_until(lambda: namespace.failure is not None, "the fault")
+    wait_until(lambda: not is_served(namespace.port), "the port to be closed")
+    assert len(errors_in(caplog)) == 1
+
+
+def test_a_call_that_comes_while_the_namespace_stops_is_refused_at_once(
+    namespace: LocalNamespace,
+) -> None:
+    break_the_disk(namespace)
+    thread = namespace._thread
+    assert thread is not None
+    while thread.is_alive():
+        with suppress(StateError):
+            namespace.clear_faults()
+    assert namespace.failure is not None  # the fault
+    with pytest.raises(StateError):
+        namespace.clear_faults()
+
+
+def test_a_namespace_whose_file_cannot_be_read_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "namespace.db").write_bytes(b"this is no database" * 1000)
+    namespace = LocalNamespace(folder=tmp_path)
+    with pytest.raises(StateError, match=r"namespace\.db") as caught:
+        namespace.start()
+    assert isinstance(caught.value.__cause__, sqlite3.Error)
+    namespace.close()
+
+
+# `pairbus emulator`.
+
+
+class Command:
+    """`pairbus emulator` on a folder, with two namespaces."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        names = ("--namespace", "first", "--namespace", "second", "--queue", "q")
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "pairbus", "emulator", *names, "--folder", str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        printed = ""
+        while "Ctrl-C" not in printed:
+            line = self.process.stdout.readline()
+            assert line, "it did not start"
+            printed += line
+        self.connection_strings = re.findall(r"Endpoint=\S+", printed)
+
+    def limit_files(self, room: int) -> None:
+        """Let no file of the process grow beyond the log of the second, and some room."""
+        size = (self._folder / "second" / "namespace.db-wal").stat().st_size
+        resource.prlimit(
+            self.process.pid, resource.RLIMIT_FSIZE, (size + room, resource.RLIM_INFINITY)
+        )
+
+    def end(self) -> tuple[int, str]:
+        """Exit code, and what it said at the end."""
+        try:
+            _, said = self.process.communicate(timeout=DEADLINE_S)
+        finally:
+            self.kill()
+        return self.process.returncode, said
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], Command]]:
+    with ExitStack() as ends:
+
+        def start() -> Command:
+            command = Command(tmp_path)
+            ends.callback(command.kill)
+            return command
+
+        yield start
+
+
+def test_the_command_ends_with_an_error_when_the_disk_fails_one_of_its_namespaces(
+    start: Callable[[], Command],
+) -> None:
+    first = start()
+    with sender_of(first.connection_strings[1]) as sender:
+        sender.send_messages(ServiceBusMessage("0".ljust(20_000)))
+        first.limit_files(200_000)
+        confirmed, error = send_until_it_fails(sender)
+    code, said = first.end()
+
+    assert re.search(r"second failed: .*(disk I/O error|is full)", said.replace("\n", ""))  # fault
+    assert confirmed > 0
+    assert isinstance(error, ServiceBusConnectionError)
+    assert code == 1
+    assert "first failed" not in said
+    assert "Traceback" not in said
+
+    again = start()
+    found = numbers(again.connection_strings[1])
+    again.process.terminate()
+    assert again.end()[0] == 0
+    assert found[: confirmed + 1] == [0, *range(confirmed)]
+    # What was not confirmed may be there or not, but no more than the one that was under way.
+    assert found[confirmed + 1 :] in ([], [confirmed])

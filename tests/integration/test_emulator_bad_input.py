@@ -1,0 +1,616 @@
+"""Clients that break the rules: each gets an error or is hung up on, and nobody else notices."""
+
+import contextlib
+import gc
+import logging
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pairbus.amqp.client import Client, Management, Receiver, Sender
+from pairbus.amqp.client.requests import Requests
+from pairbus.amqp.client.wire import Wire
+from pairbus.amqp.composite import write
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    SaslInit,
+    Source,
+    Target,
+    Transfer,
+)
+from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
+from pairbus.emulator.connections import links, request_nodes
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.errors import AmqpError
+from tests.fuzz.inputs import changed, noise, one_frame
+from tests.integration.emulator_bench import (
+    connect,
+    contents,
+    failures,
+    heard_until_closed,
+    ours,
+    round_trip,
+    wait_until,
+)
+
+pytestmark = [
+    # The SDK forgets to close its socket when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
+]
+
+HELLO = Message.build(data=b"hello").encode()
+FUZZ_ROUNDS = 400
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_sockets() -> Iterator[None]:
+    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalNamespace]:
+    with LocalNamespace() as namespace:
+        for name in ("orders", "kept", "target"):
+            namespace.create_queue(name)
+        namespace.create_queue("sessions", requires_session=True)
+        with ours(namespace) as client:
+            Sender(client, "kept").send_batch([HELLO] * 10)
+        yield namespace
+
+
+@pytest.fixture
+def namespace(
+    running: LocalNamespace, caplog: pytest.LogCaptureFixture
+) -> Iterator[LocalNamespace]:
+    """A namespace that is the same after the test as before, and has seen no fault of its own."""
+    caplog.set_level(logging.INFO)
+    before = contents(running)
+    yield running
+    assert failures(caplog.records) == []
+    assert contents(running) == before
+    with ours(running) as client:  # it goes on
+        assert len(Management(client, "kept").peek(1, 20)) == 10
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    """What the emulator has logged so far."""
+    return lambda: [one for one in caplog.records if one.name.startswith("pairbus.emulator")]
+
+
+def said(performative: Any, channel: int = 0, payload: bytes = b"") -> bytes:
+    return frame(channel, write(performative) + payload)
+
+
+HEADERS = SASL_HEADER + frame(0, write(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME) + AMQP_HEADER
+OPENED = HEADERS + said(Open("peer"))
+BEGUN = OPENED + said(Begin(None, 0, 100, 100))
+ATTACHED = BEGUN + said(
+    Attach("to", 0, False, source=Source("me"), target=Target("$cbs"), initial_delivery_count=0)
+)
+
+
+def transfer(handle: int, id: int | None, payload: bytes = HELLO, **fields: Any) -> bytes:
+    tag = None if id is None else b"tag"
+    return said(Transfer(handle, id, tag, 0, **fields), payload=payload)
+
+
+def say(sock: socket.socket, data: bytes) -> None:
+    """Say it all, but wait for credit where a link is attached."""
+    if data.startswith(ATTACHED):
+        sock.sendall(ATTACHED)
+        heard = b""
+        while FLOW not in heard:
+            heard += sock.recv(65536)
+        data = data[len(ATTACHED) :]
+    sock.sendall(data)
+
+
+FLOW = b"\x00\x53\x13"
+
+MALFORMED = {
+    "another protocol": b"AMQP\x07\x09\x09\x09",
+    "a version of the future": b"AMQP\x00\x02\x00\x00",
+    "a SASL frame that is none": SASL_HEADER + b"\xff" * 40,
+    "a mechanism that is not offered": SASL_HEADER
+    + frame(0, write(SaslInit(Symbol("SCRAM-SHA-1"))), SASL_FRAME),
+    "PLAIN without names": SASL_HEADER
+    + frame(0, write(SaslInit(Symbol("PLAIN"), b"\xff\xfe")), SASL_FRAME),
+    "a frame of two gigabytes": HEADERS + b"\x7f\xff\xff\xff\x02\x00\x00\x00",
+    "a frame of three bytes": HEADERS + b"\x00\x00\x00\x03\x02\x00\x00\x00",
+    "a data offset of one": OPENED + b"\x00\x00\x00\x08\x01\x00\x00\x00",
+    "a data offset behind the frame": OPENED + b"\x00\x00\x00\x08\xff\x00\x00\x00",
+    "a frame type that is none": OPENED + b"\x00\x00\x00\x08\x02\x09\x00\x00",
+    "a body of noise": OPENED + frame(0, b"\x00\x53\xff" + b"\xc1" * 30),
+    "a performative that is none": OPENED + frame(0, b"\x00\x53\x77\x45"),
+    "a list longer than its frame": OPENED + frame(0, b"\x00\x53\x11\xc0\xff\x04\x40"),
+    "an array of four billion": OPENED
+    + frame(0, b"\x00\x53\x11\xd0\x00\x00\x00\x08\xff\xff\xff\xff"),
+    "nesting without end": OPENED + frame(0, b"\x00\x53\x11\xc0\xf0\x01" + b"\xc0\x80\x01" * 70),
+    "a field of the wrong type": OPENED + frame(0, b"\x00\x53\x11\xc0\x04\x02\x40\xa1\x00"),
+    "a second open": OPENED + said(Open("peer")),
+    "no open": HEADERS + said(Begin(None, 0, 100, 100)),
+    "a begin twice": BEGUN + said(Begin(None, 0, 100, 100)),
+    "an attach without a session": OPENED
+    + said(Attach("a", 0, True, source=Source("orders"), target=Target("me"))),
+    "an end without a session": OPENED + said(End()),
+    "a channel beyond all": OPENED + said(Begin(None, 0, 100, 100), 65535),
+    "a handle twice": ATTACHED
+    + said(Attach("b", 0, False, source=Source("a"), target=Target("$cbs"))),
+    "a transfer without a link": BEGUN + transfer(7, 0),
+    "a transfer without an id": ATTACHED + transfer(0, None),
+    "a flow of no link": BEGUN + said(Flow(0, 100, 0, 100, handle=9, delivery_count=0)),
+    "a detach of no link": BEGUN + said(Detach(9, closed=True)),
+}
+"""What ends a session or the connection."""
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_not_amqp_ends_in_an_error_and_one_log_line(
+    namespace: LocalNamespace, lines: Any, name: str
+) -> None:
+    with connect(namespace) as sock:
+        say(sock, MALFORMED[name])
+        if MALFORMED[name].startswith(OPENED):
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                sock.sendall(said(Close()))  # an error may have ended no more than the session
+        heard = heard_until_closed(sock)
+
+    if MALFORMED[name].startswith(OPENED):
+        assert b"amqp:" in heard
+    wait_until(lambda: len(lines()) >= 1 or not MALFORMED[name].startswith(OPENED), "a log line")
+    assert len(lines()) <= 1
+
+
+HARMLESS = {
+    "a disposition of nothing": BEGUN + said(Disposition(True, 0, 1000, True, Accepted())),
+    "a disposition of everything": BEGUN + said(Disposition(True, 0, 2**31 - 1, True, Accepted())),
+    "a link without an address": BEGUN
+    + said(Attach("a", 0, False, target=Target(), initial_delivery_count=0)),
+    "a link to nowhere": BEGUN
+    + said(Attach("a", 0, False, target=Target("nowhere"), initial_delivery_count=0)),
+    "a terminus of no known kind": BEGUN
+    + said(Attach("a", 0, False, target=Described(Symbol("x:y"), [1]), initial_delivery_count=0)),
+    "an address of the wrong type": BEGUN
+    + said(Attach("a", 0, False, target=Target(ULong(5)), initial_delivery_count=0)),
+    "an address that is absurd": BEGUN
+    + said(Attach("a", 0, True, source=Source("%%%/../" * 500), target=Target("x"))),
+    "a session filter of the wrong type": BEGUN
+    + said(
+        Attach(
+            "a",
+            0,
+            True,
+            source=Source("sessions", filter={Symbol("com.microsoft:session-filter"): 5}),
+            target=Target("x"),
+        )
+    ),
+    "a timeout of the wrong type": BEGUN
+    + said(
+        Attach(
+            "a",
+            0,
+            True,
+            source=Source("sessions", filter={Symbol("com.microsoft:session-filter"): None}),
+            target=Target("x"),
+            properties={Symbol("com.microsoft:timeout"): "soon"},
+        )
+    ),
+    "a request that is noise": ATTACHED + transfer(0, 0, b"\x00\xff" * 50),
+    "a request that is empty": ATTACHED + transfer(0, 0, b""),
+    "a request in two halves, the second never": ATTACHED + transfer(0, 0, HELLO, more=True),
+    "a message with an outcome": ATTACHED + transfer(0, 0, HELLO, state=Accepted()),
+}
+"""What ends a link, or nothing."""
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_makes_no_sense_costs_no_more_than_a_link(
+    namespace: LocalNamespace, lines: Any, name: str
+) -> None:
+    with connect(namespace) as sock:
+        say(sock, HARMLESS[name] + said(Close()))
+        heard = heard_until_closed(sock)
+
+    assert heard.endswith(said(Close()))  # without an error
+    assert len(lines()) <= 1
+
+
+def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
+    with ours(namespace) as client:
+        sender = Sender(client, "orders")
+        for payload in (b"\xff" * 20, b"\x00\x53\x75\xa0\xff", b"\x00\x53\x70\x45\x00"):
+            with pytest.raises(AmqpError):
+                sender.send(payload)
+            with pytest.raises(AmqpError):
+                sender.send(payload, message_format=0x80013700)
+        assert client.generation == 1
+
+
+def test_a_message_beyond_all_sizes_ends_its_link(namespace: LocalNamespace) -> None:
+    with ours(namespace) as client:
+        sender = Sender(client, "orders")
+        link = sender.attached(client.deadline(None))
+        link.remote_max_message_size = None  # do not look first
+        with pytest.raises(AmqpError):
+            sender.send(Message.build(data=bytes(3_000_000)).encode())
+    round_trip(namespace)
+
+
+OPERATIONS = [
+    "peek-message",
+    "update-disposition",
+    "renew-lock",
+    "receive-by-sequence-number",
+    "renew-session-lock",
+    "get-session-state",
+    "set-session-state",
+    "get-message-sessions",
+    "schedule-message",
+    "cancel-scheduled-message",
+]
+VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    2**63 - 1,
+    ULong(2**64 - 1),
+    -(2**63),
+    0.5,
+    float("nan"),
+    "text",
+    "x" * 10_000,
+    b"bytes",
+    Symbol("symbol"),
+    uuid4(),
+    Timestamp(-(2**63)),
+    Timestamp(2**63 - 1),
+    [],
+    [None],
+    {},
+    {"message": b"\xff"},
+    [{"message": b"\xff"}],
+    [{"message": "text", "message-id": 5}],
+    Array(int, (2**63 - 1, -1)),
+    Array(ULong, (ULong(2**64 - 1),)),
+    Array(type(uuid4()), (uuid4(),)),
+    Described(Symbol("x:y"), [1]),
+]
+PARAMETERS = [
+    "from-sequence-number",
+    "message-count",
+    "session-id",
+    "session-state",
+    "disposition-status",
+    "lock-tokens",
+    "sequence-numbers",
+    "receiver-settle-mode",
+    "messages",
+    "skip",
+    "top",
+    "last-updated-time",
+    "properties-to-modify",
+    "deadletter-reason",
+]
+
+
+@dataclass
+class Asking:
+    """Puts requests to a node."""
+
+    client: Client
+    node: str
+
+    def __post_init__(self) -> None:
+        cbs = self.node == "$cbs"
+        self._requests = Requests(
+            self.client,
+            self.node,
+            status_key="status-code" if cbs else "statusCode",
+            description_key="status-description" if cbs else "statusDescription",
+            authorize=not cbs,
+        )
+
+    def all(self, requests: list[tuple[dict[str, Any], Any]]) -> list[int | None]:
+        """The statuses of the responses."""
+        deadline = self.client.deadline(None)
+        responses = [self._requests.post(asked, body, deadline) for asked, body in requests]
+        self._requests.wait(responses, deadline)
+        for response in responses:
+            assert response.error is None, response.error
+        return [response.status for response in responses]
+
+
+@pytest.mark.parametrize("path", ["kept", "sessions"])
+def test_requests_with_wrong_values_are_answered_and_change_nothing(
+    namespace: LocalNamespace, path: str
+) -> None:
+    with ours(namespace) as client:
+        asking = Asking(client, f"{path}/$management")
+        for operation in OPERATIONS:
+            asked = {"operation": f"com.microsoft:{operation}"}
+            bodies: list[Any] = [*VALUES, *[dict.fromkeys(PARAMETERS, one) for one in VALUES]]
+            chance = random.Random(operation)
+            bodies += [{one: chance.choice(VALUES) for one in PARAMETERS} for _ in range(30)]
+            statuses = asking.all([(asked, body) for body in bodies])
+            assert 500 not in statuses, operation
+        assert client.generation == 1
+
+
+def test_operations_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+    operations: list[Any] = ["", "com.microsoft:nonsense", "READ", None, 5, b"peek", "x" * 10_000]
+    with ours(namespace) as client:
+        asking = Asking(client, "kept/$management")
+        statuses = asking.all([({"operation": one}, {}) for one in operations] + [({}, None)])
+        assert all(status is not None and 400 <= status < 600 for status in statuses)
+        assert client.generation == 1
+
+
+def test_tokens_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+    put = {"operation": "put-token", "type": "jwt", "name": "sb://localhost/kept"}
+    bad: list[tuple[dict[str, Any], Any]] = [(put, value) for value in VALUES]
+    bad += [(put | {"name": value}, "token") for value in (None, 5, b"x", "", "%%%")]
+    bad += [(put | {"operation": value}, "token") for value in (None, 5, "delete-token", "")]
+    bad += [
+        (put, f"SharedAccessSignature {text}")
+        for text in ("", "&&&", "sr=&sig=&se=&skn=", "sr=a&sig=%%%&se=1&skn=a", "sr=a&" * 5000)
+    ]
+    bad += [(put, f"SharedAccessSignature sr=a&sig=a&se={se}&skn=a") for se in ("-1", "9" * 40)]
+    with ours(namespace, tokens=None) as client:
+        statuses = Asking(client, "$cbs").all(bad)
+        assert set(statuses) <= {400, 401}
+        assert client.generation == 1
+
+
+GARBAGE_HTTP = {
+    "noise": b"\x80\x81\x82\r\n\r\n",
+    "a method that is none": b"EAT /orders HTTP/1.1\r\nHost: a\r\n\r\n",
+    "no version": b"GET /orders\r\n\r\n",
+    "headers without end": b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
+    "a header without a colon": b"GET / HTTP/1.1\r\nnonsense\r\n\r\n",
+    "a body of four terabytes": b"PUT /q HTTP/1.1\r\nHost: a\r\n"
+    b"Content-Length: 4000000000000\r\n\r\n",
+    "a length below nothing": b"PUT /q HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+    "a chunk that is none": b"PUT /q HTTP/1.1\r\nHost: a\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a path that is none": b"GET //%00/%ff/../.. HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    "XML that is none": b"PUT /q?api-version=2021-05 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n"
+    b"Connection: close\r\n\r\n<a>",
+    "a token that is none": b"GET /kept HTTP/1.1\r\nHost: a\r\nAuthorization: \xff\xfe\r\n"
+    b"Connection: close\r\n\r\n",
+    "a request to the controls": b"POST /$pairbus/faults HTTP/1.1\r\nHost: a\r\n"
+    b"Content-Length: 1\r\nConnection: close\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE_HTTP)
+def test_garbage_over_http_is_answered_with_a_refusal(namespace: LocalNamespace, name: str) -> None:
+    with connect(namespace) as sock:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may hear no more
+            sock.sendall(GARBAGE_HTTP[name])
+            if b"Connection: close" not in GARBAGE_HTTP[name]:
+                sock.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        heard = heard_until_closed(sock)
+    assert heard == b"" or heard.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), heard
+
+
+def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None:
+    body, count = bytes(100_000), 200
+    with LocalNamespace() as namespace:
+        namespace.create_queue("large")
+        namespace.create_queue("orders")
+        with ours(namespace) as client:
+            sender = Sender(client, "large")
+            for n in range(count):
+                sender.send(Message.build(data=b"%d:" % n + body).encode())
+        with ours(namespace) as client:
+            receiver = Receiver(client, "large", settled=True)
+            link = receiver.attached(client.deadline(None))
+            link.flow(count)
+            client.step(client.now())  # the credit goes out; from now on, nothing is read
+            wait_until(lambda: ("large", "receive") in namespace.meter(), "messages to be sent")
+            round_trip(namespace)
+
+            received: list[bytes] = []
+            while len(received) < count:
+                some = receiver.receive(count - len(received))
+                assert some, f"{len(received)} of {count} came"
+                received += [Message.parse(one.payload).read_body()[1][0] for one in some]
+        assert [int(one.partition(b":")[0]) for one in received] == list(range(count))
+
+
+def test_answers_that_nobody_reads_hold_up_nobody() -> None:
+    ask = Message.build(
+        application_properties={"operation": "com.microsoft:peek-message"},
+        value={"from-sequence-number": 1, "message-count": 1},
+    ).encode()
+    with LocalNamespace() as namespace:
+        namespace.create_queue("large")
+        namespace.create_queue("orders")
+        with ours(namespace) as client:
+            Sender(client, "large").send(Message.build(data=bytes(250_000)).encode())
+            Management(client, "large").peek(1)
+            asking = Asking(client, "large/$management")
+            asking.all([({"operation": "com.microsoft:peek-message"}, None)])
+            link = asking._requests._replies.attached(client.deadline(None))
+            link.flow(100_000)
+            requests = asking._requests._sender.attached(client.deadline(None))
+            assert client._engine is not None
+            assert client._wire is not None
+            sock = client._wire._sock
+            sent = 0
+            while requests.credit > 0:
+                requests.send(ask, tag=b"%d" % sent)
+                sent += 1
+            sock.settimeout(10)
+            sock.sendall(client._engine.data_to_send())
+            wait_until(
+                lambda: namespace.meter()[("large", "peek")].operations > 10, "answers to be made"
+            )
+            round_trip(namespace)
+        round_trip(namespace)
+
+
+class Healthy:
+    """A client that goes on sending and receiving while others misbehave."""
+
+    def __init__(self, namespace: LocalNamespace) -> None:
+        self._namespace = namespace
+        self._over = threading.Event()
+        self.trips = 0
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Healthy":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            with ours(self._namespace) as client:
+                sender, receiver = Sender(client, "orders"), Receiver(client, "orders")
+                while not self._over.is_set():
+                    sender.send(HELLO)
+                    receiver.settle(receiver.receive(1))
+                    self.trips += 1
+                assert client.generation == 1
+        except BaseException as exc:  # noqa: BLE001  it is looked at by the test
+            self.error = exc
+
+
+def record_a_talk(namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What a client says that does each kind of thing, with a good token."""
+    chunks: list[bytes] = []
+    exchange = Wire.exchange
+
+    def listen(self: Wire, data: bytes, deadline: float) -> bytes:
+        if data:
+            chunks.append(bytes(data))
+        return exchange(self, data, deadline)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Wire, "exchange", listen)
+        with ours(namespace) as client:
+            sender, receiver = Sender(client, "target"), Receiver(client, "target")
+            sender.send(HELLO)
+            sender.send_batch([HELLO, HELLO])
+            receiver.settle(receiver.receive(1))
+            Management(client, "target").peek(1)
+            receiver.drain()
+    return chunks
+
+
+def of_others(stored: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
+    """All but what the talk of the fuzz may change: it has a token, and may come through whole."""
+    entities = [row for row in stored["entity"] if row[1] not in ("target", "orders")]
+    ids = {row[0] for row in entities}
+    messages = [row for row in stored["message"] if (row[0] >> 42) in ids]
+    return stored | {"entity": entities, "message": messages}
+
+
+def test_noise_and_talks_with_something_changed_hurt_nobody(
+    running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    talk = record_a_talk(running, monkeypatch)
+    before = of_others(contents(running))
+    assert len(before["message"]) == 10
+    refused = 0
+
+    with Healthy(running) as healthy:
+        wait_until(lambda: healthy.trips > 0, "a healthy client")
+        for _ in range(FUZZ_ROUNDS):
+            refused += feed(running, mutated(chance, talk))
+        trips = healthy.trips
+        wait_until(lambda: healthy.trips > trips or healthy.error is not None, "a healthy client")
+
+    assert healthy.error is None
+    assert refused > FUZZ_ROUNDS // 4  # it was bad input indeed
+    assert failures(caplog.records) == []
+    assert of_others(contents(running)) == before
+    round_trip(running)
+
+
+def mutated(chance: random.Random, talk: list[bytes]) -> bytes:
+    match chance.randrange(4):
+        case 0:
+            return noise(chance, 500)
+        case 1:
+            return BEGUN + b"".join([one_frame(chance) for _ in range(chance.randrange(10))])
+        case 2:
+            place = chance.randrange(len(talk))
+            parts = [*talk[:place], changed(chance, talk[place], chance.choice(talk))]
+            return b"".join(parts + talk[place + 1 :])
+        case _:
+            parts = list(talk)
+            first, second = chance.randrange(len(parts)), chance.randrange(len(parts))
+            parts[first], parts[second] = parts[second], parts[first]
+            return b"".join(parts)
+
+
+def feed(namespace: LocalNamespace, data: bytes) -> bool:
+    """Say it all, and wait for the end. Whether an error was heard, or nothing."""
+    with connect(namespace) as sock:
+        try:
+            sock.sendall(data)
+            sock.shutdown(1)
+        except OSError:
+            return True  # it has heard enough
+        heard = heard_until_closed(sock)
+    return b"amqp:" in heard or not heard.startswith(b"AMQP")
+
+
+def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
+    running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    with ours(running) as bystander:
+        sender = Sender(bystander, "orders")
+        sender.send(HELLO)
+        for module, name in (
+            (links, "read"),
+            (links, "deliver"),
+            (request_nodes.management, "carry_out"),
+        ):
+            caplog.clear()
+            with monkeypatch.context() as patched, ours(running) as client:
+                work = {
+                    "read": lambda: Sender(client, "orders").send(HELLO),
+                    "deliver": lambda: Receiver(client, "kept").receive(1),
+                    "carry_out": lambda: Management(client, "kept").peek(1),
+                }[name]
+                patched.setattr(module, name, fail)
+                with pytest.raises(AmqpError):
+                    work()
+            assert len(failures(caplog.records)) == 1, name
+        sender.send(HELLO)
+        assert bystander.generation == 1
+        receiver = Receiver(bystander, "orders", settled=True)
+        assert len(receiver.receive(2)) >= 1

@@ -1,0 +1,570 @@
+"""Faults on demand: each happens where, when and as often as it was asked for, and says so.
+
+The real SDK and our own client are the ones that it happens to.
+"""
+
+import contextlib
+import gc
+import logging
+from collections.abc import Iterator
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
+
+from pairbus.amqp.client import Client, Receiver, Sender
+from pairbus.emulator.faults import KINDS, Fault
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.errors import (
+    Busy,
+    ConfigurationError,
+    ConnectionLost,
+    EntityDisabled,
+    LinkLost,
+    NotAuthorized,
+    OperationTimeout,
+    PairbusError,
+    Unavailable,
+)
+from tests.integration.emulator_kit import (
+    BRISK,
+    ask,
+    client_of,
+    payload,
+    sdk_sender,
+    send,
+    stored,
+    wait_until,
+)
+
+# The SDK forgets to close its socket when a connection fails.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+
+ON_A_SEND = {
+    "cut": (ServiceBusConnectionError, ConnectionLost),
+    "lose-answer": (ServiceBusConnectionError, ConnectionLost),
+    "throttle": (ServiceBusServerBusyError, Busy),
+    "internal-error": (ServiceBusError, Unavailable),
+    "detach": (ServiceBusConnectionError, LinkLost),
+    "disable": (MessagingEntityDisabledError, EntityDisabled),
+}
+"""What the SDK and our client raise for a send that meets the fault."""
+
+STORES = {"lose-answer"}
+"""Those that keep the message all the same."""
+
+
+@pytest.fixture(autouse=True)
+def forgotten_sockets() -> Iterator[None]:
+    """Those of the SDK are collected within the test that ignores the warning."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalNamespace]:
+    with LocalNamespace("faulty") as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def namespace(running: LocalNamespace) -> LocalNamespace:
+    """With two empty queues and no faults."""
+    running.reset()
+    running.clear_faults()
+    running.create_queue("q")
+    running.create_queue("other")
+    return running
+
+
+@pytest.fixture
+def client(namespace: LocalNamespace) -> Iterator[Client]:
+    with client_of(namespace) as client:
+        yield client
+
+
+# What a sender sees.
+
+
+@pytest.mark.parametrize("kind", ON_A_SEND)
+def test_the_sdk_without_retries_raises_its_error_for_the_fault(
+    namespace: LocalNamespace, kind: str
+) -> None:
+    with sdk_sender(namespace) as sender:
+        fault = namespace.add_fault(kind, "q", count=1)
+        with pytest.raises(ServiceBusError) as caught:
+            send(sender)
+    assert fault.fired == 1
+    assert type(caught.value) is ON_A_SEND[kind][0]
+    assert stored(namespace) == (["x"] if kind in STORES else [])
+
+
+@pytest.mark.parametrize("kind", ON_A_SEND)
+def test_the_sdk_with_a_retry_gets_over_a_fault_that_happens_once(
+    namespace: LocalNamespace, kind: str
+) -> None:
+    with sdk_sender(namespace, retries=1) as sender:
+        fault = namespace.add_fault(kind, "q", count=1)
+        send(sender)
+    assert fault.fired == 1
+    # What was stored without an answer is sent again: this is how duplicates come to be.
+    assert stored(namespace) == (["x", "x"] if kind in STORES else ["x"])
+
+
+@pytest.mark.parametrize("kind", ON_A_SEND)
+def test_our_client_raises_its_error_for_the_fault_and_goes_on_after_it(
+    namespace: LocalNamespace, client: Client, kind: str
+) -> None:
+    with Sender(client, "q") as sender:
+        fault = namespace.add_fault(kind, "q", count=1)
+        with pytest.raises(PairbusError) as caught:
+            sender.send(payload("first"))
+        assert fault.fired == 1
+        assert type(caught.value) is ON_A_SEND[kind][1]
+        sender.send(payload("second"))
+    assert fault.fired == 1
+    assert stored(namespace) == (["first", "second"] if kind in STORES else ["second"])
+
+
+@pytest.mark.parametrize("kind", [*ON_A_SEND, "stop-reading", "answer-late"])
+def test_a_fault_of_one_entity_leaves_the_others_alone(
+    namespace: LocalNamespace, client: Client, kind: str
+) -> None:
+    fault = namespace.add_fault(kind, "q", seconds=60)
+    with Sender(client, "other") as sender:
+        sender.send(payload())
+    assert fault.fired == 0
+    assert stored(namespace, "other") == ["x"]
+
+
+def test_a_fault_finds_its_entity_in_any_spelling(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    fault = namespace.add_fault("throttle", "/Q")
+    with Sender(client, "q") as sender, pytest.raises(Busy):
+        sender.send(payload())
+    assert fault.fired == 1
+
+
+def test_a_fault_without_an_entity_is_everywhere(namespace: LocalNamespace, client: Client) -> None:
+    fault = namespace.add_fault("throttle", count=2)
+    for path in ("q", "other"):
+        with Sender(client, path) as sender, pytest.raises(Busy):
+            sender.send(payload())
+    assert fault.fired == 2
+
+
+def test_a_fault_lets_pass_what_comes_before_it_and_stops_after_its_count(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    fault = namespace.add_fault("internal-error", "q", after=2, count=3)
+    failed = []
+    with Sender(client, "q") as sender:
+        for number in range(8):
+            try:
+                sender.send(payload(str(number)))
+            except Unavailable:
+                failed.append(number)
+    assert fault.fired == 3
+    assert failed == [2, 3, 4]
+    assert stored(namespace) == ["0", "1", "5", "6", "7"]
+
+
+def test_a_fault_without_a_count_happens_until_it_is_removed(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    fault = namespace.add_fault("throttle", "q")
+    with Sender(client, "q") as sender:
+        for _ in range(5):
+            with pytest.raises(Busy):
+                sender.send(payload())
+        assert fault.fired == 5
+        namespace.clear_faults()
+        sender.send(payload())
+    assert fault.fired == 5
+
+
+def test_two_faults_of_one_entity_happen_one_after_the_other(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    busy = namespace.add_fault("throttle", "q", count=1)
+    broken = namespace.add_fault("internal-error", "q", count=1)
+    with Sender(client, "q") as sender:
+        with pytest.raises(Busy):
+            sender.send(payload())
+        assert (busy.fired, broken.fired) == (1, 0)
+        with pytest.raises(Unavailable):
+            sender.send(payload())
+        assert (busy.fired, broken.fired) == (1, 1)
+        sender.send(payload())
+
+
+def test_a_fault_hits_a_batch_as_a_whole(namespace: LocalNamespace, client: Client) -> None:
+    fault = namespace.add_fault("throttle", "q", count=1)
+    with Sender(client, "q") as sender:
+        with pytest.raises(Busy):
+            sender.send_batch([payload(str(number)) for number in range(10)])
+        assert fault.fired == 1
+        assert stored(namespace) == []
+
+
+# What is peculiar to one kind.
+
+
+def test_a_message_whose_answer_was_lost_is_received_though_its_sender_saw_an_error(
+    namespace: LocalNamespace,
+) -> None:
+    with sdk_sender(namespace) as sender:
+        fault = namespace.add_fault("lose-answer", "q", count=1)
+        with pytest.raises(ServiceBusConnectionError):
+            send(sender, "kept")
+    assert fault.fired == 1
+    with client_of(namespace) as client, Receiver(client, "q", settled=True) as receiver:
+        assert b"kept" in receiver.receive()[0].payload
+
+
+@pytest.mark.parametrize(("kind", "error"), [("cut", ConnectionLost), ("detach", LinkLost)])
+def test_the_nth_of_many_in_flight_ends_connection_or_link_and_nothing_behind_it_is_stored(
+    namespace: LocalNamespace, client: Client, kind: str, error: type[Exception]
+) -> None:
+    with Sender(client, "q") as sender:
+        fault = namespace.add_fault(kind, "q", after=5, count=1)
+        deadline = client.deadline(None)
+        posted = [sender.put(payload(str(number)), 0, deadline) for number in range(20)]
+        try:
+            sender.wait(posted)
+        except ConnectionLost:
+            assert kind == "cut"
+    assert fault.fired == 1
+    assert stored(namespace) == ["0", "1", "2", "3", "4"]
+    assert all(one.done for one in posted)
+    assert {type(one.error) for one in posted[5:]} == {error}
+
+
+def test_a_connection_on_which_nothing_more_is_read_gives_no_answer(
+    namespace: LocalNamespace,
+) -> None:
+    with client_of(namespace) as client, Sender(client, "q") as sender:
+        fault = namespace.add_fault("stop-reading", "q", count=1)
+        with pytest.raises(OperationTimeout):
+            sender.send(payload(), timeout_s=0.2)
+        wait_until(lambda: fault.fired == 1, "the fault")
+        with pytest.raises(OperationTimeout):  # nor does anything else on this connection
+            sender.send(payload(), timeout_s=0.2)
+        assert fault.fired == 1
+        client.close(timeout_s=0.1)
+    assert stored(namespace) == []
+    with client_of(namespace) as client, Sender(client, "q") as sender:
+        sender.send(payload())
+    assert stored(namespace) == ["x"]
+
+
+def test_a_late_answer_comes_after_the_message_is_stored(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with Sender(client, "q") as sender:
+        fault = namespace.add_fault("answer-late", "q", count=1, seconds=0.3)
+        posted = sender.post(payload())
+        wait_until(lambda: fault.fired == 1, "the fault")
+        wait_until(lambda: stored(namespace) == ["x"], "the message")
+        sender.wait([posted])
+        assert posted.error is None
+
+
+def test_an_answer_that_is_later_than_the_sender_waits_is_a_timeout_of_a_stored_message(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with Sender(client, "q") as sender:
+        fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
+        with pytest.raises(OperationTimeout):
+            sender.send(payload("late"), timeout_s=0.1)
+        wait_until(lambda: fault.fired == 1, "the fault")
+        sender.send(payload("next"))
+    assert stored(namespace) == ["late", "next"]
+
+
+def test_the_sdk_waits_for_a_late_answer(namespace: LocalNamespace) -> None:
+    with sdk_sender(namespace) as sender:
+        fault = namespace.add_fault("answer-late", "q", count=1, seconds=0.3)
+        send(sender)
+        assert fault.fired == 1
+    assert stored(namespace) == ["x"]
+
+
+def test_an_answer_that_comes_after_the_connection_is_gone_harms_nobody(
+    namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = namespace.add_fault("answer-late", "q", count=2, seconds=0.2)
+    with client_of(namespace) as client, Sender(client, "q") as sender:
+        sender.post(payload("left"))
+        wait_until(lambda: fault.fired == 1, "the fault")
+    with client_of(namespace) as client, Sender(client, "q") as sender:
+        sender.send(payload("stayed"))  # its answer is due after the other
+    assert fault.fired == 2
+    assert stored(namespace) == ["left", "stayed"]
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_refused_connections_end_when_they_were_refused_often_enough(
+    namespace: LocalNamespace,
+) -> None:
+    fault = namespace.add_fault("refuse-connections", count=2)
+    for refused in (1, 2):
+        with pytest.raises(ConnectionLost):
+            client_of(namespace).connect()
+        assert fault.fired == refused
+    with client_of(namespace) as client, Sender(client, "q") as sender:
+        sender.send(payload())
+    assert fault.fired == 2
+
+
+def test_the_sdk_takes_refused_connections_for_connection_errors_or_tries_again(
+    namespace: LocalNamespace,
+) -> None:
+    fault = namespace.add_fault("refuse-connections", count=1)
+    with pytest.raises(ServiceBusConnectionError), sdk_sender(namespace):
+        pass
+    assert fault.fired == 1
+    fault = namespace.add_fault("refuse-connections", count=1)
+    with sdk_sender(namespace, retries=1) as sender:
+        send(sender)
+    assert fault.fired == 1
+
+
+def test_a_connection_that_is_there_does_not_notice_that_others_are_refused(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with Sender(client, "q") as sender:
+        namespace.add_fault("refuse-connections")
+        sender.send(payload())
+    assert stored(namespace) == ["x"]
+
+
+def test_expired_tokens_end_the_links_of_their_entity_and_no_others(
+    namespace: LocalNamespace,
+) -> None:
+    with client_of(namespace) as client, client_of(namespace) as bystander:
+        with Sender(client, "q") as sender, Sender(bystander, "other") as other:
+            fault = namespace.add_fault("expire-tokens", "q", count=1)
+            wait_until(lambda: fault.fired == 1, "the fault")
+            client.run(lambda: sender.error is not None, client.deadline(None), "a detach")
+            assert isinstance(sender.error, NotAuthorized)
+            other.send(payload())
+            assert bystander.generation == 1
+        assert fault.fired == 1
+    with client_of(namespace) as client, Sender(client, "q") as sender:
+        sender.send(payload())  # a new token is as good as ever
+
+
+def test_expired_tokens_are_not_counted_where_there_is_no_link_to_end(
+    namespace: LocalNamespace,
+) -> None:
+    fault = namespace.add_fault("expire-tokens", count=1)
+    with client_of(namespace) as client:
+        sender = Sender(client, "q")
+        with contextlib.suppress(NotAuthorized):  # its end may come together with its beginning
+            sender.open()
+        client.run(lambda: sender.error is not None, client.deadline(None), "a detach")
+    assert isinstance(sender.error, NotAuthorized)
+    assert fault.fired == 1
+
+
+def test_the_sdk_brings_a_new_token_when_its_own_has_expired(namespace: LocalNamespace) -> None:
+    with sdk_sender(namespace, retries=1) as sender:
+        send(sender, "before")
+        fault = namespace.add_fault("expire-tokens", "q", count=1)
+        wait_until(lambda: fault.fired == 1, "the fault")
+        send(sender, "after")
+    assert fault.fired == 1
+    assert stored(namespace) == ["before", "after"]
+
+
+def test_the_sdk_without_retries_takes_an_expired_token_for_a_lost_link(
+    namespace: LocalNamespace,
+) -> None:
+    with sdk_sender(namespace) as sender:
+        fault = namespace.add_fault("expire-tokens", "q", count=1)
+        wait_until(lambda: fault.fired == 1, "the fault")
+        with pytest.raises(ServiceBusConnectionError):
+            send(sender)
+    assert stored(namespace) == []
+
+
+def test_an_entity_disabled_by_a_fault_refuses_links_and_ends_receivers(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with Receiver(client, "q") as receiver:
+        fault = namespace.add_fault("disable", "q", count=3)
+        with pytest.raises(EntityDisabled):
+            receiver.receive()
+        assert fault.fired == 1
+        with pytest.raises(EntityDisabled):
+            Receiver(client, "q").open()
+        with pytest.raises(EntityDisabled):
+            Sender(client, "q").open()
+        assert fault.fired == 3
+        Sender(client, "q").open()
+    assert fault.fired == 3
+
+
+def test_the_sdk_finds_a_disabled_entity_disabled_for_sending_and_receiving(
+    namespace: LocalNamespace,
+) -> None:
+    fault = namespace.add_fault("disable", "q", count=2)
+    with pytest.raises(MessagingEntityDisabledError), sdk_sender(namespace):
+        pass
+    assert fault.fired == 1
+    with (
+        ServiceBusClient.from_connection_string(
+            namespace.connection_string, retry_total=0
+        ) as client,
+        pytest.raises(MessagingEntityDisabledError),
+        client.get_queue_receiver("q", **BRISK),
+    ):
+        pass
+    assert fault.fired == 2
+
+
+def test_the_sdk_with_its_own_retry_settings_gets_over_a_throttle(
+    namespace: LocalNamespace,
+) -> None:
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_queue_sender("q", **BRISK) as sender,
+    ):
+        fault = namespace.add_fault("throttle", "q", count=1)
+        sender.send_messages(ServiceBusMessage("x"))
+        assert fault.fired == 1
+    assert stored(namespace) == ["x"]
+
+
+# By HTTP.
+
+
+@pytest.mark.parametrize("kind", ON_A_SEND)
+def test_a_fault_that_was_asked_for_by_http_happens_and_is_listed_as_fired(
+    namespace: LocalNamespace, client: Client, kind: str
+) -> None:
+    status, added = ask(
+        namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, "after": 1}
+    )
+    assert status == 201
+    assert fired_by_http(namespace) == [(added["number"], kind, 0)]
+    with Sender(client, "q") as sender:  # the attach is an occasion to be disabled
+        if kind != "disable":
+            sender.send(payload())
+        with pytest.raises(ON_A_SEND[kind][1]):
+            sender.send(payload())
+        assert fired_by_http(namespace) == [(added["number"], kind, 1)]
+        sender.send(payload())
+    assert fired_by_http(namespace) == [(added["number"], kind, 1)]
+
+
+def fired_by_http(namespace: LocalNamespace) -> list[tuple[int, str, int]]:
+    status, faults = ask(namespace, "GET", "faults")
+    assert status == 200
+    return [(fault["number"], fault["kind"], fault["fired"]) for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("answer-late", {"seconds": 0.2}), ("stop-reading", {}), ("expire-tokens", {})],
+)
+def test_a_fault_of_a_slower_kind_can_be_asked_for_by_http(
+    namespace: LocalNamespace, client: Client, kind: str, more: dict[str, float]
+) -> None:
+    with Sender(client, "q") as sender:
+        _, added = ask(
+            namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, **more}
+        )
+        posted = sender.post(payload())
+        wait_until(lambda: fired_by_http(namespace) == [(added["number"], kind, 1)], "the fault")
+        if kind == "answer-late":
+            sender.wait([posted])
+        client.close(timeout_s=0.1)
+
+
+def test_connections_are_refused_when_http_asks_for_it_but_its_own_connection_counts_too(
+    namespace: LocalNamespace,
+) -> None:
+    ask(namespace, "POST", "faults", {"kind": "refuse-connections", "count": 1})
+    with pytest.raises(ConnectionLost):
+        client_of(namespace).connect()
+    ((_, kind, fired),) = fired_by_http(namespace)
+    assert (kind, fired) == ("refuse-connections", 1)
+
+
+def test_faults_are_listed_and_removed_one_by_one_or_all_at_once(
+    namespace: LocalNamespace,
+) -> None:
+    numbers = [
+        ask(namespace, "POST", "faults", {"kind": kind, "entity": "q"})[1]["number"]
+        for kind in ("cut", "detach", "throttle")
+    ]
+    status, left = ask(namespace, "DELETE", f"faults/{numbers[1]}")
+    assert status == 200
+    assert [fault["number"] for fault in left] == [numbers[0], numbers[2]]
+    assert left[0] == {
+        "number": numbers[0],
+        "kind": "cut",
+        "entity": "q",
+        "count": None,
+        "after": 0,
+        "seconds": 0.0,
+        "status": 401,
+        "fired": 0,
+    }
+    assert ask(namespace, "DELETE", f"faults/{numbers[1]}")[0] == 404
+    assert ask(namespace, "DELETE", "faults") == (200, [])
+    assert ask(namespace, "GET", "faults") == (200, [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "flood"},
+        {"entity": "q"},
+        {"kind": "cut", "fired": 3},
+        {"kind": "cut", "count": 0},
+        {"kind": "cut", "count": "many"},
+        {"kind": "cut", "entity": 5},
+        {"kind": "cut", "after": -1},
+        {"kind": "answer-late", "seconds": float("nan")},
+        {"kind": "refuse-connections", "entity": "q"},
+        {"kind": ["cut"]},
+        ["cut"],
+        "cut",
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused_and_says_why(
+    namespace: LocalNamespace, body: object
+) -> None:
+    status, answer = ask(namespace, "POST", "faults", body)
+    assert status == 400
+    assert answer["error"]
+    assert ask(namespace, "GET", "faults") == (200, [])
+
+
+def test_faults_cannot_be_asked_for_without_the_key(namespace: LocalNamespace) -> None:
+    status, _ = ask(namespace, "POST", "faults", {"kind": "cut"}, key="wrong")
+    assert status == 401
+    assert ask(namespace, "GET", "faults") == (200, [])
+
+
+def test_there_is_no_fault_of_another_kind() -> None:
+    assert set(KINDS) == {
+        *ON_A_SEND,
+        "answer-late",
+        "stop-reading",
+        "refuse-connections",
+        "expire-tokens",
+        "ignore-tokens",
+        "refuse-tokens",
+    }
+    with pytest.raises(ConfigurationError, match="flood"):
+        Fault("flood")

@@ -1,0 +1,156 @@
+"""Faults on demand as the asynchronous SDK meets them, and those that the synchronous tests leave
+out: a half-open connection, and a receiver's view."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
+    OperationTimeoutError,
+    ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
+
+from pairbus.emulator.namespace import LocalNamespace
+from tests.integration.emulator_flavours import (
+    Flavour,
+    aio,
+    benches,
+    both,
+    eventually,
+    namespace,
+    take_one,
+)
+
+__all__ = ["aio", "benches", "both", "namespace"]
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    # The SDK forgets to close its transport when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
+]
+
+ON_A_SEND: dict[str, type[ServiceBusError]] = {
+    "cut": ServiceBusConnectionError,
+    "lose-answer": ServiceBusConnectionError,
+    "throttle": ServiceBusServerBusyError,
+    "internal-error": ServiceBusError,
+    "detach": ServiceBusConnectionError,
+    "disable": MessagingEntityDisabledError,
+}
+STORES = {"lose-answer"}
+"""Those that keep the message all the same."""
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_are_left(namespace: LocalNamespace) -> Iterator[None]:
+    yield
+    namespace.clear_faults()
+
+
+@pytest.mark.parametrize("kind", ON_A_SEND)
+async def test_the_sdk_raises_its_error_or_gets_over_it_with_a_retry(
+    aio: Flavour, kind: str
+) -> None:
+    queue, retried = aio.queue(), aio.queue()
+    async with aio.connect(aio.namespace.connection_string, retry_total=1) as patient:
+        sender, other = await aio.open(aio.sender(queue), aio.sender(retried, client=patient))
+        faults = [aio.namespace.add_fault(kind, path, count=1) for path in (queue, retried)]
+        failed, _ = await asyncio.gather(
+            refusal(sender.send_messages(ServiceBusMessage("x"))),
+            other.send_messages(ServiceBusMessage("x")),
+        )
+    assert [fault.fired for fault in faults] == [1, 1]
+    assert type(failed) is ON_A_SEND[kind]
+    assert aio.held(queue) == (kind in STORES)
+    # What was stored without an answer is sent again: this is how duplicates come to be.
+    assert aio.held(retried) == 1 + (kind in STORES)
+
+
+async def refusal(sending: Awaitable[None]) -> ServiceBusError:
+    with pytest.raises(ServiceBusError) as caught:
+        await sending
+    return caught.value
+
+
+async def test_a_batch_is_lost_or_kept_as_a_whole(both: Flavour) -> None:
+    queue = both.queue()
+    (sender,) = await both.open(both.sender(queue))
+    fault = both.namespace.add_fault("detach", queue, after=1, count=1)
+    batch = [ServiceBusMessage(f"{number}") for number in range(10)]
+    await sender.send_messages(batch)
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.send_messages(batch)
+    assert fault.fired == 1
+    assert both.held(queue) == 10
+
+
+async def test_a_late_answer_is_waited_for(aio: Flavour) -> None:
+    queue = aio.queue()
+    (sender,) = await aio.open(aio.sender(queue))
+    fault = aio.namespace.add_fault("answer-late", queue, count=1, seconds=0.2)
+    await sender.send_messages(ServiceBusMessage("x"))
+    assert fault.fired == 1
+    assert aio.held(queue) == 1
+
+
+async def test_a_connection_that_is_no_longer_read_is_a_timeout(both: Flavour) -> None:
+    queue = both.queue()
+    (sender,) = await both.open(both.sender(queue))
+    fault = both.namespace.add_fault("stop-reading", queue, count=1)
+    with pytest.raises(OperationTimeoutError):
+        await sender.send_messages(ServiceBusMessage("x"), timeout=0.5)
+    await eventually(lambda: fault.fired == 1)
+    assert both.held(queue) == 0
+    await both.sender(queue).send_messages(ServiceBusMessage("x"))
+    assert both.held(queue) == 1
+
+
+async def test_refused_connections_are_connection_errors_or_tried_again(aio: Flavour) -> None:
+    queue = aio.queue()
+    fault = aio.namespace.add_fault("refuse-connections", count=1)
+    with pytest.raises(ServiceBusConnectionError):
+        await aio.sender(queue).send_messages(ServiceBusMessage("x"))
+    assert fault.fired == 1
+    fault = aio.namespace.add_fault("refuse-connections", count=1)
+    async with aio.connect(aio.namespace.connection_string, retry_total=1) as patient:
+        await aio.sender(queue, client=patient).send_messages(ServiceBusMessage("x"))
+    assert fault.fired == 1
+
+
+async def test_the_sdk_comes_again_with_a_new_token_when_its_own_has_expired(
+    both: Flavour,
+) -> None:
+    """A sender by itself; a receiver does not take it for something that a retry can help."""
+    queue = both.queue()
+    patient = both.connect(both.namespace.connection_string, retry_total=1)
+    async with both.face(patient):
+        sender, receiver = await both.open(
+            both.sender(queue, client=patient), both.receiver(queue, client=patient)
+        )
+        fault = both.namespace.add_fault("expire-tokens", queue, count=2)
+        await eventually(lambda: fault.fired == 2)
+        await sender.send_messages(ServiceBusMessage("x"))
+        with pytest.raises(ServiceBusAuthorizationError):
+            await receiver.receive_messages(1, max_wait_time=10)
+        assert str(await take_one(both.receiver(queue, client=patient))) == "x"
+    assert fault.fired == 2
+
+
+async def test_a_receiver_gets_over_an_entity_that_was_disabled(both: Flavour) -> None:
+    queue = both.queue()
+    patient = both.connect(both.namespace.connection_string, retry_total=1)
+    async with both.face(patient):
+        sender, receiver = await both.open(
+            both.sender(queue), both.receiver(queue, client=patient, prefetch_count=0)
+        )
+        await sender.send_messages(ServiceBusMessage("x"))
+        fault = both.namespace.add_fault("disable", queue, count=1)
+        await receiver.complete_message(await take_one(receiver))
+    assert fault.fired == 1
+    assert both.held(queue) == 0

@@ -1,0 +1,291 @@
+"""What a client can make a namespace hold in memory has a bound, in bytes, however large messages
+are and however little the client reads."""
+
+import gc
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusReceiver
+
+from pairbus.amqp.client import Client, Management, Receiver, Sender
+from pairbus.amqp.composite import write
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.link import ReceiverLink
+from pairbus.amqp.performatives import Attach, Begin, Detach, Open, SaslInit, Target
+from pairbus.amqp.types import Symbol
+from pairbus.emulator.connections.amqp_connection import HIGH_WATER
+from pairbus.emulator.connections.request_nodes import CREDIT
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator.runtime import Core
+from pairbus.errors import QuotaExceeded
+from tests.integration.emulator_bench import connect, round_trip
+from tests.integration.emulator_kit import BRISK, DEADLINE_S, client_of, sized
+
+# The SDK forgets to close its socket when a connection fails.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+
+SIZE = 200_000
+COUNT = 30
+FULL = -(-HIGH_WATER // SIZE)
+"""So many messages are enough for one turn or one answer."""
+
+
+@pytest.fixture(autouse=True)
+def forgotten_sockets() -> Iterator[None]:
+    """Those of the SDK are collected within the test that ignores the warning."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def namespace() -> Iterator[LocalNamespace]:
+    with LocalNamespace("thrifty") as namespace:
+        namespace.create_queue("q")
+        namespace.create_queue("orders")
+        yield namespace
+
+
+@pytest.fixture
+def client(namespace: LocalNamespace) -> Iterator[Client]:
+    with client_of(namespace) as client:
+        yield client
+
+
+@pytest.fixture
+def receiver(namespace: LocalNamespace) -> Iterator[ServiceBusReceiver]:
+    """The SDK's."""
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_queue_receiver("q", **BRISK) as receiver,
+    ):
+        yield receiver
+
+
+def fill(client: Client, count: int = COUNT, path: str = "q") -> None:
+    with Sender(client, path) as sender:
+        for _ in range(count):
+            sender.send(sized(SIZE))
+
+
+@dataclass
+class Turns:
+    """How many messages each turn of a namespace has handed out."""
+
+    handed_out: list[int] = field(default_factory=list)
+
+    def watch(self, core: Core) -> None:
+        turn = core.turn
+
+        def watched() -> None:
+            before = received(core)
+            turn()
+            self.handed_out.append(received(core) - before)
+
+        core.turn = watched  # type: ignore[method-assign]
+
+
+def received(core: Core) -> int:
+    readings = core.meter.readings().items()
+    return sum(reading.messages for (_, kind), reading in readings if kind == "receive")
+
+
+# Receiving.
+
+
+def test_one_turn_hands_out_no_more_than_a_peer_should_have_to_read_at_once(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    fill(client)
+    turns = Turns()
+    namespace.call(turns.watch)
+    got = 0
+    with Receiver(client, "q", settled=True) as receiver:
+        while got < COUNT:
+            some = receiver.receive(COUNT - got)
+            assert some, f"only {got} came"
+            got += len(some)
+    assert sum(turns.handed_out) == COUNT
+    assert max(turns.handed_out) == FULL
+
+
+def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
+    names = [f"queue-{number}" for number in range(6)]
+    for name in names:
+        namespace.create_queue(name)
+        fill(client, 4, name)
+    turns = Turns()
+    got = dict.fromkeys(names, 0)
+    with ExitStack() as links:
+        receivers = {name: links.enter_context(Receiver(client, name)) for name in names}
+        for receiver in receivers.values():
+            receiver.open()
+        namespace.call(turns.watch)
+        namespace.call(lambda core: [core.arrived(core.entities.get(one).queue) for one in names])
+        for receiver in receivers.values():
+            receiver.receive(4, timeout_s=0)  # gives credit
+        for name, receiver in receivers.items():
+            while got[name] < 4:
+                some = receiver.receive(4 - got[name])
+                assert some, f"{name} is forgotten: {got}"
+                got[name] += len(some)
+    assert sum(turns.handed_out) == 24
+    assert max(turns.handed_out) <= 2 * FULL
+
+
+def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
+    namespace: LocalNamespace, receiver: ServiceBusReceiver, client: Client
+) -> None:
+    fill(client)
+    turns = Turns()
+    namespace.call(turns.watch)
+    with Receiver(client, "q", settled=True) as ours:
+        ours.open()
+        link = ours._link
+        assert isinstance(link, ReceiverLink)
+        link.flow(COUNT + 5, drain=True)
+        client.run(lambda: link.credit == 0, client.deadline(None), "the answer to a drain")
+        assert len(ours.receive(COUNT, timeout_s=0)) == COUNT
+    assert max(turns.handed_out) == FULL
+
+
+# Answers of the management link.
+
+
+def test_the_sdk_peeks_at_large_messages_in_as_many_calls_as_it_takes(
+    receiver: ServiceBusReceiver, client: Client
+) -> None:
+    fill(client, 2 * FULL + 1)
+    seen = [receiver.peek_messages(100) for _ in range(4)]
+    assert [len(some) for some in seen] == [FULL, FULL, 1, 0]
+    numbers = [message.sequence_number for some in seen for message in some]
+    assert numbers == sorted(set(numbers))
+
+
+def test_the_sdk_receives_deferred_large_messages_in_as_many_calls_as_it_takes(
+    receiver: ServiceBusReceiver, client: Client
+) -> None:
+    fill(client, FULL + 2)
+    numbers = []
+    while len(numbers) < FULL + 2:
+        for message in receiver.receive_messages(FULL + 2, max_wait_time=DEADLINE_S):
+            receiver.defer_message(message)
+            numbers.append(message.sequence_number)
+    first = receiver.receive_deferred_messages(numbers)
+    left = numbers[len(first) :]
+    second = receiver.receive_deferred_messages(left)
+    assert [len(first), len(second)] == [FULL, 2]
+    assert [message.sequence_number for message in (*first, *second)] == numbers
+    for message in (*first, *second):
+        receiver.complete_message(message)
+
+
+def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_the_turn(
+    client: Client,
+) -> None:
+    fill(client, 2 * FULL)
+    management = Management(client, "q")
+    management.peek(1, 1)
+    deadline = client.deadline(None)
+    body = {"from-sequence-number": 1, "message-count": 100}
+    asked = [management._post("com.microsoft:peek-message", body, deadline) for _ in range(20)]
+    management._requests.wait(asked, deadline)
+    counts = [len(one.body["messages"]) for one in asked]
+    assert min(counts) >= 1
+    assert counts[0] == FULL
+    assert 1 in counts
+
+
+def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client) -> None:
+    requests = Management(client, "q")._requests
+    requests._replies._top_up = lambda link: None  # type: ignore[method-assign]
+    deadline = client.deadline(None)
+    asked = [requests.post({"operation": "none"}, {}, deadline) for _ in range(2 * CREDIT + 1)]
+    requests.wait(asked, deadline)
+    assert {type(one.error) for one in asked} == {QuotaExceeded}
+
+
+# Clients that do not read.
+
+HELLO = (
+    SASL_HEADER
+    + frame(0, write(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
+    + AMQP_HEADER
+    + frame(0, write(Open("peer")))
+    + frame(0, write(Begin(None, 0, 100, 100)))
+)
+LONG_NAME = "x" * 1000
+"""Comes back with the answer."""
+ATTACH = frame(
+    0,
+    write(Attach(LONG_NAME, 0, False, target=Target("nowhere"), initial_delivery_count=0)),
+) + frame(0, write(Detach(0, closed=True)))
+GET = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nPadding: " + b"x" * 1000 + b"\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Questions without end, and by what their answers are told."""
+
+    hello: bytes
+    question: bytes
+    answer: bytes
+
+
+TALKS = {
+    "AMQP": Talk(HELLO, ATTACH, b"\x00\x53\x16"),
+    "HTTP": Talk(b"", GET, b"HTTP/1.1 401"),
+}
+
+
+@pytest.mark.parametrize("protocol", TALKS)
+def test_a_client_that_does_not_read_its_answers_is_not_read_either_until_it_does(
+    namespace: LocalNamespace, protocol: str
+) -> None:
+    talk = TALKS[protocol]
+    with connect(namespace) as sock:
+        sock.sendall(talk.hello)
+        asked = ask_until_nobody_listens(sock, talk.question)
+        assert asked.whole > HIGH_WATER // 1000  # it was heard for some time
+        round_trip(namespace)  # and others still are
+        assert count_answers(sock, talk, asked) == asked.whole
+
+
+@dataclass(frozen=True)
+class Asked:
+    whole: int
+    rest: bytes
+    """Of a question that was not taken whole."""
+
+
+def ask_until_nobody_listens(sock: socket.socket, question: bytes) -> Asked:
+    """Ask, and read no answer, until nothing more is taken."""
+    sock.settimeout(1)
+    many = question * 100
+    sent = 0
+    while sent < 256 * HIGH_WATER:
+        try:
+            sent += sock.send(many[sent % len(question) :])
+        except TimeoutError:
+            whole, part = divmod(sent, len(question))
+            return Asked(whole + (part > 0), question[part:] if part else b"")
+    raise AssertionError("it is listened to without end")
+
+
+def count_answers(sock: socket.socket, talk: Talk, asked: Asked) -> int:
+    """Read, and finish the last question."""
+    sock.settimeout(DEADLINE_S)
+    found, tail = 0, b""
+    rest = asked.rest
+    while found < asked.whole:
+        data = sock.recv(65536)
+        assert data, f"hung up after {found} of {asked.whole} answers"
+        if rest:
+            sock.sendall(rest)  # it reads again
+            rest = b""
+        text = tail + data
+        found += text.count(talk.answer)
+        tail = text[-len(talk.answer) + 1 :]
+    return found

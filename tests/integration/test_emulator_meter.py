@@ -1,0 +1,571 @@
+"""The meter: what is billable is counted, by entity and kind, once, and stays counted."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
+from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
+from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released
+from pairbus.amqp.sections import Message, Properties
+from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.emulator.meter import Reading
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.errors import AmqpError
+from tests.integration.emulator_kit import (
+    BRISK,
+    ask,
+    client_of,
+    payload,
+    sized,
+    stored,
+    wait_until,
+)
+
+PING = Message.build(
+    properties=Properties(content_type="application/vnd.ms-servicebus-ping"), data=b""
+).encode()
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LocalNamespace]:
+    with LocalNamespace("metered") as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def namespace(running: LocalNamespace) -> LocalNamespace:
+    """With an empty queue, and nothing counted."""
+    running.reset()
+    running.create_queue("q")
+    return running
+
+
+@pytest.fixture
+def client(namespace: LocalNamespace) -> Iterator[Client]:
+    with client_of(namespace) as client:
+        yield client
+
+
+def readings(namespace: LocalNamespace, path: str = "q") -> dict[str, Reading]:
+    return {kind: one for (entity, kind), one in namespace.meter().items() if entity == path}
+
+
+def operations(namespace: LocalNamespace, path: str = "q") -> dict[str, int]:
+    return {kind: one.operations for kind, one in readings(namespace, path).items()}
+
+
+def put(client: Client, *payloads: bytes, path: str = "q") -> None:
+    with Sender(client, path) as sender:
+        for one in payloads:
+            sender.send(one)
+
+
+def scheduled(body: str) -> bytes:
+    due = Timestamp(int(time.time() * 1000) + HOUR_MS)
+    return Message.build(
+        message_annotations={Symbol("x-opt-scheduled-enqueue-time"): due}, data=body.encode()
+    ).encode()
+
+
+@contextmanager
+def polling(client: Client, path: str = "q", *, credit: int = 1) -> Iterator[Receiver]:
+    """A receiver that waits for messages and has got none."""
+    with Receiver(client, path) as receiver:
+        assert receiver.receive(credit, timeout_s=0.1) == []
+        assert receiver.credit == credit
+        yield receiver
+
+
+# Sends.
+
+
+@pytest.mark.rule("C1")
+def test_a_message_is_one_send_with_its_bytes(namespace: LocalNamespace, client: Client) -> None:
+    put(client, sized(1200))
+    assert readings(namespace) == {"send": Reading(1, 1, 1200, 1)}
+
+
+@pytest.mark.rule("C1")
+def test_a_batch_of_a_hundred_is_a_hundred(namespace: LocalNamespace, client: Client) -> None:
+    with Sender(client, "q") as sender:
+        sender.send_batch([sized(1100)] * 100)
+    assert readings(namespace) == {"send": Reading(100, 100, 110_000, 100)}
+
+
+@pytest.mark.rule("C1")
+def test_a_batch_that_the_sdk_sends_counts_each_message(namespace: LocalNamespace) -> None:
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_queue_sender("q", **BRISK) as sender,
+    ):
+        sender.send_messages([ServiceBusMessage(b"x" * 100) for _ in range(30)])
+    assert operations(namespace) == {"send": 30}
+    assert readings(namespace)["send"].bytes >= 3000
+
+
+@pytest.mark.rule("C1")
+@pytest.mark.parametrize(
+    ("size", "units"), [(1100, 1), (65_536, 1), (65_537, 2), (131_072, 2), (131_073, 3)]
+)
+def test_a_message_counts_in_units_of_64_kb(
+    namespace: LocalNamespace, client: Client, size: int, units: int
+) -> None:
+    put(client, sized(size))
+    with Receiver(client, "q", settled=True) as receiver:
+        assert len(receiver.receive()) == 1
+    assert readings(namespace) == {
+        "send": Reading(1, 1, size, units),
+        "receive": Reading(1, 1, size, units),
+    }
+
+
+@pytest.mark.rule("C1", "G3")
+def test_a_ping_is_one_send_and_never_received(namespace: LocalNamespace, client: Client) -> None:
+    put(client, PING)
+    assert readings(namespace) == {"send": Reading(1, 1, len(PING), 1)}
+    with polling(client) as receiver:
+        receiver.drain()
+    assert operations(namespace) == {"send": 1, "receive": 1}
+    assert readings(namespace)["receive"].messages == 0
+
+
+@pytest.mark.rule("C1")
+def test_a_send_that_was_refused_is_not_counted(namespace: LocalNamespace, client: Client) -> None:
+    namespace.add_fault("throttle", "q", count=1)
+    with pytest.raises(AmqpError):
+        put(client, payload())
+    assert readings(namespace) == {}
+
+
+@pytest.mark.rule("C1")
+def test_each_entity_has_readings_of_its_own(namespace: LocalNamespace, client: Client) -> None:
+    namespace.create_topic("t")
+    namespace.create_subscription("t", "s")
+    put(client, payload())
+    put(client, payload(), payload(), path="T")
+    with Receiver(client, "t/Subscriptions/s", settled=True) as receiver:
+        assert len(receiver.receive(2)) == 2
+    assert operations(namespace, "q") == {"send": 1}
+    assert operations(namespace, "t") == {"send": 2}
+    assert operations(namespace, "t/Subscriptions/s") == {"receive": 2}
+
+
+# Empty polls: a grant of credit that ends without a delivery.
+
+
+@pytest.mark.rule("C1")
+def test_a_poll_is_not_counted_while_it_waits(namespace: LocalNamespace, client: Client) -> None:
+    with polling(client):
+        assert readings(namespace) == {}
+
+
+@pytest.mark.rule("C1")
+def test_an_empty_poll_that_is_drained_is_one_receive(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with polling(client, credit=10) as receiver:
+        assert receiver.drain() == []
+        assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+    assert operations(namespace) == {"receive": 1}
+
+
+@pytest.mark.rule("C1")
+def test_an_empty_poll_that_is_detached_is_one_receive(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with polling(client, credit=10):
+        pass
+    assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+
+
+@pytest.mark.rule("C1")
+def test_an_empty_poll_whose_connection_is_lost_is_one_receive(namespace: LocalNamespace) -> None:
+    client = client_of(namespace)
+    with polling(client, credit=10):
+        client._hang_up()
+        wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
+    client.close()
+    assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+
+
+@pytest.mark.rule("C1")
+def test_an_empty_poll_whose_connection_is_closed_is_one_receive(
+    namespace: LocalNamespace,
+) -> None:
+    client = client_of(namespace)
+    with polling(client):
+        client.close()
+    wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
+
+
+@pytest.mark.rule("C1")
+@pytest.mark.parametrize("tls", [False, True])
+def test_an_empty_poll_that_ends_with_the_namespace_is_one_receive(
+    namespace: LocalNamespace, tls: bool
+) -> None:
+    options = {"tls": True, "ca_file": namespace.ca_file} if tls else {}
+    client = client_of(namespace, **options)
+    with polling(client):
+        namespace.stop()
+        namespace.start()
+        assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+    client.close()
+
+
+@pytest.mark.rule("C1")
+def test_a_poll_that_ends_because_its_token_expired_is_one_receive(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with polling(client):
+        fault = namespace.add_fault("expire-tokens", "q", count=1)
+        wait_until(lambda: fault.fired == 1, "the fault")
+        assert operations(namespace) == {"receive": 1}
+    assert operations(namespace) == {"receive": 1}
+    namespace.clear_faults()
+
+
+@pytest.mark.rule("C1")
+def test_a_delivered_message_is_one_receive_and_its_grant_is_not_counted_again(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, sized(1100))
+    with Receiver(client, "q") as receiver:
+        assert len(receiver.receive(10)) == 1
+        assert receiver.credit == 9
+        assert receiver.drain() == []
+        assert receiver.credit == 0
+    assert readings(namespace)["receive"] == Reading(1, 1, 1100, 1)
+
+
+@pytest.mark.rule("C1")
+def test_a_grant_that_brought_a_message_is_not_counted_when_its_link_is_detached(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, payload(), payload())
+    with Receiver(client, "q") as receiver:
+        while receiver.credit > 8 or receiver.credit == 0:
+            receiver.receive(10 if receiver.credit == 0 else receiver.credit)
+    assert operations(namespace)["receive"] == 2
+
+
+@pytest.mark.rule("C1")
+def test_each_further_grant_that_ends_empty_is_one_more_receive(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, payload())
+    with Receiver(client, "q") as receiver:
+        assert len(receiver.receive(1)) == 1
+        for polls in (1, 2, 3):
+            assert receiver.receive(1, timeout_s=0.05) == []
+            receiver.drain()
+            assert operations(namespace)["receive"] == 1 + polls
+
+
+@pytest.mark.rule("C1")
+def test_saying_again_how_much_credit_there_is_is_no_further_poll(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with polling(client, credit=5) as receiver:
+        link = receiver._link
+        assert link is not None
+        for _ in range(3):
+            link.write_flow()
+            assert receiver.receive(5, timeout_s=0.05) == []
+    assert operations(namespace) == {"receive": 1}
+
+
+@pytest.mark.rule("C1")
+def test_a_poll_of_the_sdk_that_finds_nothing_is_one_receive(namespace: LocalNamespace) -> None:
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_queue_receiver("q", **BRISK) as receiver,
+    ):
+        assert receiver.receive_messages(max_wait_time=0.2) == []
+    wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
+
+
+# Every other kind.
+
+
+@pytest.mark.rule("C1")
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Accepted(), "complete"),
+        (Released(), "abandon"),
+        (Modified(delivery_failed=True), "abandon"),
+        (Modified(undeliverable_here=True), "defer"),
+        (Rejected(), "dead-letter"),
+    ],
+    ids=["accepted", "released", "modified", "undeliverable", "rejected"],
+)
+def test_a_settlement_is_one_for_each_message(
+    namespace: LocalNamespace, client: Client, outcome: object, kind: str
+) -> None:
+    put(client, payload(), payload(), payload())
+    with Receiver(client, "q") as receiver:
+        taken = []
+        while len(taken) < 3:
+            taken += receiver.receive(3 - len(taken))
+        receiver.settle(taken, outcome)
+    assert operations(namespace) == {"send": 3, "receive": 3, kind: 3}
+    assert readings(namespace)[kind] == Reading(3, 3, 0, 3)
+
+
+@pytest.mark.rule("C1")
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (COMPLETED, "complete"),
+        (ABANDONED, "abandon"),
+        (DEFERRED, "defer"),
+        (DEAD_LETTERED, "dead-letter"),
+    ],
+)
+def test_a_settlement_on_the_management_link_is_one_for_each_message(
+    namespace: LocalNamespace, client: Client, status: str, kind: str
+) -> None:
+    put(client, payload(), payload())
+    tokens = take(client, 2)
+    with Management(client, "q") as management:
+        management.settle(tokens, status)
+    assert operations(namespace) == {"send": 2, "receive": 2, kind: 2}
+
+
+def take(client: Client, count: int) -> list[UUID]:
+    """Lock messages; their tokens."""
+    tokens: list[UUID] = []
+    with Receiver(client, "q") as receiver:
+        while len(tokens) < count:
+            tokens += [lock_token(one) for one in receiver.receive(count - len(tokens))]
+    return tokens
+
+
+@pytest.mark.rule("C1")
+def test_a_settlement_with_a_detach_right_behind_it_is_carried_out_and_counted(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, payload())
+    with Receiver(client, "q", confirm=False) as receiver:
+        (taken,) = receiver.receive()
+        # Written, but not sent before the detach is: both arrive at once.
+        taken.link.session.settle(taken.id, taken.id, Accepted())
+    assert operations(namespace) == {"send": 1, "receive": 1, "complete": 1}
+    assert stored(namespace) == []
+
+
+@pytest.mark.rule("C1")
+def test_a_stale_settlement_is_not_counted(namespace: LocalNamespace, client: Client) -> None:
+    put(client, payload())
+    tokens = take(client, 1)
+    with Management(client, "q") as management:
+        management.settle(tokens)
+        with pytest.raises(AmqpError):
+            management.settle(tokens)
+    assert operations(namespace) == {"send": 1, "receive": 1, "complete": 1}
+
+
+@pytest.mark.rule("C1")
+def test_renewals_are_counted_for_each_message(namespace: LocalNamespace, client: Client) -> None:
+    put(client, payload(), payload())
+    tokens = take(client, 2)
+    with Management(client, "q") as management:
+        management.renew_locks(tokens)
+    assert operations(namespace) == {"send": 2, "receive": 2, "renew": 2}
+
+
+@pytest.mark.rule("C1")
+def test_peeks_are_counted_for_each_message_and_one_for_nothing(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    with Management(client, "q") as management:
+        assert management.peek(count=10) == []
+        assert readings(namespace) == {"peek": Reading(1, 0, 0, 1)}
+        put(client, sized(1100), sized(65_537), sized(1300))
+        assert len(management.peek(count=10)) == 3
+    assert readings(namespace)["peek"] == Reading(4, 3, 67_937, 5)
+
+
+@pytest.mark.rule("C1")
+def test_schedules_and_cancellations_are_counted_for_each_message(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    first, second = scheduled("first"), scheduled("second")
+    with Management(client, "q") as management:
+        numbers = management.schedule([first, second])
+        assert readings(namespace) == {"schedule": Reading(2, 2, len(first) + len(second), 2)}
+        management.cancel(numbers)
+    assert operations(namespace) == {"schedule": 2, "cancel": 2}
+
+
+@pytest.mark.rule("C1")
+def test_a_schedule_of_the_sdk_is_counted_as_one(namespace: LocalNamespace) -> None:
+    with (
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        client.get_queue_sender("q", **BRISK) as sender,
+    ):
+        due = datetime.now(UTC) + timedelta(hours=1)
+        numbers = sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], due)
+        sender.cancel_scheduled_messages(numbers)
+    assert operations(namespace) == {"schedule": 2, "cancel": 2}
+
+
+@pytest.mark.rule("C1")
+def test_receiving_deferred_messages_is_a_receive_for_each(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, sized(1100), sized(1100))
+    tokens = take(client, 2)
+    with Management(client, "q") as management:
+        management.settle(tokens, DEFERRED)
+        assert len(management.receive([1, 2])) == 2
+    assert operations(namespace) == {"send": 2, "receive": 4, "defer": 2}
+    assert readings(namespace)["receive"] == Reading(4, 4, 4400, 4)
+
+
+@pytest.mark.rule("C1")
+def test_calls_about_a_session_are_counted_as_one_each(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    namespace.create_queue("s", requires_session=True)
+    put(client, payload(group_id="red"), path="s")
+    with (
+        Receiver(client, "s", session_id="red") as receiver,
+        Management(client, "s") as management,
+    ):
+        receiver.settle(receiver.receive())
+        management.set_session_state("red", b"half way")
+        assert management.get_session_state("red") == b"half way"
+        management.renew_session_lock("red")
+    assert operations(namespace, "s") == {
+        "send": 1,
+        "receive": 1,
+        "complete": 1,
+        "session-state": 2,
+        "renew": 1,
+    }
+
+
+@pytest.mark.rule("C1")
+def test_administration_calls_are_counted_as_one_each(namespace: LocalNamespace) -> None:
+    with ServiceBusAdministrationClient.from_connection_string(
+        namespace.connection_string, connection_verify=namespace.ca_file
+    ) as admin:
+        admin.create_queue("made")
+        admin.get_queue("made")
+        admin.get_queue_runtime_properties("made")
+    assert readings(namespace, "made") == {"management": Reading(3, 0, 0, 3)}
+
+
+@pytest.mark.rule("C1")
+def test_the_sub_queue_of_dead_letters_has_readings_of_its_own(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, payload())
+    with Receiver(client, "q") as receiver:
+        receiver.settle(receiver.receive(), Rejected())
+    with Receiver(client, "q/$DeadLetterQueue") as receiver:
+        receiver.settle(receiver.receive())
+    assert operations(namespace) == {"send": 1, "receive": 1, "dead-letter": 1}
+    assert operations(namespace, "q/$DeadLetterQueue") == {"receive": 1, "complete": 1}
+
+
+# Reading it, and keeping it.
+
+
+def test_a_reading_stays_what_it_was_when_it_was_taken(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, payload())
+    before = readings(namespace)
+    put(client, payload())
+    assert before["send"].operations == 1
+    assert readings(namespace)["send"].operations == 2
+
+
+@pytest.mark.rule("C1")
+def test_http_tells_the_same_as_python_and_is_not_counted_itself(
+    namespace: LocalNamespace, client: Client
+) -> None:
+    put(client, sized(1100), sized(70_000))
+    with Management(client, "q") as management:
+        management.peek()
+    told = ask(namespace, "GET", "meter")
+    assert told == (
+        200,
+        [
+            {"entity": "q", "kind": "peek", **asdict(Reading(1, 1, 1100, 1))},
+            {"entity": "q", "kind": "send", **asdict(Reading(2, 2, 71_100, 3))},
+        ],
+    )
+    assert ask(namespace, "GET", "meter") == told
+
+
+@pytest.mark.rule("C1")
+def test_readings_survive_a_stop_and_go_on_from_there(namespace: LocalNamespace) -> None:
+    with client_of(namespace) as client:
+        put(client, sized(1100))
+    namespace.stop()
+    namespace.start()
+    assert readings(namespace) == {"send": Reading(1, 1, 1100, 1)}
+    with client_of(namespace) as client:
+        put(client, sized(1100))
+    assert readings(namespace) == {"send": Reading(2, 2, 2200, 2)}
+
+
+def test_a_reset_namespace_has_counted_nothing(namespace: LocalNamespace, client: Client) -> None:
+    put(client, payload())
+    namespace.reset()
+    assert namespace.meter() == {}
+
+
+SERVE = """
+import sys
+from pairbus.emulator.namespace import LocalNamespace
+
+with LocalNamespace("killed", folder=sys.argv[1]) as namespace:
+    namespace.create_queue("q")
+    print(namespace.connection_string, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.rule("C1")
+def test_what_was_answered_is_still_counted_after_a_kill(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            options = ClientOptions.from_connection_string(process.stdout.readline().strip())
+            client = Client(options)
+            with Sender(client, "q") as sender:
+                sender.send_batch([sized(1100)] * 100)
+                sender.send(sized(65_537))
+            with Receiver(client, "q") as receiver:
+                receiver.settle(receiver.receive(1))
+        finally:
+            process.kill()
+        assert process.wait() == -9
+    client.close()
+    with LocalNamespace("killed", folder=tmp_path) as namespace:
+        assert readings(namespace) == {
+            "send": Reading(101, 101, 175_537, 102),
+            "receive": Reading(1, 1, 1100, 1),
+            "complete": Reading(1, 1, 0, 1),
+        }

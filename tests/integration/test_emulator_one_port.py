@@ -1,0 +1,272 @@
+"""One port for everything: AMQP, AMQP in TLS, and the administration API with and without TLS."""
+
+import gc
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from azure.core.exceptions import ServiceRequestError
+from azure.servicebus import ServiceBusClient, TransportType
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from pairbus.amqp.client import Client, ClientOptions, Sender
+from pairbus.amqp.client.tokens import sign
+from pairbus.amqp.sections import Message
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.errors import ConnectionLost
+from pairbus.servicebus.connection_strings import ConnectionString
+from tests.integration.emulator_bench import (
+    QUICK,
+    connect,
+    heard_until_closed,
+    receive_with_sdk,
+    round_trip,
+    send_with_sdk,
+)
+from tests.interop.conftest import TlsFiles
+
+pytestmark = [
+    # The SDK forgets to close its socket when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
+]
+
+ANY = "0.0.0.0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_sockets() -> Iterator[None]:
+    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[LocalNamespace]:
+    with LocalNamespace() as namespace:
+        namespace.create_queue("orders")
+        yield namespace
+
+
+def over_tls(namespace: LocalNamespace, ca_file: str) -> ServiceBusClient:
+    text = namespace.connection_string.replace("UseDevelopmentEmulator=true;", "")
+    return ServiceBusClient.from_connection_string(
+        text,
+        custom_endpoint_address=f"sb://localhost:{namespace.port}",
+        transport_type=TransportType.Amqp,
+        connection_verify=ca_file,
+        **QUICK,
+    )
+
+
+def administration(namespace: LocalNamespace, ca_file: str) -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient.from_connection_string(
+        namespace.connection_string, connection_verify=ca_file, retry_total=0
+    )
+
+
+def http_get(namespace: LocalNamespace, path: str, scheme: str = "http") -> bytes:
+    """Ask as a program without the SDK would."""
+    parsed = ConnectionString.parse(namespace.connection_string)
+    assert parsed.key_name is not None
+    assert parsed.key is not None
+    url = f"{scheme}://localhost:{namespace.port}/{path}"
+    token = sign(url, parsed.key_name, parsed.key, int(time.time()) + 60)
+    request = urllib.request.Request(url, headers={"Authorization": token})
+    context = ssl.create_default_context(cafile=namespace.ca_file) if scheme == "https" else None
+    with urllib.request.urlopen(request, timeout=20, context=context) as response:
+        body: bytes = response.read()
+    return body
+
+
+def test_plain_amqp_is_served(namespace: LocalNamespace) -> None:
+    round_trip(namespace)
+
+
+def test_amqp_in_tls_is_served(namespace: LocalNamespace) -> None:
+    with over_tls(namespace, namespace.ca_file) as client:
+        send_with_sdk(client, "orders", "x" * 200_000)
+        assert receive_with_sdk(client, "orders") == ["x" * 200_000]
+
+
+def test_the_administration_client_is_served_over_https(namespace: LocalNamespace) -> None:
+    with administration(namespace, namespace.ca_file) as admin:
+        assert [queue.name for queue in admin.list_queues()] == ["orders"]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_http_is_served_with_and_without_tls(namespace: LocalNamespace, scheme: str) -> None:
+    assert b"<QueueDescription" in http_get(namespace, "orders?api-version=2021-05", scheme)
+
+
+def test_all_of_them_are_served_at_the_same_time(namespace: LocalNamespace) -> None:
+    with (
+        over_tls(namespace, namespace.ca_file) as secure,
+        secure.get_queue_sender("orders"),
+        administration(namespace, namespace.ca_file) as admin,
+    ):
+        admin.get_queue("orders")
+        round_trip(namespace)
+        assert http_get(namespace, "orders?api-version=2021-05")
+
+
+def test_a_client_with_another_ca_does_not_get_in(
+    namespace: LocalNamespace, tls_files: TlsFiles
+) -> None:
+    with (
+        over_tls(namespace, str(tls_files.ca)) as client,
+        pytest.raises(ServiceBusConnectionError),
+    ):
+        send_with_sdk(client, "orders", "never")
+    with (
+        administration(namespace, str(tls_files.ca)) as admin,
+        pytest.raises(ServiceRequestError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        admin.get_queue("orders")
+    round_trip(namespace)
+
+
+def test_clients_that_do_not_get_on_hurt_nobody(namespace: LocalNamespace) -> None:
+    hello = half_a_hello()
+    with ExitStack() as stack:
+        silent = [stack.enter_context(connect(namespace)) for _ in range(20)]
+        halves = [stack.enter_context(connect(namespace)) for _ in range(20)]
+        for sock in halves:
+            sock.sendall(hello)
+        short = stack.enter_context(connect(namespace))
+        short.sendall(b"AM")
+        garbage = stack.enter_context(connect(namespace))
+        garbage.sendall(b"\x00\xffgarbage\r\n\r\n")
+
+        heard_until_closed(garbage)  # it is hung up on
+        round_trip(namespace)
+
+        for sock in (*silent, *halves, short):
+            assert still_open(sock)
+
+
+def half_a_hello() -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello = outgoing.read()
+    return hello[: len(hello) // 2]
+
+
+def still_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) != b""
+    except BlockingIOError:
+        return True
+
+
+def test_garbage_in_tls_ends_its_own_connection(namespace: LocalNamespace) -> None:
+    with connect(namespace) as sock:
+        sock.sendall(b"\x16\x03\x01\x00\x05hello")
+        heard_until_closed(sock)
+    round_trip(namespace)
+
+
+def test_websockets_are_not_offered(namespace: LocalNamespace) -> None:
+    with connect(namespace) as sock:
+        sock.sendall(
+            b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
+        )
+        head = sock.recv(65536)
+    assert head.startswith(b"HTTP/1.1 4"), head
+
+
+def test_the_port_and_the_ca_stay_when_it_starts_again(tmp_path: Path) -> None:
+    with LocalNamespace(folder=tmp_path) as namespace:
+        namespace.create_queue("orders")
+        before = namespace.connection_string
+        ca = Path(namespace.ca_file).read_bytes()
+        namespace.stop()
+        with pytest.raises(ConnectionRefusedError):
+            connect(namespace)
+        namespace.start()
+
+        assert namespace.connection_string == before
+        assert Path(namespace.ca_file).read_bytes() == ca
+        round_trip(namespace)
+
+
+class TestAddresses:
+    def send(self, namespace: LocalNamespace, *, tls: bool) -> None:
+        parsed = ClientOptions.from_connection_string(namespace.connection_string)
+        options = ClientOptions(
+            host="localhost",
+            port=namespace.port,
+            tls=tls,
+            ca_file=namespace.ca_file if tls else None,
+            tokens=parsed.tokens,
+        )
+        with Client(options) as client, Sender(client, "orders") as sender:
+            sender.send(Message.build(data=b"x").encode())
+
+    def test_loopback_alone_is_served_unless_it_is_told_otherwise(
+        self, namespace: LocalNamespace
+    ) -> None:
+        # All of 127.0.0.0/8 is this machine, but only one address of it was bound.
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", namespace.port), 5)
+
+    def test_elsewhere_only_tls_is_served(self, caplog: pytest.LogCaptureFixture) -> None:
+        with LocalNamespace(host=ANY) as namespace:
+            namespace.create_queue("orders")
+            assert "UseDevelopmentEmulator" not in namespace.connection_string
+
+            with pytest.raises(ConnectionLost):
+                self.send(namespace, tls=False)
+            with pytest.raises((urllib.error.URLError, ConnectionError)):
+                http_get(namespace, "orders?api-version=2021-05")
+            assert caplog.text.count("TLS is needed") == 2
+
+            self.send(namespace, tls=True)
+            assert http_get(namespace, "orders?api-version=2021-05", "https")
+            with over_tls(namespace, namespace.ca_file) as client:
+                assert receive_with_sdk(client, "orders") == ["x"]
+
+    def test_the_flag_lets_plaintext_cross_the_network(self) -> None:
+        with LocalNamespace(host=ANY, plaintext_to_network=True) as namespace:
+            namespace.create_queue("orders")
+            assert "UseDevelopmentEmulator=true" in namespace.connection_string
+
+            self.send(namespace, tls=False)
+            round_trip_of = http_get(namespace, "orders?api-version=2021-05")
+            assert b"<QueueDescription" in round_trip_of
+
+    def test_the_certificate_names_the_hosts_that_are_given(self, tmp_path: Path) -> None:
+        with LocalNamespace(folder=tmp_path, host="127.0.0.2", names=["bus.example"]) as namespace:
+            context = ssl.create_default_context(cafile=namespace.ca_file)
+            for name in ("127.0.0.1", "localhost", "bus.example"):
+                with (
+                    socket.create_connection(("127.0.0.2", namespace.port), 20) as sock,
+                    context.wrap_socket(sock, server_hostname=name) as tls,
+                ):
+                    assert tls.version() is not None
+
+
+def test_a_port_that_is_taken_is_said_so(namespace: LocalNamespace) -> None:
+    with pytest.raises(OSError, match="in use"):
+        LocalNamespace(port=namespace.port).start()
+
+
+def test_an_sdk_client_that_cannot_get_in_raises_an_error_of_the_sdk() -> None:
+    with LocalNamespace(host=ANY) as namespace:
+        plain = namespace.connection_string + "UseDevelopmentEmulator=true;"
+        with (
+            ServiceBusClient.from_connection_string(plain, **QUICK) as client,
+            pytest.raises(ServiceBusError),
+        ):
+            send_with_sdk(client, "orders", "never")

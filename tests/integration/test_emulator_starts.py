@@ -1,0 +1,165 @@
+"""A local namespace that is stopped, started, reset and set up from a file, as both flavours of the
+SDK see it: same data, same port, and clients that go on."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+
+from pairbus.emulator.config import read_config
+from pairbus.emulator.namespace import LocalNamespace
+from tests.integration.emulator_flavours import FLAVOURS, Flavour, bodies, is_empty, take, take_one
+
+pytestmark = [
+    # The SDK forgets to close its transport when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
+]
+
+CONFIG = """{
+  // as the emulator's own file has it
+  "UserConfig": {
+    "Namespaces": [ {
+      "Name": "sbemulatorns", /* any name */
+      "Queues": [
+        { "Name": "queue.1", "Properties": { "MaxDeliveryCount": 1, "ForwardTo": "",
+          "LockDuration": "PT1M", "RequiresSession": false } },
+        { "Name": "queue.2", "Properties": { "RequiresSession": true } }
+      ],
+      "Topics": [ { "Name": "topic.1", "Subscriptions": [
+        { "Name": "forwards", "Properties": { "ForwardTo": "queue.1" }, "Rules": [
+          { "Name": "json", "Properties": { "FilterType": "Correlation",
+            "CorrelationFilter": { "ContentType": "application/json" } } } ] },
+        { "Name": "sql", "Rules": [
+          { "Name": "large", "Properties": { "FilterType": "Sql",
+            "SqlFilter": { "SqlExpression": "size > 10" },
+            "Action": { "SqlExpression": "SET size = 0" } } } ] }
+      ] } ]
+    } ],
+    "Logging": { "Type": "File" }
+  }
+}"""
+
+
+@pytest_asyncio.fixture(params=list(FLAVOURS))
+async def own(request: pytest.FixtureRequest) -> AsyncIterator[Flavour]:
+    """A namespace of the test's own, with either flavour of the SDK on it."""
+    with LocalNamespace("starts") as namespace:
+        flavour = Flavour(request.param, namespace)
+        yield flavour
+        await flavour.close()
+    gc.collect()  # sockets of the SDK, before a module that does not ignore them
+
+
+def sent(body: str, session: str) -> ServiceBusMessage:
+    return ServiceBusMessage(body, session_id=session)
+
+
+async def restart(namespace: LocalNamespace) -> None:
+    await asyncio.to_thread(namespace.stop)
+    await asyncio.to_thread(namespace.start)
+
+
+async def test_clients_go_on_after_a_stop_and_a_start_and_find_all_as_it_was(own: Flavour) -> None:
+    own.namespace.create_queue("q")
+    own.namespace.create_queue("s", requires_session=True)
+    patient = own.connect(own.namespace.connection_string, retry_total=3)
+    async with own.face(patient):
+        sender, receiver, to_sessions, session = await own.open(
+            own.sender("q", client=patient),
+            own.receiver("q", client=patient, prefetch_count=0),
+            own.sender("s", client=patient),
+            own.receiver("s", client=patient, session_id="a"),
+        )
+        names = ("deferred", "dead", "locked", "waiting")
+        await sender.send_messages([ServiceBusMessage(name) for name in names])
+        later = datetime.now(UTC) + timedelta(hours=1)
+        await sender.schedule_messages(ServiceBusMessage("scheduled"), later)
+        deferred, dead, locked = await take(receiver, 3)
+        await receiver.defer_message(deferred)
+        await receiver.dead_letter_message(dead, reason="why not")
+        await to_sessions.send_messages(sent("x", "a"))
+        await session.session.set_state(b"half way")
+        before = own.namespace.connection_string
+
+        await restart(own.namespace)
+
+        assert own.namespace.connection_string == before
+        with pytest.raises(ServiceBusError):  # nothing is locked any more
+            await receiver.complete_message(locked)
+        await sender.send_messages(ServiceBusMessage("new"))
+        again, letters, session = await own.open(
+            own.receiver("q", prefetch_count=0),
+            own.dead_letters("q"),
+            own.receiver("s", session_id="a"),
+        )
+        found = await again.peek_messages(9)
+        assert [(str(one), one.state) for one in found] == [
+            ("deferred", ServiceBusMessageState.DEFERRED),
+            ("locked", ServiceBusMessageState.ACTIVE),
+            ("waiting", ServiceBusMessageState.ACTIVE),
+            ("scheduled", ServiceBusMessageState.SCHEDULED),
+            ("new", ServiceBusMessageState.ACTIVE),
+        ]
+        assert bodies(await take(again, 3)) == ["locked", "waiting", "new"]
+        (deferred,) = await again.receive_deferred_messages(deferred.sequence_number)
+        await again.complete_message(deferred)
+        assert (await take_one(letters)).dead_letter_reason == "why not"
+        assert await session.session.get_state() == b"half way"
+        assert str(await take_one(session)) == "x"
+
+
+async def test_a_reset_forgets_everything_but_where_it_is(own: Flavour) -> None:
+    own.namespace.create_queue("q")
+    await own.sender("q").send_messages(ServiceBusMessage("x"))
+    before = own.namespace.connection_string
+
+    await asyncio.to_thread(own.namespace.reset)
+
+    assert own.namespace.connection_string == before
+    with pytest.raises(MessagingEntityNotFoundError):
+        await own.sender("q").send_messages(ServiceBusMessage("x"))
+    own.namespace.create_queue("q")
+    (receiver,) = await own.open(own.receiver("q", prefetch_count=0))
+    assert await receiver.peek_messages(5) == []
+    assert await is_empty(receiver)
+    assert own.namespace.meter().get(("q", "send")) is None
+
+
+async def test_the_emulators_config_makes_what_it_says(own: Flavour) -> None:
+    (config,) = read_config(CONFIG)
+    for _ in range(2):  # the second time there is nothing to do
+        own.namespace.ensure(config)
+    sender, to_sessions, first, dead, sql = await own.open(
+        own.topic_sender("topic.1"),
+        own.sender("queue.2"),
+        own.receiver("queue.1"),
+        own.dead_letters("queue.1"),
+        own.receiver("topic.1", "sql"),
+    )
+    await sender.send_messages(
+        [
+            message("a", content_type="application/json"),
+            message("b", size=11),
+            message("c", size=9),
+        ]
+    )
+    with pytest.raises(ServiceBusError):
+        await to_sessions.send_messages(ServiceBusMessage("has no session"))
+    forwarded = await take_one(first)
+    assert str(forwarded) == "a"
+    await first.abandon_message(forwarded)
+    assert (await take_one(dead)).dead_letter_reason == "MaxDeliveryCountExceeded"
+    (filtered,) = await take(sql)
+    assert (str(filtered), filtered.application_properties[b"size"]) == ("b", 0)
+    assert own.held("topic.1/Subscriptions/sql") == 1
+
+
+def message(body: str, content_type: str | None = None, **properties: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(body, content_type=content_type, application_properties=properties)

@@ -1,0 +1,191 @@
+"""Every AMQP section and type of a message comes out of a local namespace as it went in, through
+both flavours of the SDK."""
+
+import uuid
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import (
+    AmqpAnnotatedMessage,
+    AmqpMessageBodyType,
+    AmqpMessageHeader,
+    AmqpMessageProperties,
+)
+
+from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
+from pairbus.amqp.decode import decode_whole
+from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Symbol
+from tests.integration.emulator_flavours import (
+    Flavour,
+    benches,
+    both,
+    namespace,
+    take,
+    take_one,
+)
+from tests.interop.sdk_cases import (
+    FROM_THE_SDK,
+    NESTED_FROM_THE_SDK,
+    NESTED_TO_THE_SDK,
+    TO_THE_SDK,
+    exactly,
+)
+
+__all__ = ["benches", "both", "namespace"]
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    # The SDK forgets to close its transport when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
+]
+
+ADDED = {
+    "x-opt-sequence-number",
+    "x-opt-enqueued-time",
+    "x-opt-locked-until",
+    "x-opt-message-state",
+    "x-opt-enqueue-sequence-number",
+    "x-opt-partition-key",
+}
+"""What the emulator writes into the annotations of a message."""
+
+
+def raw_client(bench: Flavour) -> Client:
+    """Ours, which knows all types."""
+    return Client(ClientOptions.from_connection_string(bench.namespace.connection_string))
+
+
+async def test_what_the_sdk_sends_arrives_with_all_its_types(both: Flavour) -> None:
+    queue = both.queue()
+    cases = FROM_THE_SDK + NESTED_FROM_THE_SDK
+    await both.sender(queue).send_messages(
+        AmqpAnnotatedMessage(
+            value_body=[value for _, value, _ in cases],
+            annotations={name: value for name, value, _ in cases},
+            delivery_annotations={name: value for name, value, _ in cases},
+            footer={name: value for name, value, _ in cases},
+            application_properties={name: value for name, value, _ in FROM_THE_SDK},
+        )
+    )
+
+    with raw_client(both) as client:
+        (delivery,) = Receiver(client, queue).receive(1)
+    arrived = Message.parse(bytes(delivery.payload))
+
+    expected = exactly({Symbol(name): value for name, _, value in cases})
+    annotations = arrived.read_message_annotations()
+    kept = {name: value for name, value in annotations.items() if str(name) not in ADDED}
+    assert exactly(kept) == expected
+    for section in (arrived.delivery_annotations, arrived.footer):
+        assert exactly(decode_whole(section).value) == expected
+    assert exactly(arrived.read_application_properties()) == exactly(
+        {name: value for name, _, value in FROM_THE_SDK}
+    )
+    assert exactly(arrived.read_body()[1]) == exactly([[value for _, _, value in cases]])
+
+
+async def test_values_of_all_types_are_read_by_the_sdk(both: Flavour) -> None:
+    queue = both.queue()
+    cases = TO_THE_SDK + NESTED_TO_THE_SDK
+    made = Message.build(
+        message_annotations={Symbol(name): value for name, value, _ in cases},
+        application_properties={name: value for name, value, _ in TO_THE_SDK},
+        value=[value for _, value, _ in cases],
+    )
+    with raw_client(both) as client:
+        Sender(client, queue).send(made.encode())
+
+    message = await take_one(both.receiver(queue))
+
+    assert exactly(message.application_properties) == exactly(
+        {name.encode(): value for name, _, value in TO_THE_SDK}
+    )
+    annotations = message.raw_amqp_message.annotations
+    kept = {name: value for name, value in annotations.items() if name.decode() not in ADDED}
+    assert exactly(kept) == exactly({name.encode(): value for name, _, value in cases})
+    assert exactly(message.body) == exactly([value for _, _, value in cases])
+
+
+PROPERTIES: dict[str, Any] = {
+    "message_id": uuid.UUID(int=7),
+    "user_id": b"me",
+    "to": "there",
+    "subject": "what",
+    "reply_to": "here",
+    "correlation_id": b"\x00\x01",
+    "content_type": "text/plain",
+    "content_encoding": "utf-8",
+    "absolute_expiry_time": 4_000_000_000_000,
+    "creation_time": 1_700_000_000_000,
+    "group_id": "group",
+    "group_sequence": 3,
+    "reply_to_group_id": "other",
+}
+
+
+def annotated(**body: Any) -> AmqpAnnotatedMessage:
+    """A message with something in every section."""
+    return AmqpAnnotatedMessage(
+        header=AmqpMessageHeader(durable=True, priority=7, first_acquirer=True),
+        delivery_annotations={"x-delivery": "d"},
+        annotations={"x-mine": "a"},
+        properties=AmqpMessageProperties(**PROPERTIES),
+        application_properties={"text": "ž"},
+        footer={"x-footer": "f"},
+        **body,
+    )
+
+
+async def test_every_section_and_body_comes_back_to_the_sdk(both: Flavour) -> None:
+    queue = both.queue()
+    sender, receiver = await both.pair(queue, prefetch_count=5)
+    given = [
+        ("data_body", [b"one", b"two"], [b"one", b"two"], AmqpMessageBodyType.DATA),
+        ("data_body", b"", [b""], AmqpMessageBodyType.DATA),
+        ("value_body", {"a": [1, None]}, {b"a": [1, None]}, AmqpMessageBodyType.VALUE),
+        ("value_body", None, None, AmqpMessageBodyType.VALUE),
+        ("sequence_body", [[1, 2], ["x"]], [[1, 2], [b"x"]], AmqpMessageBodyType.SEQUENCE),
+    ]
+    await sender.send_messages([annotated(**{kind: body}) for kind, body, _, _ in given])
+
+    for message, (_, _, body, body_type) in zip(await take(receiver, 5), given, strict=True):
+        raw = message.raw_amqp_message
+        assert raw.body_type == body_type
+        assert (raw.body if body_type == AmqpMessageBodyType.VALUE else list(raw.body)) == body
+        assert (raw.header.durable, raw.header.priority) == (True, 7)
+        assert raw.header.first_acquirer is True
+        assert raw.header.delivery_count == 0
+        assert raw.delivery_annotations == {b"x-delivery": b"d"}
+        assert raw.annotations[b"x-mine"] == b"a"
+        assert raw.application_properties == {b"text": "ž".encode()}
+        assert raw.footer == {b"x-footer": b"f"}
+        for name, value in PROPERTIES.items():
+            written = value.encode() if isinstance(value, str) else value
+            assert getattr(raw.properties, name) == written, name
+
+
+async def test_a_message_that_was_received_can_be_sent_on(both: Flavour) -> None:
+    """What the SDK gives for the raw message of one queue goes into the next as it is."""
+    first, second = both.queue(), both.queue()
+    sender, receiver, onward, last = await both.open(
+        both.sender(first), both.receiver(first), both.sender(second), both.receiver(second)
+    )
+    await sender.send_messages(annotated(value_body={"a": [1, None]}))
+    came = await take_one(receiver)
+    await onward.send_messages(came.raw_amqp_message)
+    again = (await take_one(last)).raw_amqp_message
+    assert again.body == came.raw_amqp_message.body
+    assert again.footer == came.raw_amqp_message.footer
+    assert again.application_properties == {b"text": "ž".encode()}
+    assert again.annotations[b"x-mine"] == b"a"
+
+
+async def test_large_messages_come_back_whole(both: Flavour) -> None:
+    queue = both.queue()
+    sender, receiver = await both.pair(queue)
+    body = bytes(range(256)) * 1000  # just below the limit
+    await sender.send_messages(ServiceBusMessage(body))
+    assert b"".join((await take_one(receiver)).body) == body

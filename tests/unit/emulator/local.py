@@ -1,0 +1,154 @@
+"""The entities of a namespace on a real SQLite file, without sockets and without a clock."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from pairbus.amqp.sections import Header, Message, Properties
+from pairbus.amqp.types import Symbol, Timestamp, UInt
+from pairbus.emulator.entities.descriptions import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from pairbus.emulator.entities.envelope import Incoming, deliver, read
+from pairbus.emulator.entities.queue import Queue
+from pairbus.emulator.entities.registry import Entities, Entity
+from pairbus.emulator.filters.rules import Rule
+from pairbus.emulator.storage.store import Store, Stored
+
+SCHEDULED_FOR = Symbol("x-opt-scheduled-enqueue-time")
+
+
+def payload(
+    body: str = "",
+    *,
+    session: str | None = None,
+    ttl: int | None = None,
+    at: int | None = None,
+    id: Any = None,
+    properties: dict[str, Any] | None = None,
+    **fields: Any,
+) -> bytes:
+    """The bytes of a message. `ttl` and `at` are milliseconds, `fields` those of its properties."""
+    message = Message.build(
+        header=None if ttl is None else Header(ttl=UInt(ttl)),
+        message_annotations=None if at is None else {SCHEDULED_FOR: Timestamp(at)},
+        properties=Properties(message_id=id, group_id=session, **fields),
+        application_properties=properties,
+        data=body.encode(),
+    )
+    return message.encode()
+
+
+def message(body: str = "", **settings: Any) -> Incoming:
+    return read(payload(body, **settings))
+
+
+def crash(store: Store) -> None:
+    """End a store as a kill would: what was not committed is gone."""
+    store._inserts.clear()
+    store._deletes.clear()
+    store._open = False
+    store._db.close()
+    store._lock.release()
+
+
+class Local:
+    """A namespace that can be stopped, killed and started again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tokens = count(1)
+        self.store, self.entities = self._open()
+
+    def _open(self) -> tuple[Store, Entities]:
+        store = Store(self._path)
+        return store, Entities(store, lambda: next(self._tokens).to_bytes(16, "big"))
+
+    def restart(self) -> None:
+        self.store.close()
+        self.store, self.entities = self._open()
+
+    def kill(self) -> None:
+        """Start again without what was not committed."""
+        crash(self.store)
+        self.store, self.entities = self._open()
+
+    def close(self) -> None:
+        self.store.close()
+
+    # Entities.
+
+    def add_queue(self, name: str = "q", now: int = 0, **settings: Any) -> Queue:
+        return self.entities.create(QueueDescription(name=name, **settings), now).queue
+
+    def add_topic(self, name: str = "t", **settings: Any) -> Entity:
+        return self.entities.create(TopicDescription(name=name, **settings), 0)
+
+    def add_subscription(
+        self, name: str = "s", topic: str = "t", rule: Rule | None = None, **settings: Any
+    ) -> Queue:
+        description = SubscriptionDescription(topic=topic, name=name, **settings)
+        return self.entities.create(description, 0, rule).queue
+
+    def at(self, path: str) -> Queue:
+        """What is received from at an address."""
+        return self.entities.source(path)[1]
+
+    def dead(self, path: str = "q") -> Queue:
+        return self.at(f"{path}/$DeadLetterQueue")
+
+    def undelivered(self, path: str = "q") -> Queue:
+        """What could not be forwarded."""
+        return self.at(f"{path}/$Transfer/$DeadLetterQueue")
+
+    # Messages.
+
+    def send(self, path: str = "q", *messages: Incoming, now: int = 0) -> list[int]:
+        return self.entities.send(self.entities.get(path), messages, now)
+
+    def tick(self, now: int) -> None:
+        while self.entities.tick(now):
+            pass
+
+
+def take(queue: Queue, now: int = 0, limit: int = 100, session: str | None = None) -> list[bytes]:
+    """Lock messages; their tokens."""
+    taken = queue.take(limit, now, locked=True, session=session)
+    return [lock.token for _, lock in taken if lock is not None]
+
+
+def take_one(queue: Queue, now: int = 0, session: str | None = None) -> tuple[Stored, bytes]:
+    """Lock the first message; with its token."""
+    ((stored, lock),) = queue.take(1, now, locked=True, session=session)
+    assert lock is not None
+    return stored, lock.token
+
+
+def drain(queue: Queue, now: int = 0, session: str | None = None) -> list[str]:
+    """Take all messages for good; their bodies."""
+    return [body(one) for one, _ in queue.take(100_000, now, locked=False, session=session)]
+
+
+def seen(queue: Queue, session: str | None = None) -> list[str]:
+    """The bodies of all messages, of whatever state."""
+    return [body(one) for one in queue.peek(0, 100_000, session)]
+
+
+def received(stored: Stored) -> Message:
+    """A message as a receiver gets it."""
+    return Message.parse(deliver(stored, stored.deliveries, None))
+
+
+def body(stored: Stored) -> str:
+    return received(stored).read_body()[1][0].decode()
+
+
+def properties(stored: Stored) -> dict[str, Any]:
+    return received(stored).read_application_properties()
+
+
+def why_dead(queue: Queue) -> list[tuple[str, str]]:
+    """Bodies of dead letters, with their reasons."""
+    return [(body(one), properties(one)["DeadLetterReason"]) for one in queue.peek(0, 100_000)]

@@ -1,0 +1,315 @@
+"""Tokens and keys: taken from our own signer and the SDK's, and refused when anything is off."""
+
+import base64
+import hashlib
+import hmac
+import json
+import math
+from urllib.parse import quote, quote_plus
+
+import pytest
+from azure.servicebus._pyamqp.utils import generate_sas_token
+
+from pairbus.amqp.client.tokens import sign
+from pairbus.emulator.auth import GRACE_S, MAX_TOKEN, Authority, Claims, Right, SharedAccessRule
+from pairbus.errors import ConfigurationError, NotAuthorized
+
+NOW = 1_700_000_000
+KEY = "cHJpbWFyeS1rZXktb2YtdGhlLXJvb3QtcnVsZS0wMDE="
+SECOND = "c2Vjb25kYXJ5LWtleS1vZi10aGUtcm9vdC1ydWxlLTI="
+SEND_KEY = "c2VuZC1vbmx5LWtleS1vZi1vbmUtcXVldWUtMDAwMDM="
+ALL = frozenset(Right)
+
+ROOT = SharedAccessRule(name="RootManageSharedAccessKey", primary_key=KEY, secondary_key=SECOND)
+SENDER = SharedAccessRule(name="sender", primary_key=SEND_KEY, rights=frozenset({Right.SEND}))
+
+
+def entity_rules(path: str) -> list[SharedAccessRule]:
+    return [SENDER] if path in ("orders", "events") else []
+
+
+AUTHORITY = Authority([ROOT], entity_rules=entity_rules)
+
+
+def signed(
+    resource: str,
+    key: str = KEY,
+    name: str = "RootManageSharedAccessKey",
+    expiry: int = NOW + 60,
+    *,
+    over: str | None = None,
+) -> str:
+    """A signature by hand: `resource` is put in as it is, and signed unless `over` is given."""
+    text = f"{resource if over is None else over}\n{expiry}".encode()
+    digest = hmac.new(key.encode(), text, hashlib.sha256).digest()
+    sig = quote_plus(base64.b64encode(digest))
+    return f"SharedAccessSignature sr={resource}&sig={sig}&se={expiry}&skn={name}"
+
+
+def jwt(**claims: object) -> str:
+    parts = [{"alg": "RS256", "typ": "JWT"}, claims]
+    coded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
+    return b".".join([*coded, b"c2lnbmF0dXJl"]).decode()
+
+
+@pytest.mark.parametrize("key", [KEY, SECOND])
+@pytest.mark.parametrize("make", [sign, generate_sas_token])
+@pytest.mark.parametrize(
+    ("audience", "path"),
+    [
+        ("sb://localhost:5671/Orders", "orders"),
+        ("https://localhost:5671", ""),
+        ("https://localhost:5671/", ""),
+        ("sb://localhost:5671/a/b/Subscriptions/c", "a/b/subscriptions/c"),
+        ("sb://localhost/größe", "größe"),
+    ],
+)
+def test_a_token_of_either_key_is_taken_for_what_it_covers(
+    make, audience: str, path: str, key: str
+):
+    token = make(audience, "RootManageSharedAccessKey", key, NOW + 60)
+
+    claims = AUTHORITY.claims_of_token(token, NOW)
+
+    assert claims == Claims(
+        who="RootManageSharedAccessKey", path=path, rights=ALL, expires_at=NOW + 60
+    )
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "sb%3A%2F%2Flocalhost%3A5671%2Forders",
+        "sb%3a%2f%2flocalhost%3a5671%2forders",
+        "sb%3a%2F%2flocalhost%3a5671%2Forders%2f",
+        "https%3A%2F%2Flocalhost%2FORDERS",
+        "localhost%2Forders",
+        "localhost:5671/orders",
+        "sb://localhost:5671/orders/",
+        "amqps%3A%2F%2Fns.servicebus.windows.net%2Forders",
+    ],
+)
+def test_the_resource_may_be_spelled_in_many_ways(resource: str):
+    assert AUTHORITY.claims_of_token(signed(resource), NOW).path == "orders"
+
+
+@pytest.mark.parametrize("over", ["sb%3A%2F%2Fh%2Fq%2Fx", "sb%3a%2f%2fh%2fq%2fx"])
+def test_a_resource_that_is_sent_plain_may_have_been_signed_encoded(over: str):
+    assert AUTHORITY.claims_of_token(signed("sb://h/q/x", over=over), NOW).path == "q/x"
+
+
+@pytest.mark.parametrize("name", ["my rule", "a+b", "50%", "ü", "a%20b"])
+def test_a_rule_name_with_odd_characters_is_found_however_often_it_was_encoded(name: str):
+    authority = Authority([SharedAccessRule(name=name, primary_key=KEY)])
+
+    for token in (
+        sign("sb://h/q", name, KEY, NOW + 60),
+        generate_sas_token("sb://h/q", name, KEY, NOW + 60),
+        signed("sb%3A%2F%2Fh%2Fq", name=quote(name)),
+    ):
+        assert authority.claims_of_token(token, NOW).who == name
+
+
+def test_the_rule_of_an_entity_signs_for_the_entity_and_below():
+    for path in ("orders", "Orders/$management", "events/Subscriptions/s"):
+        token = sign(f"sb://h/{path}", "sender", SEND_KEY, NOW + 60)
+
+        claims = AUTHORITY.claims_of_token(token, NOW)
+
+        assert claims.path == path.lower()
+        assert claims.rights == {Right.SEND}
+
+
+@pytest.mark.parametrize("audience", ["sb://h", "sb://h/other", "sb://h/orders2", "https://h/$x"])
+def test_the_rule_of_an_entity_signs_for_nothing_else(audience: str):
+    token = sign(audience, "sender", SEND_KEY, NOW + 60)
+
+    with pytest.raises(NotAuthorized, match="InvalidSignature"):
+        AUTHORITY.claims_of_token(token, NOW)
+
+
+@pytest.mark.parametrize(
+    ("token_path", "path", "right", "allowed"),
+    [
+        ("", "orders", Right.MANAGE, True),
+        ("", "", Right.MANAGE, True),
+        ("orders", "ORDERS", Right.LISTEN, True),
+        ("orders", "orders/$DeadLetterQueue", Right.LISTEN, True),
+        ("orders", "orders2", Right.LISTEN, False),
+        ("orders", "", Right.MANAGE, False),
+        ("t/Subscriptions/s", "t/subscriptions/s/$management", Right.LISTEN, True),
+        ("t/Subscriptions/s", "t", Right.SEND, False),
+    ],
+)
+def test_claims_allow_what_lies_below_their_path(
+    token_path: str, path: str, right: Right, allowed: bool
+):
+    claims = Claims(who="x", path=token_path, rights=ALL)
+
+    assert claims.allows(path, right) is allowed
+
+
+def test_claims_allow_their_rights_only():
+    claims = Claims(who="x", path="", rights=frozenset({Right.LISTEN}))
+
+    assert claims.allows("q", Right.LISTEN)
+    assert not claims.allows("q", Right.SEND)
+    assert not claims.allows("q", Right.MANAGE)
+
+
+def test_an_expired_token_counts_five_minutes_longer():
+    token = sign("sb://h/q", ROOT.name, KEY, NOW)
+
+    claims = AUTHORITY.claims_of_token(token, NOW + GRACE_S - 1)
+
+    assert not claims.expired(NOW + GRACE_S - 1)
+    assert claims.expired(NOW + GRACE_S)
+    assert claims.expired(NOW, grace_s=0)
+    with pytest.raises(NotAuthorized, match="ExpiredToken"):
+        AUTHORITY.claims_of_token(token, NOW + GRACE_S)
+
+
+GOOD = sign("sb://h/orders", "RootManageSharedAccessKey", KEY, NOW + 60)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        GOOD.replace("se=", "se=1"),
+        GOOD.replace("orders", "other"),
+        GOOD.replace("skn=Root", "skn=root"),
+        sign("sb://h/orders", "RootManageSharedAccessKey", KEY[:-1], NOW + 60),
+        sign("sb://h/orders", "nobody", KEY, NOW + 60),
+        sign("sb://h/orders", "sender", KEY, NOW + 60),
+        signed("sb%3A%2F%2Fh%2Forders", over="sb%3A%2F%2Fh"),
+    ],
+)
+def test_a_token_that_was_changed_or_signed_by_another_is_refused(token: str):
+    with pytest.raises(NotAuthorized, match="InvalidSignature"):
+        AUTHORITY.claims_of_token(token, NOW)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "SharedAccessSignature ",
+        "SharedAccessSignature sr=x",
+        GOOD.replace("&se=", "&sf="),
+        GOOD + "&se=99999999999",
+        GOOD + "&SR=sb%3A%2F%2Fh",
+        GOOD.replace("sig=", "sig=*"),
+        GOOD.replace("se=", "se=-"),
+        GOOD.replace("se=", "se=9e9"),
+        GOOD.replace("se=", "se=" + "9" * 400),
+        GOOD.replace("se=17", "se=\u0661\u0667"),
+        "SharedAccessSignature " + "&" * 1000,
+        "SharedAccessSignature " + "x" * MAX_TOKEN,
+    ],
+)
+def test_a_malformed_token_is_refused(token: str):
+    with pytest.raises(NotAuthorized, match="MalformedToken"):
+        AUTHORITY.claims_of_token(token, NOW)
+
+
+def test_no_token_is_refused():
+    with pytest.raises(NotAuthorized, match="MissingToken"):
+        AUTHORITY.claims_of_token("  ", NOW)
+
+
+def test_the_word_in_front_of_a_signature_may_have_any_case():
+    assert AUTHORITY.claims_of_token(GOOD.replace("SharedAccess", "SHAREDaccess", 1), NOW).path
+
+
+def test_a_signature_that_comes_as_a_bearer_is_checked_as_a_signature():
+    assert AUTHORITY.claims_of_token("Bearer " + GOOD, NOW) == AUTHORITY.claims_of_token(GOOD, NOW)
+    with pytest.raises(NotAuthorized, match="InvalidSignature"):
+        Authority([], trust_bearer_tokens=True).claims_of_token("Bearer " + GOOD, NOW)
+
+
+def test_a_bearer_without_a_token_is_none():
+    with pytest.raises(NotAuthorized, match="MissingToken"):
+        Authority([], trust_bearer_tokens=True).claims_of_token("Bearer ", NOW)
+
+
+@pytest.mark.parametrize("token", [jwt(exp=NOW + 60), "Bearer " + jwt(exp=NOW + 60), "secret"])
+def test_a_token_of_somebody_else_is_refused_with_what_to_do(token: str):
+    with pytest.raises(NotAuthorized, match="trust_bearer_tokens") as refused:
+        AUTHORITY.claims_of_token(token, NOW)
+
+    assert token not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("token", "expiry"),
+    [
+        (jwt(exp=NOW + 60), NOW + 60),
+        ("Bearer " + jwt(exp=NOW + 60), NOW + 60),
+        (jwt(), math.inf),
+        (jwt(exp="never"), math.inf),
+        (jwt(exp=10**40), math.inf),
+        ("a.b.c", math.inf),
+        ("a.W10.c", math.inf),
+        ("anything", math.inf),
+    ],
+)
+def test_a_namespace_that_trusts_bearer_tokens_takes_them_unseen(token: str, expiry: float):
+    claims = Authority([], trust_bearer_tokens=True).claims_of_token(token, NOW)
+
+    assert claims == Claims(who="bearer", path="", rights=ALL, expires_at=expiry)
+
+
+def test_a_trusted_bearer_token_expires_and_a_signature_is_checked_all_the_same():
+    authority = Authority([], trust_bearer_tokens=True)
+
+    with pytest.raises(NotAuthorized, match="ExpiredToken"):
+        authority.claims_of_token(jwt(exp=NOW - 301), NOW)
+    with pytest.raises(NotAuthorized, match="InvalidSignature"):
+        authority.claims_of_token(GOOD, NOW)
+
+
+@pytest.mark.parametrize("key", [KEY, SECOND])
+def test_a_rule_name_with_one_of_its_keys_gives_the_rights_of_the_rule(key: str):
+    claims = AUTHORITY.claims_of_key("RootManageSharedAccessKey", key)
+
+    assert claims == Claims(who="RootManageSharedAccessKey", path="", rights=ALL)
+    assert not claims.expired(1e18)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [(ROOT.name, SEND_KEY), ("other", KEY), (ROOT.name, ""), ("sender", SEND_KEY), ("", "ü")],
+)
+def test_another_name_or_key_is_refused_without_being_shown(name: str, key: str):
+    with pytest.raises(NotAuthorized) as refused:
+        AUTHORITY.claims_of_key(name, key)
+
+    assert not key or key not in str(refused.value)
+
+
+def test_no_refusal_shows_a_token_or_a_key():
+    secrets = (KEY, SECOND, SEND_KEY, "sig=")
+    tokens = [GOOD.replace("se=", "se=1"), GOOD + "&se=1", GOOD.replace("sig=", "sig=*")]
+    tokens += [sign("sb://h", ROOT.name, KEY, NOW - 9999), jwt(exp=1)]
+
+    for token in tokens:
+        with pytest.raises(NotAuthorized) as refused:
+            AUTHORITY.claims_of_token(token, NOW)
+
+        assert not [secret for secret in (*secrets, token) if secret in str(refused.value)]
+    assert not [secret for secret in secrets if secret in repr(ROOT) + repr(SENDER)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"name": ""}, "1 to 256"),
+        ({"name": "x" * 257}, "1 to 256"),
+        ({"primary_key": ""}, "primary key"),
+        ({"secondary_key": ""}, "secondary key"),
+        ({"rights": frozenset()}, "grants nothing"),
+        ({"rights": frozenset({Right.MANAGE, Right.SEND})}, "Send and Listen too"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(settings: dict[str, object], why: str):
+    with pytest.raises(ConfigurationError, match=why):
+        SharedAccessRule(**{"name": "r", "primary_key": KEY, **settings})

@@ -1,0 +1,141 @@
+"""Certificates of a local namespace: made once, used again, renewed when they no longer serve."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from pairbus.emulator.connections.certificates import Certificates, ensure_certificates
+from pairbus.errors import ConfigurationError
+
+NOW = datetime.now(UTC)
+
+
+def handshake(files: Certificates, name: str, ca_file: Path | None = None) -> None:
+    """TLS between two ends in memory; raises ssl.SSLError where the client does not trust."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = files.server_context().wrap_bio(to_server, to_client, server_side=True)
+    trusting = ssl.create_default_context(cafile=str(ca_file or files.ca_file))
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=name)
+    waiting = [client, server]
+    for _ in range(10):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+                waiting.remove(end)
+            except ssl.SSLWantReadError:
+                pass
+        if not waiting:
+            return
+    raise AssertionError("the handshake does not end")
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "emulator.example", "10.1.2.3"])
+def test_a_client_with_the_ca_file_trusts_every_name(tmp_path: Path, name: str):
+    handshake(ensure_certificates(tmp_path, ["emulator.example", "10.1.2.3"], now=NOW), name)
+
+
+def test_a_client_trusts_no_other_name_and_no_other_ca(tmp_path: Path):
+    files = ensure_certificates(tmp_path / "a", now=NOW)
+    other = ensure_certificates(tmp_path / "b", now=NOW)
+
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(files, "emulator.example")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(files, "localhost", ca_file=other.ca_file)
+
+
+def test_the_private_key_is_for_its_owner_only_and_that_of_the_ca_is_nowhere(tmp_path: Path):
+    files = ensure_certificates(tmp_path / "new" / "folder", now=NOW)
+
+    assert files.server_file.stat().st_mode & 0o777 == 0o600
+    assert files.ca_file.parent.stat().st_mode & 0o777 == 0o700
+    assert sorted(files.ca_file.parent.iterdir()) == [files.ca_file, files.server_file]
+    assert b"PRIVATE KEY" not in files.ca_file.read_bytes()
+    assert files.server_file.read_bytes().count(b"BEGIN EC PRIVATE KEY") == 1
+
+
+def made(files: Certificates) -> tuple[bytes, bytes]:
+    return files.ca_file.read_bytes(), files.server_file.read_bytes()
+
+
+def test_what_is_there_is_used_again(tmp_path: Path):
+    before = made(ensure_certificates(tmp_path, ["Emulator.Example", "0:0::1"], now=NOW))
+
+    for names in ([], ["emulator.example"], ["::1", "LOCALHOST"]):
+        assert made(ensure_certificates(tmp_path, names, now=NOW)) == before
+
+
+@pytest.mark.parametrize(
+    ("later", "renewed"),
+    [(timedelta(days=334), False), (timedelta(days=336), True), (timedelta(days=400), True)],
+)
+def test_a_certificate_that_ends_soon_is_renewed(tmp_path: Path, later: timedelta, renewed: bool):
+    before = made(ensure_certificates(tmp_path, now=NOW))
+
+    after = made(ensure_certificates(tmp_path, now=NOW + later))
+
+    assert (after != before) is renewed
+
+
+def test_a_certificate_that_lacks_a_name_is_renewed(tmp_path: Path):
+    before = made(ensure_certificates(tmp_path, now=NOW))
+
+    files = ensure_certificates(tmp_path, ["emulator.example"], now=NOW)
+
+    assert made(files) != before
+    handshake(files, "emulator.example")
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "another's", "without key", "other key"])
+@pytest.mark.parametrize("which", ["ca.pem", "server.pem"])
+def test_damaged_files_are_replaced(tmp_path: Path, which: str, damage: str):
+    files = ensure_certificates(tmp_path / "a", now=NOW)
+    other = ensure_certificates(tmp_path / "b", now=NOW)
+    path = tmp_path / "a" / which
+    own, foreign = path.read_bytes(), (other.ca_file.parent / which).read_bytes()
+    begin = b"-----BEGIN CERTIFICATE-----"
+    match damage:
+        case "missing":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "another's":
+            path.write_bytes(foreign)
+        case "without key":
+            path.write_bytes(own[own.index(begin) :] if which == "server.pem" else b"x")
+        case "other key":
+            path.write_bytes(foreign[: foreign.index(begin)] + own[own.index(begin) :] + b"\n")
+            if which == "ca.pem":
+                path.write_bytes(b"\xff")
+
+    handshake(ensure_certificates(tmp_path / "a", now=NOW), "localhost")
+    assert made(files)[0] != b""
+
+
+def test_an_end_between_the_two_files_is_healed_by_the_next_start(tmp_path: Path):
+    files = ensure_certificates(tmp_path, now=NOW)
+    old_ca = files.ca_file.read_bytes()
+    ensure_certificates(tmp_path, ["new.example"], now=NOW)
+    files.ca_file.write_bytes(old_ca)
+
+    handshake(ensure_certificates(tmp_path, ["new.example"], now=NOW), "new.example")
+
+
+def test_the_certificate_lasts_a_year(tmp_path: Path):
+    files = ensure_certificates(tmp_path, now=NOW)
+
+    certificate = x509.load_pem_x509_certificate(files.server_file.read_bytes())
+
+    lasts = certificate.not_valid_after_utc - NOW
+    assert timedelta(days=364) < lasts <= timedelta(days=365)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a_b", "10.0.0.0/8", "x@y", "ä.example", "x" * 300])
+def test_what_is_no_name_is_refused_and_nothing_is_written(tmp_path: Path, name: str):
+    with pytest.raises(ConfigurationError):
+        ensure_certificates(tmp_path, [name], now=NOW)
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,226 @@
+"""Descriptions: the service's defaults, its bounds, and what an update may change."""
+
+from dataclasses import FrozenInstanceError
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.entities.descriptions import (
+    Description,
+    EntityStatus,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    from_text,
+    property_name,
+    updated,
+)
+from pairbus.errors import ConfigurationError
+from pairbus.servicebus.time_spans import MAX_SPAN
+
+KEY = "c2VjcmV0LWtleS10aGF0LWlzLW5vdC1zaG93bg=="
+
+
+def make(kind: type[Description], **settings: Any) -> Description:
+    names = {"topic": "t"} if kind is SubscriptionDescription else {}
+    return kind(name="n", **names, **settings)
+
+
+def test_a_new_queue_has_the_defaults_of_the_service():
+    queue = QueueDescription(name="q")
+
+    assert queue.lock_duration == timedelta(minutes=1)
+    assert queue.max_size_in_megabytes == 1024
+    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_SPAN
+    assert queue.duplicate_detection_history_time_window == timedelta(minutes=10)
+    assert queue.max_delivery_count == 10
+    assert queue.enable_batched_operations
+    assert queue.status is EntityStatus.ACTIVE
+    assert not queue.requires_session
+    assert not queue.dead_lettering_on_message_expiration
+    assert queue.max_message_size_in_kilobytes == 256
+
+
+def test_a_new_subscription_dead_letters_what_its_filters_cannot_judge():
+    subscription = SubscriptionDescription(topic="t", name="s")
+
+    assert subscription.dead_lettering_on_filter_evaluation_exceptions
+    assert subscription.path == "t/Subscriptions/s"
+
+
+def test_a_backlog_queue_can_be_described():
+    queue = QueueDescription(
+        name="primary/x-servicebus-transfer/0",
+        max_size_in_megabytes=5120,
+        max_delivery_count=2147483647,
+        default_message_time_to_live=MAX_SPAN,
+        auto_delete_on_idle=MAX_SPAN,
+        lock_duration=timedelta(minutes=1),
+        dead_lettering_on_message_expiration=True,
+        enable_batched_operations=True,
+    )
+
+    assert queue.path == "primary/x-servicebus-transfer/0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "bound"),
+    [
+        (QueueDescription, "lock_duration", timedelta(days=25), "PT5M, not P25D"),
+        (QueueDescription, "lock_duration", timedelta(0), "not PT0S"),
+        (SubscriptionDescription, "lock_duration", timedelta(minutes=5, microseconds=1), "PT5M"),
+        (QueueDescription, "max_delivery_count", 0, "1 to 2147483647, not 0"),
+        (SubscriptionDescription, "max_delivery_count", 2**31, "2147483647"),
+        (QueueDescription, "max_size_in_megabytes", 0, "1 to 81920"),
+        (TopicDescription, "max_size_in_megabytes", 81921, "1 to 81920"),
+        (QueueDescription, "max_message_size_in_kilobytes", 102401, "1 to 102400"),
+        (QueueDescription, "default_message_time_to_live", timedelta(0), "PT1S"),
+        (TopicDescription, "default_message_time_to_live", timedelta.max, "4775807S"),
+        (QueueDescription, "auto_delete_on_idle", timedelta(minutes=4), "PT5M"),
+        (TopicDescription, "duplicate_detection_history_time_window", timedelta(days=25), "P7D"),
+        (QueueDescription, "duplicate_detection_history_time_window", timedelta(1 / 9e4), "PT20S"),
+        (TopicDescription, "user_metadata", "x" * 1025, "1024 characters, not 1025"),
+    ],
+)
+def test_a_setting_out_of_bounds_is_refused(
+    kind: type[Description], name: str, value: object, bound: str
+):
+    with pytest.raises(ConfigurationError, match=bound) as refused:
+        make(kind, **{name: value})
+
+    assert property_name(name) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (QueueDescription, "lock_duration", timedelta(minutes=5)),
+        (QueueDescription, "lock_duration", timedelta(milliseconds=50)),
+        (QueueDescription, "auto_delete_on_idle", timedelta(minutes=5)),
+        (TopicDescription, "duplicate_detection_history_time_window", timedelta(days=7)),
+        (TopicDescription, "duplicate_detection_history_time_window", timedelta(seconds=20)),
+        (SubscriptionDescription, "default_message_time_to_live", timedelta(seconds=1)),
+        (QueueDescription, "user_metadata", "x" * 1024),
+    ],
+)
+def test_a_setting_at_its_bound_is_taken(kind: type[Description], name: str, value: object):
+    assert getattr(make(kind, **{name: value}), name) == value
+
+
+def test_what_has_sessions_cannot_forward():
+    with pytest.raises(ConfigurationError, match="both RequiresSession and ForwardTo"):
+        QueueDescription(name="q", requires_session=True, forward_to="other")
+    with pytest.raises(ConfigurationError, match="both RequiresSession and ForwardTo"):
+        SubscriptionDescription(topic="t", name="s", requires_session=True, forward_to="other")
+    QueueDescription(name="q", requires_session=True, forward_dead_lettered_messages_to="other")
+
+
+@pytest.mark.parametrize("target", ["N", "sb://localhost:5671/n", "/n/"])
+@pytest.mark.parametrize("name", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_a_queue_cannot_forward_to_itself(name: str, target: str):
+    with pytest.raises(ConfigurationError, match="itself"):
+        QueueDescription(name="n", **{name: target})
+
+
+def test_express_and_duplicate_detection_do_not_go_together():
+    with pytest.raises(ConfigurationError, match="both EnableExpress and RequiresDuplicate"):
+        QueueDescription(name="q", enable_express=True, requires_duplicate_detection=True)
+
+
+def test_authorization_rules_are_few_and_have_different_names():
+    rules = [SharedAccessRule(name=f"r{at}", primary_key=KEY) for at in range(13)]
+
+    with pytest.raises(ConfigurationError, match="at most 12"):
+        TopicDescription(name="t", authorization_rules=tuple(rules))
+    with pytest.raises(ConfigurationError, match="same name"):
+        TopicDescription(name="t", authorization_rules=(rules[0], rules[0]))
+
+
+def test_keys_are_not_shown():
+    rule = SharedAccessRule(
+        name="send", primary_key=KEY, secondary_key=KEY[::-1], rights=frozenset({Right.SEND})
+    )
+
+    shown = repr(QueueDescription(name="q", authorization_rules=(rule,)))
+
+    assert "send" in shown
+    assert KEY not in shown
+    assert KEY[::-1] not in shown
+
+
+def test_a_description_does_not_change():
+    with pytest.raises(FrozenInstanceError):
+        QueueDescription(name="q").name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("old", "change"),
+    [
+        (QueueDescription(name="q"), {"requires_session": True}),
+        (QueueDescription(name="q"), {"requires_duplicate_detection": True}),
+        (QueueDescription(name="q", enable_partitioning=True), {"enable_partitioning": False}),
+        (TopicDescription(name="t"), {"requires_duplicate_detection": True}),
+        (SubscriptionDescription(topic="t", name="s"), {"requires_session": True}),
+    ],
+)
+def test_an_update_cannot_change_what_is_fixed(old: Description, change: dict[str, bool]):
+    with pytest.raises(ConfigurationError, match="cannot be changed") as refused:
+        updated(old, change)
+
+    assert property_name(next(iter(change))) in str(refused.value)
+
+
+def test_an_update_puts_back_to_default_what_it_does_not_name_and_keeps_what_is_fixed():
+    old = QueueDescription(name="q", requires_session=True, user_metadata="x", max_delivery_count=3)
+
+    new = updated(old, {"max_delivery_count": 4})
+
+    assert new == QueueDescription(name="q", requires_session=True, max_delivery_count=4)
+
+
+def test_an_update_is_checked_like_a_new_description():
+    with pytest.raises(ConfigurationError, match="LockDuration"):
+        updated(QueueDescription(name="q"), {"lock_duration": timedelta(days=25)})
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("PT1M", timedelta, timedelta(minutes=1)),
+        ("True", bool, True),
+        ("false", bool | None, False),
+        (" 12 ", int, 12),
+        ("senddisabled", EntityStatus, EntityStatus.SEND_DISABLED),
+        ("", str | None, None),
+        ("a b", str | None, "a b"),
+    ],
+)
+def test_a_setting_is_read_from_text(text: str, kind: Any, value: object):
+    assert from_text(text, kind) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        *(("1", bool), ("yes", bool), ("1.5", int), ("", int), ("--1", int), ("9" * 5000, int)),
+        *(("\u0661", int), ("Renaming", EntityStatus), ("", timedelta)),
+    ],
+)
+def test_text_that_is_no_value_is_refused(text: str, kind: Any):
+    with pytest.raises(ConfigurationError):
+        from_text(text, kind)
+
+
+@pytest.mark.parametrize(
+    ("status", "sends", "receives"),
+    [
+        (EntityStatus.ACTIVE, True, True),
+        (EntityStatus.DISABLED, False, False),
+        (EntityStatus.SEND_DISABLED, False, True),
+        (EntityStatus.RECEIVE_DISABLED, True, False),
+    ],
+)
+def test_a_status_says_what_works(status: EntityStatus, sends: bool, receives: bool):
+    assert (status.sends, status.receives) == (sends, receives)

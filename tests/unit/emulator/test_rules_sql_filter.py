@@ -1,0 +1,362 @@
+"""SQL filters on messages: the documented examples, three-valued logic, types, LIKE."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pairbus.amqp.types import (
+    Byte,
+    Char,
+    Decimal64,
+    Described,
+    Float32,
+    Int32,
+    Symbol,
+    Timestamp,
+    UByte,
+    ULong,
+)
+from pairbus.emulator.filters.rules import SqlFilter, compile_filter
+from pairbus.emulator.filters.sql_values import EvaluationError
+from pairbus.errors import ConfigurationError
+from tests.unit.emulator.rules_message import Seen
+
+CRM = "http://schemas.microsoft.com/xrm/2011/Claims/EntityLogicalName"
+STORES = "('Store1','Store2','Store3','Store4','Store5','Store6','Store7','Store8')"
+ID = uuid.UUID(int=1)
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+SPAN = Described(Symbol("com.microsoft:timespan"), 90 * 10_000_000)
+SINCE_YEAR_1 = NOON - datetime(1, 1, 1, tzinfo=UTC)
+OFFSET = Described(
+    Symbol("com.microsoft:datetime-offset"), SINCE_YEAR_1 // timedelta(microseconds=1) * 10
+)
+
+# The examples of Microsoft's pages "SQL filter syntax", "Filter examples" and "Topic filters".
+DOCUMENTED: list[tuple[str, Seen, bool]] = [
+    ("color='blue' AND quantity=10", Seen({"color": "blue", "quantity": Int32(10)}), True),
+    ("color='blue' AND quantity=10", Seen({"color": "blue", "quantity": 5}), False),
+    ("Color = 'blue' and Quantity = 10", Seen({"color": "blue", "quantity": 10}), True),
+    ("Color = 'blue' or Quantity = 10", Seen({"color": "red", "quantity": 10}), True),
+    ("user.color='red'", Seen({"color": "red"}), True),
+    ("sys.label LIKE '%bus%'", Seen(Label="omnibus"), True),
+    ("sys.label LIKE '%bus%'", Seen(Label="tram"), False),
+    ("sys.Label LIKE '%bus%' OR user.tag IN ('queue', 'topic')", Seen({"tag": "topic"}), True),
+    ("sys.messageid = 'xxxx'", Seen(MessageId="xxxx"), True),
+    ("sys.correlationid like 'abc-%'", Seen(CorrelationId="abc-1"), True),
+    ("user.SuperHero like 'SuperMan%'", Seen({"SuperHero": "SuperMan II"}), True),
+    (f"\"{CRM}\" = 'account'", Seen({CRM: "account"}), True),
+    ("MessageProperty > 2.08", Seen({"MessageProperty": 2.09}), True),
+    ("MessageProperty > 2.08", Seen({"MessageProperty": 2}), False),
+    (
+        "MessageProperty1 - MessageProperty2 = 80",
+        Seen({"MessageProperty1": 90, "MessageProperty2": 10}),
+        True,
+    ),
+    ('Exists("Message Property AA")', Seen({"Message Property AA": None}), True),
+    ("StoreId IN('Store1', 'Store2', 'Store3')", Seen({"StoreId": "Store2"}), True),
+    (
+        "sys.To IN ('Store5','Store6','Store7') OR StoreId = 'Store8'",
+        Seen({"StoreId": "Store8"}, To="x"),
+        True,
+    ),
+    (
+        f"sys.To NOT IN {STORES} OR StoreId NOT IN {STORES}",
+        Seen({"StoreId": "Store9"}, To="Store9"),
+        True,
+    ),
+    (
+        f"sys.To NOT IN {STORES} OR StoreId NOT IN {STORES}",
+        Seen({"StoreId": "Store1"}, To="Store1"),
+        False,
+    ),
+    ("property LIKE 'ABC\\%' ESCAPE '\\'", Seen({"property": "ABC%"}), True),
+    ("property LIKE 'ABC\\%' ESCAPE '\\'", Seen({"property": "ABCD"}), False),
+    (
+        """sys.CorrelationId = 'email' AND sender = 'joseph'
+           AND (importance IS NULL OR importance = 'high')""",
+        Seen({"sender": "joseph"}, CorrelationId="email"),
+        True,
+    ),
+]
+
+UNKNOWN_LOGIC = [
+    ("missing = 1", False),
+    ("missing <> 1", False),
+    ("NOT missing = 1", False),
+    ("NOT missing <> 1", False),
+    ("missing = missing", False),
+    ("missing + 1 = missing + 1", False),
+    ("-missing < 0", False),
+    ("missing LIKE '%'", False),
+    ("missing NOT LIKE '%'", False),
+    ("'x' LIKE missing", False),
+    ("'x' NOT LIKE 'x' ESCAPE missing", False),
+    ("missing IN (1)", False),
+    ("missing NOT IN (1)", False),
+    ("1 IN (missing, 1)", True),
+    ("1 NOT IN (missing, 2)", False),
+    ("p('missing') = 1", False),
+    ("p(missing) = 1", False),
+    ("missing IS NULL", True),
+    ("missing IS NOT NULL", False),
+    ("EXISTS(missing)", False),
+    ("NOT EXISTS(missing)", True),
+    # The tables of AND and OR: true is 1=1, false is 1=0, unknown is missing=1.
+    ("1=1 AND 1=1", True),
+    ("1=1 AND missing=1", False),
+    ("NOT (1=1 AND missing=1)", False),
+    ("NOT (1=0 AND missing=1)", True),
+    ("NOT (missing=1 AND 1=0)", True),
+    ("NOT (missing=1 AND missing=1)", False),
+    ("1=1 OR missing=1", True),
+    ("missing=1 OR 1=1", True),
+    ("1=0 OR missing=1", False),
+    ("NOT (1=0 OR missing=1)", False),
+    ("NOT (1=0 OR 1=0)", True),
+    ("NOT (missing=1 OR 1=0 OR 1=0)", False),
+    ("1=0 OR 1=0 OR 1=1", True),
+    ("1=1 AND 1=1 AND 1=0", False),
+]
+
+# NULL is a value: `nothing` is there, and is null; so is sys.Label.
+NULL_LOGIC = [
+    ("nothing IS NULL", True),
+    ("EXISTS(nothing)", True),
+    ("sys.Label IS NULL", True),
+    ("EXISTS(sys.Label)", False),
+    ("nothing = NULL", True),
+    ("nothing = 'x'", False),
+    ("nothing <> 'x'", True),
+    ("sys.Label <> 'x'", True),
+    ("NOT sys.Label = 'x'", True),
+    ("nothing > 1", False),
+    ("NOT nothing > 1", True),
+    ("nothing <= NULL", False),
+    ("nothing + 1 = NULL", True),
+    ("nothing LIKE '%'", False),
+    ("nothing NOT LIKE '%'", True),
+    ("nothing IN (1, NULL)", True),
+    ("nothing NOT IN (1, 2)", True),
+    ("'x' + nothing = 'x'", True),
+]
+
+VALUES: list[tuple[str, Any, bool]] = [
+    # Numbers, whatever their AMQP type.
+    ("v = 5", Int32(5), True),
+    ("v = 5", UByte(5), True),
+    ("v = 5", ULong(5), True),
+    ("v = 5.0", 5, True),
+    ("v = 5", 5.0, True),
+    ("v < 5.5", Int32(5), True),
+    ("5 < v", Byte(6), True),
+    ("5 <= v", 5, True),
+    ("5 > v", 5, False),
+    ("v > 0.5", Float32(0.75), True),
+    ("v IN (1, 5)", Int32(5), True),
+    ("v IN (1, 5)", 5.0, True),
+    ("v NOT IN (1, 5)", Int32(6), True),
+    # Strings, by code point.
+    ("v = 'Red'", "red", False),
+    ("v > 'a'", "b", True),
+    ("v = 'x'", Symbol("x"), True),
+    ("v = 'x'", Char("x"), True),
+    ("v LIKE 'x'", Symbol("x"), True),
+    ("v + '-' + 1 = 'a-1'", "a", True),
+    ("1 + v = '1a'", "a", True),
+    ("v + TRUE = 'aTrue'", "a", True),
+    ("v + 2.5 = 'a2.5'", "a", True),
+    ("v + 2.0 = 'a2'", "a", True),
+    ("'id ' + v = 'id 00000000-0000-0000-0000-000000000001'", ID, True),
+    # Booleans are not numbers.
+    ("v = TRUE", True, True),
+    ("v <> TRUE", False, True),
+    ("v IN (TRUE, FALSE)", False, True),
+    # Arithmetic is C#'s.
+    ("v / 2 = -3", -7, True),
+    ("v % 2 = -1", -7, True),
+    ("v / -2 = -3", 7, True),
+    ("v % -2 = 1", 7, True),
+    ("v / 2.0 = 3.5", 7, True),
+    ("v % 2.5 = 2.0", 7, True),
+    ("v / 0.0 > 1e308", 1, True),
+    ("v / -0.0 < -1e308", 1.0, True),
+    ("v / 0.0 = v / 0.0", 0.0, False),
+    ("v % 0.0 <> 1", 1.0, True),
+    ("v + 1 = -9223372036854775807 - 1", 2**63 - 1, True),
+    ("-v = v", -(2**63), True),
+    ("v + 1 > 9223372036854775807", ULong(2**63), True),
+    ("+v = 9223372036854775807 + v - 9223372036854775807", ULong(2**63), True),
+    ("2 + 3 * 4 - 6 / 3 = v", 12, True),
+    ("-(v) = -5", 5, True),
+    # Times and durations.
+    ("v = @noon", Timestamp.from_datetime(NOON), True),
+    ("v < @noon", Timestamp(0), True),
+    ("v - @noon = @span", Timestamp.from_datetime(NOON + timedelta(seconds=90)), True),
+    ("v - @span < @noon", Timestamp.from_datetime(NOON), True),
+    ("@noon + @span > v", Timestamp.from_datetime(NOON), True),
+    ("v = @span", SPAN, True),
+    ("v + v > @span", SPAN, True),
+    ("-v < @span", SPAN, True),
+    ("v = @noon", OFFSET, True),
+    ("v = 'sb://host'", Described(Symbol("com.microsoft:uri"), "sb://host"), True),
+    # UUIDs.
+    ("v = v", ID, True),
+    ("newid() <> v", ID, True),
+    ("newid() = newid()", ID, False),
+    # Anything at all can be there or not.
+    ("EXISTS(v)", b"bytes", True),
+    ("v IS NOT NULL", [1, 2], True),
+]
+
+NOT_EVALUATED: list[tuple[str, Any, str]] = [
+    ("v > 5", "10", "> does not compare a string with a number"),
+    ("5 < v", "10", "> does not compare a string with a number"),
+    ("v = 5", "5", "= does not compare a string with a number"),
+    ("v = '5'", 5, "= does not compare a number with a string"),
+    ("v IN ('5', '6')", 5, "= does not compare a number with a string"),
+    ("v = 1", True, "= does not compare a boolean with a number"),
+    ("v > FALSE", True, "> does not compare a boolean with a boolean"),
+    ("v = '00000000-0000-0000-0000-000000000001'", ID, "= does not compare a UUID with a string"),
+    ("v > newid()", ID, "> does not compare a UUID with a UUID"),
+    ("v = 5", Timestamp(5), "= does not compare a time with a number"),
+    ("v = 'x'", b"x", "= does not compare a value of type bytes with a string"),
+    ("v = v", b"x", "= does not compare a value of type bytes"),
+    ("v = 1", Decimal64(bytes(8)), "= does not compare a value of type Decimal64"),
+    ("v / 0 = 1", 1, "an integer is divided by zero"),
+    ("v % 0 = 1", 1, "an integer is divided by zero"),
+    ("v - 1 = 1", "2", "- has no meaning between a string and a number"),
+    ("v + 1 = 2", True, "+ has no meaning between a boolean and a number"),
+    ("v * 2 = 2", SPAN, "* has no meaning between a duration and a number"),
+    ("-v = 1", "1", "- has no meaning before a string"),
+    ("'a' + v = 'a'", b"x", "a value of type bytes has no text"),
+    ("v LIKE '5%'", 5, "LIKE needs strings, not a number"),
+    ("'x' LIKE v", 5, "LIKE needs strings, not a number"),
+    ("'x' LIKE 'x' ESCAPE v", "ab", "the escape of LIKE is one character, not 'ab'"),
+    ("'x' LIKE v ESCAPE '!'", "x!", "ends with its escape character"),
+    ("p(v) = 1", 5, "property() needs a name, not a number"),
+    ("v = @noon", Timestamp(2**62), "is beyond what can be computed with"),
+    ("@noon + v > @noon", Described(Symbol("com.microsoft:timespan"), 2**62), "beyond"),
+]
+
+
+def passes(expression: str, message: Seen, **parameters: Any) -> bool:
+    given = {f"@{name}": value for name, value in parameters.items()}
+    return compile_filter(SqlFilter(expression, given))(message)
+
+
+@pytest.mark.parametrize(("expression", "message", "expected"), DOCUMENTED)
+def test_documented_examples_do_what_the_documentation_says(
+    expression: str, message: Seen, expected: bool
+) -> None:
+    assert passes(expression, message) is expected
+
+
+@pytest.mark.parametrize(("expression", "expected"), UNKNOWN_LOGIC)
+def test_what_a_message_does_not_have_is_unknown(expression: str, expected: bool) -> None:
+    assert passes(expression, Seen()) is expected
+
+
+@pytest.mark.parametrize(("expression", "expected"), NULL_LOGIC)
+def test_null_is_a_value_that_equals_only_null(expression: str, expected: bool) -> None:
+    assert passes(expression, Seen({"nothing": None})) is expected
+
+
+@pytest.mark.parametrize(("expression", "value", "expected"), VALUES)
+def test_values_compare_and_compute_as_in_csharp(
+    expression: str, value: Any, expected: bool
+) -> None:
+    message = Seen({"v": value})
+
+    assert passes(expression, message, noon=NOON, span=timedelta(seconds=90)) is expected
+    assert (
+        passes(f"NOT ({expression})", message, noon=NOON, span=timedelta(seconds=90))
+        is (not expected)
+        or "newid" in expression
+    )
+
+
+@pytest.mark.parametrize(("expression", "value", "complaint"), NOT_EVALUATED)
+def test_types_that_do_not_go_together_are_an_evaluation_error(
+    expression: str, value: Any, complaint: str
+) -> None:
+    with pytest.raises(EvaluationError) as failed:
+        passes(expression, Seen({"v": value}), noon=NOON)
+
+    assert complaint in str(failed.value)
+
+
+def test_and_and_or_look_only_as_far_as_needed() -> None:
+    message = Seen({"v": "text"})
+
+    assert passes("1=0 AND v > 5", message) is False
+    assert passes("1=1 OR v > 5", message) is True
+    with pytest.raises(EvaluationError):
+        passes("v > 5 OR 1=1", message)
+
+
+def test_of_two_spellings_the_exact_one_is_taken() -> None:
+    message = Seen({"COLOR": "red", "color": "blue"})
+
+    assert passes("color = 'blue' AND COLOR = 'red'", message)
+
+
+def test_keys_that_are_no_strings_are_passed_over() -> None:
+    assert passes("color = 'red'", Seen({1: 2, "Color": "red"}))  # type: ignore[dict-item]
+
+
+def test_a_property_can_be_named_by_another() -> None:
+    message = Seen({"which": "SIZE", "size": 5, "sys.Label": "mine"}, Label="l")
+
+    assert passes("p(which) = 5", message)
+    assert passes("property('si' + 'ze') = 5", message)
+    # The functions know user properties only, whatever the name.
+    assert passes("property('sys.Label') = 'mine'", message)
+    assert passes("EXISTS(sys.Label) AND NOT EXISTS(Label)", message)
+
+
+def test_a_parameter_is_found_in_any_case_and_one_too_many_does_no_harm() -> None:
+    parameters = {"@Priority": 3, "@unused": "x", "@none": None}
+    test = compile_filter(SqlFilter("Priority >= @priority AND other = @NONE", parameters))
+
+    assert test(Seen({"priority": 3, "other": None}))
+
+
+def test_a_parameter_without_a_value_is_refused_where_it_stands() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        compile_filter(SqlFilter("a = 1 AND\nb = @size", {"@colour": "red"}))
+
+    assert str(refused.value) == "line 2, column 5: there is no parameter @size; given: @colour"
+
+
+@pytest.mark.parametrize("value", [b"x", [1], object(), Timestamp(2**62)])
+def test_a_parameter_of_another_kind_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="parameter @p"):
+        compile_filter(SqlFilter("a = @p", {"@p": value}))
+
+
+def test_a_time_without_a_zone_is_in_utc() -> None:
+    naive = NOON.replace(tzinfo=None)
+
+    assert passes("v = @t", Seen({"v": Timestamp.from_datetime(NOON)}), t=naive)
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        ("a LIKE 5", "LIKE needs strings, not a number"),
+        ("a LIKE 'x' ESCAPE 'ab'", "the escape of LIKE is one character, not 'ab'"),
+        ("a LIKE 'x' ESCAPE ''", "the escape of LIKE is one character"),
+        ("a LIKE 'x!' ESCAPE '!'", "the pattern 'x!' ends with its escape character"),
+    ],
+)
+def test_a_pattern_that_can_never_work_is_refused_at_once(expression: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        compile_filter(SqlFilter(expression))
+
+
+def test_newid_is_what_it_is_given() -> None:
+    test = compile_filter(SqlFilter("newid() = v"), newid=lambda: ID)
+
+    assert test(Seen({"v": ID}))

@@ -1,0 +1,174 @@
+"""The lock of a data folder: held by one process, freed when that ends, whatever its children do.
+
+Processes are real here: `flock` belongs to the operating system.
+"""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pairbus.emulator.storage.lock import StoreLock
+from pairbus.errors import StateError
+
+DEADLINE_S = 30.0
+HOLD = """
+import os, subprocess, sys
+from pairbus.emulator.storage.lock import StoreLock
+
+lock = StoreLock(sys.argv[1])
+"""
+ANNOUNCE = "print(child, flush=True); sys.stdin.read()\n"
+# The child outlives its parent: it ends when the test closes the pipe that is its input.
+FORKED = "child = os.fork()\nif child == 0:\n    sys.stdin.read(); os._exit(0)\n"
+FORKED_AND_RELEASED = (
+    "child = os.fork()\n"
+    "if child == 0:\n    lock.release(); os._exit(0)\n"
+    "assert os.waitpid(child, 0)[1] == 0\n"
+)
+EXECUTED = (
+    "child = subprocess.Popen("
+    "[sys.executable, '-c', 'import sys; sys.stdin.read()'], close_fds=False).pid\n"
+)
+NO_CHILD = "child = 0\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@contextmanager
+def holder(path: Path, child: str = NO_CHILD) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that holds the lock until it is killed or its input ends, and the id of its
+    child."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD + child + ANNOUNCE, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    assert process.wait(DEADLINE_S) == -signal.SIGKILL
+
+
+def test_lock_of_another_process_is_refused_with_its_process_id(path: Path) -> None:
+    with holder(path) as (process, _), pytest.raises(StateError) as caught:
+        StoreLock(path, wait_s=0)
+    assert str(caught.value) == (
+        f"Data folder {path.parent} is already in use by process {process.pid}:"
+        " stop that process, or choose another folder."
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "another process:"),
+        (b"\xff\n", "another process:"),
+        (b"12", "process 12:"),
+        (b"12 some-container\n", "process 12 on some-container:"),
+    ],
+)
+def test_holder_is_named_as_far_as_it_is_known(path: Path, content: bytes, said: str) -> None:
+    with holder(path):
+        path.with_name("store.db.lock").write_bytes(content)
+        with pytest.raises(StateError, match=f"in use by {said}"):
+            StoreLock(path, wait_s=0)
+
+
+def test_lock_is_refused_within_one_process_until_it_is_released(path: Path) -> None:
+    with StoreLock(path) as first:
+        with pytest.raises(StateError, match="another namespace of this process"):
+            StoreLock(path)
+        first.release()
+        first.release()
+        with StoreLock(path):
+            first.release()  # it has nothing to release: the second still holds the lock
+            with pytest.raises(StateError, match="another namespace of this process"):
+                StoreLock(path)
+
+
+def test_lock_that_is_only_waited_for_in_this_process_is_not_held_here(path: Path) -> None:
+    with holder(path) as (process, _):
+        errors: list[StateError] = []
+
+        def wait() -> None:
+            try:
+                StoreLock(path, wait_s=0.2)
+            except StateError as exc:
+                errors.append(exc)
+
+        threads = [threading.Thread(target=wait) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert len(errors) == 2
+    assert all(f"process {process.pid}:" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize(
+    "child", [NO_CHILD, FORKED, EXECUTED], ids=["no child", "forked", "executed"]
+)
+def test_killed_holder_frees_the_lock_even_if_its_child_lives(path: Path, child: str) -> None:
+    with holder(path, child) as (process, child_id):
+        kill(process)
+        if child_id:
+            os.kill(child_id, 0)  # the child lives
+        with StoreLock(path, wait_s=0):
+            pass
+
+
+def test_lock_is_waited_for_while_the_holder_ends(path: Path) -> None:
+    with holder(path) as (process, _):
+        with pytest.raises(StateError):
+            StoreLock(path, wait_s=0)
+        killer = threading.Timer(0.2, process.kill)
+        killer.start()
+        with StoreLock(path, wait_s=DEADLINE_S):
+            killer.join()
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL
+
+
+def test_forked_child_cannot_release_the_lock_of_its_parent(path: Path) -> None:
+    with (
+        holder(path, FORKED_AND_RELEASED) as (process, _),
+        pytest.raises(StateError, match=f"process {process.pid}:"),
+    ):
+        StoreLock(path, wait_s=0)
+
+
+def test_folder_that_cannot_be_written_is_refused(path: Path) -> None:
+    path.with_name("store.db.lock").mkdir()
+    with pytest.raises(StateError) as caught:
+        StoreLock(path)
+    assert str(caught.value) == (
+        f"Could not lock data folder {path.parent} (Is a directory): make it writable,"
+        " or choose a folder on a local disk."
+    )
+
+
+def test_file_system_without_locks_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(StateError, match=r"\(No locks available\): .* a folder on a local disk"):
+        StoreLock(path)
