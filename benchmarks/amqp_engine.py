@@ -18,7 +18,7 @@ from azure.servicebus._pyamqp.types import TYPE, VALUE, AMQPTypes
 from benchmarks.harness import OURS, Figure, Timed, compare, timed
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch
 from pairbus.amqp.composite import write
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import Attaching, Delivery, Updated
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Disposition, Target
@@ -51,8 +51,8 @@ def figures(rounds: int) -> list[Figure]:
 def linked() -> tuple[Connection, SenderLink, Connection, ReceiverLink]:
     """Two engines with a link between them, and credit for all messages."""
     window = {"incoming_window": 4 * COUNT, "outgoing_window": 4 * COUNT}
-    a = Connection(Settings(container_id="a", **window), client=True, now=0.0)
-    b = Connection(Settings(container_id="b", **window), client=False, now=0.0)
+    a = Connection(ConnectionSettings(container_id="a", **window), client=True, now=0.0)
+    b = Connection(ConnectionSettings(container_id="b", **window), client=False, now=0.0)
     pump(a, b)
     sender = a.begin().attach_sender("bench", target=Target("queue"))
     link = next(event.link for event in pump(a, b) if isinstance(event, Attaching))

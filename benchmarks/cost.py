@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.harness import MEGABYTES, OURS, Figure, Timed, Unit
 from benchmarks.syphon_tree import Watch
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 
 DUCKDB = "DuckDB"
 MILLIONS = tuple(int(n) for n in os.environ.get("BENCH_COST_ROWS", "1,10,50").split(","))
@@ -237,7 +237,7 @@ def adding(rounds: int) -> Figure:
                     ledger.add(
                         namespace="contoso",
                         entity="orders",
-                        kind=Kind.SEND,
+                        kind=OperationKind.SEND,
                         part=Part.TRAFFIC,
                         bytes=900,
                     )
@@ -254,7 +254,7 @@ def write_lines(folder: Path) -> None:
         ledger.add(
             namespace="contoso",
             entity=f"queue-{number % 200}",
-            kind=Kind.SEND,
+            kind=OperationKind.SEND,
             part=Part.TRAFFIC,
             messages=1 + number % 50,
             bytes=900,

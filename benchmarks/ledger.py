@@ -22,7 +22,7 @@ from azure.servicebus import ServiceBusMessage
 from benchmarks.harness import OURS, Figure, Unit
 from benchmarks.pairing import BODY, FAST, Place, namespace, paired
 from pairbus.pairing import sdk
-from pairbus.pairing.base import ClientShell
+from pairbus.pairing.base import PairedClientBase
 from pairbus.usage.ledger import Ledger
 
 WITHOUT = "without a ledger"
@@ -102,7 +102,7 @@ def _own_parts(primary: Place, secondary: Place, folder: str) -> list[float]:
     in_sends, later = Stopwatch(time.perf_counter_ns), Stopwatch(time.thread_time_ns)
     found = []
     with ExitStack() as stack:
-        stack.enter_context(in_sends.around(ClientShell, "count"))
+        stack.enter_context(in_sends.around(PairedClientBase, "count"))
         plain = stack.enter_context(paired(primary, secondary, {}, **FAST))
         sender = stack.enter_context(plain.get_queue_sender("orders"))
         empty_ns = median(ns / calls for ns, calls, _ in in_sends.rounds(sender, _single))

@@ -4,14 +4,14 @@ import pairbus
 
 PUBLIC = [
     "BacklogUnavailable",
-    "Kind",
+    "FailureKind",
     "MessageTooLargeForBacklog",
     "PairbusError",
     "PairedClient",
     "PairedSender",
     "PairingFaulted",
     "PartlyStored",
-    "PathState",
+    "PathStatus",
     "SendAvailabilityOptions",
     "SendUnavailable",
     "StateChanged",

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pairbus.amqp import events as ev
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
@@ -131,7 +131,7 @@ class MemoryServer:
         **settings: Any,
     ) -> None:
         """`settings` are those of the engine: idle_timeout_s, max_frame_size, incoming_window..."""
-        self.settings = Settings(container_id="memory-server", **settings)
+        self.settings = ConnectionSettings(container_id="memory-server", **settings)
         self.sasl = sasl
         self.max_message_size = max_message_size
         self.outgoing_frame_size = outgoing_frame_size

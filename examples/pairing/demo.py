@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 
-from pairbus import PairedClient, PathState, SendAvailabilityOptions, pair_namespace
+from pairbus import PairedClient, PathStatus, SendAvailabilityOptions, pair_namespace
 from pairbus.emulator import LocalNamespace
 from pairbus.events import Event, Pinged, StateChanged
 
@@ -47,7 +47,7 @@ def bodies(connection_string: str, queue: str) -> set[str]:
 
 def wait_until_healthy(bus: PairedClient) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while bus.status().paths[QUEUE].state is not PathState.HEALTHY:
+    while bus.status().paths[QUEUE].state is not PathStatus.HEALTHY:
         if time.monotonic() > deadline:
             sys.exit("the primary is back, and nobody noticed")
         time.sleep(0.05)

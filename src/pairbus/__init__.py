@@ -22,23 +22,23 @@ if TYPE_CHECKING:
         PartlyStored,
         SendUnavailable,
     )
-    from pairbus.events import PathState, StateChanged
+    from pairbus.events import PathStatus, StateChanged
     from pairbus.options import SendAvailabilityOptions
     from pairbus.pairing.client import PairedClient, pair_namespace
-    from pairbus.pairing.failures import Kind
+    from pairbus.pairing.failures import FailureKind
     from pairbus.pairing.ping import drop_pings
     from pairbus.pairing.sender import PairedSender
 
 __all__ = [
     "BacklogUnavailable",
-    "Kind",
+    "FailureKind",
     "MessageTooLargeForBacklog",
     "PairbusError",
     "PairedClient",
     "PairedSender",
     "PairingFaulted",
     "PartlyStored",
-    "PathState",
+    "PathStatus",
     "SendAvailabilityOptions",
     "SendUnavailable",
     "StateChanged",
@@ -48,10 +48,10 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Kind": "pairing.failures",
+    "FailureKind": "pairing.failures",
     "PairedClient": "pairing.client",
     "PairedSender": "pairing.sender",
-    "PathState": "events",
+    "PathStatus": "events",
     "SendAvailabilityOptions": "options",
     "StateChanged": "events",
     "drop_pings": "pairing.ping",

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import Enum
 
 
-class PathState(Enum):
+class PathStatus(Enum):
     """Where sends of a path go, and why."""
 
     HEALTHY = "healthy"
@@ -30,8 +30,8 @@ class StateChanged(Event):
     """A path is in another state. `cause` is the error that led there, if one did."""
 
     path: str
-    from_state: PathState
-    to_state: PathState
+    from_state: PathStatus
+    to_state: PathStatus
     cause: BaseException | None = None
 
 

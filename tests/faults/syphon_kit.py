@@ -20,7 +20,7 @@ from pairbus.amqp.sections import MESSAGE_ID, Message
 from pairbus.amqp.splice import read_fields
 from pairbus.spark.columns import destination_of, sequence_of
 from pairbus.syphon.counts import backlog_size
-from pairbus.syphon.progress import Record, RecordFile
+from pairbus.syphon.progress import WriterStatus, WriterStatusFile
 from pairbus.transfer import to_backlog
 from tests.spark.kit import Backlog, message
 
@@ -83,10 +83,10 @@ class SyphonProcess:
     def said(self) -> str:
         return (self.folder / "output").read_text()
 
-    def record(self) -> Record:
+    def record(self) -> WriterStatus:
         """What it has noted of its work, as long as it is there."""
         folders = list(self.folder.glob("pairbus-syphon-*"))
-        return RecordFile(folders[0] / "record.json").read() if folders else Record()
+        return WriterStatusFile(folders[0] / "record.json").read() if folders else WriterStatus()
 
     @property
     def moved(self) -> int:

@@ -25,7 +25,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.emulator.runtime import Core
+from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import ConnectionLost, StateError
 
 # The SDK forgets to close its socket when a connection fails.
@@ -53,7 +53,7 @@ def namespace() -> Iterator[LocalNamespace]:
 def fill_the_disk(namespace: LocalNamespace) -> None:
     """Let the file grow no further."""
 
-    def fill(core: Core) -> None:
+    def fill(core: NamespaceRuntime) -> None:
         core.store._db.execute("PRAGMA max_page_count = 1")
 
     namespace.call(fill)
@@ -63,7 +63,7 @@ def break_the_disk(namespace: LocalNamespace, *, time_passes: bool = True) -> No
     """Let nothing be read or written any more. Where time does not pass, nobody finds out before
     somebody uses the namespace."""
 
-    def break_it(core: Core) -> None:
+    def break_it(core: NamespaceRuntime) -> None:
         core.store._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
         if not time_passes:
             core.tick = lambda: None

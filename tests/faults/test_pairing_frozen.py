@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, SendUnavailable
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from tests.faults.pairing_kit import (
     FLAVOURS,
     Elsewhere,
@@ -182,7 +182,7 @@ async def in_silence(case: Case, bus: Any, calls: list[Call]) -> list[str]:
         before = case.primary.silences
         await call(sender, sent)
         assert case.primary.silences > before, call
-        assert state(bus) is PathState.FAILOVER
+        assert state(bus) is PathStatus.FAILOVER
         assert isinstance(bus.status().paths[QUEUE].cause, OperationTimeoutError)
         bus.mark_path_healthy(QUEUE)
     # A new connection is made: nothing that hung is used again.
@@ -191,13 +191,13 @@ async def in_silence(case: Case, bus: Any, calls: list[Call]) -> list[str]:
     stored = list(sent)
     await send_one(sender, sent)
     assert case.primary.accepted == connections + 1
-    assert state(bus) is PathState.HEALTHY
+    assert state(bus) is PathStatus.HEALTHY
     assert sorted(await come_back(case.stored)) == sorted(stored)
     await come_back(sender.close)
     return sent
 
 
-def state(bus: Any, path: str = QUEUE) -> PathState:
+def state(bus: Any, path: str = QUEUE) -> PathStatus:
     return bus.status().paths[path].state
 
 
@@ -255,13 +255,13 @@ async def test_with_an_interval_a_call_that_hangs_raises_and_the_timer_starts(
             with pytest.raises(OperationTimeoutError):
                 await send_one(sender, sent)
             assert case.primary.silences > 0
-            assert state(bus) is PathState.SUSPECT
+            assert state(bus) is PathStatus.SUSPECT
             assert await come_back(case.stored) == []
             case.primary.heal()
             connections = case.primary.accepted
             await send_one(sender, sent)
             assert case.primary.accepted == connections + 1
-            assert state(bus) is PathState.HEALTHY
+            assert state(bus) is PathStatus.HEALTHY
         assert sent[-1] in await come_back(held_by, primary, sent)
         await come_back(case.all_closed)
 
@@ -434,7 +434,7 @@ async def test_a_primary_that_is_dead_or_refuses_fails_nobody(
             sender = bus.get_queue_sender(QUEUE)
             for call in calls:
                 await call(sender, sent)
-                assert state(bus) is PathState.FAILOVER
+                assert state(bus) is PathStatus.FAILOVER
                 bus.mark_path_healthy(QUEUE)
             assert isinstance(await come_back(bus.ping, bus.pairing.path(QUEUE)), ServiceBusError)
             await come_back(sender.close)
@@ -483,14 +483,14 @@ class Bystander:
     async def while_the_primary_is_frozen(self) -> None:
         for call in (send_one, send_batch, schedule, create):
             await call(self.sender, self.sent)
-            assert state(self.bus) is PathState.FAILOVER
+            assert state(self.bus) is PathStatus.FAILOVER
             self.bus.mark_path_healthy(QUEUE)
         met = await come_back(self.bus.ping, self.bus.pairing.path(QUEUE))
         assert isinstance(met, OperationTimeoutError)
 
     async def after_it(self) -> None:
         await send_one(self.sender, self.sent)
-        assert state(self.bus) is PathState.HEALTHY
+        assert state(self.bus) is PathStatus.HEALTHY
         stored = [id for i in range(2) for id in self._secondary.ids(backlog_path(self.name, i))]
         assert sorted(stored) == sorted(self.sent[1:-1])
 
@@ -545,7 +545,7 @@ async def test_a_token_that_is_never_answered_is_waited_for_no_longer_than_anyth
         async with paired(flavour, mute, secondary, name) as bus:
             await send_one(bus.get_queue_sender(QUEUE), sent)
             assert fault.fired > 0
-            assert state(bus) is PathState.FAILOVER
+            assert state(bus) is PathStatus.FAILOVER
     stored = [id for i in range(2) for id in secondary.ids(backlog_path(name, i))]
     assert stored == sent
 
@@ -607,10 +607,10 @@ async def test_a_call_that_hangs_does_not_disturb_those_of_other_senders(
             await enter(newcomer)
             await send_one(newcomer, sent)
             assert not hanging.done()
-            assert state(bus) is state(bus, OTHER) is PathState.HEALTHY
+            assert state(bus) is state(bus, OTHER) is PathStatus.HEALTHY
             with pytest.raises(OperationTimeoutError):
                 await hanging
-            assert state(bus, OTHER) is PathState.HEALTHY
+            assert state(bus, OTHER) is PathStatus.HEALTHY
         there = await come_back(lambda: primary.ids(QUEUE) + primary.ids(OTHER))
         assert set(sent) <= set(there)
         await come_back(case.all_closed)

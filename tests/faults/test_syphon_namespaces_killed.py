@@ -14,9 +14,9 @@ import pytest
 
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.spark import connections
-from pairbus.spark.columns import TurnedBack
+from pairbus.spark.columns import RestoredMessage
 from pairbus.spark.forwarder import Forwarder
-from pairbus.spark.reader import Share
+from pairbus.spark.reader import PartitionPlan
 from pairbus.syphon.source import BacklogReader
 from tests.faults.pairing_kit import Namespace
 from tests.faults.syphon_kit import DEADLINE_S, MANY, Cargo, Held, syphon, wait_until
@@ -73,12 +73,12 @@ def at_hand() -> Iterator[tuple[Backlog, Cargo]]:
         connections.close_all()
 
 
-def read(backlog: Backlog, folder: Path) -> Iterator[list[TurnedBack]]:
+def read(backlog: Backlog, folder: Path) -> Iterator[list[RestoredMessage]]:
     """What a task reads of the backlog, a few thousand messages at a time."""
     reader = BacklogReader(backlog.options(), folder / "record.json", 1)
-    for batch in reader.read(Share(tuple(backlog.queues), (), 100_000, frozenset())):
+    for batch in reader.read(PartitionPlan(tuple(backlog.queues), (), 100_000, frozenset())):
         columns = [column.to_pylist() for column in batch.columns]
-        yield [TurnedBack(*row) for row in zip(*columns, strict=True)]
+        yield [RestoredMessage(*row) for row in zip(*columns, strict=True)]
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def test_a_message_that_is_too_late_to_be_sent_is_passed_by_none_of_its_session(
     backlog.put(cargo.plain, [message(f"{n}-{s}", session=s) for n in range(3) for s in "ab"])
     options = backlog.options()
 
-    def forward(messages: list[TurnedBack]) -> None:
+    def forward(messages: list[RestoredMessage]) -> None:
         forwarder = Forwarder(options.primary, options.secondary)
         forwarder.take(messages)
         forwarder.finish()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.sasl import SaslClient, SaslServer, read_plain
 from tests.fuzz.program import Program
 
@@ -25,7 +25,7 @@ class Case:
 def engine(kind: str, client: bool) -> Connection:
     """One end of a conversation of this kind."""
     small = kind == "small"
-    settings = Settings(
+    settings = ConnectionSettings(
         container_id="client" if client else "server",
         max_frame_size=512 if small else 4096,
         channel_max=7,

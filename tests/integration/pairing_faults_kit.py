@@ -30,7 +30,7 @@ from pairbus import SendAvailabilityOptions
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.events import Event, PathState, StateChanged
+from pairbus.events import Event, PathStatus, StateChanged
 from pairbus.transfer import Transferred, from_backlog
 from tests.integration.emulator_flavours import Awaited
 from tests.integration.emulator_kit import BRISK, DEADLINE_S
@@ -227,10 +227,10 @@ class Pair:
         """What a queue of the primary holds, encoded."""
         return stored_payloads(self.primary, path)
 
-    def state(self, path: str) -> PathState:
+    def state(self, path: str) -> PathStatus:
         return self.bus.status().paths[path].state
 
-    def changes(self, path: str) -> list[tuple[PathState, PathState]]:
+    def changes(self, path: str) -> list[tuple[PathStatus, PathStatus]]:
         return [
             (one.from_state, one.to_state)
             for one in self.events
@@ -241,11 +241,11 @@ class Pair:
         """The events of this kind."""
         return [one for one in self.events if isinstance(one, kind)]
 
-    async def until_state(self, path: str, wanted: PathState) -> None:
+    async def until_state(self, path: str, wanted: PathStatus) -> None:
         """Wait until a path is in a state, and its event has told so, which comes later."""
 
-        def told() -> PathState:
-            return [PathState.HEALTHY, *(to for _, to in self.changes(path))][-1]
+        def told() -> PathStatus:
+            return [PathStatus.HEALTHY, *(to for _, to in self.changes(path))][-1]
 
         await until(
             lambda: self.state(path) is wanted and told() is wanted, f"{path} to be {wanted.value}"

@@ -20,10 +20,10 @@ from azure.servicebus.aio import _servicebus_sender_async
 import pairbus.aio
 from pairbus import PairedClient, SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.sections import Message
-from pairbus.emulator.connections.links import Inlet
-from pairbus.emulator.connections.request_nodes import Node
+from pairbus.emulator.connections.links import IncomingLink
+from pairbus.emulator.connections.request_nodes import RequestNode
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.events import Event, PathState, StateChanged
+from pairbus.events import Event, PathStatus, StateChanged
 from tests.integration.emulator_kit import BRISK, client_of, wait_until
 
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
@@ -61,18 +61,18 @@ def events_of(bus: PairedClient) -> list[Event]:
     return bus.seen  # type: ignore[attr-defined,no-any-return]
 
 
-def changes(bus: PairedClient) -> list[tuple[PathState, PathState]]:
+def changes(bus: PairedClient) -> list[tuple[PathStatus, PathStatus]]:
     """The changes of state, in their order."""
     return [
         (one.from_state, one.to_state) for one in events_of(bus) if isinstance(one, StateChanged)
     ]
 
 
-def state(bus: Any, path: str) -> PathState:
+def state(bus: Any, path: str) -> PathStatus:
     return bus.status().paths[path].state
 
 
-def wait_for_state(bus: Any, path: str, wanted: PathState) -> None:
+def wait_for_state(bus: Any, path: str, wanted: PathStatus) -> None:
     wait_until(lambda: state(bus, path) is wanted, f"{path} to be {wanted.value}")
 
 
@@ -291,14 +291,14 @@ class World:
     # What reached the namespaces.
 
     def _listen(self) -> None:
-        on_link, on_node = Inlet.on_delivery, Node.on_delivery
+        on_link, on_node = IncomingLink.on_delivery, RequestNode.on_delivery
 
-        def link(inlet: Inlet, delivery: Any) -> None:
+        def link(inlet: IncomingLink, delivery: Any) -> None:
             arrived = Arrived(inlet.path, delivery.message_format, bytes(delivery.payload))
             self._arrived.append((inlet.core, arrived))
             on_link(inlet, delivery)
 
-        def node(one: Node, delivery: Any) -> None:
+        def node(one: RequestNode, delivery: Any) -> None:
             if one.of is not None:
                 asked = Message.parse(bytes(delivery.payload))
                 asked.edit_application_properties({}, ["associated-link-name"])  # it is random
@@ -306,8 +306,8 @@ class World:
                 self._arrived.append((one.peer.core, told))
             on_node(one, delivery)
 
-        self._patches.setattr(Inlet, "on_delivery", link)
-        self._patches.setattr(Node, "on_delivery", node)
+        self._patches.setattr(IncomingLink, "on_delivery", link)
+        self._patches.setattr(RequestNode, "on_delivery", node)
 
     def arrived(self, namespace: LocalNamespace, path: str) -> list[Arrived]:
         """What has reached an entity, in its order, since this was last asked."""

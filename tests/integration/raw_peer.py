@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.sasl import SaslServer
 
 DEADLINE_S = 20.0
@@ -79,7 +79,7 @@ def talk(sock: socket.socket, peer: RawPeer, until: type | None) -> Connection:
     """Be a good server until an event of this kind, what is said to it included. None: say
     nothing, and read nothing."""
     engine = Connection(
-        Settings(container_id="raw"), sasl=SaslServer.open_to_all(), now=time.monotonic()
+        ConnectionSettings(container_id="raw"), sasl=SaslServer.open_to_all(), now=time.monotonic()
     )
     while until is not None:
         data = peer.read(sock)

@@ -18,7 +18,7 @@ from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
 from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
 from pairbus.backlog.queues import look_at
-from pairbus.backlog.target import Pair
+from pairbus.backlog.target import Target
 from pairbus.cli.backlog_screen import PeekProgress
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
@@ -78,8 +78,8 @@ def told(pairing: Pairing, *words: str, **given: str) -> Any:
     return json.loads(ended.stdout)
 
 
-def pair_to(secondary: ClientOptions, primary_name: str, count: int) -> Pair:
-    return Pair(secondary=secondary, primary_name=primary_name, backlog_queue_count=count)
+def pair_to(secondary: ClientOptions, primary_name: str, count: int) -> Target:
+    return Target(secondary=secondary, primary_name=primary_name, backlog_queue_count=count)
 
 
 def rows(text: str) -> list[list[str]]:

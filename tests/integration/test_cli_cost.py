@@ -16,7 +16,18 @@ from typer.testing import CliRunner, Result
 
 from pairbus.amqp.client import Receiver, Sender
 from pairbus.cli.app import app
-from pairbus.cost import Amount, Counts, Lot, Outage, Pairing, Place, Traffic, forecast, lots, tally
+from pairbus.cost import (
+    Amount,
+    MessageGroup,
+    NamespaceRole,
+    Outage,
+    PairingProfile,
+    Traffic,
+    TrafficCounts,
+    forecast,
+    lots,
+    tally,
+)
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.ping import make_ping
@@ -95,7 +106,7 @@ def test_json_has_the_same_figures() -> None:
     assert found["outage"]["total"]["units"] == 4_285_428
     assert found["outage"]["adds"] == "1.10210652384"
     same = forecast(
-        pairing=Pairing(options=SendAvailabilityOptions(), clients=4),
+        pairing=PairingProfile(options=SendAvailabilityOptions(), clients=4),
         traffic=Traffic(rate=100, size=1024, entities=3),
         outage=Outage(length=timedelta(hours=2)),
     )
@@ -238,12 +249,15 @@ def test_the_arithmetic_agrees_with_the_meter_of_both_namespaces() -> None:
             for _ in payloads:
                 consumer.settle(consumer.receive(1))
             home.send(payloads[0])  # one that goes straight, and is not received
-        counted = {Place.PRIMARY: primary.meter(), Place.SECONDARY: secondary.meter()}
+        counted = {
+            NamespaceRole.PRIMARY: primary.meter(),
+            NamespaceRole.SECONDARY: secondary.meter(),
+        }
 
     assert returned == payloads
     done = tally(
-        Counts(
-            direct=(Lot(1, len(payloads[0])),),
+        TrafficCounts(
+            direct=(MessageGroup(1, len(payloads[0])),),
             stored=lots(map(len, stored)),
             taken=lots(map(len, stored)),
             settled=len(stored),
@@ -262,8 +276,8 @@ def test_the_arithmetic_agrees_with_the_meter_of_both_namespaces() -> None:
     sizes = Counter(map(len, payloads))
     assert sizes[65_536] == 1
     # 65 536 bytes are one unit at the primary, and two in the backlog: its aliases are in it.
-    assert done.by_kind(Place.SECONDARY)["send"].units == 2 * 1 + 2 + 2 + 2
-    assert done.by_kind(Place.PRIMARY)["receive"].units == 2 * 1 + 1 + 2 + 2
+    assert done.by_kind(NamespaceRole.SECONDARY)["send"].units == 2 * 1 + 2 + 2 + 2
+    assert done.by_kind(NamespaceRole.PRIMARY)["receive"].units == 2 * 1 + 1 + 2 + 2
 
 
 def _amounts(readings: dict[tuple[str, str], Any]) -> dict[str, Amount]:

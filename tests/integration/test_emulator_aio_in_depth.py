@@ -38,7 +38,7 @@ from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import EntityStatus
-from pairbus.emulator.runtime import Core
+from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import LinkLost
 from pairbus.servicebus.connection_strings import ConnectionString
 from tests.integration.emulator_bench import QUICK
@@ -183,7 +183,7 @@ class TestLocks:
         }
 
 
-def detach_all(core: Core, queue: str) -> None:
+def detach_all(core: NamespaceRuntime, queue: str) -> None:
     """Take its link from whoever receives."""
     for outlet in core._outlets.pop(core.entities.get(queue).queue.id):
         outlet._detach(LinkLost("The link was taken away."))

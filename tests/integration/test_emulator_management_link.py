@@ -13,7 +13,7 @@ from pairbus.amqp.client.management import ABANDONED, DEAD_LETTERED, DEFERRED
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.emulator.runtime import Core
+from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import LinkLost, LockLost, MessageNotFound, Refused
 from tests.integration.emulator_fixtures import (
     Bench,
@@ -157,7 +157,7 @@ class TestOthers:
         assert bench.runtime(queue).counts.dead_letter == 1
 
 
-def detach_all(core: Core, queue: str) -> None:
+def detach_all(core: NamespaceRuntime, queue: str) -> None:
     """Take its link from whoever receives."""
     for outlet in core._outlets.pop(core.entities.get(queue).queue.id):
         outlet._detach(LinkLost("The link was taken away."))

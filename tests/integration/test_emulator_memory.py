@@ -19,7 +19,7 @@ from pairbus.amqp.types import Symbol
 from pairbus.emulator.connections.amqp_connection import HIGH_WATER
 from pairbus.emulator.connections.request_nodes import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.emulator.runtime import Core
+from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
 from tests.integration.emulator_bench import connect, round_trip
 from tests.integration.emulator_kit import BRISK, DEADLINE_S, client_of, sized
@@ -76,7 +76,7 @@ class Turns:
 
     handed_out: list[int] = field(default_factory=list)
 
-    def watch(self, core: Core) -> None:
+    def watch(self, core: NamespaceRuntime) -> None:
         turn = core.turn
 
         def watched() -> None:
@@ -87,7 +87,7 @@ class Turns:
         core.turn = watched  # type: ignore[method-assign]
 
 
-def received(core: Core) -> int:
+def received(core: NamespaceRuntime) -> int:
     readings = core.meter.readings().items()
     return sum(reading.messages for (_, kind), reading in readings if kind == "receive")
 

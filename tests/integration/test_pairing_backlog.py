@@ -32,7 +32,7 @@ from azure.servicebus import TransportType
 from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.admin.api import Admin
 from pairbus.emulator.auth import Right, SharedAccessRule
-from pairbus.emulator.connections.http import Request, Response
+from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import QueueDescription, TopicDescription
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, ConfigurationError
@@ -127,13 +127,15 @@ class Wiretap:
     """Sees the requests of the administration API, and may answer them itself."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self.schemes: set[str] = set()
-        self.answers: list[Response] = []
-        self.answer: Callable[[Admin, Request], Response | None] = lambda admin, request: None
+        self.answers: list[HttpResponse] = []
+        self.answer: Callable[[Admin, HttpRequest], HttpResponse | None] = lambda admin, request: (
+            None
+        )
         handle = Admin.handle
 
-        def tapped(admin: Admin, request: Request, now_ms: int, *, scheme: str) -> Response:
+        def tapped(admin: Admin, request: HttpRequest, now_ms: int, *, scheme: str) -> HttpResponse:
             self.requests.append(request)
             self.schemes.add(scheme)
             answer = self.answer(admin, request)
@@ -243,7 +245,7 @@ async def test_queues_that_exist_are_used_as_they_are(both: Flavour, tap: Wireta
 async def test_a_queue_that_somebody_else_creates_meanwhile_is_used(
     both: Flavour, tap: Wiretap
 ) -> None:
-    def overtake(admin: Admin, request: Request) -> None:
+    def overtake(admin: Admin, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[1]:
             admin._entities.create(QueueDescription(name=both.paths[1], max_delivery_count=3), 0)
 
@@ -320,7 +322,7 @@ async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
 async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
     both: Flavour, tap: Wiretap
 ) -> None:
-    def overtake(admin: Admin, request: Request) -> None:
+    def overtake(admin: Admin, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[0]:
             admin._entities.create(TopicDescription(name=both.paths[0]), 0)
 
@@ -334,9 +336,9 @@ async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
 async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap) -> None:
     failures = iter([503, 429, 500])
 
-    def fail(admin: Admin, request: Request) -> Response | None:
+    def fail(admin: Admin, request: HttpRequest) -> HttpResponse | None:
         status = next(failures, None) if request.path != both.paths[0] else None
-        return None if status is None else Response(status=status)
+        return None if status is None else HttpResponse(status=status)
 
     tap.answer = fail
 
@@ -349,7 +351,9 @@ async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap)
 async def test_a_queue_that_goes_on_failing_is_left_out(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tap.answer = lambda _, request: Response(status=500) if request.path == both.paths[1] else None
+    tap.answer = lambda _, request: (
+        HttpResponse(status=500) if request.path == both.paths[1] else None
+    )
 
     assert await both.ensure() == [both.paths[0], both.paths[2]]
 
@@ -363,7 +367,9 @@ async def test_a_full_namespace_gives_the_queues_that_it_has_room_for(
     both: Flavour, tap: Wiretap
 ) -> None:
     tap.answer = lambda _, request: (
-        Response(status=403) if request.method == "PUT" and request.path != both.paths[0] else None
+        HttpResponse(status=403)
+        if request.method == "PUT" and request.path != both.paths[0]
+        else None
     )
 
     assert await both.ensure() == both.paths[:1]
@@ -374,7 +380,7 @@ async def test_a_full_namespace_gives_the_queues_that_it_has_room_for(
 async def test_without_any_queue_there_is_no_backlog(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tap.answer = lambda _, request: Response(status=500)
+    tap.answer = lambda _, request: HttpResponse(status=500)
 
     with pytest.raises(BacklogUnavailable, match="none of the 3 backlog queues") as caught:
         await both.ensure()
@@ -431,7 +437,9 @@ async def test_a_frozen_namespace_is_given_up_in_bounded_time(both: Flavour) -> 
 async def test_a_namespace_that_goes_down_leaves_what_was_made_before(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tap.answer = lambda _, request: Response(status=503) if request.path == both.paths[1] else None
+    tap.answer = lambda _, request: (
+        HttpResponse(status=503) if request.path == both.paths[1] else None
+    )
     with LocalNamespace("vanishes") as namespace:
         both.on_wait = namespace.stop
         client = both.connect(namespace.connection_string)
@@ -447,7 +455,9 @@ async def test_a_namespace_that_goes_down_leaves_what_was_made_before(
 async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bounds(
     both: Flavour, tap: Wiretap
 ) -> None:
-    tap.answer = lambda _, request: Response(status=503) if request.path == both.paths[0] else None
+    tap.answer = lambda _, request: (
+        HttpResponse(status=503) if request.path == both.paths[0] else None
+    )
     sdk = azure.servicebus.management if both.sync else azure.servicebus.aio.management
     admin = sdk.ServiceBusAdministrationClient.from_connection_string(
         both.namespace.connection_string, connection_verify=both.namespace.ca_file

@@ -18,7 +18,7 @@ from pairbus.events import (
     BacklogQueueRestored,
     DrainStalled,
     Event,
-    PathState,
+    PathStatus,
     Pinged,
     StateChanged,
 )
@@ -40,7 +40,7 @@ __all__ = ["namespaces"]
 
 pytestmark = FORGETFUL
 
-HEALTHY, SUSPECT, FAILOVER = PathState.HEALTHY, PathState.SUSPECT, PathState.FAILOVER
+HEALTHY, SUSPECT, FAILOVER = PathStatus.HEALTHY, PathStatus.SUSPECT, PathStatus.FAILOVER
 SECOND = timedelta(seconds=1)
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 

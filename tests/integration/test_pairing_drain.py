@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusAuthorizationError
 from pairbus import SendUnavailable
 from pairbus.amqp.client import Receiver, Sender
 from pairbus.amqp.sections import Message
-from pairbus.events import DrainStalled, PathState, Pinged
+from pairbus.events import DrainStalled, PathStatus, Pinged
 from pairbus.pairing.health import SMALL
 from pairbus.transfer import from_backlog
 from tests.integration.emulator_kit import client_of
@@ -38,7 +38,7 @@ __all__ = ["namespaces"]
 
 pytestmark = [*FORGETFUL, pytest.mark.rule("S12")]
 
-HEALTHY, FAILOVER, DRAINING = PathState.HEALTHY, PathState.FAILOVER, PathState.DRAINING
+HEALTHY, FAILOVER, DRAINING = PathStatus.HEALTHY, PathStatus.FAILOVER, PathStatus.DRAINING
 SECOND = timedelta(seconds=1)
 HOLD_S = 5.0
 CHECK_S = HOLD_S / 10

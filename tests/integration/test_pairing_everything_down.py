@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
-from pairbus import Kind, PartlyStored, SendUnavailable
-from pairbus.events import BacklogQueuePulled, PathState
-from pairbus.pairing.failures import kind_of
+from pairbus import FailureKind, PartlyStored, SendUnavailable
+from pairbus.events import BacklogQueuePulled, PathStatus
+from pairbus.pairing.failures import classify_failure
 from tests.integration.emulator_kit import DEADLINE_S
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
@@ -50,7 +50,7 @@ def check(error: BaseException | None) -> None:
     assert type(error) is SendUnavailable
     for reason in (error.primary_error, error.backlog_error):
         assert reason is not None
-        assert kind_of(reason) is Kind.UNAVAILABLE
+        assert classify_failure(reason) is FailureKind.UNAVAILABLE
     assert isinstance(error.__cause__, ExceptionGroup)
     assert error.__cause__.exceptions == (error.primary_error, error.backlog_error)
 
@@ -86,10 +86,10 @@ async def test_a_secondary_that_goes_first_does_not_matter_until_the_primary_goe
     (sender,) = await pair.entered(queue)
     pair.secondary.stop()
     await sender.send_messages(message())
-    assert pair.state(queue) is PathState.HEALTHY
+    assert pair.state(queue) is PathStatus.HEALTHY
     pair.primary.stop()
     check(await caught(sender.send_messages(message())))
-    assert pair.state(queue) is PathState.FAILOVER
+    assert pair.state(queue) is PathStatus.FAILOVER
     assert len(pair.of(BacklogQueuePulled)) == 3
     # Known to be down, nobody is asked again.
     again = await caught(sender.send_messages(message()))
@@ -185,7 +185,7 @@ async def test_while_the_timer_runs_the_caller_gets_the_primarys_error_whatever_
     pair.secondary.stop()
     error = await caught(pair.sender(queue).send_messages(message()))
     assert isinstance(error, ServiceBusError)
-    assert pair.state(queue) is PathState.SUSPECT
+    assert pair.state(queue) is PathStatus.SUSPECT
 
 
 @pytest.mark.rule("S14")

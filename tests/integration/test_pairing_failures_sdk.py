@@ -39,7 +39,7 @@ from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.namespace import ROOT_RULE, LocalNamespace
 from pairbus.errors import AmqpError
-from pairbus.pairing.failures import CONDITIONS, Kind, kind_of
+from pairbus.pairing.failures import CONDITIONS, FailureKind, classify_failure
 from tests.integration.emulator_bench import BRISK, QUICK
 from tests.integration.emulator_flavours import eventually
 from tests.interop.sdk_cases import connection_string
@@ -60,15 +60,15 @@ UNENCODABLE = {"x": object()}
 THREADS = ThreadPoolExecutor(32)
 """For the synchronous flavour; they start when they are needed."""
 
-Failure = tuple[type[Exception], Kind]
-CONNECTION: Failure = (ServiceBusConnectionError, Kind.UNAVAILABLE)
-DISABLED: Failure = (MessagingEntityDisabledError, Kind.UNAVAILABLE)
-INTERNAL: Failure = (ServiceBusError, Kind.UNAVAILABLE)
-DETACHED: Failure = (ServiceBusConnectionError, Kind.UNKNOWN)
-MANAGEMENT_LOST: Failure = (ServiceBusError, Kind.UNKNOWN)
-BUSY: Failure = (ServiceBusServerBusyError, Kind.BUSY)
-NOT_FOUND: Failure = (MessagingEntityNotFoundError, Kind.CALLER)
-REFUSED: Failure = (ServiceBusError, Kind.CALLER)
+Failure = tuple[type[Exception], FailureKind]
+CONNECTION: Failure = (ServiceBusConnectionError, FailureKind.UNAVAILABLE)
+DISABLED: Failure = (MessagingEntityDisabledError, FailureKind.UNAVAILABLE)
+INTERNAL: Failure = (ServiceBusError, FailureKind.UNAVAILABLE)
+DETACHED: Failure = (ServiceBusConnectionError, FailureKind.UNKNOWN)
+MANAGEMENT_LOST: Failure = (ServiceBusError, FailureKind.UNKNOWN)
+BUSY: Failure = (ServiceBusServerBusyError, FailureKind.BUSY)
+NOT_FOUND: Failure = (MessagingEntityNotFoundError, FailureKind.CALLER)
+REFUSED: Failure = (ServiceBusError, FailureKind.CALLER)
 
 
 class Sender:
@@ -150,7 +150,7 @@ async def failure_of(work: Awaitable[Any]) -> Failure:
     """The class of what was raised, and what we take it for."""
     with pytest.raises(Exception) as caught:  # noqa: PT011  the test compares the class
         await work
-    return type(caught.value), kind_of(caught.value)
+    return type(caught.value), classify_failure(caught.value)
 
 
 async def failures_of(works: dict[str, Awaitable[Failure]]) -> dict[str, Failure]:
@@ -231,13 +231,13 @@ async def test_an_entity_that_is_not_there_is_the_callers(
 async def test_a_missing_right_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
     address = namespace.connection_string_of(LISTENS.name, LISTENS.primary_key)
     raised = await failures_on_opening(flavour, address)
-    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthorizationError, Kind.CALLER))
+    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthorizationError, FailureKind.CALLER))
 
 
 @pytest.mark.rule("S2")
 async def test_a_wrong_key_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
     raised = await failures_on_opening(flavour, namespace.connection_string_of(ROOT_RULE, "wrong"))
-    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthenticationError, Kind.CALLER))
+    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthenticationError, FailureKind.CALLER))
 
 
 # A link is open, and the send meets a fault.
@@ -306,7 +306,7 @@ async def test_no_answer_in_time_is_unavailable(namespace: LocalNamespace, flavo
         fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
         raised = await failure_of(sender.send(message(), timeout=0.2))
     await eventually(lambda: fault.fired == 1)
-    assert raised == (OperationTimeoutError, Kind.UNAVAILABLE)
+    assert raised == (OperationTimeoutError, FailureKind.UNAVAILABLE)
 
 
 @pytest.mark.rule("S2")
@@ -341,13 +341,13 @@ async def test_a_token_that_is_refused_is_judged_by_the_status(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     kinds = {
-        400: Kind.CALLER,
-        401: Kind.CALLER,
-        403: Kind.CALLER,
-        404: Kind.CALLER,
-        429: Kind.BUSY,
-        500: Kind.UNAVAILABLE,
-        503: Kind.UNAVAILABLE,
+        400: FailureKind.CALLER,
+        401: FailureKind.CALLER,
+        403: FailureKind.CALLER,
+        404: FailureKind.CALLER,
+        429: FailureKind.BUSY,
+        500: FailureKind.UNAVAILABLE,
+        503: FailureKind.UNAVAILABLE,
     }
     faults = {
         status: namespace.add_fault("refuse-tokens", f"for-{status}", status=status)
@@ -374,7 +374,7 @@ async def test_a_token_that_is_never_answered_is_unavailable(
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
         raised = await failure_of(sender.send(message()))
     await eventually(lambda: fault.fired == 1)  # it counts whole seconds: that one may be short
-    assert raised == (ServiceBusError, Kind.UNAVAILABLE)
+    assert raised == (ServiceBusError, FailureKind.UNAVAILABLE)
 
 
 class Answer:
@@ -422,11 +422,11 @@ async def test_a_credential_without_a_token_is_judged_by_the_status_of_its_answe
     namespace: LocalNamespace, flavour: str
 ) -> None:
     errors = {
-        "401": (ClientAuthenticationError(response=Answer(401)), Kind.CALLER),
-        "429": (HttpResponseError(response=Answer(429)), Kind.BUSY),
-        "503": (HttpResponseError(response=Answer(503)), Kind.UNAVAILABLE),
-        "no answer": (ServiceRequestError("nobody there"), Kind.UNAVAILABLE),
-        "no status": (ClientAuthenticationError("nothing configured"), Kind.UNAVAILABLE),
+        "401": (ClientAuthenticationError(response=Answer(401)), FailureKind.CALLER),
+        "429": (HttpResponseError(response=Answer(429)), FailureKind.BUSY),
+        "503": (HttpResponseError(response=Answer(503)), FailureKind.UNAVAILABLE),
+        "no answer": (ServiceRequestError("nobody there"), FailureKind.UNAVAILABLE),
+        "no status": (ClientAuthenticationError("nothing configured"), FailureKind.UNAVAILABLE),
     }
     credential = {"sync": NoToken, "aio": NoTokenLater}[flavour]
 
@@ -445,7 +445,7 @@ async def test_a_wrong_key_is_the_callers_at_a_custom_endpoint_too(
     credential = AzureNamedKeyCredential(ROOT_RULE, "wrong")
     async with sender_with(flavour, namespace, credential) as sender:
         raised = await failure_of(sender.send(message()))
-    assert raised == (ServiceBusConnectionError, Kind.CALLER)
+    assert raised == (ServiceBusConnectionError, FailureKind.CALLER)
 
 
 # The caller's own.
@@ -462,7 +462,7 @@ async def test_a_message_that_is_too_large_is_the_callers(
             await failure_of(sender.send([large])),
             await failure_of(sender.schedule(large)),
         ]
-    assert raised == [(MessageSizeExceededError, Kind.CALLER)] * 3
+    assert raised == [(MessageSizeExceededError, FailureKind.CALLER)] * 3
 
 
 @pytest.mark.rule("S2")
@@ -476,7 +476,7 @@ async def test_a_message_that_cannot_be_encoded_is_the_callers(
             await failure_of(sender.send([bad])),
             await failure_of(sender.schedule(bad)),
         ]
-    assert raised == [REFUSED, (TypeError, Kind.CALLER), (TypeError, Kind.CALLER)]
+    assert raised == [REFUSED, (TypeError, FailureKind.CALLER), (TypeError, FailureKind.CALLER)]
 
 
 @pytest.mark.rule("S2")
@@ -484,11 +484,14 @@ async def test_bad_arguments_and_a_closed_sender_are_the_callers(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
-        assert await failure_of(sender.send(5)) == (TypeError, Kind.CALLER)
-        assert await failure_of(sender.send(message(), timeout=-1)) == (ValueError, Kind.CALLER)
+        assert await failure_of(sender.send(5)) == (TypeError, FailureKind.CALLER)
+        assert await failure_of(sender.send(message(), timeout=-1)) == (
+            ValueError,
+            FailureKind.CALLER,
+        )
         await sender.call("close")
         for send in SENDS.values():
-            assert await failure_of(send(sender)) == (ValueError, Kind.CALLER)
+            assert await failure_of(send(sender)) == (ValueError, FailureKind.CALLER)
 
 
 @pytest.mark.rule("S2")
@@ -501,7 +504,7 @@ async def test_an_entity_that_is_full_is_the_callers(
         for _ in range(4):
             await sender.send(ServiceBusMessage(large))
         raised = await failure_of(sender.send(ServiceBusMessage(large)))
-    assert raised == (ServiceBusQuotaExceededError, Kind.CALLER)
+    assert raised == (ServiceBusQuotaExceededError, FailureKind.CALLER)
 
 
 # What the local namespace never says: a server that does.
@@ -619,9 +622,9 @@ async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condi
     assert raised == {
         "amqp:connection:forced": CONNECTION,
         "amqp:internal-error": CONNECTION,
-        "amqp:not-found": (ServiceBusCommunicationError, Kind.UNAVAILABLE),
-        "amqp:unauthorized-access": (ServiceBusConnectionError, Kind.CALLER),
-        "com.microsoft:server-busy": (ServiceBusConnectionError, Kind.BUSY),
+        "amqp:not-found": (ServiceBusCommunicationError, FailureKind.UNAVAILABLE),
+        "amqp:unauthorized-access": (ServiceBusConnectionError, FailureKind.CALLER),
+        "com.microsoft:server-busy": (ServiceBusConnectionError, FailureKind.BUSY),
     }
 
 
@@ -640,7 +643,7 @@ async def test_a_management_link_that_is_refused_is_of_unknown_kind(
 async def test_a_management_answer_without_a_condition_is_judged_by_the_status(
     server: MemoryServer, flavour: str
 ) -> None:
-    kinds = {401: REFUSED, 404: REFUSED, 429: (ServiceBusError, Kind.BUSY), 500: INTERNAL}
+    kinds = {401: REFUSED, 404: REFUSED, 429: (ServiceBusError, FailureKind.BUSY), 500: INTERNAL}
     server.call(
         lambda: server.handlers.update(
             {"$management": lambda request: Response(int(request.address.partition("/")[0]))}

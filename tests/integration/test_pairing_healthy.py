@@ -15,7 +15,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from pairbus.amqp.sections import MESSAGE_ID, Message
 from pairbus.emulator.auth import Right, SharedAccessRule
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from tests.integration.pairing_kit import Arrived, World, quick_sender, state
 from tests.unit.test_transfer import PLAIN, without_derived_times
 
@@ -278,7 +278,7 @@ def test_bad_input_raises_what_the_sdk_raises_and_the_path_stays_healthy(
 ):
     assert outcome(do, twins.paired) == outcome(do, twins.plain)
 
-    assert state(twins.bus, twins.paired.entity_name) is PathState.HEALTHY
+    assert state(twins.bus, twins.paired.entity_name) is PathStatus.HEALTHY
     twins.paired.send_messages(ServiceBusMessage("goes on"))
 
 
@@ -311,7 +311,7 @@ def test_entity_that_is_not_there_is_the_sdks_error_for_every_call(twins: Twins,
         lambda: twins.keep(quick_sender(twins.bus, "nowhere", topic=topic)),
     )
 
-    assert state(twins.bus, "nowhere") is PathState.HEALTHY
+    assert state(twins.bus, "nowhere") is PathStatus.HEALTHY
 
 
 @pytest.mark.rule("S1")
@@ -326,7 +326,7 @@ def test_missing_rights_are_the_sdks_error_for_every_call(twins: Twins):
         lambda: twins.keep(quick_sender(bus, path)),
     )
 
-    assert state(bus, path) is PathState.HEALTHY
+    assert state(bus, path) is PathStatus.HEALTHY
 
 
 @pytest.mark.rule("S1", "S14")

@@ -12,7 +12,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from pairbus.amqp.client import Sender
 from pairbus.amqp.sections import Message
 from pairbus.emulator.auth import Right, SharedAccessRule
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from pairbus.transfer import from_backlog
 from tests.integration.emulator_kit import client_of, wait_until
 from tests.integration.pairing_kit import World, body_of, quick_sender, state
@@ -185,7 +185,7 @@ def test_message_whose_answer_was_lost_has_one_id_in_primary_and_backlog_and_arr
     do(sender)
 
     assert fault.fired == 1
-    assert state(world.bus, path) is PathState.FAILOVER
+    assert state(world.bus, path) is PathStatus.FAILOVER
     in_primary, in_backlog = world.stored(world.primary, path), world.in_backlog()
     assert ids(in_primary) == ids(in_backlog)
     assert None not in ids(in_primary)

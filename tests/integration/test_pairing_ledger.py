@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus import PathState
+from pairbus import PathStatus
 from tests.integration.pairing_kit import BACKLOG, World, quick_sender, wait_for_state, wait_until
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
@@ -90,7 +90,7 @@ def test_the_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
         sender.send_messages([ServiceBusMessage("x" * n) for n in range(20)])
         assert fault.fired
         world.primary.call(lambda core: core.faults.remove(fault))
-        wait_for_state(bus, queue, PathState.HEALTHY)
+        wait_for_state(bus, queue, PathStatus.HEALTHY)
         sender.send_messages(ServiceBusMessage("back again"))
     bus.close()
 
@@ -126,7 +126,7 @@ def test_changes_of_state_are_in_the_ledger(world: World, tmp_path: Path) -> Non
     bus = world.pair(ledger=tmp_path, **NO_JITTER)
     with quick_sender(bus, queue) as sender:
         world.fail_over(sender)
-        wait_for_state(bus, queue, PathState.HEALTHY)
+        wait_for_state(bus, queue, PathStatus.HEALTHY)
     bus.close()
 
     changes = [one for one in records(tmp_path) if "to_state" in one]
@@ -145,7 +145,7 @@ def test_peeks_of_a_drain_are_in_the_ledger(world: World, tmp_path: Path) -> Non
     with quick_sender(bus, queue) as sender:
         world.fail_over(sender)
         sender.send_messages(ServiceBusMessage("stored"))
-        wait_for_state(bus, queue, PathState.DRAINING)
+        wait_for_state(bus, queue, PathStatus.DRAINING)
         secondary = f"localhost:{world.secondary.port}"
         wait_until(lambda: (secondary, "peek") in metered(world), "a peek")
         bus.mark_path_healthy(queue)

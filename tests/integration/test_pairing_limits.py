@@ -20,7 +20,7 @@ from pairbus import MessageTooLargeForBacklog, PartlyStored
 from pairbus.amqp.batch import BATCH_FORMAT
 from pairbus.amqp.sections import Message
 from pairbus.errors import ReservedProperty
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from pairbus.transfer import ALIASES
 from tests.integration.pairing_kit import BACKLOG, NAME, World, body_of, quick_sender, state
 
@@ -215,7 +215,7 @@ def test_message_fits_the_backlog_exactly_or_is_refused_for_one_byte_more(
     with pytest.raises(MessageTooLargeForBacklog, match=f"{LIMIT + 1} bytes.*{LIMIT}"):
         world.failed.send_messages(sized(most + 1, **options))
     assert world.nothing_was_sent()
-    assert state(world.bus, world.failed.entity_name) is PathState.FAILOVER
+    assert state(world.bus, world.failed.entity_name) is PathStatus.FAILOVER
     assert world.bus.status().backlog[BACKLOG].in_rotation
     # It does fit the primary.
     world.healthy.send_messages(sized(most + 1, **options))
@@ -284,7 +284,7 @@ def test_healthy_path_reports_what_would_not_fit_where_that_is_asked_for(world: 
     with pytest.raises(TypeError, match="Received instead: int"):
         sender.send_messages(5)
     assert len(world.stored(world.primary, path)) == 0
-    assert state(bus, path) is PathState.HEALTHY
+    assert state(bus, path) is PathStatus.HEALTHY
 
 
 @pytest.mark.rule("S8", "S9")

@@ -20,7 +20,7 @@ from pairbus.amqp.sections import (
     Message,
 )
 from pairbus.amqp.types import Timestamp
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from pairbus.transfer import ALIASES, from_backlog
 from tests.integration.pairing_kit import BACKLOG, World, quick_sender, state
 from tests.interop.sdk_cases import FROM_THE_SDK, NESTED_FROM_THE_SDK
@@ -248,7 +248,7 @@ def test_message_that_failed_at_the_primary_is_the_same_in_the_backlog(world: Fa
     paired.send_messages(message)
 
     assert fault.fired == 1
-    assert state(world.bus, paired.entity_name) is PathState.FAILOVER
+    assert state(world.bus, paired.entity_name) is PathStatus.FAILOVER
     (arrived,) = world.arrived(world.primary, paired.entity_name)
     (received,) = world.received(1)
     world.in_backlog()

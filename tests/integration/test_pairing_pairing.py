@@ -24,7 +24,7 @@ from pairbus.errors import (
     SecondaryIsPrimary,
     SecondaryMissing,
 )
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from pairbus.pairing.namespaces import registry
 from pairbus.servicebus.connection_strings import ConnectionString
 from tests.integration.emulator_kit import BRISK
@@ -244,5 +244,5 @@ async def test_credentials_of_every_kind_store_messages_in_the_backlog_and_switc
         pair.mend(fault)
         pair.advance(90)
     await together(
-        pair.until_state(path, PathState.HEALTHY) for pair, path in zip(pairs, paths, strict=True)
+        pair.until_state(path, PathStatus.HEALTHY) for pair, path in zip(pairs, paths, strict=True)
     )

@@ -12,7 +12,7 @@ from pairbus.amqp.splice import DATA
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.connections import links
 from pairbus.emulator.entities.envelope import read
-from pairbus.events import PathState, Pinged
+from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
 from tests.integration.emulator_kit import DEADLINE_S, payload
 from tests.integration.pairing_faults_kit import (
@@ -31,7 +31,7 @@ __all__ = ["namespaces"]
 
 pytestmark = FORGETFUL
 
-HEALTHY, FAILOVER = PathState.HEALTHY, PathState.FAILOVER
+HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
 
 async def fail_over(pair: Pair, *paths: str, session_id: str | None = None) -> list[Any]:
@@ -60,14 +60,14 @@ async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
     await fail_over(pair, plain, with_sessions, topic, session_id="s")
     assert [sends(pair, path) for path in (plain, with_sessions, topic)] == [0, 0, 0]
     taken: list[bytes] = []
-    take = links.Inlet._take
+    take = links.IncomingLink._take
 
     def record(inlet: Any, delivery: Any) -> None:
         if inlet.path in (plain, with_sessions, topic):
             taken.append(bytes(delivery.payload))
         take(inlet, delivery)
 
-    monkeypatch.setattr(links.Inlet, "_take", record)
+    monkeypatch.setattr(links.IncomingLink, "_take", record)
     pair.advance(60)
     for path in (plain, with_sessions, topic):
         await pair.until_state(path, HEALTHY)

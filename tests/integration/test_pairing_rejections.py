@@ -16,9 +16,9 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
-from pairbus import Kind, PartlyStored, SendUnavailable
-from pairbus.events import BacklogQueuePulled, PathState
-from pairbus.pairing.failures import kind_of
+from pairbus import FailureKind, PartlyStored, SendUnavailable
+from pairbus.events import BacklogQueuePulled, PathStatus
+from pairbus.pairing.failures import classify_failure
 from tests.integration.emulator_flavours import Awaited
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
@@ -76,7 +76,7 @@ async def failed_over(pair: Pair) -> tuple[str, Any]:
     sender = pair.sender(path)
     await sender.send_messages(message("first"))
     assert fault.fired == 1
-    assert pair.state(path) is PathState.FAILOVER
+    assert pair.state(path) is PathStatus.FAILOVER
     return path, sender
 
 
@@ -94,7 +94,7 @@ async def test_rejected_message_raises_the_error_of_the_sdk_and_pulls_no_queue(
     pair = await make()
     healthy = pair.queue()
     by_primary = await caught(pair.sender(healthy).send_messages(bad()))
-    assert pair.state(healthy) is PathState.HEALTHY
+    assert pair.state(healthy) is PathStatus.HEALTHY
     path, sender = await failed_over(pair)
     _, other = await failed_over(pair)
     stored = len(pair.backlog())
@@ -103,7 +103,7 @@ async def test_rejected_message_raises_the_error_of_the_sdk_and_pulls_no_queue(
 
     assert type(error) is type(by_primary) is ServiceBusError
     assert str(error) == str(by_primary)
-    assert kind_of(error) is Kind.CALLER
+    assert classify_failure(error) is FailureKind.CALLER
     assert_no_queue_was_pulled(pair)
     assert len(pair.bus.status().paths[path].backlog_queues) == 1  # no other queue was tried
     await other.send_messages(message("another path"))
@@ -121,9 +121,9 @@ async def test_message_of_the_call_that_fails_over_is_rejected_likewise(make: Ma
     error = await caught(pair.sender(path).send_messages(bad()))
 
     assert fault.fired == 1
-    assert pair.state(path) is PathState.FAILOVER
+    assert pair.state(path) is PathStatus.FAILOVER
     assert type(error) is ServiceBusError
-    assert kind_of(error) is Kind.CALLER
+    assert classify_failure(error) is FailureKind.CALLER
     assert pair.backlog() == []
     assert_no_queue_was_pulled(pair)
 
@@ -143,7 +143,7 @@ async def test_list_with_a_rejected_message_in_its_second_part_says_what_was_sto
     assert isinstance(error, PartlyStored)
     assert (error.stored, error.not_stored) == ((0,), (1, 2))
     assert type(error.backlog_error) is ServiceBusError
-    assert kind_of(error.backlog_error) is Kind.CALLER
+    assert classify_failure(error.backlog_error) is FailureKind.CALLER
     assert error.primary_error is not None
     assert len(pair.backlog(path)) == 2
     assert_no_queue_was_pulled(pair)
@@ -187,7 +187,7 @@ async def test_deleted_queue_is_pulled_for_the_reason_that_a_fresh_link_gives(ma
     assert isinstance(error.backlog_error, MessagingEntityNotFoundError)
     (pulled,) = pair.of(BacklogQueuePulled)
     assert pulled.cause is error.backlog_error
-    assert pair.state(path) is PathState.FAILOVER
+    assert pair.state(path) is PathStatus.FAILOVER
 
 
 @both

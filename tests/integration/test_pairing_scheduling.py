@@ -14,7 +14,7 @@ from pairbus import PartlyStored, SendUnavailable
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import CannotCancel
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from pairbus.transfer import from_backlog
 from tests.integration.pairing_kit import BACKLOG, World, quick_sender, state
 from tests.unit.amqp.same import same
@@ -151,7 +151,7 @@ def test_call_that_fails_at_the_primary_goes_on_into_the_backlog(world: Schedule
 
     assert fault.fired == 1
     assert numbers == [None, None]
-    assert state(world.bus, sender.entity_name) is PathState.FAILOVER
+    assert state(world.bus, sender.entity_name) is PathStatus.FAILOVER
     assert [from_backlog(one).scheduled_ms for one in world.in_backlog()] == [LATER_MS] * 2
 
 

@@ -20,10 +20,10 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from pairbus import Kind
+from pairbus import FailureKind
 from pairbus.emulator.faults import Fault
-from pairbus.events import PathState, StateChanged
-from pairbus.pairing.failures import kind_of
+from pairbus.events import PathStatus, StateChanged
+from pairbus.pairing.failures import classify_failure
 from tests.integration.emulator_kit import payload
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
@@ -43,7 +43,7 @@ __all__ = ["namespaces"]
 
 pytestmark = FORGETFUL
 
-HEALTHY, SUSPECT, FAILOVER = PathState.HEALTHY, PathState.SUSPECT, PathState.FAILOVER
+HEALTHY, SUSPECT, FAILOVER = PathStatus.HEALTHY, PathStatus.SUSPECT, PathStatus.FAILOVER
 SECOND = timedelta(seconds=1)
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -160,7 +160,7 @@ async def test_a_namespace_that_refuses_connections_starts_the_timer_or_fails_ov
         )
     )
     assert fault.fired
-    assert kind_of(error) is Kind.UNAVAILABLE
+    assert classify_failure(error) is FailureKind.UNAVAILABLE
     assert slow.state(queue) is SUSPECT
     assert fast.state(other) is FAILOVER
     assert [one.path for one in fast.backlog()] == [other]
@@ -491,7 +491,9 @@ async def test_after_a_second_of_a_stopped_namespace_sends_go_to_the_backlog(mak
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
     pair.primary.stop()
-    assert kind_of(await caught(sender.send_messages(message()))) is Kind.UNAVAILABLE
+    assert (
+        classify_failure(await caught(sender.send_messages(message()))) is FailureKind.UNAVAILABLE
+    )
     await pair.until_state(queue, FAILOVER)
     await sender.send_messages(message("stored"))
     assert [one.path for one in pair.backlog()] == [queue]
@@ -505,9 +507,13 @@ async def test_after_a_second_of_a_stopped_namespace_sends_go_to_the_backlog(mak
 async def test_a_users_own_classification_replaces_ours(make: Make) -> None:
     asked: list[BaseException] = []
 
-    def classify(error: BaseException) -> Kind:
+    def classify(error: BaseException) -> FailureKind:
         asked.append(error)
-        return Kind.UNAVAILABLE if isinstance(error, ServiceBusServerBusyError) else Kind.CALLER
+        return (
+            FailureKind.UNAVAILABLE
+            if isinstance(error, ServiceBusServerBusyError)
+            else FailureKind.CALLER
+        )
 
     pair = await make(classify=classify)
     busy, broken = pair.queues(2)

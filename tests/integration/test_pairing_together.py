@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 
-from pairbus.events import BacklogQueuePulled, BacklogQueueRestored, PathState, Pinged
+from pairbus.events import BacklogQueuePulled, BacklogQueueRestored, PathStatus, Pinged
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     MINUTE,
@@ -22,7 +22,7 @@ __all__ = ["namespaces"]
 
 pytestmark = FORGETFUL
 
-HEALTHY, FAILOVER = PathState.HEALTHY, PathState.FAILOVER
+HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
 
 async def in_failover(pair: Pair, number: int) -> tuple[str, list[Any]]:

@@ -11,7 +11,7 @@ from pairbus.amqp.client import Client, ClientOptions, Receiver
 from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.spark import connections
-from pairbus.spark.columns import Received, TurnedBack, turn_back
+from pairbus.spark.columns import ReceivedMessage, RestoredMessage, turn_back
 from pairbus.spark.forwarder import BATCH, MARGIN_MS, Forwarder, Outcome
 from pairbus.transfer import to_backlog
 from tests.integration.emulator_kit import stored
@@ -42,7 +42,9 @@ class World:
         )
         return name
 
-    def locked(self, path: str, bodies: list[str], session: str | None = None) -> list[TurnedBack]:
+    def locked(
+        self, path: str, bodies: list[str], session: str | None = None
+    ) -> list[RestoredMessage]:
         """Messages for a path, received from the backlog under locks."""
         payloads = [
             to_backlog(
@@ -62,11 +64,11 @@ class World:
             found = [one for some in receiver.pull(len(payloads)) for one in some]
             assert len(found) == len(payloads)
             return [
-                turn_back(Received(self.backlog, one.payload, one.tag), until, None)
+                turn_back(ReceivedMessage(self.backlog, one.payload, one.tag), until, None)
                 for one in found
             ]
 
-    def forward(self, messages: list[TurnedBack]) -> Outcome:
+    def forward(self, messages: list[RestoredMessage]) -> Outcome:
         forwarder = Forwarder(self.options, self.options)
         forwarder.take(messages)
         return forwarder.finish()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pairbus.amqp.client.wire import Wire
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import Event
 from pairbus.amqp.sasl import SaslClient, SaslServer
 from pairbus.errors import ConnectionLost
@@ -30,7 +30,7 @@ class BareEngine:
         self.events: list[Event] = []
         self._wire = Wire(sock, time.monotonic)
         self.connection = Connection(
-            Settings(container_id="bare", **settings),
+            ConnectionSettings(container_id="bare", **settings),
             sasl=sasl,
             client=client,
             now=time.monotonic(),

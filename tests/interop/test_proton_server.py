@@ -18,7 +18,7 @@ from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.tokens import SharedKey
 from pairbus.amqp.client.wire import Wire
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Described, Int32, Symbol
 from pairbus.errors import (
@@ -90,7 +90,7 @@ class BareEngine:
             clock=time.monotonic,
         )
         self.connection = Connection(
-            Settings(container_id="bare", **settings),
+            ConnectionSettings(container_id="bare", **settings),
             sasl=SaslClient.anonymous(),
             now=time.monotonic(),
         )

@@ -31,7 +31,7 @@ from azure.servicebus.exceptions import (
 from examples.engine.memory_server import MemoryServer, Received, Request, Response, offer
 from examples.engine.wire import FrameLog
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
     SETTLE_SECOND,
@@ -823,7 +823,9 @@ class TestIdleTimeouts:
     ) -> None:
         server = start_server(idle_timeout_s=2.0)
         engine = Connection(
-            Settings(container_id="silent"), sasl=SaslClient.anonymous(), now=time.monotonic()
+            ConnectionSettings(container_id="silent"),
+            sasl=SaslClient.anonymous(),
+            now=time.monotonic(),
         )
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
             while not engine.closed:

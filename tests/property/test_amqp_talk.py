@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
     Aborted,
     Attached,
@@ -63,7 +63,7 @@ class Talk(RuleBasedStateMachine):
     ) -> None:
         self.engines = [
             Connection(
-                Settings(
+                ConnectionSettings(
                     container_id=str(side),
                     incoming_window=windows[side],
                     max_frame_size=frames[side],

@@ -7,14 +7,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pairbus.events import PathState
-from pairbus.pairing.failures import Kind
-from pairbus.pairing.health import Change, Health, Route, Settings, Task, Verdict
+from pairbus.events import PathStatus
+from pairbus.pairing.failures import FailureKind
+from pairbus.pairing.health import (
+    FailureAction,
+    HealthSettings,
+    HealthTask,
+    PathHealth,
+    Route,
+    StatusChange,
+)
 
-HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
-FAILOVER, DRAINING = PathState.FAILOVER, PathState.DRAINING
+HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
+FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
 DOWN = OSError("down")
-TASKS = {SUSPECT: (Task.ENGAGE, Task.LOOK), FAILOVER: (Task.PING,), DRAINING: (Task.PEEK,)}
+TASKS = {
+    SUSPECT: (HealthTask.ENGAGE, HealthTask.LOOK),
+    FAILOVER: (HealthTask.PING,),
+    DRAINING: (HealthTask.PEEK,),
+}
 ALLOWED = {
     (HEALTHY, SUSPECT),
     (HEALTHY, FAILOVER),
@@ -25,7 +36,7 @@ ALLOWED = {
     (DRAINING, HEALTHY),
 }
 numbers = st.one_of(st.none(), st.integers(1, 3))
-answers = st.sampled_from([None, *Kind])
+answers = st.sampled_from([None, *FailureKind])
 
 
 class AnyHealth(RuleBasedStateMachine):
@@ -39,7 +50,7 @@ class AnyHealth(RuleBasedStateMachine):
     def start(
         self, interval: float, jitter: float, after_drain: bool, hold: float, seed: int
     ) -> None:
-        self.settings = Settings(
+        self.settings = HealthSettings(
             failover_interval_s=interval,
             ping_interval_s=10.0,
             ping_jitter=jitter,
@@ -48,14 +59,14 @@ class AnyHealth(RuleBasedStateMachine):
             drain_timeout_s=30.0,
         )
         self.now = 100.0
-        self.health = Health(self.settings, Random(seed), self.now)
+        self.health = PathHealth(self.settings, Random(seed), self.now)
         self.last = HEALTHY
         self.changed_at = self.now
         self.armed_at: float | None = None  # when the timer that runs was started
         self.held_since: float | None = None
         self.empties = 0  # quiet, empty looks in a row within this hold
 
-    def follow(self) -> list[Change]:
+    def follow(self) -> list[StatusChange]:
         """What changed, as a chain; the model goes along."""
         changes, self.health.changes = self.health.changes, []
         for change in changes:
@@ -78,30 +89,32 @@ class AnyHealth(RuleBasedStateMachine):
         if step is not None:
             self.now = max(self.now, step.at)
 
-    @rule(kind=st.sampled_from([Kind.CALLER, Kind.BUSY]))
-    def a_send_fails_by_the_caller_or_by_throttling(self, kind: Kind) -> None:
+    @rule(kind=st.sampled_from([FailureKind.CALLER, FailureKind.BUSY]))
+    def a_send_fails_by_the_caller_or_by_throttling(self, kind: FailureKind) -> None:
         before = vars(self.health).copy()
 
-        assert self.health.failed(kind, ValueError("mine"), self.now) is Verdict.RAISE
+        assert self.health.failed(kind, ValueError("mine"), self.now) is FailureAction.RAISE
 
         assert vars(self.health) == before
 
-    @rule(kind=st.sampled_from([Kind.UNAVAILABLE, Kind.UNKNOWN]))
-    def a_send_fails(self, kind: Kind) -> None:
+    @rule(kind=st.sampled_from([FailureKind.UNAVAILABLE, FailureKind.UNKNOWN]))
+    def a_send_fails(self, kind: FailureKind) -> None:
         was, step = self.last, self.health.next_step()
 
         verdict = self.health.failed(kind, DOWN, self.now)
 
         changes = self.follow()
         if was in (FAILOVER, DRAINING):
-            assert verdict is Verdict.STORE
+            assert verdict is FailureAction.STORE
             assert not changes
             self.empties = -1
         elif self.settings.failover_interval_s == 0:
-            assert verdict is (Verdict.LOOK if kind is Kind.UNKNOWN else Verdict.STORE)
-            assert self.last is (HEALTHY if kind is Kind.UNKNOWN else FAILOVER)
+            assert verdict is (
+                FailureAction.LOOK if kind is FailureKind.UNKNOWN else FailureAction.STORE
+            )
+            assert self.last is (HEALTHY if kind is FailureKind.UNKNOWN else FAILOVER)
         else:
-            assert verdict is Verdict.RAISE
+            assert verdict is FailureAction.RAISE
             assert self.last is SUSPECT
             after = self.health.next_step()
             assert after is not None
@@ -118,7 +131,7 @@ class AnyHealth(RuleBasedStateMachine):
         assert self.last is (HEALTHY if was is SUSPECT else was)
 
     @rule(met=answers)
-    def a_look_ends(self, met: Kind | None) -> None:
+    def a_look_ends(self, met: FailureKind | None) -> None:
         was, armed_at = self.last, self.armed_at
 
         verdict = self.health.looked(met, DOWN, self.now)
@@ -126,15 +139,15 @@ class AnyHealth(RuleBasedStateMachine):
         changes = self.follow()
         interval = self.settings.failover_interval_s
         if was in (FAILOVER, DRAINING):
-            assert verdict is Verdict.STORE
+            assert verdict is FailureAction.STORE
             assert not changes
             self.empties = -1
         elif interval and (armed_at is None or self.now < armed_at + interval):
-            assert verdict is Verdict.RAISE
+            assert verdict is FailureAction.RAISE
             assert not changes
         else:
-            down = met in (Kind.UNAVAILABLE, Kind.UNKNOWN)
-            assert verdict is (Verdict.STORE if down else Verdict.RAISE)
+            down = met in (FailureKind.UNAVAILABLE, FailureKind.UNKNOWN)
+            assert verdict is (FailureAction.STORE if down else FailureAction.RAISE)
             assert self.last is (FAILOVER if down else HEALTHY)
 
     @precondition(lambda self: self.last is SUSPECT)

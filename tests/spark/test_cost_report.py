@@ -23,7 +23,7 @@ from pairbus.cost.report import Report, report
 from pairbus.cost.report.result import MOST_LINES
 from pairbus.errors import ConfigurationError
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 from tests.integration.cli_pair_kit import Terminal, run, wait_until
 
 # Spark starts with the first of them.
@@ -46,23 +46,23 @@ class Writer:
         return self
 
     def sends(self, entity: str, count: int, namespace: str = PRIMARY) -> "Writer":
-        self._add(namespace, entity, Kind.SEND, Part.TRAFFIC, count)
+        self._add(namespace, entity, OperationKind.SEND, Part.TRAFFIC, count)
         return self
 
     def stores(self, entity: str, count: int, namespace: str = SECONDARY) -> "Writer":
-        self._add(namespace, entity, Kind.SEND, Part.BACKLOG, count)
+        self._add(namespace, entity, OperationKind.SEND, Part.BACKLOG, count)
         return self
 
     def drains(self, entity: str, count: int, *, at: str = SECONDARY, to: str = PRIMARY) -> None:
-        self._add(at, entity, Kind.RECEIVE, Part.DRAIN, count)
-        self._add(to, entity, Kind.SEND, Part.DRAIN, count)
-        self._add(at, entity, Kind.COMPLETE, Part.DRAIN, count, size=0)
+        self._add(at, entity, OperationKind.RECEIVE, Part.DRAIN, count)
+        self._add(to, entity, OperationKind.SEND, Part.DRAIN, count)
+        self._add(at, entity, OperationKind.COMPLETE, Part.DRAIN, count, size=0)
 
     def pings(self, entity: str, *, answered: bool = False) -> "Writer":
         self.ledger.add(
             namespace=PRIMARY,
             entity=entity,
-            kind=Kind.PING,
+            kind=OperationKind.PING,
             part=Part.PINGS,
             bytes=164,
             answered=answered,
@@ -77,7 +77,13 @@ class Writer:
         return self
 
     def _add(
-        self, namespace: str, entity: str, kind: Kind, part: Part, count: int, size: int = 1000
+        self,
+        namespace: str,
+        entity: str,
+        kind: OperationKind,
+        part: Part,
+        count: int,
+        size: int = 1000,
     ) -> None:
         self.ledger.add(
             namespace=namespace,
@@ -130,7 +136,9 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     syphon = Writer(folder, "syphon")
     syphon.at("2026-03-29T00:31:00").drains("orders", 30)
     syphon.at("2026-03-29T01:10:00").drains("orders", 6)
-    syphon.ledger.add(namespace=SECONDARY, entity="b/0", kind=Kind.POLL, part=Part.IDLE, messages=0)
+    syphon.ledger.add(
+        namespace=SECONDARY, entity="b/0", kind=OperationKind.POLL, part=Part.IDLE, messages=0
+    )
     syphon.close()
     return folder
 

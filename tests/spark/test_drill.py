@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 from pyspark.sql import SparkSession
 
-from pairbus.drill.environments import GivenSite, LocalSite, administration
+from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment, administration
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.run import Drill
 from pairbus.emulator.namespace import LocalNamespace
@@ -66,7 +66,7 @@ def test_the_command_proves_that_nothing_was_lost(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "ledger").is_dir()
 
 
-class Thief(LocalSite):
+class Thief(LocalEnvironment):
     """Somebody takes two messages out of the primary, and says nothing."""
 
     taken = 0
@@ -110,7 +110,7 @@ def test_on_namespaces_of_ones_own_it_removes_what_it_made(
 ) -> None:
     primary, secondary = namespaces
     primary.create_queue("orders")
-    site = GivenSite(primary.connection_string, secondary.connection_string)
+    site = ExistingEnvironment(primary.connection_string, secondary.connection_string)
     made: set[str] = set()
     told: list[str] = []
 

@@ -92,7 +92,7 @@ def test_a_reader_that_hangs_is_noticed(
         wait_until(lambda: bool(readers() - others), "the reader")
         (reader,) = readers() - others
         assert syphon._record is not None
-        sight = health.SightFile(health.sight_beside(syphon._record.path))
+        sight = health.ReaderStatusFile(health.sight_beside(syphon._record.path))
         wait_until(lambda: sight.read().looked_at > 0, "it to look at the queues")
         os.kill(reader, signal.SIGSTOP)
         try:

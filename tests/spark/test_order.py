@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from pyspark.sql import SparkSession
 
-from pairbus import PathState
+from pairbus import PathStatus
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.sections import Message
 from pairbus.amqp.splice import read_fields
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore::Reso
 QUEUE = "orders"
 SESSIONS = ("a", "b", "c", "d")
 KINDS = ("throttle", "detach", "internal-error", "lose-answer")
-HEALTHY, FAILOVER, DRAINING = PathState.HEALTHY, PathState.FAILOVER, PathState.DRAINING
+HEALTHY, FAILOVER, DRAINING = PathStatus.HEALTHY, PathStatus.FAILOVER, PathStatus.DRAINING
 
 
 def options_for(primary: LocalNamespace, secondary: LocalNamespace) -> SyphonOptions:

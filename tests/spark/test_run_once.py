@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pairbus.cost.sums import records
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.syphon import Syphon, SyphonStatus
-from pairbus.usage.operations import Kind
+from pairbus.usage.operations import OperationKind
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
@@ -141,6 +141,6 @@ def peeks_in(ledger: Path) -> Counter[str]:
     """Peeks that the ledger has, by entity."""
     peeks: Counter[str] = Counter()
     for record in records(ledger):
-        if record["kind"] == Kind.PEEK.value and record["answered"]:
+        if record["kind"] == OperationKind.PEEK.value and record["answered"]:
             peeks[record["entity"]] += record["operations"]
     return peeks

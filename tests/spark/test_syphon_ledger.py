@@ -12,15 +12,15 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
-from pairbus import PathState, SendAvailabilityOptions, pair_namespace
-from pairbus.cost.counts import Counts, Lot, Slot, tally
+from pairbus import PathStatus, SendAvailabilityOptions, pair_namespace
+from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, tally
 from pairbus.cost.sums import records
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.syphon import Syphon
-from pairbus.usage.operations import Kind, Part, Place
+from pairbus.usage.operations import NamespaceRole, OperationKind, Part
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
-HEALTHY = PathState.HEALTHY
+HEALTHY = PathStatus.HEALTHY
 
 
 def written(folder: Path) -> Counter[tuple[str, str]]:
@@ -28,7 +28,7 @@ def written(folder: Path) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for one in records(folder):
         if one["answered"]:
-            sums[one["namespace"], Kind(one["kind"]).metered.value] += one["operations"]
+            sums[one["namespace"], OperationKind(one["kind"]).metered.value] += one["operations"]
     return sums
 
 
@@ -42,34 +42,41 @@ def metered(*namespaces: LocalNamespace) -> Counter[tuple[str, str]]:
 
 def forecast(folder: Path, primary: str, secondary: str) -> Counter[tuple[str, str]]:
     """The arithmetic of the forecast, fed with what the ledgers have counted."""
-    lots: dict[Slot, list[Lot]] = {}
-    counts: Counter[Slot] = Counter()
+    lots: dict[CostKey, list[MessageGroup]] = {}
+    counts: Counter[CostKey] = Counter()
     for one in records(folder):
         if one["answered"]:
-            place = Place.PRIMARY if one["namespace"] == primary else Place.SECONDARY
-            slot = Slot(Part(one["part"]), place, Kind(one["kind"]))
+            place = (
+                NamespaceRole.PRIMARY if one["namespace"] == primary else NamespaceRole.SECONDARY
+            )
+            slot = CostKey(Part(one["part"]), place, OperationKind(one["kind"]))
             counts[slot] += one["operations"]
-            lots.setdefault(slot, []).append(Lot(one["operations"], 0))
+            lots.setdefault(slot, []).append(MessageGroup(one["operations"], 0))
 
-    def of(part: Part, place: Place, kind: Kind) -> tuple[Lot, ...]:
-        return tuple(lots.pop(Slot(part, place, kind), ()))
+    def of(part: Part, place: NamespaceRole, kind: OperationKind) -> tuple[MessageGroup, ...]:
+        return tuple(lots.pop(CostKey(part, place, kind), ()))
 
     made = tally(
-        Counts(
-            direct=of(Part.TRAFFIC, Place.PRIMARY, Kind.SEND),
-            stored=of(Part.BACKLOG, Place.SECONDARY, Kind.SEND),
-            taken=of(Part.DRAIN, Place.SECONDARY, Kind.RECEIVE),
-            homed=of(Part.DRAIN, Place.PRIMARY, Kind.SEND),
-            settled=sum(n for n, _ in of(Part.DRAIN, Place.SECONDARY, Kind.COMPLETE)),
-            pings=sum(n for n, _ in of(Part.PINGS, Place.PRIMARY, Kind.PING)),
-            polls=sum(n for n, _ in of(Part.IDLE, Place.SECONDARY, Kind.POLL)),
+        TrafficCounts(
+            direct=of(Part.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND),
+            stored=of(Part.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND),
+            taken=of(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE),
+            homed=of(Part.DRAIN, NamespaceRole.PRIMARY, OperationKind.SEND),
+            settled=sum(
+                n for n, _ in of(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.COMPLETE)
+            ),
+            pings=sum(n for n, _ in of(Part.PINGS, NamespaceRole.PRIMARY, OperationKind.PING)),
+            polls=sum(n for n, _ in of(Part.IDLE, NamespaceRole.SECONDARY, OperationKind.POLL)),
             others={slot: tuple(some) for slot, some in lots.items()},
         )
     )
     return Counter(
         {
             (host, kind.value): amount.operations
-            for place, host in ((Place.PRIMARY, primary), (Place.SECONDARY, secondary))
+            for place, host in (
+                (NamespaceRole.PRIMARY, primary),
+                (NamespaceRole.SECONDARY, secondary),
+            )
             for kind, amount in made.by_kind(place, metered=True).items()
         }
     )

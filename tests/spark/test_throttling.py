@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.spark.forwarder import WINDOW
 from pairbus.syphon.pacing import FEWEST
-from pairbus.syphon.progress import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
+from pairbus.syphon.progress import MAX_PAUSE_S, PAUSE_S, WriterStatus, WriterStatusFile
 from pairbus.syphon.syphon import Syphon
 from tests.spark.kit import Backlog, message, wait_until
 
@@ -25,8 +25,8 @@ def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
     return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}", lock_duration=timedelta(seconds=15))
 
 
-def record_of(syphon: Syphon) -> Record:
-    assert isinstance(syphon._record, RecordFile)
+def record_of(syphon: Syphon) -> WriterStatus:
+    assert isinstance(syphon._record, WriterStatusFile)
     return syphon._record.read()
 
 

@@ -8,10 +8,10 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 import pairbus
 import pairbus.aio
 from pairbus import (
-    Kind,
+    FailureKind,
     PairedClient,
     PairedSender,
-    PathState,
+    PathStatus,
     SendAvailabilityOptions,
     SendUnavailable,
     StateChanged,
@@ -27,12 +27,12 @@ version: str = pairbus.__version__
 def on_event(event: Event) -> None:
     if isinstance(event, StateChanged):
         path: str = event.path
-        state: PathState = event.to_state
+        state: PathStatus = event.to_state
         print(path, state)
 
 
-def classify(error: BaseException) -> Kind:
-    return Kind.CALLER
+def classify(error: BaseException) -> FailureKind:
+    return FailureKind.CALLER
 
 
 options = SendAvailabilityOptions(

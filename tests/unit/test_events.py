@@ -11,7 +11,7 @@ from pairbus.events import (
     BacklogQueueRestored,
     DrainStalled,
     Event,
-    PathState,
+    PathStatus,
     Pinged,
     StateChanged,
     SyphonStarted,
@@ -24,8 +24,8 @@ EVENTS = [
     StateChanged(
         when=WHEN,
         path="orders",
-        from_state=PathState.HEALTHY,
-        to_state=PathState.SUSPECT,
+        from_state=PathStatus.HEALTHY,
+        to_state=PathStatus.SUSPECT,
         cause=CAUSE,
     ),
     Pinged(when=WHEN, path="orders"),
@@ -67,7 +67,7 @@ def test_a_change_says_which_path_from_what_to_what_and_why() -> None:
 
     assert isinstance(changed, StateChanged)
     assert changed.path == "orders"
-    assert (changed.from_state, changed.to_state) == (PathState.HEALTHY, PathState.SUSPECT)
+    assert (changed.from_state, changed.to_state) == (PathStatus.HEALTHY, PathStatus.SUSPECT)
     assert changed.cause is CAUSE
 
 
@@ -80,4 +80,4 @@ def test_every_event_is_tested_here() -> None:
 
 
 def test_states_have_the_names_of_the_documentation() -> None:
-    assert [state.value for state in PathState] == ["healthy", "suspect", "failover", "draining"]
+    assert [state.value for state in PathStatus] == ["healthy", "suspect", "failover", "draining"]

@@ -51,7 +51,7 @@ from pairbus.errors import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ConnectionSettings:
     """What one end of a connection says of itself, and the limits that it holds the peer to."""
 
     container_id: str
@@ -86,7 +86,7 @@ class Connection:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         *,
         sasl: SaslClient | SaslServer | None = None,
         client: bool | None = None,

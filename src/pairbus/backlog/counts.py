@@ -27,7 +27,7 @@ _QUEUES = "$Resources/queues"
 _AMQP_PORTS, _HTTPS = (5671, 5672), 443
 
 
-class Counts(NamedTuple):
+class QueueCounts(NamedTuple):
     """Of one queue. Messages that are locked count as waiting."""
 
     messages: int
@@ -60,7 +60,7 @@ class Administration:
         if self._connection is not None:
             self._connection.close()
 
-    def counts(self, queue: str) -> Counts:
+    def counts(self, queue: str) -> QueueCounts:
         """Raises EntityNotFound, NotAuthorized, or Unavailable with a reason."""
         status, body = self._get(queue, "enrich=false", audience=queue)
         return read_counts(queue, status, body)
@@ -121,7 +121,7 @@ class Administration:
         return self._connection
 
 
-def read_counts(queue: str, status: int, body: bytes) -> Counts:
+def read_counts(queue: str, status: int, body: bytes) -> QueueCounts:
     """Read the counts of a queue from a response. Raises what `Administration.counts` does."""
     if status == 404:
         raise EntityNotFound(f"there is no queue {queue!r}")
@@ -136,7 +136,7 @@ def read_counts(queue: str, status: int, body: bytes) -> Counts:
     known = [number for number in numbers if number is not None]
     if len(known) < len(numbers):
         raise Unavailable(f"the administration API gave no counts (status {status})")
-    return Counts(*known)
+    return QueueCounts(*known)
 
 
 def read_queue_page(status: int, body: bytes) -> QueuePage:

@@ -9,7 +9,7 @@ from pairbus.backlog.queues import oldest_as_json
 
 
 @dataclass(slots=True)
-class Heap:
+class DestinationSummary:
     """Messages that say one thing."""
 
     destination: str | None
@@ -31,17 +31,17 @@ class Heap:
 
 
 @dataclass(slots=True)
-class Heaps:
+class DestinationSummaries:
     """Adds messages up. However many they are, it keeps no more than a line for each
     destination."""
 
     messages: int = 0
-    _found: dict[tuple[str | None, str | None], Heap] = field(default_factory=dict)
+    _found: dict[tuple[str | None, str | None], DestinationSummary] = field(default_factory=dict)
 
     def add(self, messages: Iterable[BacklogMessage]) -> None:
         for one in messages:
             key = one.destination, one.problem
-            heap = self._found.setdefault(key, Heap(*key))
+            heap = self._found.setdefault(key, DestinationSummary(*key))
             heap.messages += 1
             heap.bytes += one.size
             if one.enqueued_ms is not None and (
@@ -55,7 +55,7 @@ class Heaps:
         """Messages that say no destination."""
         return sum(heap.messages for heap in self._found.values() if heap.destination is None)
 
-    def largest_first(self) -> list[Heap]:
+    def largest_first(self) -> list[DestinationSummary]:
         return sorted(
             self._found.values(),
             key=lambda heap: (-heap.messages, heap.destination or "", heap.problem or ""),

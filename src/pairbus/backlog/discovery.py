@@ -7,7 +7,7 @@ from itertools import count
 from typing import Final
 
 from pairbus.backlog.counts import Administration
-from pairbus.backlog.target import NO_NAME, Pair
+from pairbus.backlog.target import NO_NAME, Target
 from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
 from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
 
@@ -134,7 +134,7 @@ def queues_in_words(indexes: Sequence[int]) -> str:
     return f"backlog {'queue' if len(indexes) == 1 else 'queues'} {shown}"
 
 
-def list_backlog_queues(pair: Pair) -> QueueListing:
+def list_backlog_queues(pair: Target) -> QueueListing:
     """List the backlog queues of a pairing. An error is in the result. Raises ConfigurationError
     where the primary's name is not known."""
     if pair.primary_name is None:

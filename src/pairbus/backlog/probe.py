@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.backlog.queues import CLOSE_S
-from pairbus.backlog.status import Answer
+from pairbus.backlog.status import ProbeResult
 from pairbus.errors import AmqpError, NotAuthorized, PairbusError
 from pairbus.servicebus.addresses import label_of
 
@@ -14,9 +14,9 @@ GRACE_S = 2.0
 """How much longer than its time-out a try may take before it is given up: to hang up, for one."""
 
 
-def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, Answer]:
+def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, ProbeResult]:
     """Try namespaces side by side. For each: how to reach it, and a path that the token is for."""
-    found: dict[str, Answer] = {}
+    found: dict[str, ProbeResult] = {}
 
     def try_one(which: str, options: ClientOptions, path: str) -> None:
         found[which] = try_it(options, path)
@@ -31,12 +31,13 @@ def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, Answ
     for one, (options, _) in zip(tries, namespaces.values(), strict=True):
         one.join(options.operation_timeout_s + GRACE_S)
     return {
-        which: found.get(which) or Answer(label_of(options.host, options.port), "no answer in time")
+        which: found.get(which)
+        or ProbeResult(label_of(options.host, options.port), "no answer in time")
         for which, (options, _) in namespaces.items()
     }
 
 
-def try_it(options: ClientOptions, path: str) -> Answer:
+def try_it(options: ClientOptions, path: str) -> ProbeResult:
     """Connect, and put a token for a path; both within the time that a call may take."""
     where = label_of(options.host, options.port)
     try:
@@ -48,7 +49,7 @@ def try_it(options: ClientOptions, path: str) -> Answer:
         finally:
             client.close(CLOSE_S)
     except AmqpError as exc:
-        return Answer(where, exc.description, refused=isinstance(exc, NotAuthorized))
+        return ProbeResult(where, exc.description, refused=isinstance(exc, NotAuthorized))
     except PairbusError as exc:
-        return Answer(where, str(exc))
-    return Answer(where)
+        return ProbeResult(where, str(exc))
+    return ProbeResult(where)

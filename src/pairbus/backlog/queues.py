@@ -10,7 +10,7 @@ from pairbus.backlog.discovery import QueueListing, disagreement
 from pairbus.backlog.json_values import moment
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek
-from pairbus.backlog.target import Pair
+from pairbus.backlog.target import Target
 from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
 
 CLOSE_S = 1.0
@@ -18,7 +18,7 @@ CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLook:
+class QueueContents:
     """One backlog queue."""
 
     path: str
@@ -51,10 +51,10 @@ class QueueLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogLook:
+class BacklogContents:
     """All backlog queues: those that are expected, and others that exist."""
 
-    queues: tuple[QueueLook, ...]
+    queues: tuple[QueueContents, ...]
     """In the order of their indexes."""
     expected: int
     """The number of backlog queues that the pairing is said to have."""
@@ -161,12 +161,12 @@ def oldest_as_json(oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
     }
 
 
-def look_at(pair: Pair, listing: QueueListing, *, peeked: int) -> BacklogLook:
+def look_at(pair: Target, listing: QueueListing, *, peeked: int) -> BacklogContents:
     """Look at the backlog queues that were listed or, without a list, at all that can be found.
     Without counts, `peeked` messages of each are looked at, and as many of its dead letters. What
     goes wrong is in the result; a namespace that stops answering is not asked again."""
     walk = listing.walk()
-    looks: dict[int, QueueLook] = {}
+    looks: dict[int, QueueContents] = {}
     failed: PairbusError | None = None
     client = Client(pair.secondary)
     try:
@@ -180,7 +180,7 @@ def look_at(pair: Pair, listing: QueueListing, *, peeked: int) -> BacklogLook:
                     if failed is None:
                         looks[index] = reader.look(path, index)
                     else:
-                        looks[index] = QueueLook(path=path, index=index, problem=_words(failed))
+                        looks[index] = QueueContents(path=path, index=index, problem=_words(failed))
                 except EntityNotFound:
                     walk.missing()
                 except PairbusError as exc:
@@ -189,15 +189,15 @@ def look_at(pair: Pair, listing: QueueListing, *, peeked: int) -> BacklogLook:
                     failed = None if refused else exc
                     known = index < listing.expected or listing.indexes is not None
                     if known or not refused:  # a key may be for the expected queues alone
-                        looks[index] = QueueLook(
+                        looks[index] = QueueContents(
                             path=path, index=index, there=known, problem=_words(exc)
                         )
     finally:
         client.close(CLOSE_S)
     for index in range(listing.expected):
         if index not in looks:
-            looks[index] = QueueLook(path=walk.path(index), index=index, there=False)
-    return BacklogLook(
+            looks[index] = QueueContents(path=walk.path(index), index=index, there=False)
+    return BacklogContents(
         queues=tuple(look for _, look in sorted(looks.items())),
         expected=listing.expected,
         not_counted=reader.not_counted,
@@ -219,7 +219,7 @@ class _QueueReader:
         self._peeked = peeked
         self.not_counted: str | None = None
 
-    def look(self, path: str, index: int) -> QueueLook:
+    def look(self, path: str, index: int) -> QueueContents:
         if self.not_counted is None:
             try:
                 return self._count(path, index)
@@ -229,7 +229,7 @@ class _QueueReader:
                 self.not_counted = exc.description
         return self._peek(path, index)
 
-    def _count(self, path: str, index: int) -> QueueLook:
+    def _count(self, path: str, index: int) -> QueueContents:
         counts = self._administration.counts(path)
         oldest = None
         if counts.messages:
@@ -237,7 +237,7 @@ class _QueueReader:
                 oldest = _oldest(_some(self._client, path, 1))
             except AmqpError:
                 oldest = None  # moved meanwhile, or no right to listen: the counts are what counts
-        return QueueLook(
+        return QueueContents(
             path=path,
             index=index,
             messages=counts.messages,
@@ -246,10 +246,10 @@ class _QueueReader:
             oldest_ms=oldest,
         )
 
-    def _peek(self, path: str, index: int) -> QueueLook:
+    def _peek(self, path: str, index: int) -> QueueContents:
         waiting = _some(self._client, path, self._peeked)
         buried = _some(self._client, path, self._peeked, dead_letters=True)
-        return QueueLook(
+        return QueueContents(
             path=path,
             index=index,
             messages=len(waiting),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pairbus.backlog.discovery import queues_in_words
 from pairbus.backlog.json_values import moment
-from pairbus.backlog.queues import BacklogLook
+from pairbus.backlog.queues import BacklogContents
 from pairbus.errors import ConfigurationError
 
 WELL, FAILED, WAITING, UNCERTAIN = 0, 1, 3, 4
@@ -16,7 +16,7 @@ work, or hangs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """Whether a namespace answers."""
 
     host: str
@@ -39,7 +39,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class SyphonWord:
+class SyphonReport:
     """What a syphon says of itself in its status file."""
 
     at_work: bool
@@ -51,7 +51,7 @@ class SyphonWord:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PairingVerdict:
     """All in one line, and the exit status for it."""
 
     status: int
@@ -59,19 +59,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PairingObservation:
     """All that one look found."""
 
     at_ms: int
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, ProbeResult]
     """Of the primary and the secondary."""
-    backlog: BacklogLook | None
+    backlog: BacklogContents | None
     """None: the secondary does not answer."""
-    syphon: SyphonWord | None = None
+    syphon: SyphonReport | None = None
     """None: nobody said where its status file is."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PairingVerdict:
         return verdict(self.answers, self.backlog, self.syphon)
 
     def as_json(self) -> dict[str, Any]:
@@ -87,11 +87,11 @@ class Look:
         }
 
 
-def syphon_word(values: Any, now: float) -> SyphonWord:
+def syphon_word(values: Any, now: float) -> SyphonReport:
     """What a status file says; None: there is none. Raises ConfigurationError where it is the file
     of something else."""
     if values is None:
-        return SyphonWord(False, "there is no such file: it has not started")
+        return SyphonReport(False, "there is no such file: it has not started")
     match values:
         case {
             "running": bool(running),
@@ -116,12 +116,12 @@ def syphon_word(values: Any, now: float) -> SyphonWord:
     else:
         problem = problem or "it is unhealthy"
     at_work = running and silent_s <= SILENT_S
-    return SyphonWord(at_work, problem, total, left, float(rate) if at_work else 0.0)
+    return SyphonReport(at_work, problem, total, left, float(rate) if at_work else 0.0)
 
 
 def verdict(
-    answers: Mapping[str, Answer], backlog: BacklogLook | None, syphon: SyphonWord | None
-) -> Verdict:
+    answers: Mapping[str, ProbeResult], backlog: BacklogContents | None, syphon: SyphonReport | None
+) -> PairingVerdict:
     """The whole in one line. `answers` are those of the primary and the secondary; a backlog that
     was not looked at is None."""
     wrong = [
@@ -130,9 +130,9 @@ def verdict(
         if not one.answers
     ]
     if not any(one.answers or one.refused for one in answers.values()):
-        return Verdict(FAILED, "Neither namespace answers.")
+        return PairingVerdict(FAILED, "Neither namespace answers.")
     if backlog is None:
-        return Verdict(FAILED, " ".join([*wrong, "The backlog cannot be seen."]))
+        return PairingVerdict(FAILED, " ".join([*wrong, "The backlog cannot be seen."]))
     if backlog.there == 0:
         wrong.append(
             "No backlog queue was found: either no sender has paired yet, or the name of the "
@@ -144,15 +144,15 @@ def verdict(
     if wrong:
         seen = backlog.there > 0 and backlog.problem is None
         rest = waiting or (_nothing_waits(backlog) if seen else "")
-        return Verdict(FAILED, " ".join([*wrong, rest]).rstrip())
+        return PairingVerdict(FAILED, " ".join([*wrong, rest]).rstrip())
     if waiting:
-        return Verdict(WAITING, waiting)
+        return PairingVerdict(WAITING, waiting)
     if not backlog.complete:
-        return Verdict(UNCERTAIN, f"Both namespaces answer. {_nothing_waits(backlog)}")
-    return Verdict(WELL, "Both namespaces answer, and nothing waits.")
+        return PairingVerdict(UNCERTAIN, f"Both namespaces answer. {_nothing_waits(backlog)}")
+    return PairingVerdict(WELL, "Both namespaces answer, and nothing waits.")
 
 
-def _nothing_waits(backlog: BacklogLook) -> str:
+def _nothing_waits(backlog: BacklogContents) -> str:
     """Claim no more than is known: without a list, there may be further queues."""
     if backlog.searched_to is None:
         return "Nothing waits."
@@ -160,7 +160,7 @@ def _nothing_waits(backlog: BacklogLook) -> str:
     return f"Nothing waits in {searched}; whether there are others is not known."
 
 
-def _what_waits(backlog: BacklogLook, syphon: SyphonWord | None) -> str:
+def _what_waits(backlog: BacklogContents, syphon: SyphonReport | None) -> str:
     """Empty: nothing that anybody can see."""
     parts = []
     if backlog.messages:
@@ -177,7 +177,7 @@ def _what_waits(backlog: BacklogLook, syphon: SyphonWord | None) -> str:
     return " ".join(parts)
 
 
-def _overlooked(backlog: BacklogLook) -> list[str]:
+def _overlooked(backlog: BacklogContents) -> list[str]:
     """Say how many messages are in queues that the given number does not include."""
     holding = [queue for queue in backlog.queues if queue.index >= backlog.expected]
     holding = [queue for queue in holding if queue.messages]
@@ -189,7 +189,7 @@ def _overlooked(backlog: BacklogLook) -> list[str]:
     return [_upper(f"{some}{what} in {where}, beyond --backlog-queues {backlog.expected}.")]
 
 
-def _who_moves(syphon: SyphonWord | None) -> str:
+def _who_moves(syphon: SyphonReport | None) -> str:
     if syphon is None:
         return "."
     if not syphon.at_work:

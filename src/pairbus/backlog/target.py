@@ -12,7 +12,7 @@ NO_NAME = "the host of the primary has no name of its own: give its name, as for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Target:
     """Two namespaces, of which the primary may be unknown, and the backlog queues between them."""
 
     primary: ClientOptions | None = field(default=None, repr=False)
@@ -30,7 +30,7 @@ class Pair:
         primary_name: str | None = None,
         backlog_queue_count: int = 10,
         timeout_s: float = 30.0,
-    ) -> "Pair":
+    ) -> "Target":
         """From connection strings. `timeout_s` bounds every wait for an answer. Raises
         ConfigurationError for a string that is wrong, and for one namespace twice."""
         bounds = {"connect_timeout_s": timeout_s, "operation_timeout_s": timeout_s}

@@ -10,12 +10,12 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from pairbus.amqp.client import Client
-from pairbus.backlog.destinations import Heaps
+from pairbus.backlog.destinations import DestinationSummaries
 from pairbus.backlog.discovery import QueueWalk, list_backlog_queues
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek as peek_messages
-from pairbus.backlog.queues import CLOSE_S, BacklogLook, look_at
-from pairbus.backlog.target import Pair, is_index
+from pairbus.backlog.queues import CLOSE_S, BacklogContents, look_at
+from pairbus.backlog.target import Target, is_index
 from pairbus.cli.backlog_screen import PeekProgress, show_heaps, show_messages, show_queues
 from pairbus.cli.pairing_options import (
     AsJson,
@@ -91,7 +91,7 @@ def list_queues(
     """
     out, err = screens()
 
-    def run(pair: Pair) -> int:
+    def run(pair: Target) -> int:
         found = look_at(pair, list_backlog_queues(pair), peeked=PEEKED_OF_EACH)
         now_ms = _now_ms()
         if as_json:
@@ -139,7 +139,7 @@ def peek(
     """
     out, err = screens()
 
-    def run(pair: Pair) -> int:
+    def run(pair: Target) -> int:
         if queue is not None and not queue.strip("/ "):
             raise ConfigurationError("--queue: give an index, such as 0, or a path")
         if queue is None and from_sequence is not None:
@@ -208,8 +208,8 @@ def destinations(
     """
     out, err = screens()
 
-    def run(pair: Pair) -> int:
-        heaps, walk = Heaps(), None
+    def run(pair: Target) -> int:
+        heaps, walk = DestinationSummaries(), None
         stopped = False
         with PeekProgress(err) as progress:
             try:
@@ -252,7 +252,7 @@ def destinations(
 
 def _run(
     err: Console,
-    work: Callable[[Pair], int],
+    work: Callable[[Target], int],
     *options: Any,
     needs_name: bool = True,
 ) -> None:
@@ -269,7 +269,7 @@ def _run(
 
 
 def _peek_one(
-    pair: Pair,
+    pair: Target,
     path: str,
     add: Callable[[list[BacklogMessage]], bool],
     *,
@@ -293,7 +293,7 @@ def _peek_one(
 
 
 def _peek_all(
-    pair: Pair,
+    pair: Target,
     walk: QueueWalk,
     add: Callable[[list[BacklogMessage]], bool],
     *,
@@ -346,7 +346,7 @@ def _warn(
         )
 
 
-def _complain_of(err: Console, found: BacklogLook) -> int:
+def _complain_of(err: Console, found: BacklogContents) -> int:
     if not found.there and found.problem is None:
         _complain_of_none(err, found.queues[0].path, found.searched_to)
         return FAILED
@@ -374,7 +374,7 @@ def _complain_of_none(err: Console, first: str, searched_to: int | None) -> None
     )
 
 
-def _expected(found: BacklogLook, *, dead_letters: bool) -> int | None:
+def _expected(found: BacklogContents, *, dead_letters: bool) -> int | None:
     """How many messages there are to look at; None: not known."""
     if dead_letters:
         return None if found.more_dead_lettered else found.dead_lettered

@@ -8,9 +8,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from pairbus.backlog.destinations import Heaps
+from pairbus.backlog.destinations import DestinationSummaries
 from pairbus.backlog.message import BacklogMessage
-from pairbus.backlog.queues import BacklogLook, QueueLook
+from pairbus.backlog.queues import BacklogContents, QueueContents
 from pairbus.cli.formatting import age, count, messages, printable, size, when
 from pairbus.cli.tables import add_row, show, table, width_of
 from pairbus.servicebus.addresses import TRANSFER
@@ -29,7 +29,7 @@ _NUMBERS = ("messages", "dead-lettered", "size", "oldest", "sequence", "age", "b
 NOWHERE = "nowhere"
 
 
-def show_queues(out: Console, found: BacklogLook, now_ms: int) -> None:
+def show_queues(out: Console, found: BacklogContents, now_ms: int) -> None:
     notes = [_note(one) for one in found.queues]
     head = ("queue", "messages", "dead-lettered", "size", "oldest", "")
     shown = table(out, head if any(notes) else head[:-1], _NUMBERS)
@@ -58,7 +58,7 @@ def show_queues(out: Console, found: BacklogLook, now_ms: int) -> None:
     )
 
 
-def _note(one: QueueLook) -> str:
+def _note(one: QueueContents) -> str:
     if one.problem is not None:
         return "not known"
     return "" if one.there else "not there"
@@ -122,7 +122,9 @@ def _show_lines(out: Console, head: Sequence[str], row: Sequence[str]) -> None:
     out.print()
 
 
-def show_heaps(out: Console, heaps: Heaps, now_ms: int, *, dead_letters: bool) -> None:
+def show_heaps(
+    out: Console, heaps: DestinationSummaries, now_ms: int, *, dead_letters: bool
+) -> None:
     found = heaps.largest_first()
     poison = not dead_letters and any(heap.problem is not None for heap in found)
     last = ("problem",) if poison else ()

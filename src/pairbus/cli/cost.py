@@ -19,7 +19,7 @@ from pairbus.cli.tables import width_of
 from pairbus.cost.alternatives import alternatives, changes
 from pairbus.cost.forecast import Forecast
 from pairbus.cost.forecast import forecast as forecast_cost
-from pairbus.cost.plan import Outage, Pairing, Traffic
+from pairbus.cost.plan import Outage, PairingProfile, Traffic
 from pairbus.cost.prices import read_prices
 from pairbus.cost.summary import PERIODS, summary
 from pairbus.errors import ConfigurationError
@@ -80,7 +80,7 @@ def forecast(
     out, err = screens()
     try:
         found = forecast_cost(
-            pairing=Pairing(
+            pairing=PairingProfile(
                 options=SendAvailabilityOptions(
                     backlog_queue_count=backlog_queues,
                     ping_primary_interval=_span("ping-interval", ping_interval),

@@ -16,7 +16,7 @@ from pairbus.cli.screen import complain, has_java, screens
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
-    from pairbus.drill.environments import Site
+    from pairbus.drill.environments import Environment
     from pairbus.drill.plan import DrillOptions
 
 PASSED, FAILED, WRONG, STOPPED = 0, 1, 2, 4
@@ -109,19 +109,19 @@ def _folder(given: Path | None, places: ExitStack) -> Path:
     return given
 
 
-def _site(primary: str | None, secondary: str | None, folder: Path) -> "Site":
-    from pairbus.backlog.target import Pair
-    from pairbus.drill.environments import GivenSite, LocalSite
+def _site(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
+    from pairbus.backlog.target import Target
+    from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
     if primary is None and secondary is None:
-        return LocalSite(folder)
+        return LocalEnvironment(folder)
     if primary is None or secondary is None:
         raise ConfigurationError("--primary and --secondary are given together, or neither")
-    Pair.of(primary=primary, secondary=secondary)  # two namespaces, and not one of them twice
-    return GivenSite(primary, secondary)
+    Target.of(primary=primary, secondary=secondary)  # two namespaces, and not one of them twice
+    return ExistingEnvironment(primary, secondary)
 
 
-def _ask(site: "Site", options: "DrillOptions") -> None:
+def _ask(site: "Environment", options: "DrillOptions") -> None:
     from pairbus.amqp.client import ClientOptions
 
     hosts = [
@@ -140,7 +140,7 @@ def _ask(site: "Site", options: "DrillOptions") -> None:
 
 
 def _run(
-    site: "Site",
+    site: "Environment",
     options: "DrillOptions",
     folder: Path,
     out: Console,

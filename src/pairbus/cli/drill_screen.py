@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pairbus.cli.drain_screen import DrainScreen, Speed
 from pairbus.cli.tables import show, table
-from pairbus.drill.reconciliation import Reckoning
+from pairbus.drill.reconciliation import Reconciliation
 from pairbus.drill.result import MOST, Result
 from pairbus.drill.run import Snapshot
 from pairbus.usage.operations import Amount
@@ -135,7 +135,7 @@ def show_result(out: Console, result: Result) -> None:
         out.print(f"[bold red]{len(reckoning.lost):,} messages are lost.[/]")
 
 
-def _show_reckoning(out: Console, whole: Reckoning) -> None:
+def _show_reckoning(out: Console, whole: Reconciliation) -> None:
     out.print("\n[bold]Reconciled by message id[/]")
     numbers = (
         *("sent", "delivered", "in backlog", "dead-lettered", "lost", "duplicated"),
@@ -143,7 +143,7 @@ def _show_reckoning(out: Console, whole: Reckoning) -> None:
     )
     made = table(out, ("", *numbers), numbers)
 
-    def row(name: str, one: Reckoning, style: str = "") -> None:
+    def row(name: str, one: Reconciliation, style: str = "") -> None:
         lost, twice = len(one.lost), sum(one.duplicated.values())
         late = len(one.out_of_order)
         made.add_row(

@@ -16,7 +16,10 @@ from pairbus.emulator.config import NamespaceConfig, read_config
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError, StateError
 
-EXAMPLE = "Example: pairbus emulator --namespace primary --namespace secondary --queue orders --folder data"
+EXAMPLE = (
+    "Example: pairbus emulator --namespace primary --namespace secondary --queue orders "
+    "--folder data"
+)
 
 
 def emulator(

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pairbus.backlog.target import NO_NAME, Pair
+from pairbus.backlog.target import NO_NAME, Target
 from pairbus.errors import ConfigurationError
 
 Primary = Annotated[
@@ -74,9 +74,9 @@ def pair_of(
     timeout_s: float,
     *,
     needs_name: bool = True,
-) -> Pair:
+) -> Target:
     """The pairing that the options name. Raises ConfigurationError, in the words of the options."""
-    pair = Pair.of(
+    pair = Target.of(
         primary=primary,
         secondary=secondary,
         primary_name=primary_name,

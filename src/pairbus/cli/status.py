@@ -15,17 +15,17 @@ from rich.text import Text
 
 from pairbus.backlog.discovery import list_backlog_queues
 from pairbus.backlog.probe import reach
-from pairbus.backlog.queues import BacklogLook, look_at
+from pairbus.backlog.queues import BacklogContents, look_at
 from pairbus.backlog.status import (
     FAILED,
     UNCERTAIN,
     WAITING,
     WELL,
-    Look,
-    SyphonWord,
+    PairingObservation,
+    SyphonReport,
     syphon_word,
 )
-from pairbus.backlog.target import Pair
+from pairbus.backlog.target import Target
 from pairbus.cli.formatting import age, count, printable, when
 from pairbus.cli.pairing_options import (
     AsJson,
@@ -90,7 +90,7 @@ def status(
     raise typer.Exit(ended)
 
 
-def _look(pair: Pair, status_file: Path | None) -> Look:
+def _look(pair: Target, status_file: Path | None) -> PairingObservation:
     syphon = None if status_file is None else _read(status_file)
     assert pair.primary is not None
     # A token for a backlog queue: rights to the secondary may be for those alone.
@@ -100,10 +100,10 @@ def _look(pair: Pair, status_file: Path | None) -> Look:
     backlog = None
     if answers["secondary"].answers:
         backlog = look_at(pair, list_backlog_queues(pair), peeked=1)
-    return Look(time.time_ns() // 1_000_000, answers, backlog, syphon)
+    return PairingObservation(time.time_ns() // 1_000_000, answers, backlog, syphon)
 
 
-def _read(path: Path) -> SyphonWord:
+def _read(path: Path) -> SyphonReport:
     try:
         values = json.loads(path.read_text()) if path.exists() else None
         return syphon_word(values, time.time())
@@ -111,7 +111,7 @@ def _read(path: Path) -> SyphonWord:
         raise ConfigurationError(f"--status-file: {path}: {exc}") from exc
 
 
-def _once(out: Console, pair: Pair, status_file: Path | None, as_json: bool) -> int:
+def _once(out: Console, pair: Target, status_file: Path | None, as_json: bool) -> int:
     found = _look(pair, status_file)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
@@ -125,7 +125,7 @@ def _once(out: Console, pair: Pair, status_file: Path | None, as_json: bool) -> 
 
 
 def _again_and_again(
-    out: Console, pair: Pair, status_file: Path | None, seconds: float, as_json: bool
+    out: Console, pair: Target, status_file: Path | None, seconds: float, as_json: bool
 ) -> int:
     """Look until Ctrl-C; the exit status of the last look."""
     ended = FAILED
@@ -151,7 +151,7 @@ def _again_and_again(
         live.stop()
 
 
-def _picture(found: Look) -> RenderableType:
+def _picture(found: PairingObservation) -> RenderableType:
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True)
     lines.add_column(overflow="fold")
@@ -165,7 +165,7 @@ def _picture(found: Look) -> RenderableType:
     return whole
 
 
-def _lines(found: Look) -> list[tuple[str, Text]]:
+def _lines(found: PairingObservation) -> list[tuple[str, Text]]:
     """What there is to say, each with its name."""
     lines = []
     for which, one in found.answers.items():
@@ -197,7 +197,7 @@ def _lines(found: Look) -> list[tuple[str, Text]]:
     return lines
 
 
-def _backlog_line(backlog: BacklogLook, now_ms: int) -> Text:
+def _backlog_line(backlog: BacklogContents, now_ms: int) -> Text:
     queues = "1 backlog queue" if backlog.there == 1 else f"{backlog.there} backlog queues"
     if backlog.searched_to is not None:
         queues += f" found up to index {backlog.searched_to}"
@@ -212,7 +212,7 @@ def _backlog_line(backlog: BacklogLook, now_ms: int) -> Text:
     return Text(f"{queues}: {', '.join(parts)}" if parts else queues)
 
 
-def _syphon_line(word: SyphonWord | None) -> Text:
+def _syphon_line(word: SyphonReport | None) -> Text:
     if word is None:
         return Text("not known: give the --status-file of a syphon")
     if not word.at_work:

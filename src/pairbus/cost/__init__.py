@@ -3,33 +3,33 @@
 forecast(pairing=Pairing(clients=4), traffic=Traffic(rate=100), outage=Outage(length=...))
 """
 
-from pairbus.cost.alternatives import Alternative, Change, alternatives, changes
-from pairbus.cost.counts import Counts, Lot, Slot, Tally, lots, tally
-from pairbus.cost.forecast import Bill, Charge, Forecast, forecast
-from pairbus.cost.plan import Course, Outage, Pairing, Traffic
+from pairbus.cost.alternatives import Alternative, OptionChange, alternatives, changes
+from pairbus.cost.counts import CostKey, MessageGroup, Tally, TrafficCounts, lots, tally
+from pairbus.cost.forecast import Bill, CostItem, Forecast, forecast
+from pairbus.cost.plan import Outage, OutageTimeline, PairingProfile, Traffic
 from pairbus.cost.prices import Prices, Tier, parse_prices, read_prices
-from pairbus.usage.operations import Amount, Kind, Part, Place, units
+from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part, units
 
 __all__ = [
     "Alternative",
     "Amount",
     "Bill",
-    "Change",
-    "Charge",
-    "Counts",
-    "Course",
+    "CostItem",
+    "CostKey",
     "Forecast",
-    "Kind",
-    "Lot",
+    "MessageGroup",
+    "NamespaceRole",
+    "OperationKind",
+    "OptionChange",
     "Outage",
-    "Pairing",
+    "OutageTimeline",
+    "PairingProfile",
     "Part",
-    "Place",
     "Prices",
-    "Slot",
     "Tally",
     "Tier",
     "Traffic",
+    "TrafficCounts",
     "alternatives",
     "changes",
     "forecast",

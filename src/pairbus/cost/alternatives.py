@@ -7,14 +7,14 @@ from decimal import Decimal
 
 from pairbus.cost.counts import tally
 from pairbus.cost.forecast import MONTH, MONTH_HOURS, Bill, Forecast, bill, forecast
-from pairbus.cost.plan import Pairing, normal_counts
+from pairbus.cost.plan import PairingProfile, normal_counts
 from pairbus.cost.prices import GB, Tier
 from pairbus.errors import ConfigurationError
 from pairbus.usage.operations import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class OptionChange:
     """What another value of one option would change."""
 
     what: str
@@ -40,11 +40,11 @@ class Alternative:
     """What becomes of a message in an outage."""
 
 
-def changes(found: Forecast) -> list[Change]:
+def changes(found: Forecast) -> list[OptionChange]:
     """What each option would change: twice the queues, twice the pings, one more syphon, the other
     failback. Those that cannot be are left out."""
     return [
-        Change(
+        OptionChange(
             what=what,
             idle_units=_idle(other).total.amount.units - _idle(found).total.amount.units,
             idle_money=_idle(other).total.money - _idle(found).total.money,
@@ -82,7 +82,7 @@ def _others(found: Forecast) -> Iterator[tuple[str, Forecast]]:
             continue
 
 
-def _pairings(now: Pairing) -> Iterator[tuple[str, Pairing]]:
+def _pairings(now: PairingProfile) -> Iterator[tuple[str, PairingProfile]]:
     options = now.options
     queues = options.backlog_queue_count
     yield (

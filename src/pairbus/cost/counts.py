@@ -9,37 +9,37 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import Amount, Kind, Part, Place, amount_of
+from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part, amount_of
 
 PING_SIZE = 164
 """The bytes of a ping; a test makes one."""
 
 
-class Lot(NamedTuple):
+class MessageGroup(NamedTuple):
     """Messages of one size, which is that of the whole encoded message."""
 
     messages: int
     size: int
 
 
-Lots = tuple[Lot, ...]
+Lots = tuple[MessageGroup, ...]
 
 
-class Slot(NamedTuple):
+class CostKey(NamedTuple):
     """What is counted by itself."""
 
     part: Part
-    place: Place
-    kind: Kind
+    place: NamespaceRole
+    kind: OperationKind
 
 
 def lots(sizes: Iterable[int]) -> Lots:
     """Messages, given by the size of each, as lots."""
-    return tuple(Lot(count, size) for size, count in sorted(Counter(sizes).items()))
+    return tuple(MessageGroup(count, size) for size, count in sorted(Counter(sizes).items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class TrafficCounts:
     """How often things happened that a namespace answered. Raises ConfigurationError where a count
     is negative."""
 
@@ -61,7 +61,7 @@ class Counts:
     ping_size: int = PING_SIZE
     polls: int = 0
     """Long polls that ended without a message."""
-    others: Mapping[Slot, Lots] = field(default_factory=dict)
+    others: Mapping[CostKey, Lots] = field(default_factory=dict)
     """All else: peeks, renewals, dead letters, calls to the management; of size 0 where no message
     was moved."""
 
@@ -74,10 +74,10 @@ class Counts:
             _check_lots(f"{slot.part} {slot.kind}", some)
 
     @classmethod
-    def through_backlog(cls, messages: Lots, *, alias_bytes: int = 0) -> "Counts":
+    def through_backlog(cls, messages: Lots, *, alias_bytes: int = 0) -> "TrafficCounts":
         """Messages, of the sizes that they have at the primary, that went once through the backlog
         and were delivered: four operations each, or six with the completes."""
-        stored = tuple(Lot(lot.messages, lot.size + alias_bytes) for lot in messages)
+        stored = tuple(MessageGroup(lot.messages, lot.size + alias_bytes) for lot in messages)
         count = sum(lot.messages for lot in messages)
         return cls(
             stored=stored,
@@ -93,7 +93,7 @@ class Counts:
 class Tally:
     """Operations by part, namespace and kind."""
 
-    slots: Mapping[Slot, Amount]
+    slots: Mapping[CostKey, Amount]
 
     @property
     def total(self) -> Amount:
@@ -103,7 +103,11 @@ class Tally:
     def without_completes(self) -> Amount:
         """All but the completes of peek-lock."""
         return sum(
-            (amount for slot, amount in self.slots.items() if slot.kind is not Kind.COMPLETE),
+            (
+                amount
+                for slot, amount in self.slots.items()
+                if slot.kind is not OperationKind.COMPLETE
+            ),
             Amount(),
         )
 
@@ -114,10 +118,12 @@ class Tally:
             found[slot.part] += amount
         return {part: amount for part, amount in found.items() if amount != Amount()}
 
-    def by_kind(self, place: Place | None = None, *, metered: bool = False) -> dict[Kind, Amount]:
+    def by_kind(
+        self, place: NamespaceRole | None = None, *, metered: bool = False
+    ) -> dict[OperationKind, Amount]:
         """The sums of the kinds, at one namespace or at both. With `metered`, as a namespace counts
         them: pings are sends, empty polls receives."""
-        found: dict[Kind, Amount] = {}
+        found: dict[OperationKind, Amount] = {}
         for slot, amount in self.slots.items():
             if place is None or slot.place is place:
                 kind = slot.kind.metered if metered else slot.kind
@@ -125,28 +131,32 @@ class Tally:
         return found
 
 
-def tally(counts: Counts) -> Tally:
+def tally(counts: TrafficCounts) -> Tally:
     """The operations that some counts make, exactly."""
-    done: dict[Slot, Amount] = {}
+    done: dict[CostKey, Amount] = {}
 
-    def add(slot: Slot, messages: int, size: int = 0) -> None:
+    def add(slot: CostKey, messages: int, size: int = 0) -> None:
         if messages:
             done[slot] = done.get(slot, Amount()) + amount_of(messages, size)
 
     for slot, some in (
-        (Slot(Part.TRAFFIC, Place.PRIMARY, Kind.SEND), counts.direct),
-        (Slot(Part.BACKLOG, Place.SECONDARY, Kind.SEND), counts.stored),
-        (Slot(Part.DRAIN, Place.SECONDARY, Kind.RECEIVE), counts.taken),
-        (Slot(Part.DRAIN, Place.PRIMARY, Kind.SEND), counts.homed),
-        (Slot(Part.DELIVERY, Place.PRIMARY, Kind.RECEIVE), counts.delivered),
+        (CostKey(Part.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND), counts.direct),
+        (CostKey(Part.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND), counts.stored),
+        (CostKey(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE), counts.taken),
+        (CostKey(Part.DRAIN, NamespaceRole.PRIMARY, OperationKind.SEND), counts.homed),
+        (CostKey(Part.DELIVERY, NamespaceRole.PRIMARY, OperationKind.RECEIVE), counts.delivered),
         *counts.others.items(),
     ):
         for lot in some:
             add(slot, lot.messages, lot.size)
-    add(Slot(Part.DRAIN, Place.SECONDARY, Kind.COMPLETE), counts.settled)
-    add(Slot(Part.DELIVERY, Place.PRIMARY, Kind.COMPLETE), counts.completed)
-    add(Slot(Part.PINGS, Place.PRIMARY, Kind.PING), counts.pings, counts.ping_size)
-    add(Slot(Part.IDLE, Place.SECONDARY, Kind.POLL), counts.polls)
+    add(CostKey(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.COMPLETE), counts.settled)
+    add(CostKey(Part.DELIVERY, NamespaceRole.PRIMARY, OperationKind.COMPLETE), counts.completed)
+    add(
+        CostKey(Part.PINGS, NamespaceRole.PRIMARY, OperationKind.PING),
+        counts.pings,
+        counts.ping_size,
+    )
+    add(CostKey(Part.IDLE, NamespaceRole.SECONDARY, OperationKind.POLL), counts.polls)
     return Tally(done)
 
 

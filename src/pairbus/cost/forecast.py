@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
-from pairbus.cost.counts import Counts, Lot, Tally, tally
+from pairbus.cost.counts import MessageGroup, Tally, TrafficCounts, tally
 from pairbus.cost.plan import (
-    Course,
     Outage,
-    Pairing,
+    OutageTimeline,
+    PairingProfile,
     Traffic,
     course_of,
     direct_counts,
@@ -31,7 +31,7 @@ MONTH_HOURS = 720
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
+class CostItem:
     """What one part costs."""
 
     amount: Amount = field(default_factory=Amount)
@@ -44,8 +44,8 @@ class Charge:
     def money(self) -> Decimal:
         return self.for_operations + self.for_bandwidth
 
-    def __add__(self, other: "Charge") -> "Charge":
-        return Charge(
+    def __add__(self, other: "CostItem") -> "CostItem":
+        return CostItem(
             amount=self.amount + other.amount,
             for_operations=self.for_operations + other.for_operations,
             for_bandwidth=self.for_bandwidth + other.for_bandwidth,
@@ -56,11 +56,11 @@ class Charge:
 class Bill:
     """Charges by part."""
 
-    parts: Mapping[Part, Charge]
+    parts: Mapping[Part, CostItem]
 
     @property
-    def total(self) -> Charge:
-        return sum(self.parts.values(), Charge())
+    def total(self) -> CostItem:
+        return sum(self.parts.values(), CostItem())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class PerMessage:
 class Forecast:
     """What `forecast` found."""
 
-    pairing: Pairing
+    pairing: PairingProfile
     traffic: Traffic
     outage: Outage
     prices: Prices
@@ -92,10 +92,10 @@ class Forecast:
     second_namespace: Decimal
     """What the secondary costs in 30 days, done anything or not."""
     per_message: PerMessage
-    course: Course
+    course: OutageTimeline
     outage_bill: Bill
     """All that is done for messages in failover, their delivery with it."""
-    instead: Charge
+    instead: CostItem
     """What the same messages would have cost without an outage."""
     operations: Tally
     """The operations of the outage by namespace and kind."""
@@ -108,7 +108,7 @@ class Forecast:
 
 def forecast(
     *,
-    pairing: Pairing | None = None,
+    pairing: PairingProfile | None = None,
     traffic: Traffic | None = None,
     outage: Outage | None = None,
     prices: Prices | None = None,
@@ -120,7 +120,7 @@ def forecast(
     Both namespaces are of one tier and in one subscription. `messaging_units`, of each namespace,
     matter with Premium only. Raises ConfigurationError.
     """
-    pairing = Pairing() if pairing is None else pairing
+    pairing = PairingProfile() if pairing is None else pairing
     traffic = Traffic() if traffic is None else traffic
     outage = Outage() if outage is None else outage
     prices = read_prices() if prices is None else prices
@@ -163,12 +163,12 @@ def forecast(
 def bill(done: Tally, prices: Prices, tier: Tier, *, before: int = 0) -> Bill:
     """What operations cost in a month that had some units before. Raises nothing."""
 
-    def charges() -> Iterator[tuple[Part, Charge]]:
+    def charges() -> Iterator[tuple[Part, CostItem]]:
         reached = before
         for part, amount in done.by_part().items():
             yield (
                 part,
-                Charge(
+                CostItem(
                     amount=amount,
                     for_operations=prices.operations(tier, amount.units, before=reached),
                     for_bandwidth=prices.bandwidth(amount.bytes),
@@ -180,7 +180,11 @@ def bill(done: Tally, prices: Prices, tier: Tier, *, before: int = 0) -> Bill:
 
 
 def _per_message(traffic: Traffic) -> PerMessage:
-    one = tally(Counts.through_backlog((Lot(1, traffic.size),), alias_bytes=traffic.alias_bytes))
+    one = tally(
+        TrafficCounts.through_backlog(
+            (MessageGroup(1, traffic.size),), alias_bytes=traffic.alias_bytes
+        )
+    )
     return PerMessage(
         units=one.without_completes.units,
         units_with_completes=one.total.units,

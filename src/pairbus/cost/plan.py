@@ -5,10 +5,10 @@ from datetime import timedelta
 from fractions import Fraction
 from math import ceil
 
-from pairbus.cost.counts import Counts, Lot, Slot
+from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
-from pairbus.usage.operations import Kind, Part, Place
+from pairbus.usage.operations import NamespaceRole, OperationKind, Part
 
 SMALL = 10
 DRAIN_CHECK_S = 1
@@ -25,7 +25,7 @@ LONGEST_DRAIN = 365 * DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
+class PairingProfile:
     """What pings, polls and stores. Raises ConfigurationError where a value is out of bounds."""
 
     options: SendAvailabilityOptions = field(default_factory=SendAvailabilityOptions)
@@ -85,7 +85,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class OutageTimeline:
     """How an outage goes, by the rules of `pairing.health`, without jitter.
 
     Sends fail, and their callers see it, until `failover_interval` is over. Then they go to the
@@ -109,7 +109,7 @@ class Course:
     empty_peeks: int
 
 
-def course_of(pairing: Pairing, traffic: Traffic, outage: Outage) -> Course:
+def course_of(pairing: PairingProfile, traffic: Traffic, outage: Outage) -> OutageTimeline:
     """Raises ConfigurationError where `after-drain` would never end."""
     options = pairing.options
     rate = _exact(traffic.rate) * _exact(outage.share)
@@ -119,7 +119,7 @@ def course_of(pairing: Pairing, traffic: Traffic, outage: Outage) -> Course:
     paths = ceil(_exact(outage.share) * traffic.entities)
     # An outage as short as the interval ends before failover: a send succeeds, and the timer stops.
     if after_failover <= 0 or paths == 0:
-        return Course(
+        return OutageTimeline(
             paths=0,
             refused=ceil(rate * length),
             pings=0,
@@ -151,7 +151,7 @@ def course_of(pairing: Pairing, traffic: Traffic, outage: Outage) -> Course:
             f"at {pairing.drain_rate} messages a second the backlog is not empty within a year: "
             "set a higher drain_rate"
         )
-    return Course(
+    return OutageTimeline(
         paths=paths,
         refused=ceil(rate * interval),
         pings=each * paths * pairing.clients,
@@ -163,39 +163,41 @@ def course_of(pairing: Pairing, traffic: Traffic, outage: Outage) -> Course:
     )
 
 
-def outage_counts(pairing: Pairing, traffic: Traffic, course: Course) -> Counts:
+def outage_counts(
+    pairing: PairingProfile, traffic: Traffic, course: OutageTimeline
+) -> TrafficCounts:
     """What happens because of an outage, and the delivery of what went through the backlog."""
     messages = course.through_backlog
-    home = (Lot(messages, traffic.size),)
-    stored = (Lot(messages, traffic.size + traffic.alias_bytes),)
-    peeked = (Lot(course.peeks, stored[0].size), Lot(course.empty_peeks, 0))
-    return Counts(
+    home = (MessageGroup(messages, traffic.size),)
+    stored = (MessageGroup(messages, traffic.size + traffic.alias_bytes),)
+    peeked = (MessageGroup(course.peeks, stored[0].size), MessageGroup(course.empty_peeks, 0))
+    return TrafficCounts(
         stored=stored,
-        taken=(Lot(messages * (1 + pairing.vain_receives), stored[0].size),),
+        taken=(MessageGroup(messages * (1 + pairing.vain_receives), stored[0].size),),
         settled=messages,
         homed=home,
         delivered=home,
         completed=messages,
         pings=course.pings,
-        others={Slot(Part.DRAIN, Place.SECONDARY, Kind.PEEK): peeked},
+        others={CostKey(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.PEEK): peeked},
     )
 
 
-def idle_counts(pairing: Pairing, period: timedelta) -> Counts:
+def idle_counts(pairing: PairingProfile, period: timedelta) -> TrafficCounts:
     """What the syphons do in some time while there is nothing to do."""
     polls = _seconds(period) // _seconds(pairing.poll)
-    return Counts(polls=pairing.syphons * pairing.options.backlog_queue_count * polls)
+    return TrafficCounts(polls=pairing.syphons * pairing.options.backlog_queue_count * polls)
 
 
-def normal_counts(traffic: Traffic, period: timedelta) -> Counts:
+def normal_counts(traffic: Traffic, period: timedelta) -> TrafficCounts:
     """What the application does in some time without an outage."""
     return direct_counts(traffic, ceil(_exact(traffic.rate) * _seconds(period)))
 
 
-def direct_counts(traffic: Traffic, messages: int) -> Counts:
+def direct_counts(traffic: Traffic, messages: int) -> TrafficCounts:
     """Some messages that are sent to the primary, received and completed."""
-    some = (Lot(messages, traffic.size),)
-    return Counts(direct=some, delivered=some, completed=messages)
+    some = (MessageGroup(messages, traffic.size),)
+    return TrafficCounts(direct=some, delivered=some, completed=messages)
 
 
 def _exact(value: Number) -> Fraction:

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from pairbus.cost.alternatives import alternatives, changes
-from pairbus.cost.forecast import DAY, HOUR, MONTH, Bill, Charge, Forecast
+from pairbus.cost.forecast import DAY, HOUR, MONTH, Bill, CostItem, Forecast
 
 PERIODS = {"hour": HOUR, "day": DAY, "30 days": MONTH}
 
@@ -61,7 +61,7 @@ def _bill(bill: Bill) -> dict[str, Any]:
     }
 
 
-def _charge(charge: Charge) -> dict[str, Any]:
+def _charge(charge: CostItem) -> dict[str, Any]:
     return {
         **asdict(charge.amount),
         "for_operations": money(charge.for_operations),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pairbus.cost.counts import Slot, Tally
-from pairbus.usage.operations import Amount, Kind, Part, Place
+from pairbus.cost.counts import CostKey, Tally
+from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part
 
 
 def records(folder: Path) -> Iterator[dict[str, Any]]:
@@ -25,11 +25,13 @@ def records(folder: Path) -> Iterator[dict[str, Any]]:
 def sums(folder: Path, primary: str, *, answered: bool = True) -> Tally:
     """What the namespaces answered, or what they did not. `primary` is the primary as the ledger
     calls it."""
-    slots: dict[Slot, Amount] = {}
+    slots: dict[CostKey, Amount] = {}
     for one in records(folder):
         if one["answered"] is answered:
-            place = Place.PRIMARY if one["namespace"] == primary else Place.SECONDARY
-            slot = Slot(Part(one["part"]), place, Kind(one["kind"]))
+            place = (
+                NamespaceRole.PRIMARY if one["namespace"] == primary else NamespaceRole.SECONDARY
+            )
+            slot = CostKey(Part(one["part"]), place, OperationKind(one["kind"]))
             done = Amount(one["operations"], one["units"], one["bytes"])
             slots[slot] = slots.get(slot, Amount()) + done
     return Tally(slots)

@@ -10,7 +10,7 @@ from pairbus.cost.counts import Tally, tally
 from pairbus.cost.forecast import bill
 from pairbus.cost.plan import (
     Outage,
-    Pairing,
+    PairingProfile,
     Traffic,
     course_of,
     direct_counts,
@@ -76,7 +76,7 @@ def foretell(
 ) -> Tally:
     """What the forecast says of such an outage: from options and times, not from what was sent."""
     traffic = Traffic(rate=options.rate, size=options.size + HEADERS, entities=entities)
-    plan = Pairing(options=pairing, drain_rate=round(times.drain_rate, 3))
+    plan = PairingProfile(options=pairing, drain_rate=round(times.drain_rate, 3))
     length = timedelta(seconds=round(times.down_s, 3))
     course = course_of(plan, traffic, Outage(length=length))
     healthy = options.before + options.after + min(options.failover_interval, options.outage)

@@ -7,7 +7,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusSubQueue
 
-from pairbus.drill.plan import SUBSCRIPTION, Entity, Shape
+from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape
 from pairbus.drill.reconciliation import Key
 from pairbus.pairing.ping import is_ping
 from pairbus.transfer import PATH_ALIAS
@@ -30,7 +30,7 @@ class Collected:
 def collect(
     primary: str,
     secondary: str,
-    entities: tuple[Entity, ...],
+    entities: tuple[DrillEntity, ...],
     sessions: tuple[str, ...],
     backlog_queues: tuple[str, ...],
 ) -> Collected:
@@ -55,17 +55,17 @@ def collect(
     return Collected(delivered, in_backlog, dead)
 
 
-def _sessions(entity: Entity, sessions: tuple[str, ...]) -> tuple[str | None, ...]:
+def _sessions(entity: DrillEntity, sessions: tuple[str, ...]) -> tuple[str | None, ...]:
     return sessions if entity.shape is Shape.SESSIONS else (None,)
 
 
-def _receiver(client: ServiceBusClient, entity: Entity, **options: Any) -> Any:
+def _receiver(client: ServiceBusClient, entity: DrillEntity, **options: Any) -> Any:
     if entity.shape is Shape.TOPIC:
         return client.get_subscription_receiver(entity.path, SUBSCRIPTION, **options)
     return client.get_queue_receiver(entity.path, **options)
 
 
-def _received(client: ServiceBusClient, entity: Entity, session: str | None) -> list[Key]:
+def _received(client: ServiceBusClient, entity: DrillEntity, session: str | None) -> list[Key]:
     options: dict[str, Any] = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE}
     if session is not None:
         options["session_id"] = session

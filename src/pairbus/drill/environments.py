@@ -17,7 +17,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import EntityStatus
 
-from pairbus.drill.plan import SUBSCRIPTION, Entity, Shape, entities
+from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape, entities
 from pairbus.emulator.port import HeldPort
 from pairbus.errors import StateError
 from pairbus.pairing.administration import administration_of
@@ -27,11 +27,11 @@ HISTORY = timedelta(minutes=10)
 """How long the entities know the ids of messages that were sent twice."""
 
 
-class Site(Protocol):
+class Environment(Protocol):
     """Two namespaces, and a way to make an outage of the primary."""
 
     primary_name: str
-    entities: tuple[Entity, ...]
+    entities: tuple[DrillEntity, ...]
 
     @property
     def primary(self) -> str:
@@ -53,9 +53,9 @@ class Site(Protocol):
         """Remove what the drill has made; what could not be removed. Raises nothing."""
 
 
-class Serving:
-    """A namespace as a process: `pairbus emulator` on a folder, always on the same port. It ends with
-    this process, whatever ends that."""
+class EmulatorProcess:
+    """A namespace as a process: `pairbus emulator` on a folder, always on the same port. It ends
+    with this process, whatever ends that."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self._name = name
@@ -124,15 +124,15 @@ class Serving:
                     end.close()
 
 
-class LocalSite:
+class LocalEnvironment:
     """Two namespaces on this machine, each a process with its data on disk. The outage: the
     primary's process is killed."""
 
     primary_name = "primary"
 
     def __init__(self, folder: Path) -> None:
-        self._primary = Serving("primary", folder / "primary")
-        self._secondary = Serving("secondary", folder / "secondary")
+        self._primary = EmulatorProcess("primary", folder / "primary")
+        self._secondary = EmulatorProcess("secondary", folder / "secondary")
         self.entities = entities()
 
     @property
@@ -165,7 +165,7 @@ class LocalSite:
         return []
 
 
-class GivenSite:
+class ExistingEnvironment:
     """Two namespaces of the user's own, on entities that the drill makes and removes. The outage:
     these entities are disabled for sending, which fails as an outage does."""
 
@@ -226,7 +226,7 @@ def _not_removed(remove: Callable[[str], object], path: str) -> list[str]:
     return []
 
 
-def make_entities(primary: str, wanted: tuple[Entity, ...]) -> None:
+def make_entities(primary: str, wanted: tuple[DrillEntity, ...]) -> None:
     """All of them remove duplicates."""
     detects: dict[str, Any] = {
         "requires_duplicate_detection": True,

@@ -21,7 +21,7 @@ class Shape(Enum):
     TOPIC = "a topic"
 
 
-class Entity(NamedTuple):
+class DrillEntity(NamedTuple):
     """A queue or topic of the primary that the drill makes, sends to and receives from. All of them
     remove duplicates."""
 
@@ -29,11 +29,11 @@ class Entity(NamedTuple):
     shape: Shape
 
 
-def entities(prefix: str = "") -> tuple[Entity, ...]:
+def entities(prefix: str = "") -> tuple[DrillEntity, ...]:
     return (
-        Entity(f"{prefix}orders", Shape.QUEUE),
-        Entity(f"{prefix}payments", Shape.SESSIONS),
-        Entity(f"{prefix}news", Shape.TOPIC),
+        DrillEntity(f"{prefix}orders", Shape.QUEUE),
+        DrillEntity(f"{prefix}payments", Shape.SESSIONS),
+        DrillEntity(f"{prefix}news", Shape.TOPIC),
     )
 
 

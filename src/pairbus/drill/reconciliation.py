@@ -17,7 +17,7 @@ class Key(NamedTuple):
     id: str
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """A message whose send was acknowledged."""
 
     key: Key
@@ -27,7 +27,7 @@ class Sent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reckoning:
+class Reconciliation:
     """Where the messages are. Each acknowledged one is counted once: as delivered if it was, else
     as in the backlog, else as dead-lettered, else as lost."""
 
@@ -45,7 +45,7 @@ class Reckoning:
     """Messages that came after a later one of their session."""
     not_acknowledged: tuple[Key, ...]
     """Messages that are there though their senders were told that they failed, or nothing."""
-    by_path: dict[str, "Reckoning"] = field(default_factory=dict)
+    by_path: dict[str, "Reconciliation"] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -54,24 +54,24 @@ class Reckoning:
 
 
 def reconcile(
-    sent: Iterable[Sent],
+    sent: Iterable[SentMessage],
     *,
     delivered: Sequence[Key],
     in_backlog: Iterable[Key] = (),
     dead_lettered: Iterable[Key] = (),
-) -> Reckoning:
+) -> Reconciliation:
     """Look for all that was sent. `delivered` is in the order of delivery."""
     known = {one.key: one for one in sent}
     backlog, dead = set(in_backlog), set(dead_lettered)
 
-    def part(path: str | None) -> Reckoning:
+    def part(path: str | None) -> Reconciliation:
         def mine(keys: Iterable[Key]) -> list[Key]:
             return [key for key in keys if path is None or key.path == path]
 
         wanted = mine(known)
         arrived = Counter(mine(delivered))
         rest = [key for key in wanted if key not in arrived]
-        return Reckoning(
+        return Reconciliation(
             sent=len(wanted),
             delivered=len(wanted) - len(rest),
             in_backlog=sum(key in backlog for key in rest),
@@ -89,7 +89,7 @@ def reconcile(
     return part(None)
 
 
-def overtaken(known: dict[Key, Sent], delivered: Iterable[Key]) -> Iterable[Key]:
+def overtaken(known: dict[Key, SentMessage], delivered: Iterable[Key]) -> Iterable[Key]:
     """Messages that first came after a later one of their session."""
     last: dict[tuple[str, str], int] = {}
     seen: set[Key] = set()

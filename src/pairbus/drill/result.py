@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from pairbus.drill.bill import Cost
-from pairbus.drill.reconciliation import Key, Reckoning
+from pairbus.drill.reconciliation import Key, Reconciliation
 
 MOST = 20
 """Messages that are named at most."""
@@ -13,7 +13,7 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    reckoning: Reckoning
+    reckoning: Reconciliation
     reasons: dict[Key, str]
     """Why messages were dead-lettered."""
     through_backlog: int
@@ -66,7 +66,7 @@ class Result:
         }
 
 
-def _plain(one: Reckoning) -> dict[str, Any]:
+def _plain(one: Reconciliation) -> dict[str, Any]:
     return {
         "sent": one.sent,
         "delivered": one.delivered,

@@ -15,13 +15,13 @@ from azure.servicebus import ServiceBusClient
 
 from pairbus.drill.bill import Times, cost_of, foretell
 from pairbus.drill.collect import Collected, collect
-from pairbus.drill.environments import Site
+from pairbus.drill.environments import Environment
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.reconciliation import reconcile
 from pairbus.drill.result import Result
-from pairbus.drill.senders import Fleet, Line
+from pairbus.drill.senders import Line, Senders
 from pairbus.errors import PairbusError, StateError
-from pairbus.events import Event, PathState, Pinged, StateChanged
+from pairbus.events import Event, PathStatus, Pinged, StateChanged
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient, pair_namespace
 
@@ -41,7 +41,7 @@ PATIENCE_S = 90.0
 class Snapshot:
     """A drill now, for whoever watches."""
 
-    states: dict[str, PathState]
+    states: dict[str, PathStatus]
     lines: dict[str, Line]
     pings: int
     syphon: Any
@@ -55,7 +55,7 @@ class Drill:
     a sentence."""
 
     def __init__(
-        self, site: Site, options: DrillOptions, folder: Path, tell: Callable[[str], None]
+        self, site: Environment, options: DrillOptions, folder: Path, tell: Callable[[str], None]
     ) -> None:
         self._site = site
         self._options = options
@@ -64,7 +64,7 @@ class Drill:
         self._pings = 0
         self._moments: dict[str, datetime] = {}
         self._bus: PairedClient | None = None
-        self._fleet: Fleet | None = None
+        self._fleet: Senders | None = None
         self._syphon: Any = None
         self._left: int | None = None
         self._pause = threading.Event()
@@ -104,7 +104,7 @@ class Drill:
                 f"{_seconds(self._options.ping_primary_interval)}, failback "
                 f"{self._options.failback}."
             )
-            fleet = self._fleet = Fleet(bus, self._site.entities, self._options)
+            fleet = self._fleet = Senders(bus, self._site.entities, self._options)
             made.callback(fleet.stop)
             problem = None
             with _Spark(self._ledger.with_name("spark.log")) as spark:
@@ -162,7 +162,7 @@ class Drill:
 
     # The stages.
 
-    def _stages(self, bus: PairedClient, fleet: Fleet, spark: "_Spark") -> None:
+    def _stages(self, bus: PairedClient, fleet: Senders, spark: "_Spark") -> None:
         where = ", ".join(f"{one.path} ({one.shape.value})" for one in self._site.entities)
         fleet.start()
         self._tell(
@@ -173,13 +173,13 @@ class Drill:
         self._tell(self._site.break_down())
         self._note("down")
         spark.start()  # it takes a while, and the outage is long enough for it
-        self._wait(lambda: self._are(bus, PathState.FAILOVER), "failover of every path")
+        self._wait(lambda: self._are(bus, PathStatus.FAILOVER), "failover of every path")
         self._note("failover")
         self._tell("Every path is in failover: what is sent now goes to the backlog.")
         gone = (datetime.now(UTC) - self._moments["down"]).total_seconds()
         self._pause.wait(max(0.0, self._options.outage.total_seconds() - gone))
         self._end_outage()
-        healthy = (PathState.HEALTHY, PathState.DRAINING)
+        healthy = (PathStatus.HEALTHY, PathStatus.DRAINING)
         self._wait(lambda: self._are(bus, *healthy), "a ping to get through")
         self._note("pinged")
         self._drain(bus, spark)
@@ -213,7 +213,7 @@ class Drill:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             self._left = backlog_size(syphon.options.secondary, syphon.options.backlog_queues)
-            if self._left == 0 and self._are(bus, PathState.HEALTHY):
+            if self._left == 0 and self._are(bus, PathStatus.HEALTHY):
                 break
             status = syphon.status()
             if status.failure is not None:
@@ -232,7 +232,7 @@ class Drill:
         if self._syphon is not None:
             self._syphon.stop()
 
-    def _collect(self, fleet: Fleet, queues: tuple[str, ...]) -> Collected:
+    def _collect(self, fleet: Senders, queues: tuple[str, ...]) -> Collected:
         site = self._site
         return collect(site.primary, site.secondary, site.entities, fleet.sessions, queues)
 
@@ -245,7 +245,7 @@ class Drill:
             case Pinged():
                 self._pings += 1
 
-    def _are(self, bus: PairedClient, *states: PathState) -> bool:
+    def _are(self, bus: PairedClient, *states: PathStatus) -> bool:
         """Whether every path is in one of these states."""
         paths = bus.status().paths
         return len(paths) == len(self._site.entities) and all(

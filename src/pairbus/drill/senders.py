@@ -10,10 +10,10 @@ from uuid import uuid4
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.drill.plan import DrillOptions, Entity, Shape
-from pairbus.drill.reconciliation import Key, Sent
+from pairbus.drill.plan import DrillEntity, DrillOptions, Shape
+from pairbus.drill.reconciliation import Key, SentMessage
 from pairbus.errors import PairbusError
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from pairbus.pairing.client import PairedClient
 
 TURNS_A_SECOND = 4
@@ -22,7 +22,7 @@ SESSIONS = 2
 AGAIN_S = 0.2
 """After an error a sender waits so long, and sends the same messages again."""
 STOP_S = 60.0
-_STORED = (PathState.FAILOVER, PathState.DRAINING)
+_STORED = (PathStatus.FAILOVER, PathStatus.DRAINING)
 
 
 @dataclass(slots=True)
@@ -41,12 +41,12 @@ class Line:
 class _Sender:
     """One thread's own."""
 
-    entity: Entity
+    entity: DrillEntity
     sessions: tuple[str | None, ...]
     calls: int = 0
     numbers: Counter[str | None] = field(default_factory=Counter)
 
-    def next_call(self, count: int, size: int) -> list[tuple[Sent, ServiceBusMessage]]:
+    def next_call(self, count: int, size: int) -> list[tuple[SentMessage, ServiceBusMessage]]:
         """Some messages, of one session where there are sessions."""
         session = self.sessions[self.calls % len(self.sessions)]
         self.calls += 1
@@ -56,16 +56,16 @@ class _Sender:
             key = Key(self.entity.path, str(uuid4()))
             body = f"{key.id} ".ljust(size, ".")[:size]
             message = ServiceBusMessage(body, message_id=key.id, session_id=session)
-            made.append((Sent(key, session, self.numbers[session]), message))
+            made.append((SentMessage(key, session, self.numbers[session]), message))
         return made
 
 
-class Fleet:
+class Senders:
     """Sends until it is stopped. A message whose send fails is sent again, with the same id, before
     the next one: so an application would do it that must not lose any."""
 
     def __init__(
-        self, bus: PairedClient, entities: tuple[Entity, ...], options: DrillOptions
+        self, bus: PairedClient, entities: tuple[DrillEntity, ...], options: DrillOptions
     ) -> None:
         self._bus = bus
         self._options = options
@@ -73,7 +73,7 @@ class Fleet:
         self._stopped = threading.Event()
         self._pause = threading.Event()
         self._give_up_at = float("inf")
-        self.sent: list[Sent] = []
+        self.sent: list[SentMessage] = []
         self.not_acknowledged: list[Key] = []
         """Given up when the fleet was stopped."""
         self.lines = {entity.path: Line() for entity in entities}
@@ -107,7 +107,7 @@ class Fleet:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _work(self, number: int, entity: Entity) -> None:
+    def _work(self, number: int, entity: DrillEntity) -> None:
         sessions: tuple[str | None, ...] = (None,)
         if entity.shape is Shape.SESSIONS:
             sessions = tuple(f"customer-{number}-{n}" for n in range(SESSIONS))
@@ -133,7 +133,7 @@ class Fleet:
         except Exception as exc:  # noqa: BLE001  whoever waits for the fleet is told
             self.failures.append(exc)
 
-    def _send(self, sender: Any, call: list[tuple[Sent, ServiceBusMessage]]) -> None:
+    def _send(self, sender: Any, call: list[tuple[SentMessage, ServiceBusMessage]]) -> None:
         path = call[0][0].key.path
         messages = [message for _, message in call]
         while True:

@@ -30,7 +30,7 @@ from pairbus.emulator.filters.rules import (
     SqlFilter,
     compile_rules,
 )
-from pairbus.emulator.jsonc import Node, parse_jsonc
+from pairbus.emulator.jsonc import JsonNode, parse_jsonc
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import check_name, check_path, path_of, same_path
 
@@ -69,12 +69,12 @@ def read_config(content: str) -> tuple[NamespaceConfig, ...]:
     return tuple(found for _, found in namespaces)
 
 
-def _namespace(node: Node) -> NamespaceConfig:
+def _namespace(node: JsonNode) -> NamespaceConfig:
     parts = node.members("Name", "Queues", "Topics")
     name = _name(node, parts, lambda name: check_name("namespace", name))
     queues = [(item, _queue(item)) for item in _list(parts, "Queues")]
     topics = [(item, _topic(item)) for item in _list(parts, "Topics")]
-    described: list[tuple[Node, Description]] = [
+    described: list[tuple[JsonNode, Description]] = [
         *queues,
         *((item, topic.description) for item, topic in topics),
     ]
@@ -97,14 +97,14 @@ def _namespace(node: Node) -> NamespaceConfig:
     )
 
 
-def _queue(node: Node) -> QueueDescription:
+def _queue(node: JsonNode) -> QueueDescription:
     parts = node.members("Name", "Properties")
     name = _name(node, parts, lambda name: check_path("queue", name))
     given = _settings(parts, QueueDescription)
     return node.tried(lambda: QueueDescription(name=name, **given))
 
 
-def _topic(node: Node) -> TopicConfig:
+def _topic(node: JsonNode) -> TopicConfig:
     parts = node.members("Name", "Properties", "Subscriptions")
     name = _name(node, parts, lambda name: check_path("topic", name))
     given = _settings(parts, TopicDescription)
@@ -116,7 +116,7 @@ def _topic(node: Node) -> TopicConfig:
     )
 
 
-def _subscription(node: Node, topic: str) -> SubscriptionConfig:
+def _subscription(node: JsonNode, topic: str) -> SubscriptionConfig:
     parts = node.members("Name", "Properties", "Rules")
     name = _name(node, parts, lambda name: check_name("subscription", name))
     given = _settings(parts, SubscriptionDescription)
@@ -128,7 +128,7 @@ def _subscription(node: Node, topic: str) -> SubscriptionConfig:
     )
 
 
-def _rule(node: Node) -> Rule:
+def _rule(node: JsonNode) -> Rule:
     parts = node.members("Name", "Properties")
     name = _name(node, parts, lambda name: check_name("rule", name))
     if "Properties" not in parts:
@@ -152,7 +152,7 @@ def _rule(node: Node) -> Rule:
     return rule
 
 
-def _sql(node: Node) -> str:
+def _sql(node: JsonNode) -> str:
     expression = node.members("SqlExpression", "CompatibilityLevel", "RequiresPreprocessing").get(
         "SqlExpression"
     )
@@ -161,7 +161,7 @@ def _sql(node: Node) -> str:
     return expression.text()
 
 
-def _correlation(node: Node) -> CorrelationFilter:
+def _correlation(node: JsonNode) -> CorrelationFilter:
     given = node.members(*CORRELATED, "Properties", "RequiresPreprocessing")
     given.pop("RequiresPreprocessing", None)
     properties: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def _correlation(node: Node) -> CorrelationFilter:
     return node.tried(lambda: CorrelationFilter(**texts, properties=properties))
 
 
-def _name(node: Node, parts: dict[str, Node], check: Callable[[str], None]) -> str:
+def _name(node: JsonNode, parts: dict[str, JsonNode], check: Callable[[str], None]) -> str:
     if "Name" not in parts:
         raise node.wrong("a Name is needed here")
     name = parts["Name"].text()
@@ -182,11 +182,11 @@ def _name(node: Node, parts: dict[str, Node], check: Callable[[str], None]) -> s
     return name
 
 
-def _list(parts: dict[str, Node], name: str) -> list[Node]:
+def _list(parts: dict[str, JsonNode], name: str) -> list[JsonNode]:
     return parts[name].items() if name in parts else []
 
 
-def _settings(parts: dict[str, Node], kind: type[Description]) -> dict[str, Any]:
+def _settings(parts: dict[str, JsonNode], kind: type[Description]) -> dict[str, Any]:
     if "Properties" not in parts:
         return {}
     known = settings_of(kind)
@@ -198,7 +198,7 @@ def _settings(parts: dict[str, Node], kind: type[Description]) -> dict[str, Any]
     return found
 
 
-def _setting(node: Node, kind: Any) -> Any:
+def _setting(node: JsonNode, kind: Any) -> Any:
     if kind is int:
         return node.number()
     if kind in (bool, bool | None):
@@ -206,7 +206,7 @@ def _setting(node: Node, kind: Any) -> Any:
     return node.tried(lambda: from_text(node.text(), kind))
 
 
-def _check_unique(kind: str, named: Iterable[tuple[Node, str]]) -> None:
+def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:
     seen: set[str] = set()
     for node, name in named:
         if same_path(name) in seen:

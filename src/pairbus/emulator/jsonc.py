@@ -19,7 +19,7 @@ _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COMMA = re.compile(rf"{_STRING}|[{{\[]\s*,|,(?=\s*[}}\]])")
 
 
-def parse_jsonc(content: str) -> "Node":
+def parse_jsonc(content: str) -> "JsonNode":
     """The value that the text describes. Raises ConfigurationError."""
     plain = _COMMENT.sub(_blank, content.removeprefix("\ufeff"))
     plain = _COMMA.sub(_blank, plain)
@@ -33,10 +33,10 @@ def parse_jsonc(content: str) -> "Node":
         ) from exc
     except (ValueError, RecursionError) as exc:
         raise ConfigurationError(f"the file cannot be read: {exc}") from exc
-    return Node(value, "")
+    return JsonNode(value, "")
 
 
-class Node:
+class JsonNode:
     """A value of the file, and where it stands."""
 
     def __init__(self, value: Any, place: str) -> None:
@@ -46,10 +46,10 @@ class Node:
     def wrong(self, message: str) -> ConfigurationError:
         return ConfigurationError(f"{self.place or 'the file'}: {message}")
 
-    def members(self, *known: str) -> dict[str, "Node"]:
+    def members(self, *known: str) -> dict[str, "JsonNode"]:
         """The members of an object by their right spelling; those that are null are left out."""
         spelled = {name.lower(): name for name in known}
-        found: dict[str, Node] = {}
+        found: dict[str, JsonNode] = {}
         for key, node in self.mapping().items():
             name = spelled.get(key.lower())
             if name is None:
@@ -58,17 +58,17 @@ class Node:
                 found[name] = node
         return found
 
-    def mapping(self) -> dict[str, "Node"]:
+    def mapping(self) -> dict[str, "JsonNode"]:
         """The members of an object, as they are."""
         if not isinstance(self.value, dict):
             raise self.wrong(f"an object is needed here, not {shown(self.value)}")
         before = f"{self.place}." if self.place else ""
-        return {key: Node(value, before + key) for key, value in self.value.items()}
+        return {key: JsonNode(value, before + key) for key, value in self.value.items()}
 
-    def items(self) -> list["Node"]:
+    def items(self) -> list["JsonNode"]:
         if not isinstance(self.value, list):
             raise self.wrong(f"a list is needed here, not {shown(self.value)}")
-        return [Node(value, f"{self.place}[{at}]") for at, value in enumerate(self.value)]
+        return [JsonNode(value, f"{self.place}[{at}]") for at, value in enumerate(self.value)]
 
     def text(self) -> str:
         if not isinstance(self.value, str):

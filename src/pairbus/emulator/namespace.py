@@ -40,7 +40,7 @@ from pairbus.emulator.faults import Fault
 from pairbus.emulator.filters.rules import Rule
 from pairbus.emulator.meter import Reading
 from pairbus.emulator.port import HeldPort
-from pairbus.emulator.runtime import Core
+from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import ConfigurationError, EntityNotFound, StateError
@@ -101,7 +101,7 @@ class LocalNamespace:
             self._key = _key_of(self.folder / "keys.json")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._core: Core | None = None
+        self._core: NamespaceRuntime | None = None
         self._store: Store | None = None
         """The last one: it knows whether it has failed."""
         self._stopping: asyncio.Event | None = None
@@ -214,7 +214,7 @@ class LocalNamespace:
         self._create(SubscriptionDescription(topic=topic, name=name, **settings), rule)
 
     def _create(self, description: Description, rule: Rule | None = None) -> None:
-        def create(core: Core) -> None:
+        def create(core: NamespaceRuntime) -> None:
             core.entities.create(description, core.now_ms(), rule)
 
         self.call(create)
@@ -230,7 +230,7 @@ class LocalNamespace:
     def clear_faults(self) -> None:
         self.call(lambda core: core.faults.clear())
 
-    def call(self, work: Callable[[Core], T]) -> T:
+    def call(self, work: Callable[[NamespaceRuntime], T]) -> T:
         """Run something in the namespace's own thread, between two turns. Raises StateError where
         it does not run, or stops before that is on disk."""
         loop, core = self._loop, self._core
@@ -306,9 +306,9 @@ class LocalNamespace:
             finally:
                 await listener.stop()
 
-    def _made(self, store: Store) -> Core:
+    def _made(self, store: Store) -> NamespaceRuntime:
         rule = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
-        return Core(
+        return NamespaceRuntime(
             self.name,
             store,
             (rule, *self._rules),
@@ -316,7 +316,7 @@ class LocalNamespace:
             trust_bearer_tokens=self._trust_bearer_tokens,
         )
 
-    def _admin(self, core: Core) -> Handler:
+    def _admin(self, core: NamespaceRuntime) -> Handler:
         admin = Admin(
             core.entities,
             core.authority,
@@ -328,7 +328,7 @@ class LocalNamespace:
         return lambda request, scheme: admin.handle(request, core.now_ms(), scheme=scheme)
 
 
-def _ensure(core: Core, config: NamespaceConfig) -> None:
+def _ensure(core: NamespaceRuntime, config: NamespaceConfig) -> None:
     subscriptions = [one for topic in config.topics for one in topic.subscriptions]
     topics: list[Description] = [topic.description for topic in config.topics]
     todo = [*topics, *config.queues, *(one.description for one in subscriptions)]

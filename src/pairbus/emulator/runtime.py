@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pairbus.emulator.auth import Authority, SharedAccessRule
 from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entities, Entity
+from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.faults import Faults
 from pairbus.emulator.meter import Meter
 from pairbus.emulator.storage.store import Store, StoreFailed
@@ -22,10 +22,10 @@ from pairbus.emulator.storage.store import Store, StoreFailed
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from pairbus.emulator.connections.links import Inlet, Outlet
+    from pairbus.emulator.connections.links import IncomingLink, OutgoingLink
 
 
-class Core:
+class NamespaceRuntime:
     """A namespace without its sockets."""
 
     def __init__(
@@ -43,14 +43,14 @@ class Core:
         self.wake: Callable[[], None] = _nothing
         """Asks for a turn."""
         self._ready: dict[int, Queue] = {}
-        self._outlets: dict[int, list[Outlet]] = {}
-        self.inlets: set[Inlet] = set()
+        self._outlets: dict[int, list[OutgoingLink]] = {}
+        self.inlets: set[IncomingLink] = set()
         """Those that are attached."""
         self._answers: list[Callable[[], object]] = []
         self.meter = Meter(store)
         self.faults = Faults()
         self.new_token = partial(os.urandom, 16)
-        self.entities = Entities(store, self.new_token, on_queue=self._watch)
+        self.entities = EntityRegistry(store, self.new_token, on_queue=self._watch)
         self.entities.on_gone = self._on_gone
         self.authority = Authority(
             rules,
@@ -72,10 +72,10 @@ class Core:
         self._ready[queue.id] = queue
         self.wake()
 
-    def add_outlet(self, outlet: "Outlet") -> None:
+    def add_outlet(self, outlet: "OutgoingLink") -> None:
         self._outlets.setdefault(outlet.queue.id, []).append(outlet)
 
-    def remove_outlet(self, outlet: "Outlet") -> None:
+    def remove_outlet(self, outlet: "OutgoingLink") -> None:
         outlets = self._outlets.get(outlet.queue.id, [])
         if outlet in outlets:
             outlets.remove(outlet)
@@ -112,7 +112,7 @@ class Core:
             except Exception:  # the others want theirs
                 logger.exception("an answer could not be given")
 
-    def _guard(self, outlet: "Outlet", work: Callable[[], None]) -> None:
+    def _guard(self, outlet: "OutgoingLink", work: Callable[[], None]) -> None:
         """What goes wrong for one receiver costs it its connection, and nobody else anything."""
         try:
             work()

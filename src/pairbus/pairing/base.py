@@ -9,16 +9,16 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
 from pairbus.errors import StateError
-from pairbus.events import PathState
+from pairbus.events import PathStatus
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.health import Look
-from pairbus.pairing.hosting import Host
-from pairbus.pairing.operations import Call, Charge
-from pairbus.pairing.plan import Plan
+from pairbus.pairing.health import PeekResult
+from pairbus.pairing.hosting import EmbeddedSyphon
+from pairbus.pairing.operations import ManagementUsage, SenderCall
+from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch, size_of
 from pairbus.pairing.sides import Side
-from pairbus.pairing.state import Pairing, PairingStatus, Path
-from pairbus.usage.operations import Kind, Part
+from pairbus.pairing.state import PairingState, PairingStatus, PathState
+from pairbus.usage.operations import OperationKind, Part
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -61,7 +61,7 @@ class NamespaceClient:
         return self._shut()
 
 
-class ClientShell:
+class PairedClientBase:
     """A paired client, but for its I/O."""
 
     def _shut_primary(self) -> Any:
@@ -72,7 +72,7 @@ class ClientShell:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PairingPlan,
         options: SendAvailabilityOptions,
         queues: tuple[str, ...],
         *,
@@ -83,7 +83,7 @@ class ClientShell:
         self._plan = plan
         self._primary = plan.primary
         self._looked_at: set[str] = set()
-        self.pairing = Pairing(
+        self.pairing = PairingState(
             options,
             primary=str(plan.primary_id),
             secondary=str(plan.secondary_id),
@@ -94,7 +94,7 @@ class ClientShell:
         self.ping_s = min(PING_S, self.pairing.operation_timeout_s)
         self.primary = NamespaceClient(self.pairing.primary, self._shut_primary)
         self.secondary = NamespaceClient(self.pairing.secondary, self._shut_secondary)
-        self._host: Host | None = None
+        self._host: EmbeddedSyphon | None = None
         self.books = plan.books
         if self.books is not None:
             self.pairing.note_change = self.books.changed
@@ -142,7 +142,13 @@ class ClientShell:
         return sender if self.books is None else self.books.watch(sender)
 
     def count(
-        self, sender: Any, path: str, part: Part, *, answered: bool, charge: Charge | None = None
+        self,
+        sender: Any,
+        path: str,
+        part: Part,
+        *,
+        answered: bool,
+        charge: ManagementUsage | None = None,
     ) -> None:
         """A call of a sender has ended."""
         if self.books is not None:
@@ -150,16 +156,16 @@ class ClientShell:
                 self.books.add(path, charge.kind, part, charge.sizes(), answered=answered)
             self.books.sent(sender, path, part, answered=answered)
 
-    def peeked(self, path: str, messages: list[Any]) -> Look:
+    def peeked(self, path: str, messages: list[Any]) -> PeekResult:
         """A backlog queue was looked at, for a path that drains."""
         if self.books is not None:
             sizes = [size_of(message) for message in messages]
-            self.books.add(path, Kind.PEEK, Part.DRAIN, sizes)
+            self.books.add(path, OperationKind.PEEK, Part.DRAIN, sizes)
         if not messages:
-            return Look(0)
+            return PeekResult(0)
         first = messages[0]
         age_s = (datetime.now(UTC) - first.enqueued_time_utc).total_seconds()
-        return Look(len(messages), first.sequence_number, age_s)
+        return PeekResult(len(messages), first.sequence_number, age_s)
 
     def _wants_a_look(self, path: str) -> bool:
         """Whether nobody has looked yet if this entity removes duplicates."""
@@ -169,14 +175,14 @@ class ClientShell:
         return wanted
 
 
-class SenderShell:
+class PairedSenderBase:
     """A paired sender, but for its I/O."""
 
     def __init__(
-        self, pairing: Pairing, path: str, connect: Callable[[], Any], identifier: str | None
+        self, pairing: PairingState, path: str, connect: Callable[[], Any], identifier: str | None
     ) -> None:
         self._pairing = pairing
-        self._path: Path = pairing.path(path)
+        self._path: PathState = pairing.path(path)
         self._connect = connect
         self._primary: Any = connect()
         self._identifier = identifier or self._primary.client_identifier
@@ -198,7 +204,7 @@ class SenderShell:
         message, and what is decided for the others should cost these nothing."""
         return (
             type(message) is ServiceBusMessage
-            and self._path.health.state is PathState.HEALTHY
+            and self._path.health.state is PathStatus.HEALTHY
             and not self._closed
             and not self._pairing.primary.down
             and not self._pairing.options.check_backlog_size
@@ -206,7 +212,7 @@ class SenderShell:
             and message.message_id is not None
         )
 
-    def _call(self, timeout: float | None = None, began: float | None = None) -> Call:
+    def _call(self, timeout: float | None = None, began: float | None = None) -> SenderCall:
         if self._pairing.primary.fault is not None:
             self._pairing.check_open()  # it has closed the senders, and says why
         if self._closed:
@@ -215,7 +221,7 @@ class SenderShell:
                 "The handler has already been shutdown. Please use ServiceBusClient to create a "
                 "new instance."
             )
-        return Call.of(self._pairing, self._path, self, timeout, self.entity_name, began)
+        return SenderCall.of(self._pairing, self._path, self, timeout, self.entity_name, began)
 
     def _check_not_closed(self) -> None:
         """Raises for a call that has waited for its turn until the sender was closed."""

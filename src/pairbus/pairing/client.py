@@ -16,15 +16,15 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import duplicates
 from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog_queues import bounds_within, ensure_queues
-from pairbus.pairing.base import CLOSE_S, PING_S, ClientShell
-from pairbus.pairing.deadlines import Watch
-from pairbus.pairing.health import SMALL, Look, Task
-from pairbus.pairing.hosting import Host
+from pairbus.pairing.base import CLOSE_S, PING_S, PairedClientBase
+from pairbus.pairing.deadlines import DeadlineMonitor
+from pairbus.pairing.health import SMALL, HealthTask, PeekResult
+from pairbus.pairing.hosting import EmbeddedSyphon
 from pairbus.pairing.ping import make_ping
-from pairbus.pairing.plan import Plan, make_plan
+from pairbus.pairing.plan import PairingPlan, make_plan
 from pairbus.pairing.sdk import make_handshake_endable, without_retries
 from pairbus.pairing.sender import PairedSender
-from pairbus.pairing.state import Path
+from pairbus.pairing.state import PathState
 from pairbus.usage.operations import Part
 
 
@@ -53,7 +53,7 @@ def pair_namespace(
         raise
 
 
-def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ...]:
+def _queues(plan: PairingPlan, options: SendAvailabilityOptions) -> tuple[str, ...]:
     if not options.create_backlog:
         return plan.paths
     given = options.secondary_administration
@@ -64,7 +64,7 @@ def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ...]:
         return tuple(ensure_queues(administration, plan.paths, bounds=bounds))
 
 
-class PairedClient(ClientShell):
+class PairedClient(PairedClientBase):
     """A `ServiceBusClient` whose senders go on when its namespace does not.
 
     Receivers are the primary's own. It can be used from many threads, each with its own senders.
@@ -73,7 +73,7 @@ class PairedClient(ClientShell):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PairingPlan,
         options: SendAvailabilityOptions,
         queues: tuple[str, ...],
         *,
@@ -81,7 +81,7 @@ class PairedClient(ClientShell):
         random: Random | None,
     ) -> None:
         super().__init__(plan, options, queues, now=now, random=random)
-        self.watch = Watch()
+        self.watch = DeadlineMonitor()
         self._changed = threading.Condition(self.pairing.lock)
         self.pairing.on_change = self.wake
         self.pairing.attend = self._attend
@@ -89,7 +89,7 @@ class PairedClient(ClientShell):
         self._attendants: set[threading.Thread] = set()
         if plan.syphon is not None:
             faults = self.primary.fault, self.secondary.fault
-            self._host = Host(plan.syphon, self.pairing, faults)
+            self._host = EmbeddedSyphon(plan.syphon, self.pairing, faults)
 
     def __enter__(self) -> "PairedClient":
         return self
@@ -182,7 +182,7 @@ class PairedClient(ClientShell):
         with self._changed:
             self._changed.wait(seconds)
 
-    def ping(self, path: Path, budget_s: float = PING_S) -> BaseException | None:
+    def ping(self, path: PathState, budget_s: float = PING_S) -> BaseException | None:
         """Ping a path once; what it met."""
         budget_s = min(budget_s, self.ping_s)
         sender = without_retries(self._primary).get_queue_sender(path.name)
@@ -223,23 +223,23 @@ class PairedClient(ClientShell):
 
     # Paths that are not healthy.
 
-    def _attend(self, path: Path) -> None:
+    def _attend(self, path: PathState) -> None:
         thread = threading.Thread(
             target=self._do_steps, args=(path,), name=f"pairbus attends to {path.name}", daemon=True
         )
         self._attendants.add(thread)
         thread.start()
 
-    def _do_steps(self, path: Path) -> None:
+    def _do_steps(self, path: PathState) -> None:
         receivers: dict[str, Any] = {}
         try:
             while (task := self._due(path)) is not None:
-                if task is Task.ENGAGE:
+                if task is HealthTask.ENGAGE:
                     self.pairing.engage(path)
-                elif task is Task.LOOK:
+                elif task is HealthTask.LOOK:
                     cause = path.health.cause or TimeoutError()
                     self.pairing.looked(path, cause, self.ping(path), waits=False)
-                elif task is Task.PING:
+                elif task is HealthTask.PING:
                     self.pairing.pinged(path, self.ping(path))
                 else:
                     self._peek(path, receivers)
@@ -248,7 +248,7 @@ class PairedClient(ClientShell):
                 self.discard(receiver)
             self._attendants.discard(threading.current_thread())
 
-    def _due(self, path: Path) -> Task | None:
+    def _due(self, path: PathState) -> HealthTask | None:
         """Wait for the next thing to do. None: there is nothing more."""
         with self._changed:
             while (step := self.pairing.next_step(path)) is not None:
@@ -258,10 +258,10 @@ class PairedClient(ClientShell):
                 self._changed.wait(wait_s)
             return None
 
-    def _peek(self, path: Path, receivers: dict[str, Any]) -> None:
+    def _peek(self, path: PathState, receivers: dict[str, Any]) -> None:
         quiet = self.pairing.quiet(path)
         many = 1 if path.health.hold_until is not None else SMALL + 1
-        looks: list[Look] = []
+        looks: list[PeekResult] = []
         for queue in self.backlog_queues:
             if queue not in receivers:
                 receiver = without_retries(self._plan.secondary).get_queue_receiver(queue)

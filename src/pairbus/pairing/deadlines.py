@@ -19,7 +19,7 @@ T = TypeVar("T")
 LOOK_S = 0.25
 
 
-class Overrun(OperationTimeoutError):
+class CallTimedOut(OperationTimeoutError):
     """A call was ended because its time was over. What it sent may have arrived. Whoever made it
     must not use its sender again."""
 
@@ -33,7 +33,7 @@ class _Watched:
         self.broken = False
 
 
-class Watch:
+class DeadlineMonitor:
     """Ends calls that take too long. One thread, which sleeps while there are no calls."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Watch:
         except Exception as exc:
             if watched.broken:
                 hang_up(sender)
-                raise Overrun(
+                raise CallTimedOut(
                     message=f"no answer within {seconds:g} s: the call was given up"
                 ) from exc
             raise

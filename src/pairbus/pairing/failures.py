@@ -22,7 +22,7 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import exceptions as sdk
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """What the caller's send, and the health of the path, learn from a failure."""
 
     UNAVAILABLE = "unavailable"
@@ -48,53 +48,53 @@ class BacklogFailure(Enum):
     """Any queue would reject this message: the caller gets the error, and no queue is pulled."""
 
 
-CLASSES: Mapping[type[BaseException], Kind] = MappingProxyType(
+CLASSES: Mapping[type[BaseException], FailureKind] = MappingProxyType(
     {
-        sdk.ServiceBusConnectionError: Kind.UNAVAILABLE,
-        sdk.ServiceBusCommunicationError: Kind.UNAVAILABLE,
-        sdk.OperationTimeoutError: Kind.UNAVAILABLE,
-        sdk.MessagingEntityDisabledError: Kind.UNAVAILABLE,
-        sdk.ServiceBusAuthenticationError: Kind.UNAVAILABLE,  # with a status, that has decided
-        sdk.ServiceBusError: Kind.UNAVAILABLE,  # after what it wraps
-        sdk.ServiceBusServerBusyError: Kind.BUSY,
-        sdk.ServiceBusAuthorizationError: Kind.CALLER,
-        sdk.ServiceBusQuotaExceededError: Kind.CALLER,
-        sdk.MessageSizeExceededError: Kind.CALLER,
-        sdk.MessagingEntityNotFoundError: Kind.CALLER,
-        sdk.MessagingEntityAlreadyExistsError: Kind.CALLER,
+        sdk.ServiceBusConnectionError: FailureKind.UNAVAILABLE,
+        sdk.ServiceBusCommunicationError: FailureKind.UNAVAILABLE,
+        sdk.OperationTimeoutError: FailureKind.UNAVAILABLE,
+        sdk.MessagingEntityDisabledError: FailureKind.UNAVAILABLE,
+        sdk.ServiceBusAuthenticationError: FailureKind.UNAVAILABLE,  # without a status
+        sdk.ServiceBusError: FailureKind.UNAVAILABLE,  # after what it wraps
+        sdk.ServiceBusServerBusyError: FailureKind.BUSY,
+        sdk.ServiceBusAuthorizationError: FailureKind.CALLER,
+        sdk.ServiceBusQuotaExceededError: FailureKind.CALLER,
+        sdk.MessageSizeExceededError: FailureKind.CALLER,
+        sdk.MessagingEntityNotFoundError: FailureKind.CALLER,
+        sdk.MessagingEntityAlreadyExistsError: FailureKind.CALLER,
         # Of receivers: a send does not raise them.
-        sdk.MessageAlreadySettled: Kind.CALLER,
-        sdk.MessageLockLostError: Kind.CALLER,
-        sdk.MessageNotFoundError: Kind.CALLER,
-        sdk.SessionLockLostError: Kind.CALLER,
-        sdk.SessionCannotBeLockedError: Kind.CALLER,
-        sdk.AutoLockRenewFailed: Kind.CALLER,
-        sdk.AutoLockRenewTimeout: Kind.CALLER,
+        sdk.MessageAlreadySettled: FailureKind.CALLER,
+        sdk.MessageLockLostError: FailureKind.CALLER,
+        sdk.MessageNotFoundError: FailureKind.CALLER,
+        sdk.SessionLockLostError: FailureKind.CALLER,
+        sdk.SessionCannotBeLockedError: FailureKind.CALLER,
+        sdk.AutoLockRenewFailed: FailureKind.CALLER,
+        sdk.AutoLockRenewTimeout: FailureKind.CALLER,
     }
 )
 """Every class of azure.servicebus.exceptions."""
 
-CONDITIONS: Mapping[str, Kind] = MappingProxyType(
+CONDITIONS: Mapping[str, FailureKind] = MappingProxyType(
     {
-        "amqp:not-allowed": Kind.CALLER,
-        "com.microsoft:argument-error": Kind.CALLER,
-        "com.microsoft:argument-out-of-range": Kind.CALLER,
-        "amqp:not-implemented": Kind.CALLER,
-        "amqp:decode-error": Kind.CALLER,
-        "amqp:invalid-field": Kind.CALLER,
-        "amqp:precondition-failed": Kind.CALLER,
-        "com.microsoft:precondition-failed": Kind.CALLER,
-        "amqp:resource-deleted": Kind.CALLER,
-        "amqp:internal-error": Kind.UNAVAILABLE,
-        "amqp:connection:forced": Kind.UNAVAILABLE,
-        "amqp:link:detach-forced": Kind.UNAVAILABLE,
-        "amqp:unknown-error": Kind.UNKNOWN,
+        "amqp:not-allowed": FailureKind.CALLER,
+        "com.microsoft:argument-error": FailureKind.CALLER,
+        "com.microsoft:argument-out-of-range": FailureKind.CALLER,
+        "amqp:not-implemented": FailureKind.CALLER,
+        "amqp:decode-error": FailureKind.CALLER,
+        "amqp:invalid-field": FailureKind.CALLER,
+        "amqp:precondition-failed": FailureKind.CALLER,
+        "com.microsoft:precondition-failed": FailureKind.CALLER,
+        "amqp:resource-deleted": FailureKind.CALLER,
+        "amqp:internal-error": FailureKind.UNAVAILABLE,
+        "amqp:connection:forced": FailureKind.UNAVAILABLE,
+        "amqp:link:detach-forced": FailureKind.UNAVAILABLE,
+        "amqp:unknown-error": FailureKind.UNKNOWN,
         # These have classes of their own, but where a connection is closed with them while it
         # opens, the SDK raises ServiceBusConnectionError all the same.
-        "amqp:unauthorized-access": Kind.CALLER,
-        "com.microsoft:auth-failed": Kind.CALLER,
-        "amqp:resource-limit-exceeded": Kind.CALLER,
-        "com.microsoft:server-busy": Kind.BUSY,
+        "amqp:unauthorized-access": FailureKind.CALLER,
+        "com.microsoft:auth-failed": FailureKind.CALLER,
+        "amqp:resource-limit-exceeded": FailureKind.CALLER,
+        "com.microsoft:server-busy": FailureKind.BUSY,
     }
 )
 """The conditions that decide. `amqp:not-found` is not among them: a connection closed with it is a
@@ -129,7 +129,7 @@ MANAGEMENT_LINK_LOST = "Management Operation error occurred."
 type or field tells it from a value that cannot be encoded."""
 
 
-def kind_of(error: BaseException) -> Kind:
+def classify_failure(error: BaseException) -> FailureKind:
     """What a failed call means. Never raises; an error of nobody's that we know is the caller's.
 
     Causes are followed, contexts are not: an application that sends while it handles an error of
@@ -142,22 +142,24 @@ def kind_of(error: BaseException) -> Kind:
         decided = CONDITIONS.get(_condition_of(error))
         return _kind_of_class(error) if decided is None else decided
     if isinstance(error, OSError | AzureError):  # TimeoutError and a bad certificate are OSErrors
-        return Kind.UNAVAILABLE
-    return Kind.CALLER
+        return FailureKind.UNAVAILABLE
+    return FailureKind.CALLER
 
 
-def backlog_failure_of(error: BaseException, kind: Kind, *, link_open: bool) -> BacklogFailure:
+def backlog_failure_of(
+    error: BaseException, kind: FailureKind, *, link_open: bool
+) -> BacklogFailure:
     """Return the meaning of a failed send to a backlog queue; `kind` is what `classify` returned.
 
     On the primary the kind is enough: a full queue and a bad message both go back to the caller.
     Here there are other queues to try, so the fault of a queue and that of a message differ. While
     the link is not open yet, no message was offered and none can be at fault.
     """
-    if kind is Kind.BUSY:
+    if kind is FailureKind.BUSY:
         return BacklogFailure.BUSY
-    if kind is Kind.UNAVAILABLE or not link_open:
+    if kind is FailureKind.UNAVAILABLE or not link_open:
         return BacklogFailure.QUEUE_UNAVAILABLE
-    if kind is Kind.UNKNOWN:
+    if kind is FailureKind.UNKNOWN:
         return BacklogFailure.LINK_LOST
     if _is_about_entity(error):
         return BacklogFailure.QUEUE_UNAVAILABLE
@@ -173,34 +175,34 @@ def _is_about_entity(error: BaseException) -> bool:
     return isinstance(error, QUEUE_CLASSES) or _condition_of(error) in QUEUE_CONDITIONS
 
 
-def _kind_of_class(error: sdk.ServiceBusError) -> Kind:
+def _kind_of_class(error: sdk.ServiceBusError) -> FailureKind:
     known = next(one for one in type(error).__mro__ if one in CLASSES)
     return _kind_of_plain(error) if known is sdk.ServiceBusError else CLASSES[known]
 
 
-def _kind_of_plain(error: sdk.ServiceBusError) -> Kind:
+def _kind_of_plain(error: sdk.ServiceBusError) -> FailureKind:
     inner = error.inner_exception
     if _condition_of(error) == HIDDEN or _is_lost_management_link(inner):
-        return Kind.UNKNOWN
+        return FailureKind.UNKNOWN
     if isinstance(inner, NOT_ENCODABLE) and not isinstance(inner, OSError):
-        return Kind.CALLER
+        return FailureKind.CALLER
     status = _number(error, "_status_code")
     if inner is None and status is not None:
         return _kind_of_status(status)
     return CLASSES[sdk.ServiceBusError]
 
 
-def _kind_of_status(status: int | None) -> Kind:
+def _kind_of_status(status: int | None) -> FailureKind:
     """Of a token or a management request. None: there was no answer."""
     match status:
         case 408:
-            return Kind.UNAVAILABLE
+            return FailureKind.UNAVAILABLE
         case 429:
-            return Kind.BUSY
+            return FailureKind.BUSY
         case int() if 400 <= status < 500:
-            return Kind.CALLER
+            return FailureKind.CALLER
         case _:
-            return Kind.UNAVAILABLE
+            return FailureKind.UNAVAILABLE
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

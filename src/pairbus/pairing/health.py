@@ -15,8 +15,8 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
-from pairbus.events import PathState
-from pairbus.pairing.failures import Kind
+from pairbus.events import PathStatus
+from pairbus.pairing.failures import FailureKind
 
 HOLD_CHECKS = 10
 """How often the backlog is looked at within a hold."""
@@ -39,7 +39,7 @@ class Route(Enum):
     """Nowhere yet: the last of the backlog is on its way."""
 
 
-class Verdict(Enum):
+class FailureAction(Enum):
     """What a call does whose send to the primary failed."""
 
     RAISE = "raise"
@@ -49,7 +49,7 @@ class Verdict(Enum):
     """Go on into the backlog."""
 
 
-class Task(Enum):
+class HealthTask(Enum):
     """What somebody must do for a path that is not healthy."""
 
     ENGAGE = "engage"
@@ -60,11 +60,11 @@ class Task(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    task: Task
+    task: HealthTask
     at: float
 
 
-class Look(NamedTuple):
+class PeekResult(NamedTuple):
     """What a peek at one backlog queue showed."""
 
     messages: int
@@ -74,20 +74,20 @@ class Look(NamedTuple):
     """How long ago the first message was stored, by the clocks of two machines."""
 
 
-def is_small(looks: Iterable[Look], hold_s: float) -> bool:
+def is_small(looks: Iterable[PeekResult], hold_s: float) -> bool:
     """Whether a hold is worth trying: a guess, which costs callers a hold where it is wrong."""
     return all(look.messages <= SMALL or look.age_s < hold_s * YOUNG for look in looks)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    from_state: PathState
-    to_state: PathState
+class StatusChange:
+    from_state: PathStatus
+    to_state: PathStatus
     cause: BaseException | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class HealthSettings:
     failover_interval_s: float
     ping_interval_s: float
     ping_jitter: float
@@ -96,17 +96,17 @@ class Settings:
     drain_timeout_s: float
 
 
-class Health:
+class PathHealth:
     """One path."""
 
-    def __init__(self, settings: Settings, random: Random, now: float) -> None:
+    def __init__(self, settings: HealthSettings, random: Random, now: float) -> None:
         self._settings = settings
         self._random = random
-        self.state = PathState.HEALTHY
+        self.state = PathStatus.HEALTHY
         self.since = now
         self.cause: BaseException | None = None
         """Why the path is not healthy."""
-        self.changes: list[Change] = []
+        self.changes: list[StatusChange] = []
         """What changed since somebody last took them away."""
         self.stalled = False
         """The drain makes no progress, and nobody was told yet."""
@@ -124,7 +124,7 @@ class Health:
     # Sends.
 
     def route(self, now: float) -> Route:
-        if self.state in (PathState.HEALTHY, PathState.SUSPECT):
+        if self.state in (PathStatus.HEALTHY, PathStatus.SUSPECT):
             return Route.PRIMARY
         if self.hold_until is not None and now < self.hold_until:
             return Route.HOLD
@@ -132,67 +132,67 @@ class Health:
 
     def succeeded(self, now: float) -> None:
         """The primary took a message."""
-        if self.state is PathState.SUSPECT:
-            self._become(PathState.HEALTHY, now)
+        if self.state is PathStatus.SUSPECT:
+            self._become(PathStatus.HEALTHY, now)
 
-    def failed(self, kind: Kind, error: BaseException, now: float) -> Verdict:
+    def failed(self, kind: FailureKind, error: BaseException, now: float) -> FailureAction:
         """A send to the primary failed."""
-        if kind in (Kind.BUSY, Kind.CALLER):
-            return Verdict.RAISE
-        if self.state in (PathState.FAILOVER, PathState.DRAINING):
+        if kind in (FailureKind.BUSY, FailureKind.CALLER):
+            return FailureAction.RAISE
+        if self.state in (PathStatus.FAILOVER, PathStatus.DRAINING):
             return self._join()
-        unsure = kind is Kind.UNKNOWN
+        unsure = kind is FailureKind.UNKNOWN
         if self._settings.failover_interval_s == 0:
             if unsure:
-                return Verdict.LOOK
+                return FailureAction.LOOK
             self.engage(error, now)
-            return Verdict.STORE
-        if self.state is PathState.HEALTHY:
-            self._become(PathState.SUSPECT, now, error)
+            return FailureAction.STORE
+        if self.state is PathStatus.HEALTHY:
+            self._become(PathStatus.SUSPECT, now, error)
             self._unsure = unsure
             self._next = now + self._settings.failover_interval_s
         elif self._unsure and not unsure:
             self.cause, self._unsure = error, False
-        return Verdict.RAISE
+        return FailureAction.RAISE
 
-    def looked(self, kind: Kind | None, error: BaseException, now: float) -> Verdict:
+    def looked(self, kind: FailureKind | None, error: BaseException, now: float) -> FailureAction:
         """A ping went out because a failure hid its reason. `kind` is what it met, None for
         success; `error` is the failure, or what the ping met."""
-        if self.state in (PathState.FAILOVER, PathState.DRAINING):
+        if self.state in (PathStatus.FAILOVER, PathStatus.DRAINING):
             return self._join()
         if self._settings.failover_interval_s > 0 and (
-            self.state is PathState.HEALTHY or now < self._next
+            self.state is PathStatus.HEALTHY or now < self._next
         ):
-            return Verdict.RAISE  # a send got through while the ping was under way
-        if kind in (Kind.UNAVAILABLE, Kind.UNKNOWN):
+            return FailureAction.RAISE  # a send got through while the ping was under way
+        if kind in (FailureKind.UNAVAILABLE, FailureKind.UNKNOWN):
             self.engage(error, now)
-            return Verdict.STORE
+            return FailureAction.STORE
         # The primary answers: it was the message, or the caller's rights.
-        if self.state is PathState.SUSPECT:
-            self._become(PathState.HEALTHY, now)
-        return Verdict.RAISE
+        if self.state is PathStatus.SUSPECT:
+            self._become(PathStatus.HEALTHY, now)
+        return FailureAction.RAISE
 
-    def _join(self) -> Verdict:
+    def _join(self) -> FailureAction:
         """Others have failed over while this call waited for the primary."""
         # It goes into the backlog, hold or not, and a look that is under way may miss it.
         self._empty_looks = -1
-        return Verdict.STORE
+        return FailureAction.STORE
 
     # What must be done.
 
     def next_step(self) -> Step | None:
         """What is to be done next, and when. None: nothing."""
-        if self.state is PathState.SUSPECT:
-            return Step(Task.LOOK if self._unsure else Task.ENGAGE, self._next)
-        if self.state is PathState.FAILOVER:
-            return Step(Task.PING, self._next)
-        if self.state is PathState.DRAINING:
-            return Step(Task.PEEK, self._next)
+        if self.state is PathStatus.SUSPECT:
+            return Step(HealthTask.LOOK if self._unsure else HealthTask.ENGAGE, self._next)
+        if self.state is PathStatus.FAILOVER:
+            return Step(HealthTask.PING, self._next)
+        if self.state is PathStatus.DRAINING:
+            return Step(HealthTask.PEEK, self._next)
         return None
 
     def engage(self, error: BaseException | None, now: float) -> None:
         """Fail over."""
-        self._become(PathState.FAILOVER, now, self.cause if error is None else error)
+        self._become(PathStatus.FAILOVER, now, self.cause if error is None else error)
         self._plan_ping(now)
 
     def _plan_ping(self, now: float) -> None:
@@ -200,26 +200,26 @@ class Health:
         self._next = now + self._settings.ping_interval_s * (1 + jitter)
 
     def pinged(self, got_through: bool, now: float) -> None:
-        if self.state is not PathState.FAILOVER:
+        if self.state is not PathStatus.FAILOVER:
             return
         if not got_through:
             self._plan_ping(now)
         elif self._settings.after_drain:
-            self._become(PathState.DRAINING, now)
+            self._become(PathStatus.DRAINING, now)
             self._next = self._progress_at = now
             self._seen, self.hold_until, self._empty_looks, self._vain_holds = (), None, 0, 0
         else:
-            self._become(PathState.HEALTHY, now)
+            self._become(PathStatus.HEALTHY, now)
 
     def mark_healthy(self, now: float) -> None:
         """End failover by hand."""
-        if self.state is not PathState.HEALTHY:
-            self._become(PathState.HEALTHY, now)
+        if self.state is not PathStatus.HEALTHY:
+            self._become(PathStatus.HEALTHY, now)
 
     def peeked(self, first: Sequence[int | None], *, small: bool, quiet: bool, now: float) -> None:
         """The backlog was looked at. `first` is the first sequence number of each queue, `small`
         says that a hold is worth trying, `quiet` that nothing was in flight when the look began."""
-        if self.state is not PathState.DRAINING:
+        if self.state is not PathStatus.DRAINING:
             return
         self._note_progress(tuple(first), now)
         if self.hold_until is None:
@@ -236,20 +236,20 @@ class Health:
         empty = all(number is None for number in first)
         self._empty_looks = self._empty_looks + 1 if empty and quiet else 0
         if self._empty_looks == 2:
-            self._become(PathState.HEALTHY, now)
+            self._become(PathStatus.HEALTHY, now)
         else:
             self._next = now + self._settings.hold_s / HOLD_CHECKS
 
     def join_hold(self, until: float, now: float) -> None:
         """Another path of the pairing holds its sends. The backlog is one for all: what this path
         sent there meanwhile would keep it from being empty, so they are held at the same time."""
-        if self.state is PathState.DRAINING and self.hold_until is None:
+        if self.state is PathStatus.DRAINING and self.hold_until is None:
             self.hold_until, self._next = until, now
             self._empty_looks = -1  # a look that is under way began before
 
     def peek_failed(self, now: float) -> None:
         """The backlog could not be looked at."""
-        if self.state is PathState.DRAINING:
+        if self.state is PathStatus.DRAINING:
             self._note_progress(self._seen, now)
             self.hold_until = None
             self._next = now + DRAIN_CHECK_S
@@ -260,12 +260,12 @@ class Health:
         elif now >= self._progress_at + self._settings.drain_timeout_s:
             self.stalled, self._progress_at = True, now
 
-    def _become(self, state: PathState, now: float, cause: BaseException | None = None) -> None:
-        self.changes.append(Change(self.state, state, cause))
+    def _become(self, state: PathStatus, now: float, cause: BaseException | None = None) -> None:
+        self.changes.append(StatusChange(self.state, state, cause))
         self.state, self.since = state, now
         self._unsure = False
         self.hold_until = None
-        if state is PathState.HEALTHY:
+        if state is PathStatus.HEALTHY:
             self.cause = None
         elif cause is not None:
             self.cause = cause

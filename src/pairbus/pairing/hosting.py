@@ -9,7 +9,7 @@ from typing import Any
 
 from pairbus.events import SyphonStarted, SyphonStopped
 from pairbus.pairing.sides import Duty, Partners
-from pairbus.pairing.state import Pairing
+from pairbus.pairing.state import PairingState
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -18,7 +18,7 @@ PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
 """How long a syphon that failed rests before it is started again."""
 
 
-class Host:
+class EmbeddedSyphon:
     """Runs a syphon in a thread of its own, starts it again where it fails, and looks after the two
     clients: one that is down for 5 seconds while the other is not takes the other with it. With
     both down it ends.
@@ -30,7 +30,7 @@ class Host:
     def __init__(
         self,
         options: Any,
-        pairing: Pairing,
+        pairing: PairingState,
         faults: tuple[Callable[[BaseException], Any], Callable[[BaseException], Any]],
     ) -> None:
         self.syphon: Any = None

@@ -21,20 +21,20 @@ from pairbus.errors import (
     PartlyStored,
     SendUnavailable,
 )
-from pairbus.pairing.failures import BacklogFailure, Kind, backlog_failure_of
-from pairbus.pairing.health import Route, Verdict
-from pairbus.pairing.payloads import Outgoing, check_size, fill, no_message
+from pairbus.pairing.failures import BacklogFailure, FailureKind, backlog_failure_of
+from pairbus.pairing.health import FailureAction, Route
+from pairbus.pairing.payloads import OutgoingMessages, check_size, fill, no_message
 from pairbus.pairing.sdk import STANDARD_LIMIT, batch_of
-from pairbus.pairing.state import Pairing, Path
-from pairbus.usage.operations import Kind as Operation
+from pairbus.pairing.state import PairingState, PathState
+from pairbus.usage.operations import OperationKind
 
 T = TypeVar("T")
 
 
-class Charge(NamedTuple):
+class ManagementUsage(NamedTuple):
     """What a call costs that goes over a management link: an operation on each message."""
 
-    kind: Operation
+    kind: OperationKind
     sizes: Callable[[], list[int]]
     """The bytes of each message; asked for only where there is a ledger."""
 
@@ -44,7 +44,7 @@ class OnPrimary(NamedTuple):
 
     call: Callable[[Any], Any]
     budget_s: float
-    charge: Charge | None = None
+    charge: ManagementUsage | None = None
 
 
 class OnBacklog(NamedTuple):
@@ -68,14 +68,14 @@ class Wait(NamedTuple):
 
 
 Effect = OnPrimary | OnBacklog | Ping | Wait
-Flow = Generator[Effect, Any, T]
+Operation = Generator[Effect, Any, T]
 
 
-class Call(NamedTuple):
+class SenderCall(NamedTuple):
     """One call of one sender."""
 
-    pairing: Pairing
-    path: Path
+    pairing: PairingState
+    path: PathState
     who: object
     """The sender, for which a backlog queue is chosen."""
     deadline: float
@@ -85,13 +85,13 @@ class Call(NamedTuple):
     @classmethod
     def of(
         cls,
-        pairing: Pairing,
-        path: Path,
+        pairing: PairingState,
+        path: PathState,
         who: object,
         timeout: float | None,
         destination: str | None = None,
         began: float | None = None,
-    ) -> "Call":
+    ) -> "SenderCall":
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
         bound = pairing.operation_timeout_s if timeout is None else timeout
@@ -105,14 +105,14 @@ class Call(NamedTuple):
 
 
 def send(
-    call: Call,
+    call: SenderCall,
     messages: Any,
     timeout: float | None,
     options: dict[str, Any],
     failure: Exception | None = None,
-) -> Flow[None]:
+) -> Operation[None]:
     """`send_messages`. `failure` is what the primary said, if it was asked already."""
-    outgoing = Outgoing(messages)
+    outgoing = OutgoingMessages(messages)
     _check_sizes(call, outgoing, None)
     yield from _somewhere(
         call,
@@ -123,15 +123,15 @@ def send(
 
 
 def schedule(
-    call: Call, messages: Any, at: datetime, timeout: float | None, options: dict[str, Any]
-) -> Flow[list[int | None]]:
+    call: SenderCall, messages: Any, at: datetime, timeout: float | None, options: dict[str, Any]
+) -> Operation[list[int | None]]:
     """`schedule_messages`. None stands for a message that went to the backlog."""
     if isinstance(messages, ServiceBusMessageBatch):  # the SDK schedules no batches
         raise no_message(messages)
-    outgoing = Outgoing(messages)
+    outgoing = OutgoingMessages(messages)
     _check_sizes(call, outgoing, at)
 
-    def stored(error: BaseException | None) -> Flow[list[int | None]]:
+    def stored(error: BaseException | None) -> Operation[list[int | None]]:
         count = yield from store(call, outgoing, at, error)
         return [None] * count
 
@@ -139,19 +139,23 @@ def schedule(
         call,
         lambda sender: sender.schedule_messages(outgoing.primary, at, timeout=timeout, **options),
         stored,
-        charge=Charge(Operation.SCHEDULE, lambda: [len(one) for one in outgoing.encoded()]),
+        charge=ManagementUsage(
+            OperationKind.SCHEDULE, lambda: [len(one) for one in outgoing.encoded()]
+        ),
     )
     return result
 
 
-def _check_sizes(call: Call, outgoing: Outgoing, at: datetime | None) -> None:
+def _check_sizes(call: SenderCall, outgoing: OutgoingMessages, at: datetime | None) -> None:
     """Where that is wanted: refuse what would not fit the backlog, whether it goes there or not."""
     if call.pairing.options.check_backlog_size:
         for payload in outgoing.for_backlog(call.destination, at):
             check_size(payload, STANDARD_LIMIT)
 
 
-def cancel(call: Call, numbers: Any, timeout: float | None, options: dict[str, Any]) -> Flow[None]:
+def cancel(
+    call: SenderCall, numbers: Any, timeout: float | None, options: dict[str, Any]
+) -> Operation[None]:
     """`cancel_scheduled_messages`."""
     given = [numbers] if numbers is None or isinstance(numbers, int) else list(numbers)
     if None in given:
@@ -160,7 +164,7 @@ def cancel(call: Call, numbers: Any, timeout: float | None, options: dict[str, A
             "sequence number yet; it will be scheduled when the backlog is moved"
         )
 
-    def refuse(error: BaseException | None) -> Flow[None]:
+    def refuse(error: BaseException | None) -> Operation[None]:
         yield from ()
         call.pairing.stored(call.path)
         raise SendUnavailable(
@@ -173,25 +177,25 @@ def cancel(call: Call, numbers: Any, timeout: float | None, options: dict[str, A
         lambda sender: sender.cancel_scheduled_messages(given, timeout=timeout, **options),
         refuse,
         is_send=False,
-        charge=Charge(Operation.CANCEL, lambda: [0] * len(given)),
+        charge=ManagementUsage(OperationKind.CANCEL, lambda: [0] * len(given)),
     )
 
 
-def enter(call: Call, open_link: Callable[[Any], Any]) -> Flow[None]:
+def enter(call: SenderCall, open_link: Callable[[Any], Any]) -> Operation[None]:
     """Entering a sender opens its link. That the primary is down does not fail it."""
 
-    def ready(error: BaseException | None) -> Flow[None]:
+    def ready(error: BaseException | None) -> Operation[None]:
         yield from ()
         call.pairing.stored(call.path)
 
     yield from _lenient(call, open_link, ready)
 
 
-def make_batch(call: Call, create: Callable[[Any], Any]) -> Flow[Any]:
+def make_batch(call: SenderCall, create: Callable[[Any], Any]) -> Operation[Any]:
     """A batch of the SDK, by the limits of the primary or, in failover, of the backlog. None where
     neither answers."""
 
-    def by_backlog(error: BaseException | None) -> Flow[Any]:
+    def by_backlog(error: BaseException | None) -> Operation[Any]:
         try:
             queue = call.pairing.claim(call.path, call.who, ())
             if queue is None:
@@ -199,7 +203,7 @@ def make_batch(call: Call, create: Callable[[Any], Any]) -> Flow[Any]:
             try:
                 return (yield from _on_backlog(call, queue, create, last=True))
             except (AzureError, OSError) as exc:
-                if call.pairing.classify(exc) is not Kind.BUSY:
+                if call.pairing.classify(exc) is not FailureKind.BUSY:
                     call.pairing.queue_failed(queue, exc)
                 return None
             finally:
@@ -211,10 +215,10 @@ def make_batch(call: Call, create: Callable[[Any], Any]) -> Flow[Any]:
 
 
 def _lenient(
-    call: Call,
+    call: SenderCall,
     on_primary: Callable[[Any], Any],
-    on_backlog: Callable[[BaseException | None], Flow[T]],
-) -> Flow[T | None]:
+    on_backlog: Callable[[BaseException | None], Operation[T]],
+) -> Operation[T | None]:
     """As `_somewhere`; None where the primary is down and there is no failover yet, or the backlog
     does not answer either: what needs no answer should not fail."""
     try:
@@ -224,20 +228,20 @@ def _lenient(
     except PairbusError:
         raise
     except Exception as error:
-        if call.pairing.classify(error) in (Kind.UNAVAILABLE, Kind.UNKNOWN):
+        if call.pairing.classify(error) in (FailureKind.UNAVAILABLE, FailureKind.UNKNOWN):
             return None
         raise
 
 
 def _somewhere(
-    call: Call,
+    call: SenderCall,
     on_primary: Callable[[Any], Any],
-    on_backlog: Callable[[BaseException | None], Flow[T]],
+    on_backlog: Callable[[BaseException | None], Operation[T]],
     *,
     is_send: bool = True,
     failure: Exception | None = None,
-    charge: Charge | None = None,
-) -> Flow[T]:
+    charge: ManagementUsage | None = None,
+) -> Operation[T]:
     """Do something on the primary or, in failover, on the backlog; `on_backlog` must tell the
     pairing `stored`. Only a send that succeeds cancels the timer: a batch is made without asking
     anybody where the link is open, and would do so for ever."""
@@ -259,16 +263,16 @@ def _somewhere(
                 pairing.succeeded(path)
             return result
     verdict = pairing.failed(path, failure)
-    if verdict is Verdict.LOOK:
+    if verdict is FailureAction.LOOK:
         # Half of what is left is for the backlog.
         met = yield Ping(call.left_s / 2)
         verdict = pairing.looked(path, failure, met)
-    if verdict is Verdict.RAISE:
+    if verdict is FailureAction.RAISE:
         raise failure
     return (yield from on_backlog(failure))
 
 
-def _route(call: Call) -> Flow[Route]:
+def _route(call: SenderCall) -> Operation[Route]:
     """To the primary or to the backlog; while neither, wait."""
     while True:
         route, hold_s = call.pairing.route(call.path)
@@ -284,8 +288,8 @@ def _route(call: Call) -> Flow[Route]:
 
 
 def store(
-    call: Call, outgoing: Outgoing, at: datetime | None, error: BaseException | None
-) -> Flow[int]:
+    call: SenderCall, outgoing: OutgoingMessages, at: datetime | None, error: BaseException | None
+) -> Operation[int]:
     """Put messages into the backlog; how many there were. Raises SendUnavailable, PartlyStored,
     MessageTooLargeForBacklog, or the SDK's error for a message that the backlog rejects."""
     pairing, path = call.pairing, call.path
@@ -313,7 +317,9 @@ def store(
     return len(payloads)
 
 
-def _shares(call: Call, outgoing: Outgoing, count: int) -> list[tuple[str | None, list[int]]]:
+def _shares(
+    call: SenderCall, outgoing: OutgoingMessages, count: int
+) -> list[tuple[str | None, list[int]]]:
     """Which messages go to which queue, by their places. None: to whichever the sender has."""
     if not call.pairing.after_drain:
         return [(None, list(range(count)))]
@@ -325,8 +331,8 @@ def _shares(call: Call, outgoing: Outgoing, count: int) -> list[tuple[str | None
 
 
 def _store_share(
-    call: Call, fixed: str | None, payloads: list[bytes], places: list[int], stored: list[int]
-) -> Flow[None]:
+    call: SenderCall, fixed: str | None, payloads: list[bytes], places: list[int], stored: list[int]
+) -> Operation[None]:
     """Store the messages at these places in one queue, or in another if that fails and may."""
     pairing, path = call.pairing, call.path
     tried: tuple[str, ...] = ()
@@ -391,7 +397,9 @@ def _store_share(
             places = places[len(some) :]
 
 
-def _on_backlog(call: Call, queue: str, on: Callable[[Any], Any], *, last: bool) -> Flow[Any]:
+def _on_backlog(
+    call: SenderCall, queue: str, on: Callable[[Any], Any], *, last: bool
+) -> Operation[Any]:
     """Call a backlog queue's sender; where there are others to try, half the time is theirs."""
     return (yield OnBacklog(queue, on, call.left_s if last else call.left_s / 2))
 

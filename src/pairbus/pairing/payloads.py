@@ -50,7 +50,7 @@ def no_message(given: Any) -> TypeError:
     )
 
 
-class Outgoing:
+class OutgoingMessages:
     """One call's messages. `primary` is what the SDK's own call takes."""
 
     def __init__(self, messages: Any) -> None:

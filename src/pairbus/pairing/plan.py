@@ -9,12 +9,12 @@ from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.namespaces import NamespaceId, refuse_entity_path, registry
 from pairbus.pairing.to_syphon import syphon_options
-from pairbus.pairing.usage import Books
+from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus.addresses import backlog_paths, name_of
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PairingPlan:
     """A pairing that is allowed, and noted as one. `give_up` must follow, sooner or later."""
 
     primary: Any
@@ -26,7 +26,7 @@ class Plan:
     paths: tuple[str, ...]
     syphon: Any = None
     """What a syphon in this process needs to know; None: there is to be none."""
-    books: Books | None = None
+    books: PairingUsage | None = None
     """Where to write down what is billable, if that is wanted."""
 
     def managed(self, *, secondary: bool) -> Callable[[str, bool], None] | None:
@@ -43,7 +43,7 @@ class Plan:
             self.books.close()
 
 
-def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any) -> Plan:
+def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any) -> PairingPlan:
     """Check and note a pairing. `client` is the class of SDK clients that it is for. Raises a
     ConfigurationError of its own for each mistake, and nothing is paired then."""
     if options is None:
@@ -85,11 +85,11 @@ def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any
             syphon = syphon_options(primary, secondary, options, paths)
         books = None
         if options.ledger is not None:
-            books = Books(options.ledger, str(primary_id), str(secondary_id))
+            books = PairingUsage(options.ledger, str(primary_id), str(secondary_id))
     except BaseException:
         registry.leave(primary)
         raise
-    return Plan(primary, secondary, primary_id, secondary_id, own, paths, syphon, books)
+    return PairingPlan(primary, secondary, primary_id, secondary_id, own, paths, syphon, books)
 
 
 def _name(client: Any) -> str:

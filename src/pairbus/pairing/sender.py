@@ -10,9 +10,9 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing import operations
-from pairbus.pairing.base import SenderShell, paired_batch
-from pairbus.pairing.deadlines import Overrun
-from pairbus.pairing.operations import Charge, Flow, OnBacklog, OnPrimary, Ping
+from pairbus.pairing.base import PairedSenderBase, paired_batch
+from pairbus.pairing.deadlines import CallTimedOut
+from pairbus.pairing.operations import ManagementUsage, OnBacklog, OnPrimary, Operation, Ping
 from pairbus.usage.operations import Part
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class PairedSender(SenderShell):
+class PairedSender(PairedSenderBase):
     """Sends to a queue or topic of the primary, or to the backlog while that is down.
 
     It has the methods of `ServiceBusSender`. When a call returns, the primary or the backlog has
@@ -111,7 +111,7 @@ class PairedSender(SenderShell):
 
     # How a flow is carried out.
 
-    def _drive(self, steps: Flow[T]) -> T:
+    def _drive(self, steps: Operation[T]) -> T:
         try:
             effect = next(steps)
             while True:
@@ -141,7 +141,7 @@ class PairedSender(SenderShell):
         return self._ask_primary(effect.call, effect.budget_s, effect.charge)
 
     def _ask_primary(
-        self, call: Callable[[Any], T], budget_s: float, charge: Charge | None = None
+        self, call: Callable[[Any], T], budget_s: float, charge: ManagementUsage | None = None
     ) -> T:
         """Call the primary's sender. The lock is held, and is released when that is over."""
         answered = False
@@ -157,7 +157,7 @@ class PairedSender(SenderShell):
                 self._bus.count(
                     sender, self.entity_name, Part.TRAFFIC, answered=answered, charge=charge
                 )
-        except Overrun:
+        except CallTimedOut:
             self._bus.discard(self._primary)
             self._primary = None
             raise

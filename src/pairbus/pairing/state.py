@@ -21,21 +21,21 @@ from pairbus.events import (
     BacklogQueueRestored,
     DrainStalled,
     Event,
-    PathState,
+    PathStatus,
     Pinged,
     StateChanged,
 )
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.failures import Kind, kind_of
+from pairbus.pairing.failures import FailureKind, classify_failure
 from pairbus.pairing.health import (
-    Change,
-    Health,
-    Look,
+    FailureAction,
+    HealthSettings,
+    HealthTask,
+    PathHealth,
+    PeekResult,
     Route,
-    Settings,
+    StatusChange,
     Step,
-    Task,
-    Verdict,
     is_small,
 )
 from pairbus.pairing.rotation import Rotation
@@ -44,24 +44,24 @@ from pairbus.pairing.sides import Side
 logger = logging.getLogger("pairbus.pairing")
 
 _LEVELS = {
-    PathState.HEALTHY: logging.INFO,
-    PathState.SUSPECT: logging.WARNING,
-    PathState.FAILOVER: logging.ERROR,
-    PathState.DRAINING: logging.WARNING,
+    PathStatus.HEALTHY: logging.INFO,
+    PathStatus.SUSPECT: logging.WARNING,
+    PathStatus.FAILOVER: logging.ERROR,
+    PathStatus.DRAINING: logging.WARNING,
 }
 _SAID = {
-    PathState.HEALTHY: "sends go to the primary",
-    PathState.SUSPECT: "sending fails: the failover timer runs",
-    PathState.FAILOVER: "sends go to the backlog",
-    PathState.DRAINING: "the primary is back: sends go to the backlog until it is empty",
+    PathStatus.HEALTHY: "sends go to the primary",
+    PathStatus.SUSPECT: "sending fails: the failover timer runs",
+    PathStatus.FAILOVER: "sends go to the backlog",
+    PathStatus.DRAINING: "the primary is back: sends go to the backlog until it is empty",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathStatus:
+class PathSnapshot:
     """One path now."""
 
-    state: PathState
+    state: PathStatus
     since: datetime
     cause: BaseException | None
     backlog_queues: tuple[str, ...]
@@ -70,7 +70,7 @@ class PathStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueStatus:
+class BacklogQueueSnapshot:
     """One backlog queue now."""
 
     in_rotation: bool
@@ -85,16 +85,16 @@ class PairingStatus:
 
     primary: str
     secondary: str
-    paths: dict[str, PathStatus]
-    backlog: dict[str, QueueStatus]
+    paths: dict[str, PathSnapshot]
+    backlog: dict[str, BacklogQueueSnapshot]
     fault: BaseException | None
     closed: bool
 
 
-class Path:
+class PathState:
     """A queue or topic of the primary that somebody sends to."""
 
-    def __init__(self, name: str, health: Health) -> None:
+    def __init__(self, name: str, health: PathHealth) -> None:
         self.name = name
         self.health = health
         self.chosen: dict[object, str] = {}
@@ -106,7 +106,7 @@ class Path:
         """The backlog could not be looked at, which was said."""
 
 
-class Pairing:
+class PairingState:
     """Two namespaces. `on_change` is called, without the lock, after each change that somebody may
     wait for; `attend` when a path begins to need somebody who does its steps."""
 
@@ -125,16 +125,16 @@ class Pairing:
         self.primary = Side(primary)
         self.secondary = Side(secondary)
         self.on_change: Callable[[], None] = _nothing
-        self.attend: Callable[[Path], None] = _nothing_for
+        self.attend: Callable[[PathState], None] = _nothing_for
         self.note_change: Callable[[str, str, str, str | None], None] = _nothing_for
-        self.classify: Callable[[BaseException], Kind] = options.classify or kind_of
+        self.classify: Callable[[BaseException], FailureKind] = options.classify or classify_failure
         self.lock = RLock()
         self._random = Random() if random is None else random
-        self._paths: dict[str, Path] = {}
+        self._paths: dict[str, PathState] = {}
         self.rotation = Rotation(
             queues, cool_down_s=options.backlog_cool_down.total_seconds(), random=self._random
         )
-        self._settings = Settings(
+        self._settings = HealthSettings(
             failover_interval_s=options.failover_interval.total_seconds(),
             ping_interval_s=options.ping_primary_interval.total_seconds(),
             ping_jitter=options.ping_jitter,
@@ -148,12 +148,14 @@ class Pairing:
         self.primary_budget_s = self.operation_timeout_s / (2 if self.immediate else 1)
         """A call that may go on into the backlog keeps half of its time for that."""
 
-    def path(self, name: str) -> Path:
+    def path(self, name: str) -> PathState:
         """A path; names differ by more than case."""
         with self.lock:
             key = name.casefold()
             if key not in self._paths:
-                self._paths[key] = Path(name, Health(self._settings, self._random, self.now()))
+                self._paths[key] = PathState(
+                    name, PathHealth(self._settings, self._random, self.now())
+                )
             return self._paths[key]
 
     def check_open(self) -> None:
@@ -162,12 +164,12 @@ class Pairing:
 
     # Sends.
 
-    def route(self, path: Path) -> tuple[Route, float]:
+    def route(self, path: PathState) -> tuple[Route, float]:
         """Where a send goes, and how long it must wait for that at most. BACKLOG: `stored` must
         follow."""
         self.check_open()
         health = path.health
-        if health.state is PathState.HEALTHY:
+        if health.state is PathStatus.HEALTHY:
             return Route.PRIMARY, 0.0
         with self.lock:
             now = self.now()
@@ -176,45 +178,50 @@ class Pairing:
                 health.in_flight += 1
             return route, 0.0 if health.hold_until is None else health.hold_until - now
 
-    def succeeded(self, path: Path) -> None:
+    def succeeded(self, path: PathState) -> None:
         """The primary took a message."""
-        if path.health.state is PathState.SUSPECT:
+        if path.health.state is PathStatus.SUSPECT:
             with self._changing(path) as now:
                 path.health.succeeded(now)
 
-    def failed(self, path: Path, error: BaseException) -> Verdict:
+    def failed(self, path: PathState, error: BaseException) -> FailureAction:
         """A send to the primary failed. STORE: `stored` must follow."""
         kind = self.classify(error)
         with self._changing(path) as now:
             verdict = path.health.failed(kind, error, now)
-            path.health.in_flight += verdict is Verdict.STORE
+            path.health.in_flight += verdict is FailureAction.STORE
         return verdict
 
     def looked(
-        self, path: Path, error: BaseException, met: BaseException | None, *, waits: bool = True
-    ) -> Verdict:
+        self,
+        path: PathState,
+        error: BaseException,
+        met: BaseException | None,
+        *,
+        waits: bool = True,
+    ) -> FailureAction:
         """A ping was sent to find out what `error` hides; it met another, or None. `waits` says
         that a call waits for this, which then must tell `stored`."""
         kind = None if met is None else self.classify(met)
         with self._changing(path) as now:
             verdict = path.health.looked(kind, error, now)
-            path.health.in_flight += waits and verdict is Verdict.STORE
+            path.health.in_flight += waits and verdict is FailureAction.STORE
         return verdict
 
-    def stored(self, path: Path) -> None:
+    def stored(self, path: PathState) -> None:
         """A send to the backlog has ended, well or not."""
         with self.lock:
             path.health.in_flight -= 1
 
     # Backlog queues.
 
-    def queue_of_session(self, path: Path, session: str) -> str:
+    def queue_of_session(self, path: PathState, session: str) -> str:
         """Where the messages of a session go, always."""
         queues = self.rotation.queues
         key = f"{path.name.casefold()}\n{session}".encode()
         return queues[crc32(key) % len(queues)]
 
-    def claim(self, path: Path, who: object, tried: tuple[str, ...]) -> str | None:
+    def claim(self, path: PathState, who: object, tried: tuple[str, ...]) -> str | None:
         """A backlog queue for a sender: the one that it has, or another. None: there is none."""
         if self.secondary.down:
             return None
@@ -249,12 +256,12 @@ class Pairing:
         with self.lock:
             self.rotation.let_go(queue)
 
-    def forget(self, path: Path, who: object) -> None:
+    def forget(self, path: PathState, who: object) -> None:
         """A sender is closed."""
         with self.lock:
             path.chosen.pop(who, None)
 
-    def unavailable(self, path: Path, error: BaseException | None) -> SendUnavailable:
+    def unavailable(self, path: PathState, error: BaseException | None) -> SendUnavailable:
         """Neither the primary nor the backlog took a message."""
         why = self.secondary.error() or error or self.rotation.last_cause
         return SendUnavailable(
@@ -266,7 +273,7 @@ class Pairing:
 
     # Steps.
 
-    def next_step(self, path: Path) -> Step | None:
+    def next_step(self, path: PathState) -> Step | None:
         """What is to be done for a path, by the one who attends to it. None: no more; another is
         asked to attend when there is."""
         with self.lock:
@@ -274,16 +281,16 @@ class Pairing:
             path.attended = step is not None
             return step
 
-    def engage(self, path: Path) -> None:
+    def engage(self, path: PathState) -> None:
         """The timer has fired, unless a message got through in the meantime."""
         with self._changing(path) as now:
             step = path.health.next_step()
-            if step is not None and step.task is Task.ENGAGE and step.at <= now:
+            if step is not None and step.task is HealthTask.ENGAGE and step.at <= now:
                 path.health.engage(None, now)
 
-    def pinged(self, path: Path, error: BaseException | None) -> None:
+    def pinged(self, path: PathState, error: BaseException | None) -> None:
         """A ping got through, or met an error."""
-        refused = error is not None and self.classify(error) is Kind.CALLER
+        refused = error is not None and self.classify(error) is FailureKind.CALLER
         ping = Pinged(when=_wall(), path=path.name, error=error, callers_fault=refused)
         path.last_ping = ping
         if refused:
@@ -296,16 +303,16 @@ class Pairing:
         with self._changing(path) as now:
             path.health.pinged(error is None, now)
 
-    def mark_healthy(self, path: Path) -> None:
+    def mark_healthy(self, path: PathState) -> None:
         with self._changing(path) as now:
             path.health.mark_healthy(now)
 
-    def quiet(self, path: Path) -> bool:
+    def quiet(self, path: PathState) -> bool:
         """Whether nothing is on its way to the backlog."""
         with self.lock:
             return path.health.in_flight == 0
 
-    def peeked(self, path: Path, looks: list[Look], *, quiet: bool) -> None:
+    def peeked(self, path: PathState, looks: list[PeekResult], *, quiet: bool) -> None:
         """The backlog was looked at, each queue by itself."""
         small = is_small(looks, self.options.failback_hold.total_seconds())
         path.unseen = False
@@ -317,7 +324,7 @@ class Pairing:
                 for other in self._paths.values():
                     other.health.join_hold(until, now)
 
-    def peek_failed(self, path: Path, error: BaseException) -> None:
+    def peek_failed(self, path: PathState, error: BaseException) -> None:
         if not path.unseen:  # it is tried every second
             logger.warning("%s: the backlog could not be looked at: %s", path.name, error)
         path.unseen = True
@@ -327,7 +334,7 @@ class Pairing:
     # Events.
 
     @contextmanager
-    def _changing(self, path: Path, error: BaseException | None = None) -> Iterator[float]:
+    def _changing(self, path: PathState, error: BaseException | None = None) -> Iterator[float]:
         """Change a path's health, and tell about it when that is done."""
         health = path.health
         with self.lock:
@@ -349,7 +356,7 @@ class Pairing:
             self.attend(path)
         self.on_change()
 
-    def _tell(self, path: Path, change: Change) -> None:
+    def _tell(self, path: PathState, change: StatusChange) -> None:
         because = "" if change.cause is None else f" ({change.cause})"
         logger.log(
             _LEVELS[change.to_state],
@@ -389,7 +396,7 @@ class Pairing:
                 secondary=self.secondary.name,
                 paths={path.name: self._path_status(path) for path in self._paths.values()},
                 backlog={
-                    queue: QueueStatus(
+                    queue: BacklogQueueSnapshot(
                         in_rotation=queue not in out,
                         cause=out[queue][0] if queue in out else None,
                         since=self._date(out[queue][1]) if queue in out else None,
@@ -400,8 +407,8 @@ class Pairing:
                 closed=self.primary.closed,
             )
 
-    def _path_status(self, path: Path) -> PathStatus:
-        return PathStatus(
+    def _path_status(self, path: PathState) -> PathSnapshot:
+        return PathSnapshot(
             state=path.health.state,
             since=self._date(path.health.since),
             cause=path.health.cause,

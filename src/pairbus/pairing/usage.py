@@ -10,14 +10,14 @@ from typing import Any
 
 from pairbus.pairing.sdk import keep_transfers
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 
 # For each send: Python 3.11 takes its time to find a member of an enum.
 _PINGS, _AT_SECONDARY = Part.PINGS, (Part.BACKLOG, Part.DRAIN)
-_PING, _SEND = Kind.PING, Kind.SEND
+_PING, _SEND = OperationKind.PING, OperationKind.SEND
 
 
-class Books:
+class PairingUsage:
     """Writes to a ledger. Can be used from any thread."""
 
     def __init__(self, folder: str | Path, primary: str, secondary: str) -> None:
@@ -41,7 +41,13 @@ class Books:
             answered = False
 
     def add(
-        self, path: str, kind: Kind, part: Part, sizes: Sequence[int], *, answered: bool = True
+        self,
+        path: str,
+        kind: OperationKind,
+        part: Part,
+        sizes: Sequence[int],
+        *,
+        answered: bool = True,
     ) -> None:
         """An operation on each of some messages, or one on none."""
         self._ledger.add_each(
@@ -58,7 +64,7 @@ class Books:
         self._ledger.add(
             namespace=self._secondary if secondary else self._primary,
             entity=entity,
-            kind=Kind.MANAGEMENT,
+            kind=OperationKind.MANAGEMENT,
             part=Part.BACKLOG if secondary else Part.TRAFFIC,
             messages=0,
             answered=answered,

@@ -56,7 +56,7 @@ _BACKLOG_TYPES: dict[str, pa.DataType] = {
 }
 
 
-class Received(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A message as it came: its bytes, its lock token (the delivery's tag), its queue."""
 
     queue: str
@@ -69,7 +69,7 @@ class _Look:
 
     __slots__ = ("_annotations", "message", "received")
 
-    def __init__(self, received: Received) -> None:
+    def __init__(self, received: ReceivedMessage) -> None:
         self.received = received
         self.message = Message.parse(received.payload)
         self._annotations: dict[Any, Any] | None = None
@@ -117,7 +117,7 @@ _GETTERS: dict[str, Callable[[_Look], Any]] = {
 }
 
 
-def as_rows(messages: Sequence[Received], columns: Sequence[str]) -> pa.RecordBatch:
+def as_rows(messages: Sequence[ReceivedMessage], columns: Sequence[str]) -> pa.RecordBatch:
     """Messages with the columns of `SCHEMA` that are asked for."""
     looks = [_Look(message) for message in messages]
     arrays = [
@@ -126,7 +126,7 @@ def as_rows(messages: Sequence[Received], columns: Sequence[str]) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-class TurnedBack(NamedTuple):
+class RestoredMessage(NamedTuple):
     """A message of the backlog, ready to be sent on, or why it is not. As `BACKLOG_SCHEMA`."""
 
     queue: str
@@ -139,10 +139,10 @@ class TurnedBack(NamedTuple):
     description: str | None = None
 
 
-_NAMES = TurnedBack._fields
+_NAMES = RestoredMessage._fields
 
 
-def turn_back(received: Received, locked_until: int, now_ms: int | None) -> TurnedBack:
+def turn_back(received: ReceivedMessage, locked_until: int, now_ms: int | None) -> RestoredMessage:
     """One message of the backlog. `now_ms`: deduct the time that it lay there."""
     problem = description = None
     payload, path, session = received.payload, None, None
@@ -155,7 +155,7 @@ def turn_back(received: Received, locked_until: int, now_ms: int | None) -> Turn
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, str(exc)
-    return TurnedBack(
+    return RestoredMessage(
         received.queue,
         received.token,
         locked_until,
@@ -182,7 +182,7 @@ def sequence_of(payload: bytes) -> int:
 def destination_of(payload: bytes) -> str | None:
     """Where a message of the backlog is going."""
     try:
-        return _Look(Received("", payload, None)).destination()
+        return _Look(ReceivedMessage("", payload, None)).destination()
     except DecodeError:
         return None
 
@@ -190,7 +190,7 @@ def destination_of(payload: bytes) -> str | None:
 _SEQUENCE_KEY = b"x-opt-sequence-number"
 
 
-def backlog_rows(messages: Sequence[TurnedBack]) -> pa.RecordBatch:
+def backlog_rows(messages: Sequence[RestoredMessage]) -> pa.RecordBatch:
     """Messages with the columns of `BACKLOG_SCHEMA`."""
     arrays = [
         pa.array(column, type=_BACKLOG_TYPES[name])

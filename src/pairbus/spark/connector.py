@@ -27,7 +27,7 @@ from pairbus.amqp.client import ClientOptions, Management
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.errors import ConfigurationError, EntityNotFound, SendUnavailable
-from pairbus.spark.columns import SCHEMA, Received, TurnedBack, as_rows, sequence_of
+from pairbus.spark.columns import SCHEMA, ReceivedMessage, RestoredMessage, as_rows, sequence_of
 from pairbus.spark.connections import client_of
 from pairbus.spark.forwarder import Forwarder, Outcome
 from pairbus.spark.reader import QueueReader
@@ -202,9 +202,9 @@ class PeekReader(DataSourceReader):
                 # Numbers may have gaps, but each is there once: so it gets on whatever they are.
                 after = max(after + len(payloads), sequence_of(payloads[-1]))
                 left = None if left is None else left - len(payloads)
-                yield self.frame([Received(partition.queue, one, None) for one in payloads])
+                yield self.frame([ReceivedMessage(partition.queue, one, None) for one in payloads])
 
-    def frame(self, found: list[Received]) -> pa.RecordBatch:
+    def frame(self, found: list[ReceivedMessage]) -> pa.RecordBatch:
         """Messages as Spark takes them."""
         return as_rows(found, self._columns)
 
@@ -223,7 +223,7 @@ class _StrictForwarder(Forwarder):
         super().__init__(primary, settle)
         self._can_bury = settle is not None
 
-    def _bury(self, message: TurnedBack, reason: str, description: str) -> None:
+    def _bury(self, message: RestoredMessage, reason: str, description: str) -> None:
         if self._can_bury and message.lock_token is not None:
             super()._bury(message, reason, description)
             return
@@ -259,10 +259,10 @@ class _RowSender:
             )
         return Sent(outcome)
 
-    def _message(self, row: dict[str, Any]) -> TurnedBack:
+    def _message(self, row: dict[str, Any]) -> RestoredMessage:
         until = row.get("locked_until")
         path = row.get("destination") or self._path
-        return TurnedBack(
+        return RestoredMessage(
             row.get("queue") or "",
             row.get("lock_token"),
             _lock_ms(until),

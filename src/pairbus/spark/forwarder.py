@@ -25,10 +25,10 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
-from pairbus.spark.columns import TurnedBack
+from pairbus.spark.columns import RestoredMessage
 from pairbus.spark.connections import management_of, sender_of
-from pairbus.syphon.usage import Books
-from pairbus.usage.operations import Kind
+from pairbus.syphon.usage import SyphonUsage
+from pairbus.usage.operations import OperationKind
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ SETTLED_AT_ONCE = 500
 DESCRIPTION = 1000
 """Characters of a dead letter's description."""
 _KINDS = {
-    COMPLETED: Kind.COMPLETE,
-    ABANDONED: Kind.ABANDON,
-    DEAD_LETTERED: Kind.DEAD_LETTER,
+    COMPLETED: OperationKind.COMPLETE,
+    ABANDONED: OperationKind.ABANDON,
+    DEAD_LETTERED: OperationKind.DEAD_LETTER,
 }
 
 
@@ -68,7 +68,7 @@ class Outcome:
 class _Batch:
     __slots__ = ("messages", "posted", "sessions")
 
-    def __init__(self, messages: list[TurnedBack], sessions: set[str], posted: Posted) -> None:
+    def __init__(self, messages: list[RestoredMessage], sessions: set[str], posted: Posted) -> None:
         self.messages = messages
         self.sessions = sessions
         self.posted = posted
@@ -80,7 +80,7 @@ class _Destination:
     def __init__(self, path: str, sender: Sender) -> None:
         self.path = path
         self.sender = sender
-        self.waiting: list[TurnedBack] = []
+        self.waiting: list[RestoredMessage] = []
         self.size = 0
         self.in_flight: deque[_Batch] = deque()
         self.error: AmqpError | None = None
@@ -96,7 +96,7 @@ class Forwarder:
         primary: ClientOptions,
         secondary: ClientOptions | None,
         *,
-        books: Books | None = None,
+        books: SyphonUsage | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._primary = primary
@@ -105,10 +105,10 @@ class Forwarder:
         self._destinations: dict[str, _Destination] = {}
         self._books = books or None
         self._settling = _Settling(secondary, self._books)
-        self._in_the_way: list[TurnedBack] = []
+        self._in_the_way: list[RestoredMessage] = []
         self.outcome = Outcome()
 
-    def take(self, messages: Iterable[TurnedBack]) -> None:
+    def take(self, messages: Iterable[RestoredMessage]) -> None:
         """Send these, after those that came before."""
         late = self._now_ms() + MARGIN_MS
         for message in messages:
@@ -153,7 +153,7 @@ class Forwarder:
                 found.error = exc
         return found
 
-    def _add(self, destination: _Destination, message: TurnedBack) -> None:
+    def _add(self, destination: _Destination, message: RestoredMessage) -> None:
         size = member_size(len(message.payload))
         limit = destination.sender.max_message_size or LIMIT
         # Some room for the envelope, which has the id, session and partition key of the first.
@@ -205,7 +205,7 @@ class Forwarder:
             return
         self._arrived(destination, batch.messages)
 
-    def _arrived(self, destination: _Destination, messages: list[TurnedBack]) -> None:
+    def _arrived(self, destination: _Destination, messages: list[RestoredMessage]) -> None:
         self._note(destination, messages, answered=True)
         self.outcome.moved[destination.path] += len(messages)
         for message in messages:
@@ -213,14 +213,14 @@ class Forwarder:
             self._settling.add(message, COMPLETED)
 
     def _note(
-        self, destination: _Destination, messages: list[TurnedBack], *, answered: bool
+        self, destination: _Destination, messages: list[RestoredMessage], *, answered: bool
     ) -> None:
         if self._books is not None:
             sizes = [len(message.payload) for message in messages]
-            self._books.add(Kind.SEND, destination.path, sizes, answered=answered)
+            self._books.add(OperationKind.SEND, destination.path, sizes, answered=answered)
 
     def _failed(
-        self, destination: _Destination, messages: list[TurnedBack], error: AmqpError
+        self, destination: _Destination, messages: list[RestoredMessage], error: AmqpError
     ) -> None:
         if _for_good(error):
             if len(messages) > 1:
@@ -235,7 +235,7 @@ class Forwarder:
         waiting, destination.waiting, destination.size = destination.waiting, [], 0
         self._leave(destination, waiting)
 
-    def _one_by_one(self, destination: _Destination, messages: list[TurnedBack]) -> None:
+    def _one_by_one(self, destination: _Destination, messages: list[RestoredMessage]) -> None:
         """One of a batch was refused for good, and took the others with it."""
         for place, message in enumerate(messages):
             try:
@@ -249,7 +249,7 @@ class Forwarder:
             else:
                 self._arrived(destination, [message])
 
-    def _leave(self, destination: _Destination, messages: list[TurnedBack]) -> None:
+    def _leave(self, destination: _Destination, messages: list[RestoredMessage]) -> None:
         """These stay. Those of sessions are given back, so that they keep their places; the others
         come again when their locks expire, and are out of the way until then."""
         self.outcome.left[destination.path] += len(messages)
@@ -261,7 +261,7 @@ class Forwarder:
             else:
                 self._in_the_way.append(message)
 
-    def _bury(self, message: TurnedBack, reason: str, description: str) -> None:
+    def _bury(self, message: RestoredMessage, reason: str, description: str) -> None:
         self.outcome.dead_lettered[message.destination or ""] += 1
         self._settling.bury(message, reason, description[:DESCRIPTION])
 
@@ -285,7 +285,7 @@ class _Locks:
 class _Settling:
     """Settlements by lock token, many in one request, answers awaited in the end."""
 
-    def __init__(self, secondary: ClientOptions | None, books: Books | None) -> None:
+    def __init__(self, secondary: ClientOptions | None, books: SyphonUsage | None) -> None:
         self._secondary = secondary
         self._books = books
         self._waiting: dict[tuple[str, str], _Locks] = {}
@@ -294,7 +294,7 @@ class _Settling:
         """The secondary does not answer. It is not asked again for each message: that could take
         hours, and the locks expire by themselves."""
 
-    def add(self, message: TurnedBack, status: str) -> None:
+    def add(self, message: RestoredMessage, status: str) -> None:
         if message.lock_token is None or self._secondary is None:
             return
         key = message.queue, status
@@ -324,7 +324,7 @@ class _Settling:
         if isinstance(error, Unavailable):
             self._silence = error
 
-    def bury(self, message: TurnedBack, reason: str, description: str) -> None:
+    def bury(self, message: RestoredMessage, reason: str, description: str) -> None:
         if message.lock_token is None or self._secondary is None or self._silence is not None:
             return
         token = UUID(bytes_le=message.lock_token)

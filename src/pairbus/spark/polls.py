@@ -14,9 +14,9 @@ from uuid import UUID
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, LinkLost, LockLost
-from pairbus.spark.columns import Received, destination_of
-from pairbus.syphon.usage import Books
-from pairbus.usage.operations import Kind, Part
+from pairbus.spark.columns import ReceivedMessage, destination_of
+from pairbus.syphon.usage import SyphonUsage
+from pairbus.usage.operations import OperationKind, Part
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class _Line:
         self.management = Management(client, queue)
         self.granted_at: float | None = None
         """Since when there is a credit."""
-        self.found: Received | None = None
+        self.found: ReceivedMessage | None = None
         self.locked_at = 0.0
         self.taken = False
         """Somebody reads the queue: a message that came here would be passed by others."""
@@ -54,7 +54,7 @@ class Poll:
         queues: Iterable[str],
         *,
         poll_s: float,
-        books: Books | None = None,
+        books: SyphonUsage | None = None,
         may_be_absent: bool = False,
         now: Callable[[], float] = monotonic,
     ) -> None:
@@ -94,12 +94,12 @@ class Poll:
                 seconds,
             )
 
-    def found(self) -> list[Received]:
+    def found(self) -> list[ReceivedMessage]:
         """The messages that came and were not taken yet."""
         with self._changed:
             return [line.found for line in self._lines.values() if line.found is not None]
 
-    def take(self) -> dict[str, Received]:
+    def take(self) -> dict[str, ReceivedMessage]:
         """The messages that came, by queue. These queues are not polled until `resume`."""
         with self._changed:
             taken = {q: line.found for q, line in self._lines.items() if line.found is not None}
@@ -186,9 +186,9 @@ class Poll:
         for delivery in arrived:
             if self._books is not None:
                 path = destination_of(delivery.payload) or ""
-                self._books.add(Kind.RECEIVE, path, [len(delivery.payload)])
+                self._books.add(OperationKind.RECEIVE, path, [len(delivery.payload)])
                 self._books.flush()
-            line.found = Received(line.receiver.path, delivery.payload, delivery.tag)
+            line.found = ReceivedMessage(line.receiver.path, delivery.payload, delivery.tag)
             line.granted_at, line.locked_at = None, self._now()
             # The lock is settled by its token: nothing need be remembered here.
             delivery.link.session.inbound.unsettled.pop(delivery.id, None)
@@ -196,7 +196,9 @@ class Poll:
     def _note(self, line: _Line, *, answered: bool = True) -> None:
         """A poll has ended without a message."""
         if self._books is not None:
-            self._books.add(Kind.POLL, line.receiver.path, part=Part.IDLE, answered=answered)
+            self._books.add(
+                OperationKind.POLL, line.receiver.path, part=Part.IDLE, answered=answered
+            )
             self._books.flush()
 
     def _renew(self, line: _Line) -> None:
@@ -208,7 +210,7 @@ class Poll:
             line.management.renew_locks([UUID(bytes_le=found.token)])
             line.locked_at = self._now()
             if self._books is not None:
-                self._books.settled(Kind.RENEW, [destination_of(found.payload) or ""])
+                self._books.settled(OperationKind.RENEW, [destination_of(found.payload) or ""])
                 self._books.flush()
         except LockLost:
             with self._changed:

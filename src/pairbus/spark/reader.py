@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pairbus.amqp.client import ClientOptions, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, Refused
-from pairbus.spark.columns import Received, as_rows, sequence_of
+from pairbus.spark.columns import ReceivedMessage, as_rows, sequence_of
 from pairbus.spark.connections import client_of
 from pairbus.spark.polls import RENEW_S, Poll
 
@@ -35,11 +35,11 @@ UNKNOWN_PLAN = 500
 
 
 @dataclass(frozen=True)
-class Share(InputPartition):
+class PartitionPlan(InputPartition):
     """What one task reads."""
 
     queues: tuple[str, ...]
-    first: tuple[Received, ...]
+    first: tuple[ReceivedMessage, ...]
     """The messages that the polls brought, locked since then."""
     count: int
     """How many messages at most."""
@@ -50,7 +50,7 @@ class Share(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """A micro-batch."""
 
     size: int
@@ -78,7 +78,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._once = False
         self._poll: Poll | None = None
-        self._planned: dict[int, tuple[Plan, dict[str, Received], int]] = {}
+        self._planned: dict[int, tuple[BatchPlan, dict[str, ReceivedMessage], int]] = {}
 
     # In the driver.
 
@@ -127,15 +127,15 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def make_poll(self) -> Poll:
         return Poll(self._client_options, self._queues, poll_s=self._poll_s)
 
-    def plan(self, poll: Poll) -> Plan:
+    def plan(self, poll: Poll) -> BatchPlan:
         """How the next micro-batch is to be."""
-        return Plan(self._max_messages)
+        return BatchPlan(self._max_messages)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PartitionPlan]:
         # Only queues that have shown a message are read: on the others a poll waits, and a message
         # that came there meanwhile would be passed by those behind it. After a restart nothing is
         # known of the plan, and nobody polls: then all are read.
-        plan, first, until = self._planned.get(end["batch"], (Plan(UNKNOWN_PLAN), {}, 0))
+        plan, first, until = self._planned.get(end["batch"], (BatchPlan(UNKNOWN_PLAN), {}, 0))
         queues = [queue for queue in self._queues if not first or queue in first]
         parts = min(self._partitions, len(queues))
         each = max(1, plan.size // parts)
@@ -146,7 +146,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             turn = end["batch"] % len(mine)
             mine = mine[turn:] + mine[:turn]
             brought = tuple(first[queue] for queue in mine if queue in first)
-            shares.append(Share(tuple(mine), brought, each, plan.blocked, until))
+            shares.append(PartitionPlan(tuple(mine), brought, each, plan.blocked, until))
         return shares
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # In a worker.
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: PartitionPlan) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         rows: list[Any] = []
         left = partition.count
         brought = {one.queue: one for one in partition.first}
@@ -175,7 +175,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield self.frame(rows)
 
     def rows(
-        self, queue: str, messages: Iterator[tuple[Received, int]], partition: Share
+        self, queue: str, messages: Iterator[tuple[ReceivedMessage, int]], partition: PartitionPlan
     ) -> Iterator[Any]:
         """What is made of the messages of a queue, for `frame`."""
         for received, _ in messages:
@@ -186,8 +186,8 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_rows(rows, self._columns)
 
     def messages(
-        self, queue: str, brought: Received | None, brought_until: int, count: int
-    ) -> Iterator[tuple[Received, int]]:
+        self, queue: str, brought: ReceivedMessage | None, brought_until: int, count: int
+    ) -> Iterator[tuple[ReceivedMessage, int]]:
         """The messages of a queue in their order, each with the time until which it is locked."""
         # The poll's message is older than what is there now, unless that was given back.
         place = 0 if brought is None else sequence_of(brought.payload)
@@ -198,7 +198,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if number > place:
                         yield brought, brought_until
                     brought = None  # or its lock was gone, and it comes again: it is sent once
-                yield Received(queue, delivery.payload, delivery.tag), until
+                yield ReceivedMessage(queue, delivery.payload, delivery.tag), until
         if brought is not None:
             yield brought, brought_until
 

@@ -9,21 +9,21 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import listing_of
 from pairbus.errors import EntityNotFound, PairbusError
-from pairbus.syphon.usage import Books
-from pairbus.usage.operations import Kind
+from pairbus.syphon.usage import SyphonUsage
+from pairbus.usage.operations import OperationKind
 
 TIMEOUT_S = 5.0
 
 
 def backlog_size(
-    options: ClientOptions, queues: tuple[str, ...], books: Books | None = None
+    options: ClientOptions, queues: tuple[str, ...], books: SyphonUsage | None = None
 ) -> int | None:
     """All messages of some queues, those that are locked included. None: not known, of one of them
     at least. A queue that is not there has none."""
     counts = [message_count(options, queue) for queue in queues]
     if books:
         for queue, count in zip(queues, counts, strict=True):
-            books.add(Kind.MANAGEMENT, queue, answered=count is not None)
+            books.add(OperationKind.MANAGEMENT, queue, answered=count is not None)
         books.flush()
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
@@ -41,7 +41,7 @@ def message_count(options: ClientOptions, queue: str) -> int | None:
 
 
 def unread_queues(
-    options: ClientOptions, primary_name: str, count: int, books: Books | None = None
+    options: ClientOptions, primary_name: str, count: int, books: SyphonUsage | None = None
 ) -> tuple[int, ...]:
     """Return the indexes of backlog queues that exist beyond a number of them. Empty: there are
     none, or they cannot be listed."""
@@ -53,6 +53,6 @@ def unread_queues(
         return ()
     if books:
         for _ in range(requests):
-            books.add(Kind.MANAGEMENT, None, answered=listing.error is None)
+            books.add(OperationKind.MANAGEMENT, None, answered=listing.error is None)
         books.flush()
     return tuple(index for index in listing.indexes or () if index >= count)

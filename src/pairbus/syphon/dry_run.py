@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from pairbus.spark.columns import Received, as_rows, turn_back
+from pairbus.spark.columns import ReceivedMessage, as_rows, turn_back
 from pairbus.spark.connector import PeekReader
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.spark_session import own_session
@@ -36,7 +36,7 @@ class _TurnedBackReader(PeekReader):
         super().__init__(options.secondary, options.backlog_queues, None, (), may_be_absent=True)
         self._deduct = options.ttl == "deduct"
 
-    def frame(self, found: list[Received]) -> pa.RecordBatch:
+    def frame(self, found: list[ReceivedMessage]) -> pa.RecordBatch:
         now_ms = time.time_ns() // 1_000_000 if self._deduct else None
         turned = [turn_back(one, 0, now_ms) for one in found]
         columns = [

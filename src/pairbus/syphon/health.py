@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pairbus.syphon.progress import Record, write_whole
+from pairbus.syphon.progress import WriterStatus, write_whole
 
 BEAT_S = 1.0
 """How often the reader says that it is there."""
@@ -22,7 +22,7 @@ LOCKED_S = 330.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ReaderStatus:
     """What the reader sees of the queues. Times are in seconds since 1970."""
 
     looked_at: float = 0.0
@@ -51,10 +51,10 @@ class Sight:
         pause_s: float = 0.0,
         remaining: str | None = None,
         drained: bool = False,
-    ) -> "Sight":
+    ) -> "ReaderStatus":
         """What it is after another look."""
         nothing = not seen and error is None
-        return Sight(
+        return ReaderStatus(
             looked_at=now,
             seen_since=_since(self.seen_since, now) if seen else None,
             empty_since=_since(self.empty_since, now) if nothing else None,
@@ -71,7 +71,12 @@ def _since(before: float | None, now: float) -> float:
 
 
 def problem_of(
-    record: Record, sight: Sight, *, started_at: float, now: float, stuck_after_s: float
+    record: WriterStatus,
+    sight: ReaderStatus,
+    *,
+    started_at: float,
+    now: float,
+    stuck_after_s: float,
 ) -> str | None:
     """Why a syphon that runs is unhealthy; None: it is not."""
     if sight.drained:
@@ -95,19 +100,19 @@ def problem_of(
     return None
 
 
-class SightFile:
+class ReaderStatusFile:
     """A sight on disk. One process writes, others read."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self.path = path
         self._now = now
-        self._sight = Sight()
+        self._sight = ReaderStatus()
 
-    def read(self) -> Sight:
+    def read(self) -> ReaderStatus:
         try:
-            return Sight(**json.loads(self.path.read_text()))
+            return ReaderStatus(**json.loads(self.path.read_text()))
         except FileNotFoundError:
-            return Sight()
+            return ReaderStatus()
 
     def note(
         self,
@@ -132,7 +137,7 @@ class SightFile:
             sight.looked_at - before.looked_at >= BEAT_S
         ):
             self._sight = sight
-            write_whole(self.path, {name: getattr(sight, name) for name in Sight.__slots__})
+            write_whole(self.path, {name: getattr(sight, name) for name in ReaderStatus.__slots__})
 
 
 def sight_beside(record: Path) -> Path:

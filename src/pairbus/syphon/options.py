@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from pairbus.amqp.client import ClientOptions, SharedKey, Signature
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.addresses import backlog_paths, name_of
-from pairbus.syphon.usage import Books
+from pairbus.syphon.usage import SyphonUsage
 
 TimeToLive = Literal["restore", "deduct"]
 
@@ -83,9 +83,9 @@ class SyphonOptions:
         return name_of(self.primary.host)
 
     @property
-    def books(self) -> Books:
+    def books(self) -> SyphonUsage:
         """Where to write down what is billable."""
-        return Books.of(self.ledger, self.primary, self.secondary)
+        return SyphonUsage.of(self.ledger, self.primary, self.secondary)
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ in their queues meanwhile, and others wait behind them."""
 
 
 @dataclass(slots=True)
-class Record:
+class WriterStatus:
     """Totals since the start, and how the destinations are."""
 
     batches: int = 0
@@ -105,26 +105,26 @@ class Record:
         return max((n for path, n in self.restraint.items() if path not in blocked), default=0)
 
 
-class RecordFile:
+class WriterStatusFile:
     """A record on disk. One process writes, others read; a reader never sees half of it."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self.path = path
         self._now = now
 
-    def read(self) -> Record:
+    def read(self) -> WriterStatus:
         try:
             values = json.loads(self.path.read_text())
         except FileNotFoundError:
-            return Record()
+            return WriterStatus()
         for name in ("moved", "dead_lettered", "left"):
             values[name] = Counter(values[name])
-        return Record(**values)
+        return WriterStatus(**values)
 
     def note(self, outcomes: Iterable[Outcome]) -> None:
         record = self.read()
         record.note(outcomes, self._now())
-        write_whole(self.path, {name: getattr(record, name) for name in Record.__slots__})
+        write_whole(self.path, {name: getattr(record, name) for name in WriterStatus.__slots__})
 
 
 def write_whole(path: Path, values: dict[str, Any]) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pairbus.spark.columns import TurnedBack
+from pairbus.spark.columns import RestoredMessage
 from pairbus.spark.forwarder import Forwarder, Outcome
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.progress import RecordFile
+from pairbus.syphon.progress import WriterStatusFile
 
 
 @dataclass
@@ -27,13 +27,13 @@ class Sink(DataSourceStreamArrowWriter):
         self._primary = options.primary
         self._secondary = options.secondary
         self._books = options.books
-        self._record = RecordFile(record)
+        self._record = WriterStatusFile(record)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
         forwarder = Forwarder(self._primary, self._secondary, books=self._books)
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
-            forwarder.take(TurnedBack(*row) for row in zip(*columns, strict=True))
+            forwarder.take(RestoredMessage(*row) for row in zip(*columns, strict=True))
         outcome = forwarder.finish()
         self._books.flush()
         return Done(outcome)

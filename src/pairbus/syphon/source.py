@@ -13,17 +13,23 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from pairbus.amqp.client.management import ABANDONED
 from pairbus.errors import AmqpError
-from pairbus.spark.columns import Received, TurnedBack, backlog_rows, destination_of, turn_back
+from pairbus.spark.columns import (
+    ReceivedMessage,
+    RestoredMessage,
+    backlog_rows,
+    destination_of,
+    turn_back,
+)
 from pairbus.spark.connections import management_of
 from pairbus.spark.forwarder import SETTLED_AT_ONCE
 from pairbus.spark.polls import LOOK_S, Poll
-from pairbus.spark.reader import Plan, QueueReader, Share
+from pairbus.spark.reader import BatchPlan, PartitionPlan, QueueReader
 from pairbus.syphon.emptiness import EmptinessCheck
-from pairbus.syphon.health import SightFile, problem_of, sight_beside
+from pairbus.syphon.health import ReaderStatusFile, problem_of, sight_beside
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.pacing import LookPast, Pace
-from pairbus.syphon.progress import MAX_PAUSE_S, RecordFile
-from pairbus.usage.operations import Kind
+from pairbus.syphon.progress import MAX_PAUSE_S, WriterStatusFile
+from pairbus.usage.operations import OperationKind
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +55,10 @@ class BacklogReader(QueueReader):
         )
         self._options = options
         self._books = options.books
-        self._record = RecordFile(record)
+        self._record = WriterStatusFile(record)
         self._pace = Pace(options.max_messages_per_trigger, options.max_rate)
         self._past = LookPast()
-        self._sight = SightFile(sight_beside(record))
+        self._sight = ReaderStatusFile(sight_beside(record))
         self._began_at = 0.0
         self._reached = False
         self._saw = False
@@ -145,14 +151,14 @@ class BacklogReader(QueueReader):
         some destinations, and those that cannot be sent to any."""
         if not self._options.only:
             return True
-        row = turn_back(Received("", payload, None), 0, None)
+        row = turn_back(ReceivedMessage("", payload, None), 0, None)
         return row.problem is not None or row.destination in self._options.only
 
     def _note_peek(self, queue: str, messages: list[bytes] | None) -> None:
         for payload in messages or ():
-            self._books.add(Kind.PEEK, destination_of(payload) or "", [len(payload)])
+            self._books.add(OperationKind.PEEK, destination_of(payload) or "", [len(payload)])
         if not messages:
-            self._books.add(Kind.PEEK, queue, answered=messages is not None)
+            self._books.add(OperationKind.PEEK, queue, answered=messages is not None)
         self._books.flush()
 
     def stop(self) -> None:
@@ -173,7 +179,7 @@ class BacklogReader(QueueReader):
         )
         return problem is not None
 
-    def plan(self, poll: Poll) -> Plan:
+    def plan(self, poll: Poll) -> BatchPlan:
         """Waits until something is there for somebody who may take it."""
         pause = threading.Event()
         only = self._options.only
@@ -190,14 +196,14 @@ class BacklogReader(QueueReader):
             if not blocked or free or now >= deadline or self._past.due(now, record.moved.total()):
                 size = self._pace.size(now, record.rate, record.halvings(time.time()))
                 self._sight.note(seen=seen, pause_s=self._pace.wait_s(now))
-                return Plan(size, blocked)
+                return BatchPlan(size, blocked)
             pause.wait(LOOK_S)
 
     def rows(
-        self, queue: str, messages: Iterator[tuple[Received, int]], partition: Share
-    ) -> Iterator[TurnedBack]:
+        self, queue: str, messages: Iterator[tuple[ReceivedMessage, int]], partition: PartitionPlan
+    ) -> Iterator[RestoredMessage]:
         now_ms = time.time_ns() // 1_000_000 if self._options.ttl == "deduct" else None
-        held: list[TurnedBack] = []
+        held: list[RestoredMessage] = []
         others = False
         counted = {one.token for one in partition.first}  # by the polls
         sizes: dict[str, list[int]] = {}
@@ -214,16 +220,16 @@ class BacklogReader(QueueReader):
         # if it is in anybody's.
         self._give_back(queue, [one for one in held if one.session_id is not None or not others])
         for path, some in sizes.items():
-            self._books.add(Kind.RECEIVE, path, some)
+            self._books.add(OperationKind.RECEIVE, path, some)
         self._books.flush()
 
     def nothing_came(self, queue: str) -> None:
-        self._books.add(Kind.POLL, queue)
+        self._books.add(OperationKind.POLL, queue)
 
-    def frame(self, rows: list[TurnedBack]) -> pa.RecordBatch:
+    def frame(self, rows: list[RestoredMessage]) -> pa.RecordBatch:
         return backlog_rows(rows)
 
-    def _give_back(self, queue: str, held: list[TurnedBack]) -> None:
+    def _give_back(self, queue: str, held: list[RestoredMessage]) -> None:
         management = management_of(self._options.secondary, queue)
         for start in range(0, len(held), SETTLED_AT_ONCE):
             some = held[start : start + SETTLED_AT_ONCE]
@@ -235,4 +241,4 @@ class BacklogReader(QueueReader):
             else:
                 answered = True
             paths = [one.destination or "" for one in some]
-            self._books.settled(Kind.ABANDON, paths, answered=answered)
+            self._books.settled(OperationKind.ABANDON, paths, answered=answered)

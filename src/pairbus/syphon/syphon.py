@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from pairbus.errors import StateError
 from pairbus.spark.sessions import give_back, take
-from pairbus.syphon.health import SightFile, problem_of, sight_beside
+from pairbus.syphon.health import ReaderStatusFile, problem_of, sight_beside
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.progress import RecordFile
+from pairbus.syphon.progress import WriterStatusFile
 from pairbus.syphon.spark_session import backlog, register
 
 TRIGGER = "200 milliseconds"
@@ -78,7 +78,7 @@ class Syphon:
         self._master = master
         self._checkpoint = checkpoint
         self._folder: Path | None = None
-        self._record: RecordFile | None = None
+        self._record: WriterStatusFile | None = None
         self._query: Any = None
         self._spark: SparkSession | None = None
         self._started_at = 0.0
@@ -111,7 +111,7 @@ class Syphon:
         self._spark = take(self._master) if self._given is None else self._given
         self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
         record = self._folder / "record.json"
-        self._record = RecordFile(record)
+        self._record = WriterStatusFile(record)
         self._started_at = time.time()
         cores = self._spark.sparkContext.defaultParallelism
         format_name = register(self._spark, self.options, record, cores)
@@ -165,7 +165,7 @@ class Syphon:
         if self._folder is None:
             return self._last
         record = self._record.read()
-        sight = SightFile(sight_beside(self._record.path)).read()
+        sight = ReaderStatusFile(sight_beside(self._record.path)).read()
         failure = self._query.exception()
         problem: str | None
         if failure is not None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pairbus.amqp.client import ClientOptions
 from pairbus.servicebus.addresses import known_address, label_of
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 
 _ledgers: dict[str, Ledger] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class SyphonUsage:
     """Writes to a ledger, or to none. Plain values, which can be sent to workers."""
 
     folder: str | None
@@ -25,7 +25,9 @@ class Books:
     secondary: str
 
     @classmethod
-    def of(cls, folder: str | None, primary: ClientOptions, secondary: ClientOptions) -> "Books":
+    def of(
+        cls, folder: str | None, primary: ClientOptions, secondary: ClientOptions
+    ) -> "SyphonUsage":
         return cls(folder, _label(primary), _label(secondary))
 
     def __bool__(self) -> bool:
@@ -33,7 +35,7 @@ class Books:
 
     def add(
         self,
-        kind: Kind,
+        kind: OperationKind,
         entity: str | None,
         sizes: Sequence[int] = (),
         *,
@@ -46,14 +48,16 @@ class Books:
             return
         self._ledger.add_each(
             sizes,
-            namespace=self.primary if kind is Kind.SEND else self.secondary,
+            namespace=self.primary if kind is OperationKind.SEND else self.secondary,
             entity=entity or "",
             kind=kind,
             part=part,
             answered=answered,
         )
 
-    def settled(self, kind: Kind, entities: Iterable[str], *, answered: bool = True) -> None:
+    def settled(
+        self, kind: OperationKind, entities: Iterable[str], *, answered: bool = True
+    ) -> None:
         """An operation on each of some messages, by where they are going. It has no size."""
         if self.folder is not None:
             for entity, count in Counter(entities).items():

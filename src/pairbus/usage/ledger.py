@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import UNIT, Kind, Part
+from pairbus.usage.operations import UNIT, OperationKind, Part
 from pairbus.usage.operations import units as units_of
 from pairbus.usage.records import CAUSE_LIMIT, line
 from pairbus.usage.rolled_file import RolledFile
@@ -32,7 +32,7 @@ _WRONG = (FileExistsError, NotADirectoryError, PermissionError)
 _logger = logging.getLogger(__name__)
 
 _Key = tuple[int, str, str, str, str, bool]
-_Note = tuple[float, str, str, Kind, Part, bool, Sequence[int]]
+_Note = tuple[float, str, str, OperationKind, Part, bool, Sequence[int]]
 
 
 class Ledger:
@@ -97,7 +97,7 @@ class Ledger:
         *,
         namespace: str,
         entity: str,
-        kind: Kind,
+        kind: OperationKind,
         part: Part,
         messages: int = 1,
         operations: int | None = None,
@@ -128,7 +128,7 @@ class Ledger:
         sizes: Sequence[int],
         namespace: str,
         entity: str,
-        kind: Kind,
+        kind: OperationKind,
         part: Part,
         answered: bool = True,
     ) -> None:

@@ -7,9 +7,9 @@ UNIT = 64 * 1024
 """Bytes that one charge covers."""
 
 
-class Kind(StrEnum):
-    """What was done. The names are those of the emulator's meter, and two more: it counts a ping as a
-    send, and an empty poll as a receive; see `metered`."""
+class OperationKind(StrEnum):
+    """A billable operation. The names are those of the emulator's meter, and two more: the meter
+    counts a ping as a send, and an empty poll as a receive; see `metered`."""
 
     SEND = "send"
     RECEIVE = "receive"
@@ -28,15 +28,15 @@ class Kind(StrEnum):
     """A long poll that ended without a message."""
 
     @property
-    def metered(self) -> "Kind":
+    def metered(self) -> "OperationKind":
         """The kind under which a namespace counts it."""
         return _METERED.get(self, self)
 
 
-_METERED = {Kind.PING: Kind.SEND, Kind.POLL: Kind.RECEIVE}
+_METERED = {OperationKind.PING: OperationKind.SEND, OperationKind.POLL: OperationKind.RECEIVE}
 
 
-class Place(StrEnum):
+class NamespaceRole(StrEnum):
     """The namespace where it was done."""
 
     PRIMARY = "primary"

@@ -25,7 +25,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class LedgerHeader:
     """Who wrote a file."""
 
     file: str
@@ -47,7 +47,7 @@ def line(record: dict[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def read_header(start: bytes) -> Header:
+def read_header(start: bytes) -> LedgerHeader:
     """The header of a file that begins so. Raises Unreadable."""
     first, newline, _ = start[:HEADER_LIMIT].partition(b"\n")
     if FORMAT.encode() not in first:
@@ -61,7 +61,7 @@ def read_header(start: bytes) -> Header:
     if fields.get("version") != VERSION:
         raise Unreadable(f"its version is {fields.get('version')!r}, and {VERSION} is known here")
     try:
-        return Header(
+        return LedgerHeader(
             file=_text(fields["file"]),
             ledger=_text(fields["ledger"]),
             writer=_text(fields["writer"]),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-from pairbus.usage.records import Header
+from pairbus.usage.records import LedgerHeader
 
 # The disk is full, or will take no more of this file: it may be otherwise later.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -70,7 +70,7 @@ class RolledFile:
     def _open(self) -> int:
         self._folder.mkdir(parents=True, exist_ok=True)
         host = re.sub(r"[^A-Za-z0-9._]+", "_", socket.gethostname())
-        header = Header(
+        header = LedgerHeader(
             file=f"{self._ledger}.{self._number}",
             ledger=self._ledger,
             writer=self._writer,

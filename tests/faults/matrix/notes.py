@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbus.drill.reconciliation import Key, Sent
+from pairbus.drill.reconciliation import Key, SentMessage
 
 HEALTHY, FAILOVER = "healthy", "failover"
 QUEUE_PULLED = "BacklogQueuePulled"
@@ -40,7 +40,7 @@ class Notes:
     tries: Counter[Key] = field(default_factory=Counter)
     failed: set[Key] = field(default_factory=set)
     """Messages of which a try failed."""
-    acknowledged: dict[Key, Sent] = field(default_factory=dict)
+    acknowledged: dict[Key, SentMessage] = field(default_factory=dict)
     calls: dict[Key, tuple[float, float]] = field(default_factory=dict)
     """From when to when the call took that was acknowledged."""
     states: dict[str, str] = field(default_factory=dict)
@@ -96,8 +96,8 @@ class Notes:
         return self.failed | unanswered | {key for key, tries in self.tries.items() if tries > 1}
 
 
-def sent(key: Key, session: str | None) -> Sent:
-    return Sent(key, session, int(key.id.rpartition("-")[2]))
+def sent(key: Key, session: str | None) -> SentMessage:
+    return SentMessage(key, session, int(key.id.rpartition("-")[2]))
 
 
 class NoteFile:

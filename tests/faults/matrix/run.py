@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from pairbus.drill.reconciliation import Key, Sent
+from pairbus.drill.reconciliation import Key, SentMessage
 from tests.faults.matrix.entities import Entities
 from tests.faults.matrix.faults import Outage, happening
 from tests.faults.matrix.notes import FAILOVER, HEALTHY, Notes, sent, together
@@ -34,7 +34,7 @@ class Course:
         self._paths = Entities(world, run.number)
         self._windows: list[Window] = []
         self._done: list[Cell] = []
-        self._stock: list[Sent] = []
+        self._stock: list[SentMessage] = []
 
     def go(self) -> Result:
         began = time.monotonic()

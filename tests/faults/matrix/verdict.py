@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from pairbus.drill.reconciliation import Key, Reckoning, Sent, reconcile
+from pairbus.drill.reconciliation import Key, Reconciliation, SentMessage, reconcile
 from tests.faults.matrix.notes import Notes
 
 SLACK_S = 5.0
@@ -38,7 +38,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    reckoning: Reckoning
+    reckoning: Reconciliation
     explained: Counter[str] = field(default_factory=Counter)
     """Why messages are there more than once, and how many of each."""
     problems: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def judge(
     notes: Notes,
     copies: Sequence[Copy],
     *,
-    stock: Iterable[Sent] = (),
+    stock: Iterable[SentMessage] = (),
     exact: Iterable[str],
     windows: Sequence[Window],
     unsettled: int,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pairbus.amqp.composite import from_described, write
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.decode import decode
 from pairbus.amqp.events import Attached, Attaching, Begun, Delivery, Event
 from pairbus.amqp.frames import AMQP_FRAME, AMQP_HEADER, SASL_HEADER, frame, frame_header
@@ -54,8 +54,8 @@ class Talk:
     def __init__(
         self,
         *,
-        client: Settings | None = None,
-        server: Settings | None = None,
+        client: ConnectionSettings | None = None,
+        server: ConnectionSettings | None = None,
         client_sasl: SaslClient | None = None,
         server_sasl: SaslServer | None = None,
         on_attaching: Callable[[Any], None] | None = lambda link: link.accept(),
@@ -63,10 +63,16 @@ class Talk:
         self.now = 0.0
         self.on_attaching = on_attaching
         self.client = Connection(
-            client or Settings(container_id="client"), sasl=client_sasl, client=True, now=0.0
+            client or ConnectionSettings(container_id="client"),
+            sasl=client_sasl,
+            client=True,
+            now=0.0,
         )
         self.server = Connection(
-            server or Settings(container_id="server"), sasl=server_sasl, client=False, now=0.0
+            server or ConnectionSettings(container_id="server"),
+            sasl=server_sasl,
+            client=False,
+            now=0.0,
         )
 
     def run(self) -> Heard:
@@ -148,9 +154,9 @@ def frames_of(data: bytes) -> list[Any]:
 class Peer:
     """A hand-made peer: says what it is told to, and nothing of its own accord."""
 
-    def __init__(self, settings: Settings | None = None, *, client: bool = False) -> None:
+    def __init__(self, settings: ConnectionSettings | None = None, *, client: bool = False) -> None:
         """`client`: whether the engine is one; the peer is the other."""
-        settings = settings or Settings(container_id="engine")
+        settings = settings or ConnectionSettings(container_id="engine")
         self.engine = Connection(settings, client=client, now=0.0)
 
     def feed(self, data: bytes, now: float = 0.0) -> list[Event]:
@@ -179,7 +185,9 @@ class Peer:
         return session
 
     @classmethod
-    def in_session(cls, settings: Settings | None = None, **fields: Any) -> "tuple[Peer, Session]":
+    def in_session(
+        cls, settings: ConnectionSettings | None = None, **fields: Any
+    ) -> "tuple[Peer, Session]":
         """A peer that has opened and begun a session with a serving engine."""
         peer = cls(settings)
         peer.open(**fields)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import Attaching, Delivery, Event
 from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER
 from pairbus.amqp.performatives import (
@@ -62,7 +62,7 @@ def summary(event: Event) -> tuple[Any, ...]:
 def run(chunks: list[bytes]) -> tuple[list[Any], bytes]:
     """Events and output of a server that gets these chunks."""
     engine = Connection(
-        Settings(container_id="engine", max_frame_size=1024),
+        ConnectionSettings(container_id="engine", max_frame_size=1024),
         sasl=SaslServer.open_to_all(),
         now=0.0,
     )
@@ -126,7 +126,7 @@ def test_bytes_may_come_in_any_kind_of_buffer(kind: type) -> None:
 
 
 def test_a_buffer_that_is_used_again_does_not_change_what_was_read() -> None:
-    engine = Connection(Settings(container_id="engine"), client=False, now=0.0)
+    engine = Connection(ConnectionSettings(container_id="engine"), client=False, now=0.0)
     setup = b"".join(
         [AMQP_HEADER, framed(Open("p")), framed(Begin(None, 0, 9, 9)), framed(sender_attach())]
     )

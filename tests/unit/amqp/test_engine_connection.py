@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.encode import encode
 from pairbus.amqp.events import Begun, Closed, Ended, Opened
 from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
@@ -35,8 +35,8 @@ def test_client_and_server_open_the_connection() -> None:
 
 
 def test_the_client_speaks_first_and_the_server_waits() -> None:
-    client = Connection(Settings(container_id="c"), client=True, now=0.0)
-    server = Connection(Settings(container_id="s"), client=False, now=0.0)
+    client = Connection(ConnectionSettings(container_id="c"), client=True, now=0.0)
+    server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
 
     assert server.data_to_send() == b""
     said = client.data_to_send()
@@ -45,7 +45,7 @@ def test_the_client_speaks_first_and_the_server_waits() -> None:
 
 
 def test_an_open_says_what_the_settings_say() -> None:
-    settings = Settings(
+    settings = ConnectionSettings(
         container_id="me",
         hostname="example.com",
         max_frame_size=1024,
@@ -84,12 +84,12 @@ def test_what_the_peers_open_leaves_out_reads_as_its_default() -> None:
 @pytest.mark.parametrize("size", [0, 511, 2**32])
 def test_settings_with_an_impossible_frame_size_are_refused(size: int) -> None:
     with pytest.raises(ValueError, match="max_frame_size"):
-        Settings(container_id="x", max_frame_size=size)
+        ConnectionSettings(container_id="x", max_frame_size=size)
 
 
 def test_settings_with_an_impossible_window_are_refused() -> None:
     with pytest.raises(ValueError, match="incoming_window"):
-        Settings(container_id="x", incoming_window=1)
+        ConnectionSettings(container_id="x", incoming_window=1)
 
 
 def test_either_side_can_close_and_the_other_answers() -> None:
@@ -131,7 +131,7 @@ def test_close_can_be_called_again() -> None:
 
 
 def test_a_close_before_anything_was_opened_is_silent() -> None:
-    server = Connection(Settings(container_id="s"), client=False, now=0.0)
+    server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
 
     server.close()
 
@@ -171,7 +171,7 @@ def test_a_connection_that_is_lost_says_so_once() -> None:
 
 
 def test_a_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
-    server = Connection(Settings(container_id="s"), client=False, now=0.0)
+    server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
     with pytest.raises(StateError, match="not open yet"):
         server.begin()
     assert server.data_to_send() == b""
@@ -224,7 +224,7 @@ def test_a_peer_that_speaks_something_else_is_told_what_we_speak(header: bytes) 
 
 
 def test_a_client_gives_up_on_a_server_that_wants_sasl() -> None:
-    client = Connection(Settings(container_id="c"), client=True, now=0.0)
+    client = Connection(ConnectionSettings(container_id="c"), client=True, now=0.0)
 
     assert only(Closed, client.receive(SASL_HEADER, 0.0)).by_peer is False
     assert client.closed

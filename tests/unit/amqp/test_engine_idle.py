@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import Closed
 from pairbus.amqp.frames import EMPTY_FRAME
 from pairbus.amqp.performatives import Close
@@ -20,14 +20,16 @@ def test_without_time_outs_nothing_is_ever_due() -> None:
 
 
 def test_nothing_is_due_before_the_open() -> None:
-    server = Connection(Settings(container_id="s", idle_timeout_s=5), client=False, now=0.0)
+    server = Connection(
+        ConnectionSettings(container_id="s", idle_timeout_s=5), client=False, now=0.0
+    )
 
     assert server.deadline is None
     assert server.tick(1e9) == []
 
 
 def test_a_peer_that_is_silent_too_long_is_closed_with_an_error() -> None:
-    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
     peer.heard()
     assert peer.engine.deadline == 30.0
@@ -49,7 +51,7 @@ def test_a_peer_that_is_silent_too_long_is_closed_with_an_error() -> None:
 
 @pytest.mark.parametrize("sound", [EMPTY_FRAME, EMPTY_FRAME[:3]])
 def test_anything_that_is_heard_puts_the_end_off(sound: bytes) -> None:
-    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
 
     peer.feed(sound, now=20.0)
@@ -60,7 +62,7 @@ def test_anything_that_is_heard_puts_the_end_off(sound: bytes) -> None:
 
 
 def test_no_bytes_are_no_sound() -> None:
-    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
 
     peer.feed(b"", now=20.0)
@@ -106,7 +108,7 @@ def test_what_is_to_be_written_anyway_does_for_a_heartbeat() -> None:
 
 
 def test_the_deadline_is_the_earlier_of_the_two() -> None:
-    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=0.0)
     assert peer.engine.deadline == 5.0
@@ -129,7 +131,7 @@ def test_a_time_out_of_zero_means_none() -> None:
 
 
 def test_nothing_is_written_behind_a_close() -> None:
-    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open(idle_time_out=10_000)
     peer.engine.close()
     assert isinstance(peer.told()[-1], Close)
@@ -141,7 +143,7 @@ def test_nothing_is_written_behind_a_close() -> None:
 
 
 def test_a_peer_that_never_answers_a_close_is_given_up() -> None:
-    peer = Peer(Settings(container_id="engine", idle_timeout_s=30))
+    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
     peer.engine.close()
     peer.heard()
@@ -154,8 +156,8 @@ def test_a_peer_that_never_answers_a_close_is_given_up() -> None:
 
 def test_two_engines_keep_each_other_awake() -> None:
     talk = Talk(
-        client=Settings(container_id="client", idle_timeout_s=8),
-        server=Settings(container_id="server", idle_timeout_s=20),
+        client=ConnectionSettings(container_id="client", idle_timeout_s=8),
+        server=ConnectionSettings(container_id="server", idle_timeout_s=20),
     )
     talk.run()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.amqp.connection import Settings
+from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.events import Attached, Attaching, Begun, Closed, Delivery, Ended
 from pairbus.amqp.frames import AMQP_HEADER, frame_header
 from pairbus.amqp.performatives import (
@@ -45,7 +45,7 @@ def sizes(data: bytes) -> list[int]:
 
 
 def test_a_frame_as_large_as_we_take_is_taken_and_one_byte_more_is_not() -> None:
-    settings = Settings(container_id="engine", max_frame_size=512)
+    settings = ConnectionSettings(container_id="engine", max_frame_size=512)
     for size, fits in ((512, True), (513, False)):
         peer, _ = Peer.in_session(settings)
         link = peer.attach_sender()
@@ -63,7 +63,7 @@ def framed_transfer(payload: bytes) -> bytes:
 
 
 def test_a_frame_that_claims_to_be_too_large_is_refused_before_it_is_here() -> None:
-    peer, _ = Peer.in_session(Settings(container_id="engine", max_frame_size=512))
+    peer, _ = Peer.in_session(ConnectionSettings(container_id="engine", max_frame_size=512))
 
     closed = only(Closed, peer.feed((513).to_bytes(4, "big") + b"\x02\x00\x00\x00"))
 
@@ -74,7 +74,9 @@ def test_a_frame_that_claims_to_be_too_large_is_refused_before_it_is_here() -> N
 
 
 def test_our_frames_are_no_larger_than_the_peer_takes() -> None:
-    talk, sender, _ = talk_with_sender(server=Settings(container_id="server", max_frame_size=512))
+    talk, sender, _ = talk_with_sender(
+        server=ConnectionSettings(container_id="server", max_frame_size=512)
+    )
 
     sender.send(b"x" * 5000)
     sender.send(b"y" * 416)
@@ -86,7 +88,7 @@ def test_our_frames_are_no_larger_than_the_peer_takes() -> None:
 
 
 def test_a_frame_of_ours_that_does_not_fit_the_peer_is_an_error_and_is_not_sent() -> None:
-    talk = Talk(server=Settings(container_id="server", max_frame_size=512))
+    talk = Talk(server=ConnectionSettings(container_id="server", max_frame_size=512))
     session, _ = talk.session()
 
     with pytest.raises(EncodeError, match="the peer's frames hold 512"):
@@ -181,7 +183,7 @@ def test_a_violation_is_told_even_where_its_story_does_not_fit() -> None:
 
 
 def test_sessions_are_begun_up_to_the_channels_that_the_peer_allows() -> None:
-    talk = Talk(server=Settings(container_id="server", channel_max=1))
+    talk = Talk(server=ConnectionSettings(container_id="server", channel_max=1))
     talk.run()
     sessions = [talk.client.begin(), talk.client.begin()]
     heard = talk.run()
@@ -192,7 +194,7 @@ def test_sessions_are_begun_up_to_the_channels_that_the_peer_allows() -> None:
 
 
 def test_sessions_are_begun_up_to_the_channels_that_we_allow() -> None:
-    talk = Talk(client=Settings(container_id="client", channel_max=0))
+    talk = Talk(client=ConnectionSettings(container_id="client", channel_max=0))
     talk.session()
 
     with pytest.raises(StateError, match="all 1 channels"):
@@ -200,7 +202,7 @@ def test_sessions_are_begun_up_to_the_channels_that_we_allow() -> None:
 
 
 def test_a_channel_is_free_again_after_its_session_has_ended() -> None:
-    talk = Talk(server=Settings(container_id="server", channel_max=0))
+    talk = Talk(server=ConnectionSettings(container_id="server", channel_max=0))
     session, _ = talk.session()
 
     session.end()
@@ -211,7 +213,7 @@ def test_a_channel_is_free_again_after_its_session_has_ended() -> None:
 
 
 def test_a_begin_on_a_channel_above_our_maximum_closes_the_connection() -> None:
-    peer = Peer(Settings(container_id="engine", channel_max=3))
+    peer = Peer(ConnectionSettings(container_id="engine", channel_max=3))
     peer.open()
 
     assert only(Begun, peer.say(Begin(None, 0, 1, 1), channel=3))
@@ -262,7 +264,7 @@ def test_a_session_can_be_answered_once() -> None:
 
 
 def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:
-    talk = Talk(server=Settings(container_id="server", handle_max=1))
+    talk = Talk(server=ConnectionSettings(container_id="server", handle_max=1))
     session, _ = talk.session()
     talk.sender(session, "a")
     first, _ = talk.receiver(session, "a")
@@ -277,7 +279,7 @@ def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:
 
 
 def test_an_attach_above_our_maximum_handle_closes_the_connection() -> None:
-    peer, _ = Peer.in_session(Settings(container_id="engine", handle_max=3))
+    peer, _ = Peer.in_session(ConnectionSettings(container_id="engine", handle_max=3))
 
     assert only(Attaching, peer.say(sender_attach("a", 3)))
     closed = only(Closed, peer.say(sender_attach("b", 4)))

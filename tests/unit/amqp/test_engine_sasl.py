@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import Authenticated, Closed, Opened
 from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER
 from pairbus.amqp.performatives import (
@@ -110,7 +110,9 @@ class ByHand:
     """A hand-made peer of an engine with SASL."""
 
     def __init__(self, sasl: SaslClient | SaslServer) -> None:
-        self.engine = Connection(Settings(container_id="engine", hostname="h"), sasl=sasl, now=0.0)
+        self.engine = Connection(
+            ConnectionSettings(container_id="engine", hostname="h"), sasl=sasl, now=0.0
+        )
 
     def feed(self, data: bytes) -> list[Any]:
         return self.engine.receive(data, 0.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.amqp.connection import Settings
+from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.events import Attaching, Begun, Closed, Delivery, Ended
 from pairbus.amqp.frames import AMQP_HEADER
 from pairbus.amqp.performatives import (
@@ -62,7 +62,7 @@ def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
 
 
 def test_a_begin_says_the_windows_and_the_handles_that_the_settings_say() -> None:
-    settings = Settings(
+    settings = ConnectionSettings(
         container_id="engine", incoming_window=11, outgoing_window=12, handle_max=13
     )
     peer = Peer(settings)

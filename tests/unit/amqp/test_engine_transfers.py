@@ -6,7 +6,7 @@ import pytest
 
 from pairbus.amqp.batch import BATCH_FORMAT
 from pairbus.amqp.composite import write
-from pairbus.amqp.connection import Settings
+from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.encode import encode
 from pairbus.amqp.events import Aborted, Closed, Delivery, Detached, Ended
 from pairbus.amqp.frames import frame
@@ -15,7 +15,7 @@ from pairbus.amqp.types import Described, Symbol, UInt, ULong
 from pairbus.errors import EncodeError, StateError
 from tests.unit.amqp.pump import Peer, Talk, of, only, payloads, sender_attach, talk_with_sender
 
-SMALL_FRAMES = Settings(container_id="server", max_frame_size=512)
+SMALL_FRAMES = ConnectionSettings(container_id="server", max_frame_size=512)
 
 
 def receiving(credit: int = 10, **accept: Any) -> tuple[Peer, Any]:
@@ -298,7 +298,7 @@ def test_we_do_not_send_what_the_peer_does_not_take() -> None:
 
 
 def test_unfinished_messages_of_all_links_together_are_bounded() -> None:
-    settings = Settings(container_id="engine", max_buffered=1000)
+    settings = ConnectionSettings(container_id="engine", max_buffered=1000)
     peer, _ = Peer.in_session(settings)
     for handle in range(3):
         peer.attach_sender(f"link {handle}", handle).flow(10)

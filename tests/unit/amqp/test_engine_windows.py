@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.amqp.connection import Settings
+from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.events import Delivery, Detached, Ended, Flowed, Updated
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import (
@@ -16,8 +16,8 @@ from pairbus.amqp.performatives import (
 from tests.unit.amqp.pump import Peer, Said, Talk, of, only, payloads, receiver_attach
 
 
-def small_window(window: int = 4) -> Settings:
-    return Settings(container_id="engine", incoming_window=window)
+def small_window(window: int = 4) -> ConnectionSettings:
+    return ConnectionSettings(container_id="engine", incoming_window=window)
 
 
 def sending_peer(window: int, credit: int = 100) -> tuple[Peer, SenderLink]:
@@ -157,8 +157,8 @@ def test_a_flow_says_how_many_frames_we_have_seen_from_the_peers_first_id() -> N
 
 def test_a_long_stream_never_stalls_with_the_smallest_windows() -> None:
     talk = Talk(
-        client=Settings(container_id="client", incoming_window=2),
-        server=Settings(container_id="server", incoming_window=2, max_frame_size=512),
+        client=ConnectionSettings(container_id="client", incoming_window=2),
+        server=ConnectionSettings(container_id="server", incoming_window=2, max_frame_size=512),
     )
     session, _ = talk.session()
     sender, receiver = talk.sender(session)
@@ -256,7 +256,7 @@ def test_a_delivery_has_an_id_once_its_first_frame_is_written() -> None:
 
 
 def test_an_engine_that_receives_goes_on_after_a_detach_among_waiting_deliveries() -> None:
-    talk = Talk(server=Settings(container_id="server", incoming_window=2))
+    talk = Talk(server=ConnectionSettings(container_id="server", incoming_window=2))
     session, _ = talk.session()
     a, on_a = talk.sender(session, "a")
     b, on_b = talk.sender(session, "b")
@@ -316,7 +316,7 @@ def test_a_flow_does_not_overtake_the_deliveries_that_it_counts(how: str) -> Non
 
 
 def test_a_drain_that_waits_for_the_window_costs_no_message() -> None:
-    talk = Talk(server=Settings(container_id="server", incoming_window=2))
+    talk = Talk(server=ConnectionSettings(container_id="server", incoming_window=2))
     session, _ = talk.session()
     sender, receiver = talk.sender(session)
     receiver.flow(10)

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.counts import Counts, read_counts, read_queue_page
-from pairbus.backlog.destinations import Heaps
+from pairbus.backlog.counts import QueueCounts, read_counts, read_queue_page
+from pairbus.backlog.destinations import DestinationSummaries
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek
-from pairbus.backlog.target import Pair
+from pairbus.backlog.target import Target
 from pairbus.errors import (
     AmqpError,
     ConfigurationError,
@@ -31,7 +31,7 @@ ENTRY = (
 
 
 def test_backlog_queues_have_the_name_of_the_primary() -> None:
-    found = Pair.of(primary=ONE, secondary=TWO, backlog_queue_count=2)
+    found = Target.of(primary=ONE, secondary=TWO, backlog_queue_count=2)
 
     assert found.backlog_queues == ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
     assert found.queue("7") == "one/x-servicebus-transfer/7"
@@ -40,7 +40,7 @@ def test_backlog_queues_have_the_name_of_the_primary() -> None:
 
 
 def test_without_a_primary_its_name_is_enough() -> None:
-    found = Pair.of(primary=None, secondary=TWO, primary_name="one", backlog_queue_count=1)
+    found = Target.of(primary=None, secondary=TWO, primary_name="one", backlog_queue_count=1)
 
     assert found.backlog_queues == ("one/x-servicebus-transfer/0",)
 
@@ -63,13 +63,13 @@ def test_a_pairing_that_cannot_be_is_one_sentence(
     primary: str, secondary: str, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
-        Pair.of(primary=primary, secondary=secondary, **options)
+        Target.of(primary=primary, secondary=secondary, **options)
 
     assert "c2VjcmV0" not in str(caught.value)
 
 
 def test_a_host_without_a_name_gives_no_paths() -> None:
-    nameless = Pair.of(
+    nameless = Target.of(
         primary=ONE.replace("one.servicebus.windows.net", "localhost"), secondary=TWO
     )
 
@@ -81,7 +81,7 @@ def test_a_host_without_a_name_gives_no_paths() -> None:
 
 
 def test_counts_are_those_of_the_queue() -> None:
-    assert read_counts("q", 200, ENTRY) == Counts(messages=5, dead_lettered=4, size=512)
+    assert read_counts("q", 200, ENTRY) == QueueCounts(messages=5, dead_lettered=4, size=512)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def message(destination: str | None, enqueued_ms: int | None, size: int = 1) -> 
 
 
 def test_heaps_add_up_by_destination_the_largest_first() -> None:
-    heaps = Heaps()
+    heaps = DestinationSummaries()
     heaps.add([message("a", 5, 10), message(None, None), message("b", 3)])
     heaps.add([message("b", 2, 4)])
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.queues import BacklogLook, QueueLook
-from pairbus.backlog.status import SILENT_S, Answer, SyphonWord, syphon_word, verdict
+from pairbus.backlog.queues import BacklogContents, QueueContents
+from pairbus.backlog.status import SILENT_S, ProbeResult, SyphonReport, syphon_word, verdict
 from pairbus.errors import ConfigurationError
 
-UP, DOWN = Answer("host"), Answer("host", "connection refused")
-LOCKED = Answer("host", "the token was refused", refused=True)
+UP, DOWN = ProbeResult("host"), ProbeResult("host", "connection refused")
+LOCKED = ProbeResult("host", "the token was refused", refused=True)
 NOW = 1_000_000.0
 FILE: dict[str, Any] = {
     "running": True,
@@ -26,29 +26,29 @@ FILE: dict[str, Any] = {
 }
 
 
-def look(messages: int = 0, dead: int = 0, **changes: Any) -> BacklogLook:
-    first = QueueLook(path="p/0", index=0, messages=messages, dead_lettered=dead, **changes)
-    second = QueueLook(path="p/1", index=1, messages=0, dead_lettered=0)
-    return BacklogLook(queues=(first, second), expected=2)
+def look(messages: int = 0, dead: int = 0, **changes: Any) -> BacklogContents:
+    first = QueueContents(path="p/0", index=0, messages=messages, dead_lettered=dead, **changes)
+    second = QueueContents(path="p/1", index=1, messages=0, dead_lettered=0)
+    return BacklogContents(queues=(first, second), expected=2)
 
 
-def partial(messages: int = 0) -> BacklogLook:
+def partial(messages: int = 0) -> BacklogContents:
     """The same without a list of the queues that exist."""
     return replace(look(messages), not_listed="no right to list", searched_to=11)
 
 
-def beyond(*messages: int, **changes: Any) -> BacklogLook:
+def beyond(*messages: int, **changes: Any) -> BacklogContents:
     """Queues that exist beyond the given number, 2, from index 5 on."""
     others = [
-        QueueLook(path=f"p/{index}", index=index, messages=count, dead_lettered=0, **changes)
+        QueueContents(path=f"p/{index}", index=index, messages=count, dead_lettered=0, **changes)
         for index, count in enumerate(messages, 5)
     ]
     return replace(look(), queues=(*look().queues, *others))
 
 
-ABSENT = BacklogLook(queues=(QueueLook(path="p/0", index=0, there=False),), expected=1)
-UNSEEN = BacklogLook(
-    queues=(QueueLook(path="p/0", index=0, problem="no right to listen"),), expected=1
+ABSENT = BacklogContents(queues=(QueueContents(path="p/0", index=0, there=False),), expected=1)
+UNSEEN = BacklogContents(
+    queues=(QueueContents(path="p/0", index=0, problem="no right to listen"),), expected=1
 )
 NOT_KNOWN = "Nothing waits in backlog queues 0 to 11; whether there are others is not known."
 
@@ -85,7 +85,11 @@ NOT_KNOWN = "Nothing waits in backlog queues 0 to 11; whether there are others i
     ],
 )
 def test_the_verdict_is_one_line_and_an_exit_status(
-    primary: Answer, secondary: Answer, backlog: BacklogLook | None, status: int, words: str
+    primary: ProbeResult,
+    secondary: ProbeResult,
+    backlog: BacklogContents | None,
+    status: int,
+    words: str,
 ) -> None:
     found = verdict({"primary": primary, "secondary": secondary}, backlog, None)
 
@@ -97,12 +101,12 @@ def test_the_verdict_is_one_line_and_an_exit_status(
 @pytest.mark.parametrize(
     ("syphon", "said"),
     [
-        (SyphonWord(True), "1 message waits in the backlog, and a syphon is at work."),
-        (SyphonWord(True, "stuck"), "1 message waits in the backlog, and the syphon is stuck."),
-        (SyphonWord(False, "gone"), "1 message waits in the backlog, and no syphon is at work."),
+        (SyphonReport(True), "1 message waits in the backlog, and a syphon is at work."),
+        (SyphonReport(True, "stuck"), "1 message waits in the backlog, and the syphon is stuck."),
+        (SyphonReport(False, "gone"), "1 message waits in the backlog, and no syphon is at work."),
     ],
 )
-def test_the_verdict_says_who_moves_what_waits(syphon: SyphonWord, said: str) -> None:
+def test_the_verdict_says_who_moves_what_waits(syphon: SyphonReport, said: str) -> None:
     found = verdict({"primary": UP, "secondary": UP}, look(1), syphon)
 
     assert (found.status, found.words) == (3, said)

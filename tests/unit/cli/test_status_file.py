@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.status import SyphonWord, syphon_word
+from pairbus.backlog.status import SyphonReport, syphon_word
 from pairbus.cli.drain_screen import Speed
 from pairbus.cli.syphon import _Run
 
@@ -33,4 +33,4 @@ def test_the_file_of_a_syphon_is_understood(
     run._tell(status, left)
     found = syphon_word(json.loads(run._status_file.read_text()), time.time())
 
-    assert found == SyphonWord(True, problem, 6, left, 0.0)
+    assert found == SyphonReport(True, problem, 6, left, 0.0)

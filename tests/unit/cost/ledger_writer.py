@@ -7,7 +7,7 @@ import signal
 import sys
 
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 
 MANY = 20
 _write = os.write
@@ -30,7 +30,7 @@ def main(folder: str, halt: bool) -> None:
     count = 0
     while True:
         count += 1
-        ledger.add(namespace="n", entity=f"q{count}", kind=Kind.SEND, part=Part.TRAFFIC)
+        ledger.add(namespace="n", entity=f"q{count}", kind=OperationKind.SEND, part=Part.TRAFFIC)
         ledger.flush()
         if count == MANY:
             if halt:

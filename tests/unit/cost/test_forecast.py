@@ -12,25 +12,27 @@ from hypothesis import strategies as st
 
 from pairbus.cost import plan
 from pairbus.cost.alternatives import alternatives, changes
-from pairbus.cost.counts import Counts, Lot, Slot, tally
-from pairbus.cost.forecast import DAY, HOUR, MONTH, Charge, Forecast, forecast
-from pairbus.cost.plan import Outage, Pairing, Traffic
+from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, tally
+from pairbus.cost.forecast import DAY, HOUR, MONTH, CostItem, Forecast, forecast
+from pairbus.cost.plan import Outage, PairingProfile, Traffic
 from pairbus.cost.prices import parse_prices, read_prices
 from pairbus.cost.summary import money, summary
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import health
-from pairbus.usage.operations import Amount, Kind, Part, Place
+from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part
 from tests.unit.cost.price_text import GOOD
 
 PRICES = read_prices()
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
-def pairing(**given: Any) -> Pairing:
+def pairing(**given: Any) -> PairingProfile:
     """A pairing; options of the pairing itself are recognised by their names."""
-    mine = {name: given.pop(name) for name in list(given) if name in Pairing.__dataclass_fields__}
-    return Pairing(options=SendAvailabilityOptions(**given), **mine)
+    mine = {
+        name: given.pop(name) for name in list(given) if name in PairingProfile.__dataclass_fields__
+    }
+    return PairingProfile(options=SendAvailabilityOptions(**given), **mine)
 
 
 def expected(
@@ -150,7 +152,7 @@ def test_an_outage_that_ends_before_failover_costs_nothing() -> None:
 
     assert found.course.paths == found.course.pings == found.course.through_backlog == 0
     assert found.course.refused == 6_000
-    assert found.outage_bill.total == Charge()
+    assert found.outage_bill.total == CostItem()
     assert found.outage_adds == 0
 
 
@@ -176,7 +178,7 @@ def test_pings_are_as_many_as_a_path_really_sends() -> None:
         1000,
         expected(timedelta(seconds=1000), clients=1, ping_primary_interval=7 * SECOND),
     )
-    settings = health.Settings(
+    settings = health.HealthSettings(
         failover_interval_s=60,
         ping_interval_s=7,
         ping_jitter=0,
@@ -184,13 +186,13 @@ def test_pings_are_as_many_as_a_path_really_sends() -> None:
         hold_s=5,
         drain_timeout_s=600,
     )
-    path = health.Health(settings, Random(1), 0.0)
-    path.failed(health.Kind.UNAVAILABLE, TimeoutError(), 0.0)
+    path = health.PathHealth(settings, Random(1), 0.0)
+    path.failed(health.FailureKind.UNAVAILABLE, TimeoutError(), 0.0)
     pings = 0
     now = 0.0
     while (step := path.next_step()) is not None:
         now = step.at
-        if step.task is health.Task.ENGAGE:
+        if step.task is health.HealthTask.ENGAGE:
             path.engage(None, now)
         else:
             pings += 1
@@ -229,7 +231,7 @@ def test_rates_are_what_they_are_written_as() -> None:
 
 
 def test_receives_in_vain_are_receives() -> None:
-    receive = Slot(Part.DRAIN, Place.SECONDARY, Kind.RECEIVE)
+    receive = CostKey(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE)
     once, thrice = expected().operations.slots, expected(vain_receives=2).operations.slots
 
     assert thrice[receive] == once[receive] * 3
@@ -238,7 +240,7 @@ def test_receives_in_vain_are_receives() -> None:
 
 def test_after_drain_peeks_and_stores_more() -> None:
     found = expected(failback="after-drain")
-    peek = found.operations.slots[Slot(Part.DRAIN, Place.SECONDARY, Kind.PEEK)]
+    peek = found.operations.slots[CostKey(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.PEEK)]
 
     # 900 a second leave; 714 000 take 793.3 s, in which 79 333.3 more arrive.
     assert found.course.through_backlog == 793_334
@@ -265,12 +267,12 @@ def test_the_looks_of_after_drain_are_those_of_the_pairing() -> None:
 @pytest.mark.rule("C5")
 def test_the_forecast_is_the_arithmetic_of_counts() -> None:
     found = expected()
-    run = Counts(
-        stored=(Lot(714_000, 1064),),
-        taken=(Lot(714_000, 1064),),
+    run = TrafficCounts(
+        stored=(MessageGroup(714_000, 1064),),
+        taken=(MessageGroup(714_000, 1064),),
         settled=714_000,
-        homed=(Lot(714_000, 1024),),
-        delivered=(Lot(714_000, 1024),),
+        homed=(MessageGroup(714_000, 1024),),
+        delivered=(MessageGroup(714_000, 1024),),
         completed=714_000,
         pings=1_428,
     )
@@ -374,16 +376,16 @@ def test_prices_of_the_user_are_those_that_count() -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "said"),
     [
-        (Pairing, {"clients": 0}, "clients is a whole number, 1 or more, not 0"),
-        (Pairing, {"clients": 1.5}, "clients is a whole number"),
-        (Pairing, {"clients": True}, "clients is a whole number"),
-        (Pairing, {"syphons": -1}, "syphons is a whole number, 0 or more, not -1"),
-        (Pairing, {"vain_receives": -1}, "vain_receives is a whole number"),
-        (Pairing, {"poll": timedelta()}, "poll is 0:00:01 to 1:00:00, not 0:00:00"),
-        (Pairing, {"poll": 2 * HOUR}, "poll is 0:00:01 to 1:00:00, not 2:00:00"),
-        (Pairing, {"poll": 900}, "poll is a timedelta, not 900"),
-        (Pairing, {"drain_rate": 0}, "drain_rate is above 0, not 0"),
-        (Pairing, {"drain_rate": "x"}, "drain_rate is a number"),
+        (PairingProfile, {"clients": 0}, "clients is a whole number, 1 or more, not 0"),
+        (PairingProfile, {"clients": 1.5}, "clients is a whole number"),
+        (PairingProfile, {"clients": True}, "clients is a whole number"),
+        (PairingProfile, {"syphons": -1}, "syphons is a whole number, 0 or more, not -1"),
+        (PairingProfile, {"vain_receives": -1}, "vain_receives is a whole number"),
+        (PairingProfile, {"poll": timedelta()}, "poll is 0:00:01 to 1:00:00, not 0:00:00"),
+        (PairingProfile, {"poll": 2 * HOUR}, "poll is 0:00:01 to 1:00:00, not 2:00:00"),
+        (PairingProfile, {"poll": 900}, "poll is a timedelta, not 900"),
+        (PairingProfile, {"drain_rate": 0}, "drain_rate is above 0, not 0"),
+        (PairingProfile, {"drain_rate": "x"}, "drain_rate is a number"),
         (Traffic, {"rate": -1}, "rate is a number, 0 to 1e\\+09, not -1"),
         (Traffic, {"rate": float("nan")}, "rate is a number"),
         (Traffic, {"rate": float("inf")}, "rate is a number"),

@@ -20,7 +20,7 @@ import pytest
 from pairbus.errors import ConfigurationError
 from pairbus.usage import ledger as module
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import UNIT, Kind, Part
+from pairbus.usage.operations import UNIT, OperationKind, Part
 from pairbus.usage.records import FORMAT, VERSION, Unreadable, is_torn, read_header
 
 ROOT = Path(__file__).parents[3]
@@ -50,11 +50,13 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def send(ledger: Ledger, entity: str = "orders", **more: Any) -> None:
-    ledger.add(namespace="contoso", entity=entity, kind=Kind.SEND, part=Part.TRAFFIC, **more)
+    ledger.add(
+        namespace="contoso", entity=entity, kind=OperationKind.SEND, part=Part.TRAFFIC, **more
+    )
 
 
 def send_each(ledger: Ledger, sizes: list[int], entity: str = "orders") -> None:
-    ledger.add_each(sizes, "contoso", entity, Kind.SEND, Part.TRAFFIC)
+    ledger.add_each(sizes, "contoso", entity, OperationKind.SEND, Part.TRAFFIC)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -357,8 +359,8 @@ def test_file_that_somebody_removes_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "add",
     [
-        'add(namespace="n", entity=entity, kind=Kind.SEND, part=Part.TRAFFIC)',
-        'add_each([1], "n", entity, Kind.SEND, Part.TRAFFIC)',
+        'add(namespace="n", entity=entity, kind=OperationKind.SEND, part=Part.TRAFFIC)',
+        'add_each([1], "n", entity, OperationKind.SEND, Part.TRAFFIC)',
     ],
     ids=["add", "add_each"],
 )
@@ -366,7 +368,7 @@ def test_forked_child_writes_to_a_file_of_its_own(tmp_path: Path, add: str) -> N
     script = f"""
 import os
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 
 def send(entity):
     ledger.{add}

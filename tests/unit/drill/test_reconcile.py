@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.drill.reconciliation import Key, Sent, reconcile
+from pairbus.drill.reconciliation import Key, SentMessage, reconcile
 
 pytestmark = pytest.mark.rule("X1", "X2")
 ORDERS, BILLS = "orders", "bills"
@@ -14,8 +14,8 @@ def keys(path: str, text: str) -> list[Key]:
     return [Key(path, id) for id in text]
 
 
-def sent(path: str, text: str, session: str | None = None) -> list[Sent]:
-    return [Sent(key, session, number) for number, key in enumerate(keys(path, text))]
+def sent(path: str, text: str, session: str | None = None) -> list[SentMessage]:
+    return [SentMessage(key, session, number) for number, key in enumerate(keys(path, text))]
 
 
 def test_what_was_delivered_is_not_lost() -> None:
@@ -110,7 +110,7 @@ def test_nothing_is_counted_twice_and_nothing_is_forgotten(
         return Key("q", str(number))
 
     found = reconcile(
-        [Sent(key(number)) for number in acknowledged],
+        [SentMessage(key(number)) for number in acknowledged],
         delivered=[key(number) for number in delivered],
         in_backlog=[key(number) for number in backlog],
         dead_lettered=[key(number) for number in dead],

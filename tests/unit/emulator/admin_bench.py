@@ -21,9 +21,9 @@ from pairbus.emulator.admin.atom import (
     ENTRY_TYPE,
     ERROR_TYPE,
     FEED_TYPE,
+    AtomSite,
     Entry,
     Runtime,
-    Site,
     entity_entry,
     namespace_entry,
     rule_entry,
@@ -32,7 +32,7 @@ from pairbus.emulator.admin.atom import (
     write_feed,
 )
 from pairbus.emulator.admin.atom_input import read_description, read_rule
-from pairbus.emulator.connections.http import HttpConnection, Request, Response
+from pairbus.emulator.connections.http import HttpConnection, HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import Description, SubscriptionDescription, updated
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError
@@ -40,9 +40,9 @@ from pairbus.errors import ConfigurationError
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ="
 MOMENT = datetime(2024, 5, 1, 10, 11, 12, 345678, tzinfo=UTC)
 RUNTIME = Runtime(created_at=MOMENT, updated_at=MOMENT)
-SITE = Site(namespace="local", base="https://localhost:5671")
+SITE = AtomSite(namespace="local", base="https://localhost:5671")
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class InMemory(BaseAdapter):
@@ -113,10 +113,10 @@ class Service:
     def __init__(self) -> None:
         self.entities: dict[str, Description] = {}
         self.rules: dict[str, Rule] = {}
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self.runtime = RUNTIME
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: HttpRequest) -> HttpResponse:
         self.requests.append(request)
         try:
             if request.path == "$namespaceinfo":
@@ -138,7 +138,9 @@ class Service:
         except ConfigurationError as exc:
             return failed(400, f"SubCode=40000. {exc}")
 
-    def page(self, request: Request, wanted: Callable[[Description], bool], rules=()) -> Response:
+    def page(
+        self, request: HttpRequest, wanted: Callable[[Description], bool], rules=()
+    ) -> HttpResponse:
         skip, top = int(request.query["$skip"]), int(request.query["$top"])
         if skip < 0 or top < 0:
             return failed(400, "Parameter 'skip' should be non-negative integer.")
@@ -148,9 +150,9 @@ class Service:
         body = write_feed(
             "Page", request.path, entries[skip:][:top], SITE, MOMENT, skip=skip, top=top, more=more
         )
-        return Response(status=200, body=body, content_type=FEED_TYPE)
+        return HttpResponse(status=200, body=body, content_type=FEED_TYPE)
 
-    def entity(self, request: Request) -> Response:
+    def entity(self, request: HttpRequest) -> HttpResponse:
         key = request.path.lower()
         old = self.entities.get(key)
         if request.method == "PUT":
@@ -170,15 +172,15 @@ class Service:
             return found(entity_entry(self.entities[key], self.runtime), 201)
         if old is None and request.method == "GET":
             body = write_feed("Publicly Listed Services", "", [], SITE, MOMENT)
-            return Response(status=200, body=body, content_type=FEED_TYPE)
+            return HttpResponse(status=200, body=body, content_type=FEED_TYPE)
         if old is None:
             return failed(404, "No service is hosted at the specified address.")
         if request.method == "DELETE":
             del self.entities[key]
-            return Response(status=200)
+            return HttpResponse(status=200)
         return found(entity_entry(old, self.runtime))
 
-    def rule(self, request: Request) -> Response:
+    def rule(self, request: HttpRequest) -> HttpResponse:
         name = request.path.rpartition("/")[2]
         if request.method == "PUT":
             self.rules[name] = read_rule(request.body, name)
@@ -186,9 +188,9 @@ class Service:
         return found(rule_entry("t/Subscriptions/s", self.rules[name], MOMENT), status)
 
 
-def found(entry: Entry, status: int = 200) -> Response:
-    return Response(status=status, body=write_entry(entry, SITE), content_type=ENTRY_TYPE)
+def found(entry: Entry, status: int = 200) -> HttpResponse:
+    return HttpResponse(status=status, body=write_entry(entry, SITE), content_type=ENTRY_TYPE)
 
 
-def failed(status: int, detail: str) -> Response:
-    return Response(status=status, body=write_error(status, detail), content_type=ERROR_TYPE)
+def failed(status: int, detail: str) -> HttpResponse:
+    return HttpResponse(status=status, body=write_error(status, detail), content_type=ERROR_TYPE)

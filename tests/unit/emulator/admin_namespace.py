@@ -11,8 +11,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.emulator.admin.api import Admin
 from pairbus.emulator.auth import Authority, Right, SharedAccessRule
-from pairbus.emulator.connections.http import Request, Response
-from pairbus.emulator.entities.registry import Entities
+from pairbus.emulator.connections.http import HttpRequest, HttpResponse
+from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.storage.store import Store
 from tests.unit.emulator.admin_bench import KEY, MOMENT, client_of
 
@@ -33,18 +33,18 @@ class Namespace:
         self,
         path: Path,
         *,
-        extensions: Mapping[str, Callable[[Request], Response]] | None = None,
+        extensions: Mapping[str, Callable[[HttpRequest], HttpResponse]] | None = None,
         trust_bearer_tokens: bool = False,
     ) -> None:
         self.path = path
         self.store = Store(path)
         tokens = itertools.count()
-        self.entities = Entities(self.store, lambda: next(tokens).to_bytes(16, "big"))
+        self.entities = EntityRegistry(self.store, lambda: next(tokens).to_bytes(16, "big"))
         self.now_ms = NOW_MS
         self.scheme = "https"
         self.metered: list[tuple[str, str]] = []
-        self.requests: list[Request] = []
-        self.responses: list[Response] = []
+        self.requests: list[HttpRequest] = []
+        self.responses: list[HttpResponse] = []
         authority = Authority(
             RULES, entity_rules=self._entity_rules, trust_bearer_tokens=trust_bearer_tokens
         )
@@ -61,7 +61,7 @@ class Namespace:
         entity = self.entities.find(path)
         return () if entity is None else getattr(entity.description, "authorization_rules", ())
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: HttpRequest) -> HttpResponse:
         self.requests.append(request)
         response = self.admin.handle(request, self.now_ms, scheme=self.scheme)
         self.responses.append(response)

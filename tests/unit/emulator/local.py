@@ -13,7 +13,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.entities.envelope import Incoming, deliver, read
 from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entities, Entity
+from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.emulator.storage.store import Store, Stored
 
@@ -62,9 +62,9 @@ class Local:
         self._tokens = count(1)
         self.store, self.entities = self._open()
 
-    def _open(self) -> tuple[Store, Entities]:
+    def _open(self) -> tuple[Store, EntityRegistry]:
         store = Store(self._path)
-        return store, Entities(store, lambda: next(self._tokens).to_bytes(16, "big"))
+        return store, EntityRegistry(store, lambda: next(self._tokens).to_bytes(16, "big"))
 
     def restart(self) -> None:
         self.store.close()

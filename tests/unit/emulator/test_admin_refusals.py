@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pairbus.emulator.admin.xml import read_xml
-from pairbus.emulator.connections.http import MAX_BODY, Request, Response
+from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
 from tests.unit.emulator.admin_bench import KEY
 from tests.unit.emulator.admin_namespace import LISTEN_KEY, Namespace, namespace
 
@@ -48,9 +48,9 @@ def raw(
     *,
     token: str | None = None,
     **headers: str,
-) -> Response:
+) -> HttpResponse:
     named = {"host": HOST, "authorization": sas("") if token is None else token, **headers}
-    request = Request(
+    request = HttpRequest(
         method=method,
         target=target,
         headers=tuple((name.replace("_", "-"), value) for name, value in named.items()),
@@ -464,8 +464,8 @@ def test_requests_that_were_let_in_are_metered_whatever_the_answer(namespace: Na
 
 @pytest.fixture
 def extended(tmp_path: Path) -> Iterator[Namespace]:
-    def answering(body: bytes) -> Callable[[Request], Response]:
-        return lambda request: Response(status=202, body=body + request.target.encode())
+    def answering(body: bytes) -> Callable[[HttpRequest], HttpResponse]:
+        return lambda request: HttpResponse(status=202, body=body + request.target.encode())
 
     made = Namespace(
         tmp_path / "namespace.db",

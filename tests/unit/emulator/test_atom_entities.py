@@ -16,7 +16,7 @@ from azure.servicebus.management import AuthorizationRule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.emulator.admin.atom import Counts, Runtime, entity_entry, write_entry
+from pairbus.emulator.admin.atom import MessageCounts, Runtime, entity_entry, write_entry
 from pairbus.emulator.admin.atom_input import read_description
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
@@ -253,7 +253,9 @@ def test_runtime_properties_are_read_by_the_sdk():
         updated_at=MOMENT + timedelta(seconds=1),
         accessed_at=accessed,
         size_in_bytes=12345678901,
-        counts=Counts(active=1, dead_letter=2, scheduled=3, transfer=4, transfer_dead_letter=5),
+        counts=MessageCounts(
+            active=1, dead_letter=2, scheduled=3, transfer=4, transfer_dead_letter=5
+        ),
         subscription_count=6,
         sql_filter_count=7,
         correlation_filter_count=8,

@@ -16,7 +16,7 @@ from pairbus.emulator.entities.descriptions import (
     TopicDescription,
 )
 from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entities, Entity, Exists
+from pairbus.emulator.entities.registry import Entity, EntityExists, EntityRegistry
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import (
@@ -71,7 +71,7 @@ def test_what_was_not_made_is_not_found(local: Local, path: str) -> None:
 def test_a_name_is_given_once(local: Local, kind: Any) -> None:
     local.add_queue("orders")
 
-    with pytest.raises(Exists):
+    with pytest.raises(EntityExists):
         local.entities.create(kind(name="ORDERS"), 0)
 
 
@@ -83,7 +83,7 @@ def test_a_subscription_needs_its_topic(local: Local) -> None:
     local.add_topic("t")
     local.add_subscription("s")
 
-    with pytest.raises(Exists):
+    with pytest.raises(EntityExists):
         local.add_subscription("S", topic="T")
 
 
@@ -148,7 +148,7 @@ def test_all_queues_are_told_of_when_they_come_to_be(tmp_path: Path) -> None:
     told: list[str] = []
     for _ in range(2):
         with Store(tmp_path / "db") as store:
-            entities = Entities(store, bytes, on_queue=lambda queue: told.append(queue.path))
+            entities = EntityRegistry(store, bytes, on_queue=lambda queue: told.append(queue.path))
             if not told:
                 entities.create(QueueDescription(name="q"), 0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.emulator.connections.http import HttpConnection, Request, Response
+from pairbus.emulator.connections.http import HttpConnection, HttpRequest, HttpResponse
 from pairbus.errors import StateError
 
 GET = b"GET /q?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -17,7 +17,7 @@ CHUNKED = (
     b"PUT /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
     b"3\r\nabc\r\n2;ext=1\r\nde\r\n0\r\nTrailer: t\r\n\r\n"
 )
-OK = Response(status=200, body=b"<ok/>", content_type="application/xml")
+OK = HttpResponse(status=200, body=b"<ok/>", content_type="application/xml")
 
 
 def status_of(output: bytes) -> int:
@@ -71,7 +71,7 @@ def test_path_query_and_headers_are_read():
     ],
 )
 def test_a_target_of_any_form_has_a_path_and_a_query(target: str, path: str, query: dict[str, str]):
-    request = Request(method="GET", target=target)
+    request = HttpRequest(method="GET", target=target)
 
     assert (request.path, request.query) == (path, query)
 

@@ -10,7 +10,7 @@ from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32, Pairs, Symbol, Timestamp
 from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.entities.envelope import read
-from pairbus.emulator.entities.registry import Exists
+from pairbus.emulator.entities.registry import EntityExists
 from pairbus.emulator.entities.topic import View
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
@@ -289,7 +289,7 @@ def test_a_rule_that_is_wrong_or_not_there_changes_nothing(local: Local) -> None
     subscription = local.add_subscription()
     with pytest.raises(ConfigurationError):
         local.entities.put_rule(S, sql("a ="), 0, replace_it=False)
-    with pytest.raises(Exists):
+    with pytest.raises(EntityExists):
         local.entities.put_rule(S, sql("a = 1", name="$default"), 0, replace_it=False)
     with pytest.raises(EntityNotFound):
         local.entities.put_rule(S, sql("a = 1"), 0, replace_it=True)

@@ -20,17 +20,17 @@ from pairbus.events import (
     BacklogQueueRestored,
     DrainStalled,
     Event,
-    PathState,
+    PathStatus,
     Pinged,
     StateChanged,
 )
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.failures import Kind
-from pairbus.pairing.health import Look, Route, Step, Task, Verdict
-from pairbus.pairing.state import Pairing, Path
+from pairbus.pairing.failures import FailureKind
+from pairbus.pairing.health import FailureAction, HealthTask, PeekResult, Route, Step
+from pairbus.pairing.state import PairingState, PathState
 
-HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
-FAILOVER, DRAINING = PathState.FAILOVER, PathState.DRAINING
+HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
+FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
 QUEUES = tuple(f"one/x-servicebus-transfer/{index}" for index in range(4))
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 DOWN = ServiceBusConnectionError(message="down")
@@ -59,10 +59,10 @@ class Bench:
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
         self.events: list[Event] = []
-        self.attended: list[Path] = []
+        self.attended: list[PathState] = []
         self.changed = 0
         given = {"ping_jitter": 0.0, "on_event": self.events.append, **options}
-        self.pairing = Pairing(
+        self.pairing = PairingState(
             SendAvailabilityOptions(**given),
             primary="one",
             secondary="two",
@@ -77,10 +77,10 @@ class Bench:
     def _changes(self) -> None:
         self.changed += 1
 
-    def fail(self, path: Path | None = None, error: BaseException = DOWN) -> Verdict:
+    def fail(self, path: PathState | None = None, error: BaseException = DOWN) -> FailureAction:
         return self.pairing.failed(self.orders if path is None else path, error)
 
-    def states(self) -> list[tuple[PathState, PathState]]:
+    def states(self) -> list[tuple[PathStatus, PathStatus]]:
         return [
             (one.from_state, one.to_state) for one in self.events if isinstance(one, StateChanged)
         ]
@@ -89,7 +89,7 @@ class Bench:
         return [type(one) for one in self.events]
 
     def peek(self, counts: list[tuple[int, int | None]], *, quiet: bool = True) -> None:
-        looks = [Look(count, first) for count, first in counts]
+        looks = [PeekResult(count, first) for count, first in counts]
         self.pairing.peeked(self.orders, looks, quiet=quiet)
 
     def drain(self) -> None:
@@ -191,7 +191,7 @@ def test_a_hook_sees_the_state_that_the_event_tells_of() -> None:
 
 @pytest.mark.rule("S13")
 def test_a_hook_may_ask_and_act() -> None:
-    seen: list[PathState] = []
+    seen: list[PathStatus] = []
 
     def hook(event: Event) -> None:
         seen.append(bench.pairing.status().paths["orders"].state)
@@ -200,7 +200,7 @@ def test_a_hook_may_ask_and_act() -> None:
 
     bench = Bench(failover_interval=timedelta(), on_event=hook)
 
-    assert bench.fail() is Verdict.STORE
+    assert bench.fail() is FailureAction.STORE
     assert seen == [FAILOVER, HEALTHY]
 
 
@@ -211,7 +211,7 @@ def test_a_hook_that_raises_does_not_fail_a_send(caplog: pytest.LogCaptureFixtur
 
     bench = Bench(failover_interval=timedelta(), on_event=hook)
 
-    assert bench.fail() is Verdict.STORE
+    assert bench.fail() is FailureAction.STORE
     assert bench.attended == [bench.orders]
     assert bench.changed == 1
     (record,) = [one for one in caplog.records if one.exc_info]
@@ -221,7 +221,7 @@ def test_a_hook_that_raises_does_not_fail_a_send(caplog: pytest.LogCaptureFixtur
 def test_without_a_hook_nobody_is_told() -> None:
     bench = Bench(on_event=None)
 
-    assert bench.fail() is Verdict.RAISE
+    assert bench.fail() is FailureAction.RAISE
     assert bench.orders.health.state is SUSPECT
 
 
@@ -282,7 +282,7 @@ def test_one_who_has_not_left_goes_on_attending(bench: Bench) -> None:
     bench.fail()  # before anybody saw that there was nothing to do
 
     assert bench.attended == [bench.orders]
-    assert bench.pairing.next_step(bench.orders) == Step(Task.ENGAGE, 1060.0)
+    assert bench.pairing.next_step(bench.orders) == Step(HealthTask.ENGAGE, 1060.0)
 
 
 def test_nobody_attends_to_a_healthy_path(bench: Bench) -> None:
@@ -327,7 +327,7 @@ def test_nor_does_it_fire_for_a_timer_that_was_started_since(bench: Bench) -> No
     bench.pairing.engage(bench.orders)
 
     assert bench.orders.health.state is SUSPECT
-    assert bench.pairing.next_step(bench.orders) == Step(Task.ENGAGE, 1120.0)
+    assert bench.pairing.next_step(bench.orders) == Step(HealthTask.ENGAGE, 1120.0)
 
 
 @pytest.mark.rule("S3")
@@ -342,21 +342,23 @@ def test_one_success_by_anybody_cancels_the_timer(bench: Bench) -> None:
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("error", [GONE, BUSY, TypeError("no")])
 def test_what_is_not_the_primarys_fault_leaves_it_healthy(bench: Bench, error: Exception) -> None:
-    assert bench.fail(error=error) is Verdict.RAISE
+    assert bench.fail(error=error) is FailureAction.RAISE
     assert bench.events == []
 
 
 @pytest.mark.rule("S2")
 def test_the_user_can_decide_what_a_failure_means() -> None:
-    bench = Bench(failover_interval=timedelta(), classify=lambda error: Kind.UNAVAILABLE)
+    bench = Bench(failover_interval=timedelta(), classify=lambda error: FailureKind.UNAVAILABLE)
 
-    assert bench.fail(error=GONE) is Verdict.STORE
+    assert bench.fail(error=GONE) is FailureAction.STORE
 
 
 @pytest.mark.rule("S2")
 def test_a_look_without_a_caller_stores_nothing(bench: Bench) -> None:
     hidden = OSError("hidden")
-    bench.pairing.classify = lambda error: Kind.UNKNOWN if error is hidden else Kind.UNAVAILABLE
+    bench.pairing.classify = lambda error: (
+        FailureKind.UNKNOWN if error is hidden else FailureKind.UNAVAILABLE
+    )
     bench.fail(error=hidden)
     bench.clock.forward(60)
 
@@ -396,7 +398,7 @@ def test_a_ping_that_fails_otherwise_is_followed_by_another(
     event = at_once.orders.last_ping
     assert event is not None
     assert (event.error, event.callers_fault) == (error, False)
-    assert at_once.pairing.next_step(at_once.orders) == Step(Task.PING, 1120.0)
+    assert at_once.pairing.next_step(at_once.orders) == Step(HealthTask.PING, 1120.0)
 
 
 @pytest.mark.rule("S12")
@@ -420,7 +422,9 @@ def test_all_paths_that_drain_are_held_at_the_same_time_because_the_backlog_is_o
     drained.fail(other)
     drained.pairing.stored(other)
     drained.pairing.pinged(other, None)
-    drained.pairing.peeked(other, [Look(11, 7)], quiet=True)  # it would look again in a second
+    drained.pairing.peeked(
+        other, [PeekResult(11, 7)], quiet=True
+    )  # it would look again in a second
     assert drained.pairing.route(other)[0] is Route.BACKLOG
     drained.pairing.stored(other)
     drained.clock.forward(0.5)
@@ -429,13 +433,13 @@ def test_all_paths_that_drain_are_held_at_the_same_time_because_the_backlog_is_o
     drained.peek(SOME)
 
     assert drained.pairing.route(other) == (Route.HOLD, 5.0)
-    assert drained.pairing.next_step(other) == Step(Task.PEEK, drained.clock())
+    assert drained.pairing.next_step(other) == Step(HealthTask.PEEK, drained.clock())
     assert drained.changed > changed  # whoever attends to it is woken
     assert drained.pairing.route(healthy)[0] is Route.PRIMARY
     for _ in range(2):  # the first may have begun before the hold
-        drained.pairing.peeked(other, [Look(0)], quiet=True)
+        drained.pairing.peeked(other, [PeekResult(0)], quiet=True)
     assert other.health.state is DRAINING
-    drained.pairing.peeked(other, [Look(0)], quiet=True)
+    drained.pairing.peeked(other, [PeekResult(0)], quiet=True)
     assert other.health.state is HEALTHY
 
 
@@ -496,7 +500,7 @@ def test_that_the_backlog_cannot_be_looked_at_is_logged_once_until_it_can(
 
 @pytest.mark.rule("S13")
 @pytest.mark.parametrize("begin", [SUSPECT, FAILOVER, DRAINING])
-def test_a_path_can_be_marked_healthy_by_hand(begin: PathState) -> None:
+def test_a_path_can_be_marked_healthy_by_hand(begin: PathStatus) -> None:
     bench = Bench(
         failover_interval=MINUTE if begin is SUSPECT else timedelta(),
         failback="after-drain",

@@ -38,9 +38,9 @@ from pairbus.pairing.failures import (
     MANAGEMENT_LINK_LOST,
     NOT_ENCODABLE,
     BacklogFailure,
-    Kind,
+    FailureKind,
     backlog_failure_of,
-    kind_of,
+    classify_failure,
 )
 
 LOGGER = logging.getLogger(__name__)
@@ -91,25 +91,27 @@ def test_every_class_of_the_sdk_has_a_kind():
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda one: one.__name__))
 def test_an_error_that_says_nothing_else_is_of_the_kind_of_its_class(cls: type[Exception]):
-    assert kind_of(made(cls)) is CLASSES[cls]
+    assert classify_failure(made(cls)) is CLASSES[cls]
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(
     ("cls", "kind"),
     [
-        (sdk.ServiceBusConnectionError, Kind.UNAVAILABLE),
-        (sdk.ServiceBusCommunicationError, Kind.UNAVAILABLE),
-        (sdk.OperationTimeoutError, Kind.UNAVAILABLE),
-        (sdk.MessagingEntityDisabledError, Kind.UNAVAILABLE),
-        (sdk.ServiceBusServerBusyError, Kind.BUSY),
-        (sdk.MessagingEntityNotFoundError, Kind.CALLER),
-        (sdk.ServiceBusAuthorizationError, Kind.CALLER),
-        (sdk.ServiceBusQuotaExceededError, Kind.CALLER),
-        (sdk.MessageSizeExceededError, Kind.CALLER),
+        (sdk.ServiceBusConnectionError, FailureKind.UNAVAILABLE),
+        (sdk.ServiceBusCommunicationError, FailureKind.UNAVAILABLE),
+        (sdk.OperationTimeoutError, FailureKind.UNAVAILABLE),
+        (sdk.MessagingEntityDisabledError, FailureKind.UNAVAILABLE),
+        (sdk.ServiceBusServerBusyError, FailureKind.BUSY),
+        (sdk.MessagingEntityNotFoundError, FailureKind.CALLER),
+        (sdk.ServiceBusAuthorizationError, FailureKind.CALLER),
+        (sdk.ServiceBusQuotaExceededError, FailureKind.CALLER),
+        (sdk.MessageSizeExceededError, FailureKind.CALLER),
     ],
 )
-def test_the_classes_that_a_send_raises_are_as_the_rule_says(cls: type[Exception], kind: Kind):
+def test_the_classes_that_a_send_raises_are_as_the_rule_says(
+    cls: type[Exception], kind: FailureKind
+):
     assert CLASSES[cls] is kind
 
 
@@ -120,9 +122,9 @@ def test_a_class_that_somebody_derives_is_of_its_nearest_known_base():
     class Plain(sdk.ServiceBusError):
         pass
 
-    assert kind_of(Mine()) is Kind.BUSY
-    assert kind_of(Plain("x")) is Kind.UNAVAILABLE
-    assert kind_of(Plain("x", error=TypeError())) is Kind.CALLER
+    assert classify_failure(Mine()) is FailureKind.BUSY
+    assert classify_failure(Plain("x")) is FailureKind.UNAVAILABLE
+    assert classify_failure(Plain("x", error=TypeError())) is FailureKind.CALLER
 
 
 # The condition.
@@ -131,10 +133,10 @@ def test_a_class_that_somebody_derives_is_of_its_nearest_known_base():
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
 @pytest.mark.parametrize("form", [str, str.encode])
-def test_a_condition_goes_before_the_class(condition: str, kind: Kind, form):
+def test_a_condition_goes_before_the_class(condition: str, kind: FailureKind, form):
     for cls in (sdk.ServiceBusConnectionError, sdk.ServiceBusServerBusyError):
-        assert kind_of(cls(condition=form(condition))) is kind
-    assert kind_of(sdk.ServiceBusError("x", condition=form(condition))) is kind
+        assert classify_failure(cls(condition=form(condition))) is kind
+    assert classify_failure(sdk.ServiceBusError("x", condition=form(condition))) is kind
 
 
 @pytest.mark.parametrize("condition", ErrorCondition)
@@ -143,7 +145,7 @@ def test_every_condition_of_amqp_gives_a_kind_in_whatever_form(condition: ErrorC
     kinds = set()
     for form in (condition, condition.value, condition.value.decode()):
         error._condition = form
-        kinds.add(kind_of(error))
+        kinds.add(classify_failure(error))
     assert len(kinds) == 1
 
 
@@ -163,7 +165,7 @@ def test_every_condition_of_amqp_gives_a_kind_in_whatever_form(condition: ErrorC
 def test_the_conditions_of_the_rule_are_the_callers(name: str):
     spelled = [one for one in CONDITIONS if one.partition(":")[2] == name]
     assert spelled
-    assert {CONDITIONS[one] for one in spelled} == {Kind.CALLER}
+    assert {CONDITIONS[one] for one in spelled} == {FailureKind.CALLER}
 
 
 def test_conditions_are_spelled_as_the_sdk_spells_them():
@@ -177,78 +179,86 @@ def test_conditions_are_spelled_as_the_sdk_spells_them():
 def test_a_link_that_ends_in_mid_send_is_of_unknown_kind():
     error = raised_by_sdk(MessageSendFailed(ErrorCondition.UnknownError))
     assert type(error) is sdk.ServiceBusConnectionError
-    assert kind_of(error) is Kind.UNKNOWN
+    assert classify_failure(error) is FailureKind.UNKNOWN
 
 
 def test_a_management_link_that_is_refused_is_of_unknown_kind():
     error = raised_by_sdk(AMQPLinkError(ErrorCondition.ClientError, description="not opened"))
     assert type(error) is sdk.ServiceBusError
-    assert kind_of(error) is Kind.UNKNOWN
+    assert classify_failure(error) is FailureKind.UNKNOWN
 
 
 def test_a_management_link_that_ends_in_mid_request_is_of_unknown_kind_and_not_the_callers():
-    assert kind_of(raised_by_sdk(ValueError(MANAGEMENT_LINK_LOST))) is Kind.UNKNOWN
-    assert kind_of(raised_by_sdk(ValueError("another value"))) is Kind.CALLER
+    assert classify_failure(raised_by_sdk(ValueError(MANAGEMENT_LINK_LOST))) is FailureKind.UNKNOWN
+    assert classify_failure(raised_by_sdk(ValueError("another value"))) is FailureKind.CALLER
 
 
 def test_a_namespace_that_is_gone_is_unavailable_and_an_entity_that_is_gone_is_the_callers():
-    assert kind_of(raised_by_sdk(AMQPConnectionError(ErrorCondition.NotFound))) is Kind.UNAVAILABLE
-    assert kind_of(raised_by_sdk(AMQPLinkError(ErrorCondition.NotFound))) is Kind.CALLER
+    assert (
+        classify_failure(raised_by_sdk(AMQPConnectionError(ErrorCondition.NotFound)))
+        is FailureKind.UNAVAILABLE
+    )
+    assert (
+        classify_failure(raised_by_sdk(AMQPLinkError(ErrorCondition.NotFound)))
+        is FailureKind.CALLER
+    )
 
 
 @pytest.mark.parametrize(
     ("condition", "kind"),
     [
-        (ErrorCondition.ConnectionCloseForced, Kind.UNAVAILABLE),
-        (ErrorCondition.SocketError, Kind.UNAVAILABLE),
-        (ErrorCondition.UnauthorizedAccess, Kind.CALLER),
-        (ErrorCondition.ResourceLimitExceeded, Kind.CALLER),
-        (b"com.microsoft:server-busy", Kind.BUSY),
+        (ErrorCondition.ConnectionCloseForced, FailureKind.UNAVAILABLE),
+        (ErrorCondition.SocketError, FailureKind.UNAVAILABLE),
+        (ErrorCondition.UnauthorizedAccess, FailureKind.CALLER),
+        (ErrorCondition.ResourceLimitExceeded, FailureKind.CALLER),
+        (b"com.microsoft:server-busy", FailureKind.BUSY),
     ],
 )
 def test_a_connection_that_is_closed_while_it_opens_is_judged_by_its_condition(
-    condition: bytes, kind: Kind
+    condition: bytes, kind: FailureKind
 ):
     error = raised_by_sdk(AMQPConnectionError(condition))
     assert type(error) is sdk.ServiceBusConnectionError
-    assert kind_of(error) is kind
+    assert classify_failure(error) is kind
 
 
 # Tokens.
 
 STATUSES = [
-    (400, Kind.CALLER),
-    (401, Kind.CALLER),
-    (403, Kind.CALLER),
-    (404, Kind.CALLER),
-    (408, Kind.UNAVAILABLE),
-    (429, Kind.BUSY),
-    (500, Kind.UNAVAILABLE),
-    (503, Kind.UNAVAILABLE),
-    (0, Kind.UNAVAILABLE),
-    (None, Kind.UNAVAILABLE),
+    (400, FailureKind.CALLER),
+    (401, FailureKind.CALLER),
+    (403, FailureKind.CALLER),
+    (404, FailureKind.CALLER),
+    (408, FailureKind.UNAVAILABLE),
+    (429, FailureKind.BUSY),
+    (500, FailureKind.UNAVAILABLE),
+    (503, FailureKind.UNAVAILABLE),
+    (0, FailureKind.UNAVAILABLE),
+    (None, FailureKind.UNAVAILABLE),
 ]
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(
-    ("status", "kind"), [*STATUSES, (ErrorCondition.ClientError, Kind.UNAVAILABLE)]
+    ("status", "kind"), [*STATUSES, (ErrorCondition.ClientError, FailureKind.UNAVAILABLE)]
 )
-def test_a_token_that_cbs_does_not_take_is_judged_by_the_status(status: int | None, kind: Kind):
+def test_a_token_that_cbs_does_not_take_is_judged_by_the_status(
+    status: int | None, kind: FailureKind
+):
     error = raised_by_sdk(TokenAuthFailure(status, b"said so"))
     assert type(error) is sdk.ServiceBusAuthenticationError
-    assert kind_of(error) is kind
+    assert classify_failure(error) is kind
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(("status", "kind"), STATUSES)
 def test_so_it_is_at_a_custom_endpoint_where_the_sdk_calls_it_a_connection_error(
-    status: int | None, kind: Kind
+    status: int | None, kind: FailureKind
 ):
     failure = TokenAuthFailure(status, b"said so")
     error = raised_by_sdk(failure, custom_endpoint_address="sb://elsewhere")
     assert type(error) is sdk.ServiceBusConnectionError
-    assert kind_of(error) is kind
+    assert classify_failure(error) is kind
 
 
 @pytest.mark.parametrize("cls", [AuthenticationException, TokenExpired])
@@ -256,30 +266,30 @@ def test_so_it_is_at_a_custom_endpoint_where_the_sdk_calls_it_a_connection_error
 def test_authentication_that_fails_without_an_answer_is_unavailable(
     cls: type[AuthenticationException], condition: ErrorCondition
 ):
-    assert kind_of(raised_by_sdk(cls(condition))) is Kind.UNAVAILABLE
+    assert classify_failure(raised_by_sdk(cls(condition))) is FailureKind.UNAVAILABLE
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(("status", "kind"), STATUSES)
 @pytest.mark.parametrize("cls", [HttpResponseError, ClientAuthenticationError])
 def test_a_credential_that_gets_no_token_is_judged_by_the_status(
-    cls: type[HttpResponseError], status: int | None, kind: Kind
+    cls: type[HttpResponseError], status: int | None, kind: FailureKind
 ):
     failure = from_http(status, cls)
-    assert kind_of(failure) is kind
-    assert kind_of(raised_by_sdk(failure)) is kind
+    assert classify_failure(failure) is kind
+    assert classify_failure(raised_by_sdk(failure)) is kind
 
 
 @pytest.mark.parametrize("cls", [ServiceRequestError, ServiceResponseTimeoutError])
 def test_a_credential_that_cannot_reach_its_authority_is_unavailable(cls: type[AzureError]):
-    assert kind_of(cls("nobody there")) is Kind.UNAVAILABLE
-    assert kind_of(raised_by_sdk(cls("nobody there"))) is Kind.UNAVAILABLE
+    assert classify_failure(cls("nobody there")) is FailureKind.UNAVAILABLE
+    assert classify_failure(raised_by_sdk(cls("nobody there"))) is FailureKind.UNAVAILABLE
 
 
 def test_a_token_failure_is_found_behind_several_errors():
     wrapped = sdk.OperationTimeoutError(message="too late")
     wrapped.__cause__ = raised_by_sdk(TokenAuthFailure(401, b"no"))
-    assert kind_of(wrapped) is Kind.CALLER
+    assert classify_failure(wrapped) is FailureKind.CALLER
 
 
 # What an SDK error wraps.
@@ -301,8 +311,8 @@ def test_a_plain_error_of_the_sdk_around_a_message_that_cannot_be_encoded_is_the
     original: Exception,
 ):
     assert isinstance(original, NOT_ENCODABLE)
-    assert kind_of(raised_by_sdk(original)) is Kind.CALLER
-    assert kind_of(original) is Kind.CALLER
+    assert classify_failure(raised_by_sdk(original)) is FailureKind.CALLER
+    assert classify_failure(original) is FailureKind.CALLER
 
 
 @pytest.mark.parametrize(
@@ -317,27 +327,32 @@ def test_a_plain_error_of_the_sdk_around_a_message_that_cannot_be_encoded_is_the
     ],
 )
 def test_a_plain_error_of_the_sdk_around_anything_else_is_unavailable(original: Exception):
-    assert kind_of(raised_by_sdk(original)) is Kind.UNAVAILABLE
+    assert classify_failure(raised_by_sdk(original)) is FailureKind.UNAVAILABLE
 
 
 def test_a_class_that_says_more_goes_before_what_it_wraps():
-    assert kind_of(sdk.ServiceBusConnectionError(error=ValueError())) is Kind.UNAVAILABLE
-    assert kind_of(sdk.ServiceBusServerBusyError(error=TypeError())) is Kind.BUSY
+    assert (
+        classify_failure(sdk.ServiceBusConnectionError(error=ValueError()))
+        is FailureKind.UNAVAILABLE
+    )
+    assert classify_failure(sdk.ServiceBusServerBusyError(error=TypeError())) is FailureKind.BUSY
 
 
 @pytest.mark.parametrize(("status", "kind"), [one for one in STATUSES if one[0] is not None])
 def test_an_answer_of_the_management_link_without_a_condition_is_judged_by_its_status(
-    status: int, kind: Kind
+    status: int, kind: FailureKind
 ):
     error = answered(status)
     assert type(error) is sdk.ServiceBusError
-    assert kind_of(error) is kind
+    assert classify_failure(error) is kind
 
 
 def test_an_answer_of_the_management_link_with_a_condition_is_judged_by_that():
-    assert kind_of(answered(500, b"amqp:not-implemented")) is Kind.CALLER
-    assert kind_of(answered(403, b"com.microsoft:entity-disabled")) is Kind.UNAVAILABLE
-    assert kind_of(answered(503, b"com.microsoft:server-busy")) is Kind.BUSY
+    assert classify_failure(answered(500, b"amqp:not-implemented")) is FailureKind.CALLER
+    assert (
+        classify_failure(answered(403, b"com.microsoft:entity-disabled")) is FailureKind.UNAVAILABLE
+    )
+    assert classify_failure(answered(503, b"com.microsoft:server-busy")) is FailureKind.BUSY
 
 
 # What is no error of the SDK.
@@ -347,21 +362,21 @@ def test_an_answer_of_the_management_link_with_a_condition_is_judged_by_that():
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (TimeoutError(), Kind.UNAVAILABLE),
-        (OperationTimeout("ours"), Kind.UNAVAILABLE),
-        (ConnectionRefusedError(), Kind.UNAVAILABLE),
-        (socket.gaierror(), Kind.UNAVAILABLE),
-        (ssl.SSLCertVerificationError(), Kind.UNAVAILABLE),
-        (AzureError("x"), Kind.UNAVAILABLE),
-        (ValueError("The handler has already been shutdown."), Kind.CALLER),
-        (TypeError(), Kind.CALLER),
-        (struct.error(), Kind.CALLER),
-        (ImportError("websocket-client"), Kind.CALLER),
-        (RuntimeError(), Kind.CALLER),
+        (TimeoutError(), FailureKind.UNAVAILABLE),
+        (OperationTimeout("ours"), FailureKind.UNAVAILABLE),
+        (ConnectionRefusedError(), FailureKind.UNAVAILABLE),
+        (socket.gaierror(), FailureKind.UNAVAILABLE),
+        (ssl.SSLCertVerificationError(), FailureKind.UNAVAILABLE),
+        (AzureError("x"), FailureKind.UNAVAILABLE),
+        (ValueError("The handler has already been shutdown."), FailureKind.CALLER),
+        (TypeError(), FailureKind.CALLER),
+        (struct.error(), FailureKind.CALLER),
+        (ImportError("websocket-client"), FailureKind.CALLER),
+        (RuntimeError(), FailureKind.CALLER),
     ],
 )
-def test_errors_that_are_not_the_sdks(error: Exception, kind: Kind):
-    assert kind_of(error) is kind
+def test_errors_that_are_not_the_sdks(error: Exception, kind: FailureKind):
+    assert classify_failure(error) is kind
 
 
 # What must not be judged.
@@ -378,14 +393,14 @@ def test_an_error_that_the_application_was_handling_meanwhile_decides_nothing():
 
     assert isinstance(error.exc_value, HttpResponseError)
     assert isinstance(error.__context__, HttpResponseError)
-    assert kind_of(error) is Kind.UNAVAILABLE
+    assert classify_failure(error) is FailureKind.UNAVAILABLE
 
 
 def test_causes_that_go_in_a_circle_come_to_an_end():
     one, other = sdk.ServiceBusConnectionError(), sdk.ServiceBusServerBusyError()
     one.__cause__, other.__cause__ = other, one
-    assert kind_of(one) is Kind.UNAVAILABLE
-    assert kind_of(other) is Kind.BUSY
+    assert classify_failure(one) is FailureKind.UNAVAILABLE
+    assert classify_failure(other) is FailureKind.BUSY
 
 
 # Pins of what is private in the SDK. Each failure says what to look at.
@@ -460,16 +475,16 @@ QUEUE_CONDITIONS = {
     "com.microsoft:auth-failed",
 }
 BY_KIND = {
-    Kind.UNAVAILABLE: BacklogFailure.QUEUE_UNAVAILABLE,
-    Kind.UNKNOWN: BacklogFailure.LINK_LOST,
-    Kind.BUSY: BacklogFailure.BUSY,
-    Kind.CALLER: BacklogFailure.MESSAGE_REJECTED,
+    FailureKind.UNAVAILABLE: BacklogFailure.QUEUE_UNAVAILABLE,
+    FailureKind.UNKNOWN: BacklogFailure.LINK_LOST,
+    FailureKind.BUSY: BacklogFailure.BUSY,
+    FailureKind.CALLER: BacklogFailure.MESSAGE_REJECTED,
 }
 
 
 def sent_to_backlog(error: Exception) -> BacklogFailure:
     """Judge an error that a send over an open link met."""
-    return backlog_failure_of(error, kind_of(error), link_open=True)
+    return backlog_failure_of(error, classify_failure(error), link_open=True)
 
 
 @pytest.mark.rule("S4")
@@ -482,7 +497,7 @@ def test_class_decides_whether_a_backlog_queue_or_a_message_is_at_fault(cls: typ
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
 def test_condition_decides_whether_a_backlog_queue_or_a_message_is_at_fault(
-    condition: str, kind: Kind
+    condition: str, kind: FailureKind
 ):
     of_queue = condition in QUEUE_CONDITIONS
     expected = BacklogFailure.QUEUE_UNAVAILABLE if of_queue else BY_KIND[kind]
@@ -504,17 +519,17 @@ def test_message_that_cannot_be_encoded_is_no_fault_of_the_backlog_queue(origina
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize(("status", "kind"), STATUSES)
-def test_refused_token_is_never_the_fault_of_the_message(status: int | None, kind: Kind):
-    busy = kind is Kind.BUSY
+def test_refused_token_is_never_the_fault_of_the_message(status: int | None, kind: FailureKind):
+    busy = kind is FailureKind.BUSY
     expected = BacklogFailure.BUSY if busy else BacklogFailure.QUEUE_UNAVAILABLE
     assert sent_to_backlog(raised_by_sdk(TokenAuthFailure(status, b"said so"))) is expected
     assert sent_to_backlog(from_http(status)) is expected
 
 
 @pytest.mark.rule("S4")
-@pytest.mark.parametrize("kind", Kind)
-def test_link_that_does_not_open_says_nothing_about_the_message(kind: Kind):
-    busy = kind is Kind.BUSY
+@pytest.mark.parametrize("kind", FailureKind)
+def test_link_that_does_not_open_says_nothing_about_the_message(kind: FailureKind):
+    busy = kind is FailureKind.BUSY
     expected = BacklogFailure.BUSY if busy else BacklogFailure.QUEUE_UNAVAILABLE
     assert backlog_failure_of(ValueError(), kind, link_open=False) is expected
 
@@ -522,8 +537,8 @@ def test_link_that_does_not_open_says_nothing_about_the_message(kind: Kind):
 @pytest.mark.rule("S4")
 def test_kind_that_the_user_decides_on_holds_for_the_backlog_too():
     error = made(sdk.ServiceBusQuotaExceededError)
-    busy = backlog_failure_of(error, Kind.BUSY, link_open=True)
+    busy = backlog_failure_of(error, FailureKind.BUSY, link_open=True)
     assert busy is BacklogFailure.BUSY
     rejected = sdk.ServiceBusError("x", condition="amqp:not-allowed")
-    unavailable = backlog_failure_of(rejected, Kind.UNAVAILABLE, link_open=True)
+    unavailable = backlog_failure_of(rejected, FailureKind.UNAVAILABLE, link_open=True)
     assert unavailable is BacklogFailure.QUEUE_UNAVAILABLE

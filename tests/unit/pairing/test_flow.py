@@ -30,19 +30,19 @@ from pairbus.errors import (
     SendUnavailable,
     StateError,
 )
-from pairbus.events import BacklogQueuePulled, Event, PathState, StateChanged
+from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import operations
-from pairbus.pairing.failures import Kind, kind_of
-from pairbus.pairing.health import Look
-from pairbus.pairing.operations import Call, Flow, OnBacklog, OnPrimary, Ping, Wait
+from pairbus.pairing.failures import FailureKind, classify_failure
+from pairbus.pairing.health import PeekResult
+from pairbus.pairing.operations import OnBacklog, OnPrimary, Operation, Ping, SenderCall, Wait
 from pairbus.pairing.sdk import PairedBatch, encode, members
-from pairbus.pairing.state import Pairing
+from pairbus.pairing.state import PairingState
 from pairbus.transfer import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 QUEUES = tuple(f"one/x-servicebus-transfer/{index}" for index in range(3))
-HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
-FAILOVER, DRAINING = PathState.FAILOVER, PathState.DRAINING
+HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
+FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
 NOW, SECOND, MINUTE = timedelta(), timedelta(seconds=1), timedelta(minutes=1)
 WHEN = datetime(2030, 1, 2, tzinfo=UTC)
 WHEN_MS = 1_893_542_400_000
@@ -137,7 +137,7 @@ class World:
         self.waiting: Callable[[], None] = lambda: None
         """What happens while a call waits."""
         given = {"failover_interval": NOW, "ping_jitter": 0.0, **options}
-        self.pairing = Pairing(
+        self.pairing = PairingState(
             SendAvailabilityOptions(**given, on_event=self.events.append),
             primary="one",
             secondary="two",
@@ -145,15 +145,17 @@ class World:
             now=lambda: self.clock,
             random=Random(1),
         )
-        self.pairing.classify = lambda error: Kind.UNKNOWN if error is HIDDEN else kind_of(error)
+        self.pairing.classify = lambda error: (
+            FailureKind.UNKNOWN if error is HIDDEN else classify_failure(error)
+        )
         self.orders = self.pairing.path("orders")
         self.primary = Sender(self, "primary")
         self.backlog = {queue: Sender(self, queue) for queue in QUEUES}
 
     # Calls.
 
-    def call(self, who: object = "me", timeout: float | None = None) -> Call:
-        return Call.of(self.pairing, self.orders, who, timeout)
+    def call(self, who: object = "me", timeout: float | None = None) -> SenderCall:
+        return SenderCall.of(self.pairing, self.orders, who, timeout)
 
     def send(self, messages: Any, who: object = "me", timeout: float | None = None) -> None:
         self.drive(operations.send(self.call(who, timeout), messages, timeout, {}))
@@ -171,7 +173,7 @@ class World:
         create = lambda sender: sender.create_message_batch(size)  # noqa: E731
         return self.drive(operations.make_batch(self.call(), create))
 
-    def drive(self, steps: Flow[Any]) -> Any:
+    def drive(self, steps: Operation[Any]) -> Any:
         """As the shells do it."""
         self.effects.clear()
         try:
@@ -205,7 +207,7 @@ class World:
     # What came of it.
 
     @property
-    def state(self) -> PathState:
+    def state(self) -> PathStatus:
         return self.orders.health.state
 
     def tried(self) -> list[str]:
@@ -245,7 +247,7 @@ class World:
         assert self.state is DRAINING
 
     def look(self) -> None:
-        self.pairing.peeked(self.orders, [Look(0)] * 3, quiet=True)
+        self.pairing.peeked(self.orders, [PeekResult(0)] * 3, quiet=True)
 
 
 @pytest.fixture
@@ -1335,7 +1337,7 @@ def test_no_call_gets_through_a_pairing_that_is_closed_or_given_up(
 
 # Calls that are cancelled.
 
-FLOWS: dict[str, Callable[[World], Flow[Any]]] = {
+FLOWS: dict[str, Callable[[World], Operation[Any]]] = {
     "send": lambda world: operations.send(
         world.call(), [sized("1", 200 * KB), sized("2", 200 * KB)], None, {}
     ),
@@ -1348,7 +1350,7 @@ FLOWS: dict[str, Callable[[World], Flow[Any]]] = {
 }
 
 
-def stops(world: World, steps: Flow[Any], after: int) -> bool:
+def stops(world: World, steps: Operation[Any], after: int) -> bool:
     """Carry out so many effects, then close the flow. Whether it was still under way."""
     try:
         effect = next(steps)

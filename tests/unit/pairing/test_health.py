@@ -5,38 +5,38 @@ from typing import Any
 
 import pytest
 
-from pairbus.events import PathState
-from pairbus.pairing.failures import Kind
+from pairbus.events import PathStatus
+from pairbus.pairing.failures import FailureKind
 from pairbus.pairing.health import (
     DRAIN_CHECK_S,
     HOLD_CHECKS,
     MOST_HOLDS,
     SMALL,
     YOUNG,
-    Change,
-    Health,
-    Look,
+    FailureAction,
+    HealthSettings,
+    HealthTask,
+    PathHealth,
+    PeekResult,
     Route,
-    Settings,
+    StatusChange,
     Step,
-    Task,
-    Verdict,
     is_small,
 )
 
-HEALTHY, SUSPECT = PathState.HEALTHY, PathState.SUSPECT
-FAILOVER, DRAINING = PathState.FAILOVER, PathState.DRAINING
+HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
+FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
 DOWN, LATER, ODD = OSError("down"), OSError("later"), OSError("odd")
 MINUTE = 60.0
 HOLD = 5.0
 PAUSE = HOLD / HOLD_CHECKS
 DRAIN_TIMEOUT = 600.0
 START = 1000.0
-NOT_THE_PRIMARYS = [Kind.BUSY, Kind.CALLER]
-DOWN_KINDS = [Kind.UNAVAILABLE, Kind.UNKNOWN]
+NOT_THE_PRIMARYS = [FailureKind.BUSY, FailureKind.CALLER]
+DOWN_KINDS = [FailureKind.UNAVAILABLE, FailureKind.UNKNOWN]
 
 
-def made(interval: float = MINUTE, *, seed: int = 1, **settings: Any) -> Health:
+def made(interval: float = MINUTE, *, seed: int = 1, **settings: Any) -> PathHealth:
     given = {
         "failover_interval_s": interval,
         "ping_interval_s": MINUTE,
@@ -45,21 +45,23 @@ def made(interval: float = MINUTE, *, seed: int = 1, **settings: Any) -> Health:
         "hold_s": HOLD,
         "drain_timeout_s": DRAIN_TIMEOUT,
     }
-    return Health(Settings(**{**given, **settings}), Random(seed), START)
+    return PathHealth(HealthSettings(**{**given, **settings}), Random(seed), START)
 
 
-def fail(health: Health, now: float, kind: Kind = Kind.UNAVAILABLE) -> Verdict:
+def fail(
+    health: PathHealth, now: float, kind: FailureKind = FailureKind.UNAVAILABLE
+) -> FailureAction:
     return health.failed(kind, DOWN, now)
 
 
-def in_failover(**settings: Any) -> Health:
+def in_failover(**settings: Any) -> PathHealth:
     health = made(0, **settings)
     fail(health, START)
     health.changes.clear()
     return health
 
 
-def draining(**settings: Any) -> Health:
+def draining(**settings: Any) -> PathHealth:
     """A path whose primary is back, at START."""
     health = in_failover(after_drain=True, **settings)
     health.pinged(True, START)
@@ -67,7 +69,7 @@ def draining(**settings: Any) -> Health:
     return health
 
 
-def holding(now: float = START, **settings: Any) -> Health:
+def holding(now: float = START, **settings: Any) -> PathHealth:
     """A path whose callers wait since `now`."""
     health = draining(**settings)
     look(health, now)
@@ -76,12 +78,12 @@ def holding(now: float = START, **settings: Any) -> Health:
 
 
 def look(
-    health: Health, now: float, *first: int | None, small: bool = True, quiet: bool = True
+    health: PathHealth, now: float, *first: int | None, small: bool = True, quiet: bool = True
 ) -> None:
     health.peeked(first or (None, None), small=small, quiet=quiet, now=now)
 
 
-def step_of(health: Health) -> Step:
+def step_of(health: PathHealth) -> Step:
     step = health.next_step()
     assert step is not None
     return step
@@ -106,13 +108,13 @@ def test_before_the_timer_fires_callers_get_their_error_and_sends_go_to_the_prim
 ) -> None:
     health = made(interval)
 
-    assert fail(health, START) is Verdict.RAISE
+    assert fail(health, START) is FailureAction.RAISE
 
     assert health.state is SUSPECT
     assert health.route(START) is Route.PRIMARY
     assert health.route(START + interval - 0.001) is Route.PRIMARY
-    assert fail(health, START + interval - 0.001) is Verdict.RAISE
-    assert health.next_step() == Step(Task.ENGAGE, START + interval)
+    assert fail(health, START + interval - 0.001) is FailureAction.RAISE
+    assert health.next_step() == Step(HealthTask.ENGAGE, START + interval)
 
 
 @pytest.mark.rule("S3")
@@ -133,11 +135,11 @@ def test_when_the_timer_fires_sends_go_to_the_backlog(interval: float) -> None:
 def test_with_no_interval_the_call_that_failed_goes_on_into_the_backlog() -> None:
     health = made(0)
 
-    assert fail(health, START) is Verdict.STORE
+    assert fail(health, START) is FailureAction.STORE
 
     assert health.state is FAILOVER
     assert health.route(START) is Route.BACKLOG
-    assert health.changes == [Change(HEALTHY, FAILOVER, DOWN)]
+    assert health.changes == [StatusChange(HEALTHY, FAILOVER, DOWN)]
 
 
 @pytest.mark.rule("S3")
@@ -149,8 +151,8 @@ def test_a_call_that_fails_after_failover_goes_on_into_the_backlog(interval: flo
         health.engage(None, START + interval)
     health.changes.clear()
 
-    assert health.failed(Kind.UNAVAILABLE, LATER, START + 2 * MINUTE) is Verdict.STORE
-    assert health.failed(Kind.UNKNOWN, LATER, START + 2 * MINUTE) is Verdict.STORE
+    assert health.failed(FailureKind.UNAVAILABLE, LATER, START + 2 * MINUTE) is FailureAction.STORE
+    assert health.failed(FailureKind.UNKNOWN, LATER, START + 2 * MINUTE) is FailureAction.STORE
 
     assert health.changes == []
     assert health.cause is DOWN
@@ -162,12 +164,12 @@ def test_later_failures_do_not_re_arm_the_timer() -> None:
     fail(health, START)
 
     for after in (1, 30, 59):
-        health.failed(Kind.UNAVAILABLE, LATER, START + after)
-        health.failed(Kind.UNKNOWN, LATER, START + after)
+        health.failed(FailureKind.UNAVAILABLE, LATER, START + after)
+        health.failed(FailureKind.UNKNOWN, LATER, START + after)
 
-    assert health.next_step() == Step(Task.ENGAGE, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
     assert health.cause is DOWN
-    assert health.changes == [Change(HEALTHY, SUSPECT, DOWN)]
+    assert health.changes == [StatusChange(HEALTHY, SUSPECT, DOWN)]
 
 
 @pytest.mark.rule("S3")
@@ -180,7 +182,7 @@ def test_a_success_in_between_cancels_the_timer_and_the_next_failure_starts_a_ne
     assert (health.state, health.since, health.cause) == (HEALTHY, START + 59, None)
     assert health.next_step() is None
     fail(health, START + 61)
-    assert health.next_step() == Step(Task.ENGAGE, START + 61 + MINUTE)
+    assert health.next_step() == Step(HealthTask.ENGAGE, START + 61 + MINUTE)
     assert [(one.from_state, one.to_state) for one in health.changes] == [
         (HEALTHY, SUSPECT),
         (SUSPECT, HEALTHY),
@@ -208,11 +210,13 @@ def test_a_success_while_healthy_changes_nothing() -> None:
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("kind", NOT_THE_PRIMARYS)
 @pytest.mark.parametrize("interval", [0.0, MINUTE])
-def test_throttling_and_the_callers_own_errors_start_nothing(kind: Kind, interval: float) -> None:
+def test_throttling_and_the_callers_own_errors_start_nothing(
+    kind: FailureKind, interval: float
+) -> None:
     health = made(interval)
 
     for _ in range(10):
-        assert fail(health, START, kind) is Verdict.RAISE
+        assert fail(health, START, kind) is FailureAction.RAISE
 
     assert health.state is HEALTHY
     assert health.next_step() is None
@@ -221,15 +225,15 @@ def test_throttling_and_the_callers_own_errors_start_nothing(kind: Kind, interva
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("kind", NOT_THE_PRIMARYS)
-def test_nor_do_they_stop_a_timer_or_turn_a_caller_to_the_backlog(kind: Kind) -> None:
+def test_nor_do_they_stop_a_timer_or_turn_a_caller_to_the_backlog(kind: FailureKind) -> None:
     health = made()
     fail(health, START)
 
-    assert fail(health, START + 1, kind) is Verdict.RAISE
-    assert health.next_step() == Step(Task.ENGAGE, START + MINUTE)
+    assert fail(health, START + 1, kind) is FailureAction.RAISE
+    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
 
     health.engage(None, START + MINUTE)
-    assert fail(health, START + 61, kind) is Verdict.RAISE
+    assert fail(health, START + 61, kind) is FailureAction.RAISE
 
 
 # Failures that hide their reason.
@@ -239,7 +243,7 @@ def test_nor_do_they_stop_a_timer_or_turn_a_caller_to_the_backlog(kind: Kind) ->
 def test_with_no_interval_a_failure_that_hides_its_reason_is_looked_into_first() -> None:
     health = made(0)
 
-    assert fail(health, START, Kind.UNKNOWN) is Verdict.LOOK
+    assert fail(health, START, FailureKind.UNKNOWN) is FailureAction.LOOK
 
     assert health.state is HEALTHY
     assert health.changes == []
@@ -247,23 +251,25 @@ def test_with_no_interval_a_failure_that_hides_its_reason_is_looked_into_first()
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("met", DOWN_KINDS)
-def test_where_the_look_finds_the_primary_down_the_call_goes_on_into_the_backlog(met: Kind) -> None:
+def test_where_the_look_finds_the_primary_down_the_call_goes_on_into_the_backlog(
+    met: FailureKind,
+) -> None:
     health = made(0)
-    fail(health, START, Kind.UNKNOWN)
+    fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + 1) is Verdict.STORE
+    assert health.looked(met, DOWN, START + 1) is FailureAction.STORE
 
-    assert health.changes == [Change(HEALTHY, FAILOVER, DOWN)]
-    assert health.next_step() == Step(Task.PING, START + 1 + MINUTE)
+    assert health.changes == [StatusChange(HEALTHY, FAILOVER, DOWN)]
+    assert health.next_step() == Step(HealthTask.PING, START + 1 + MINUTE)
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("met", [None, *NOT_THE_PRIMARYS])
-def test_where_the_primary_answers_the_caller_gets_its_error(met: Kind | None) -> None:
+def test_where_the_primary_answers_the_caller_gets_its_error(met: FailureKind | None) -> None:
     health = made(0)
-    fail(health, START, Kind.UNKNOWN)
+    fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + 1) is Verdict.RAISE
+    assert health.looked(met, DOWN, START + 1) is FailureAction.RAISE
 
     assert health.state is HEALTHY
     assert health.changes == []
@@ -273,30 +279,30 @@ def test_where_the_primary_answers_the_caller_gets_its_error(met: Kind | None) -
 def test_the_timer_of_such_a_failure_ends_in_a_look_and_not_in_failover() -> None:
     health = made()
 
-    assert fail(health, START, Kind.UNKNOWN) is Verdict.RAISE
+    assert fail(health, START, FailureKind.UNKNOWN) is FailureAction.RAISE
 
     assert health.state is SUSPECT
-    assert health.next_step() == Step(Task.LOOK, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.LOOK, START + MINUTE)
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("met", DOWN_KINDS)
-def test_that_look_engages_failover_where_the_primary_is_down(met: Kind) -> None:
+def test_that_look_engages_failover_where_the_primary_is_down(met: FailureKind) -> None:
     health = made()
-    fail(health, START, Kind.UNKNOWN)
+    fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + MINUTE) is Verdict.STORE
+    assert health.looked(met, DOWN, START + MINUTE) is FailureAction.STORE
 
     assert health.state is FAILOVER
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("met", [None, *NOT_THE_PRIMARYS])
-def test_that_look_ends_the_matter_where_the_primary_answers(met: Kind | None) -> None:
+def test_that_look_ends_the_matter_where_the_primary_answers(met: FailureKind | None) -> None:
     health = made()
-    fail(health, START, Kind.UNKNOWN)
+    fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + MINUTE) is Verdict.RAISE
+    assert health.looked(met, DOWN, START + MINUTE) is FailureAction.RAISE
 
     assert (health.state, health.cause) == (HEALTHY, None)
     assert health.next_step() is None
@@ -305,57 +311,59 @@ def test_that_look_ends_the_matter_where_the_primary_answers(met: Kind | None) -
 @pytest.mark.rule("S2")
 def test_a_plain_failure_after_one_that_hides_its_reason_makes_the_look_needless() -> None:
     health = made()
-    health.failed(Kind.UNKNOWN, ODD, START)
+    health.failed(FailureKind.UNKNOWN, ODD, START)
 
-    health.failed(Kind.UNAVAILABLE, DOWN, START + 10)
+    health.failed(FailureKind.UNAVAILABLE, DOWN, START + 10)
 
-    assert health.next_step() == Step(Task.ENGAGE, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
     assert health.cause is DOWN
 
 
 @pytest.mark.rule("S2")
 def test_a_hidden_failure_after_a_plain_one_does_not_make_it_unsure() -> None:
     health = made()
-    health.failed(Kind.UNAVAILABLE, DOWN, START)
+    health.failed(FailureKind.UNAVAILABLE, DOWN, START)
 
-    health.failed(Kind.UNKNOWN, ODD, START + 10)
+    health.failed(FailureKind.UNKNOWN, ODD, START + 10)
 
-    assert health.next_step() == Step(Task.ENGAGE, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
     assert health.cause is DOWN
 
 
 @pytest.mark.rule("S3")
-@pytest.mark.parametrize("met", [None, *Kind])
-def test_a_look_that_a_success_has_overtaken_says_nothing(met: Kind | None) -> None:
+@pytest.mark.parametrize("met", [None, *FailureKind])
+def test_a_look_that_a_success_has_overtaken_says_nothing(met: FailureKind | None) -> None:
     health = made()
-    fail(health, START, Kind.UNKNOWN)
+    fail(health, START, FailureKind.UNKNOWN)
     health.succeeded(START + MINUTE + 1)  # while the ping was under way
     health.changes.clear()
 
-    assert health.looked(met, DOWN, START + MINUTE + 2) is Verdict.RAISE
+    assert health.looked(met, DOWN, START + MINUTE + 2) is FailureAction.RAISE
 
     assert health.state is HEALTHY
     assert health.changes == []
 
 
 @pytest.mark.rule("S3")
-@pytest.mark.parametrize("met", [None, *Kind])
-def test_nor_does_it_stop_or_shorten_a_timer_that_was_started_since(met: Kind | None) -> None:
+@pytest.mark.parametrize("met", [None, *FailureKind])
+def test_nor_does_it_stop_or_shorten_a_timer_that_was_started_since(
+    met: FailureKind | None,
+) -> None:
     health = made()
-    fail(health, START, Kind.UNKNOWN)
+    fail(health, START, FailureKind.UNKNOWN)
     health.succeeded(START + 61)
-    fail(health, START + 62, Kind.UNKNOWN)
+    fail(health, START + 62, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + 63) is Verdict.RAISE
+    assert health.looked(met, DOWN, START + 63) is FailureAction.RAISE
 
-    assert health.next_step() == Step(Task.LOOK, START + 62 + MINUTE)
+    assert health.next_step() == Step(HealthTask.LOOK, START + 62 + MINUTE)
 
 
-@pytest.mark.parametrize("met", [None, *Kind])
-def test_a_look_that_ends_after_others_failed_over_goes_with_them(met: Kind | None) -> None:
+@pytest.mark.parametrize("met", [None, *FailureKind])
+def test_a_look_that_ends_after_others_failed_over_goes_with_them(met: FailureKind | None) -> None:
     health = in_failover()
 
-    assert health.looked(met, LATER, START + 1) is Verdict.STORE
+    assert health.looked(met, LATER, START + 1) is FailureAction.STORE
 
     assert health.changes == []
 
@@ -367,9 +375,9 @@ def test_a_look_that_ends_after_others_failed_over_goes_with_them(met: Kind | No
 def test_without_jitter_pings_keep_the_interval_exactly() -> None:
     health = in_failover()
 
-    assert health.next_step() == Step(Task.PING, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.PING, START + MINUTE)
     health.pinged(False, START + 75)
-    assert health.next_step() == Step(Task.PING, START + 75 + MINUTE)
+    assert health.next_step() == Step(HealthTask.PING, START + 75 + MINUTE)
 
 
 @pytest.mark.rule("G2")
@@ -400,7 +408,7 @@ def test_a_ping_that_gets_through_ends_failover_and_the_pings() -> None:
 
     health.pinged(True, START + MINUTE)
 
-    assert health.changes == [Change(FAILOVER, HEALTHY, None)]
+    assert health.changes == [StatusChange(FAILOVER, HEALTHY, None)]
     assert health.cause is None
     assert health.route(START + MINUTE) is Route.PRIMARY
     assert health.next_step() is None
@@ -412,15 +420,15 @@ def test_after_drain_it_starts_the_draining_and_sends_go_on_to_the_backlog() -> 
 
     health.pinged(True, START + MINUTE)
 
-    assert health.changes == [Change(FAILOVER, DRAINING, None)]
+    assert health.changes == [StatusChange(FAILOVER, DRAINING, None)]
     assert health.cause is DOWN
     assert health.route(START + MINUTE) is Route.BACKLOG
-    assert health.next_step() == Step(Task.PEEK, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.PEEK, START + MINUTE)
 
 
 @pytest.mark.parametrize("got_through", [True, False])
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT, DRAINING])
-def test_a_ping_that_comes_late_changes_nothing(state: PathState, got_through: bool) -> None:
+def test_a_ping_that_comes_late_changes_nothing(state: PathStatus, got_through: bool) -> None:
     health = draining() if state is DRAINING else made()
     if state is SUSPECT:
         fail(health, START)
@@ -442,7 +450,7 @@ def test_while_the_backlog_is_large_sends_go_on_and_it_is_looked_at_now_and_then
     for second in range(5):
         look(health, START + second, 1 + second, 7, small=False)
         assert health.route(START + second) is Route.BACKLOG
-        assert health.next_step() == Step(Task.PEEK, START + second + DRAIN_CHECK_S)
+        assert health.next_step() == Step(HealthTask.PEEK, START + second + DRAIN_CHECK_S)
 
 
 @pytest.mark.rule("S12")
@@ -453,7 +461,7 @@ def test_a_small_backlog_makes_callers_wait_and_is_looked_at_at_once() -> None:
 
     assert health.route(START) is Route.HOLD
     assert health.hold_until == START + HOLD
-    assert health.next_step() == Step(Task.PEEK, START)
+    assert health.next_step() == Step(HealthTask.PEEK, START)
 
 
 @pytest.mark.rule("S12")
@@ -462,10 +470,10 @@ def test_two_quiet_empty_looks_within_the_hold_make_the_path_healthy() -> None:
 
     look(health, START + 0.1)
     assert health.state is DRAINING
-    assert health.next_step() == Step(Task.PEEK, START + 0.1 + PAUSE)
+    assert health.next_step() == Step(HealthTask.PEEK, START + 0.1 + PAUSE)
     look(health, START + 0.6)
 
-    assert health.changes == [Change(DRAINING, HEALTHY, None)]
+    assert health.changes == [StatusChange(DRAINING, HEALTHY, None)]
     assert health.route(START + 0.6) is Route.PRIMARY
     assert (health.next_step(), health.cause, health.hold_until) == (None, None, None)
 
@@ -519,7 +527,7 @@ def test_a_hold_in_vain_ends_and_callers_get_on() -> None:
 
     assert health.hold_until is None
     assert health.route(START + HOLD) is Route.BACKLOG
-    assert health.next_step() == Step(Task.PEEK, START + HOLD + DRAIN_CHECK_S)
+    assert health.next_step() == Step(HealthTask.PEEK, START + HOLD + DRAIN_CHECK_S)
 
 
 @pytest.mark.rule("S12")
@@ -559,14 +567,14 @@ def test_after_each_hold_in_vain_callers_get_on_for_longer() -> None:
 @pytest.mark.parametrize(
     ("looks", "small"),
     [
-        ([Look(0), Look(SMALL, 7, 3600.0)], True),
-        ([Look(0), Look(SMALL + 1, 7, 3600.0)], False),
-        ([Look(0), Look(SMALL + 1, 7, HOLD * YOUNG)], False),
-        ([Look(SMALL + 1, 9, 0.1), Look(SMALL + 1, 7, HOLD * YOUNG - 0.1)], True),
-        ([Look(SMALL + 1, 9, -5.0)], True),  # a clock that is behind
+        ([PeekResult(0), PeekResult(SMALL, 7, 3600.0)], True),
+        ([PeekResult(0), PeekResult(SMALL + 1, 7, 3600.0)], False),
+        ([PeekResult(0), PeekResult(SMALL + 1, 7, HOLD * YOUNG)], False),
+        ([PeekResult(SMALL + 1, 9, 0.1), PeekResult(SMALL + 1, 7, HOLD * YOUNG - 0.1)], True),
+        ([PeekResult(SMALL + 1, 9, -5.0)], True),  # a clock that is behind
     ],
 )
-def test_a_backlog_is_small_that_is_short_or_young(looks: list[Look], small: bool) -> None:
+def test_a_backlog_is_small_that_is_short_or_young(looks: list[PeekResult], small: bool) -> None:
     assert is_small(looks, HOLD) is small
 
 
@@ -602,9 +610,9 @@ def test_a_call_that_joins_in_the_hold_makes_the_look_under_way_count_for_nothin
 
     # It waited for the primary since before the failover, and is stored while a look goes on.
     if by == "failed":
-        assert fail(health, START + 0.2) is Verdict.STORE
+        assert fail(health, START + 0.2) is FailureAction.STORE
     else:
-        assert health.looked(Kind.UNAVAILABLE, DOWN, START + 0.2) is Verdict.STORE
+        assert health.looked(FailureKind.UNAVAILABLE, DOWN, START + 0.2) is FailureAction.STORE
     look(health, START + 0.3)
     look(health, START + 0.4)
     assert health.state is DRAINING
@@ -621,7 +629,7 @@ def test_where_the_backlog_cannot_be_looked_at_callers_get_on() -> None:
     health.peek_failed(START + 0.2)
 
     assert health.route(START + 0.2) is Route.BACKLOG
-    assert health.next_step() == Step(Task.PEEK, START + 0.2 + DRAIN_CHECK_S)
+    assert health.next_step() == Step(HealthTask.PEEK, START + 0.2 + DRAIN_CHECK_S)
     assert health.state is DRAINING
     look(health, START + 2)
     look(health, START + 3)
@@ -631,7 +639,7 @@ def test_where_the_backlog_cannot_be_looked_at_callers_get_on() -> None:
 
 
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT, FAILOVER])
-def test_a_look_that_comes_late_changes_nothing(state: PathState) -> None:
+def test_a_look_that_comes_late_changes_nothing(state: PathStatus) -> None:
     health = in_failover() if state is FAILOVER else made()
     if state is SUSPECT:
         fail(health, START)
@@ -707,7 +715,7 @@ def test_a_second_draining_starts_from_nothing() -> None:
 
 @pytest.mark.rule("S13")
 @pytest.mark.parametrize("state", [SUSPECT, FAILOVER, DRAINING])
-def test_any_path_can_be_marked_healthy(state: PathState) -> None:
+def test_any_path_can_be_marked_healthy(state: PathStatus) -> None:
     health = {
         SUSPECT: made,
         FAILOVER: in_failover,
@@ -719,7 +727,7 @@ def test_any_path_can_be_marked_healthy(state: PathState) -> None:
 
     health.mark_healthy(START + 1)
 
-    assert health.changes == [Change(state, HEALTHY, None)]
+    assert health.changes == [StatusChange(state, HEALTHY, None)]
     assert (health.since, health.cause, health.next_step()) == (START + 1, None, None)
     assert health.route(START + 1) is Route.PRIMARY
 

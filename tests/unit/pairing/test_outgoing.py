@@ -15,7 +15,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from pairbus.amqp.batch import member_size
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.payloads import MAX_HEADER_BYTES, Outgoing, check_size, checked, fill
+from pairbus.pairing.payloads import MAX_HEADER_BYTES, OutgoingMessages, check_size, checked, fill
 from pairbus.pairing.sdk import PairedBatch, batch_of, encode, members
 from pairbus.transfer import ALIASES, PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
@@ -75,7 +75,7 @@ def test_a_reserved_name_is_refused_whatever_holds_it(holder: str, key: Any) -> 
 
     for sent in (message, [ServiceBusMessage(b""), message], (one for one in [message])):
         with pytest.raises(ReservedProperty, match=f"'{name}'.*give it another name"):
-            Outgoing(sent)
+            OutgoingMessages(sent)
 
 
 @pytest.mark.rule("S7")
@@ -97,7 +97,7 @@ def test_a_foreign_batch_is_refused_when_it_is_sent(key: Any) -> None:
     batch = filled(ServiceBusMessageBatch(), fine, HOLDERS["a message"]({key: "x"}))
 
     with pytest.raises(ReservedProperty):
-        Outgoing(batch)
+        OutgoingMessages(batch)
 
 
 @pytest.mark.rule("S7")
@@ -106,7 +106,9 @@ def test_other_names_are_the_callers_to_use(name: str) -> None:
     message = ServiceBusMessage(b"", application_properties={name: "x"})
 
     assert checked(message) is message
-    assert Outgoing(filled(ServiceBusMessageBatch(), message)).encoded() == [encode(message)]
+    assert OutgoingMessages(filled(ServiceBusMessageBatch(), message)).encoded() == [
+        encode(message)
+    ]
 
 
 # Ids.
@@ -117,9 +119,9 @@ def test_a_message_with_an_id_goes_to_the_sdk_as_it_is() -> None:
     message = ServiceBusMessage(b"x", message_id="mine")
     batch = PairedBatch()
 
-    assert Outgoing(message).primary is message
-    assert Outgoing([message]).primary == [message]
-    assert Outgoing(batch).primary is batch
+    assert OutgoingMessages(message).primary is message
+    assert OutgoingMessages([message]).primary == [message]
+    assert OutgoingMessages(batch).primary is batch
 
 
 @pytest.mark.rule("S11")
@@ -135,7 +137,7 @@ def test_one_without_gets_one_on_a_copy_per_call(make: Callable[[], Any]) -> Non
     message = make()
     before = insides(message)
 
-    calls = [Outgoing(message), Outgoing([message])]
+    calls = [OutgoingMessages(message), OutgoingMessages([message])]
 
     ids = [id_of(call.encoded()[0]) for call in calls]
     assert all(ids)
@@ -147,7 +149,7 @@ def test_one_without_gets_one_on_a_copy_per_call(make: Callable[[], Any]) -> Non
 def test_the_id_is_the_same_for_the_primary_and_the_backlog() -> None:
     messages = [without_id(), AmqpAnnotatedMessage(data_body=b"x"), {"body": b"x"}]
 
-    outgoing = Outgoing(messages)
+    outgoing = OutgoingMessages(messages)
 
     to_primary = [id_of(encode(one)) for one in outgoing.primary]
     assert all(to_primary)
@@ -167,7 +169,7 @@ def test_in_a_paired_batch_the_id_is_given_when_a_message_is_added() -> None:
     assert all(ids)
     assert len(set(ids)) == 3
     assert insides(message) == before
-    assert [id_of(one) for one in Outgoing(batch).for_backlog("orders")] == ids
+    assert [id_of(one) for one in OutgoingMessages(batch).for_backlog("orders")] == ids
 
 
 @pytest.mark.rule("S11")
@@ -175,7 +177,7 @@ def test_a_foreign_batch_is_sent_as_it_is() -> None:
     batch = filled(ServiceBusMessageBatch(), without_id())
     before = members(batch)
 
-    outgoing = Outgoing(batch)
+    outgoing = OutgoingMessages(batch)
 
     assert outgoing.primary is batch
     assert outgoing.encoded() == before
@@ -198,7 +200,7 @@ def test_the_callers_objects_are_never_changed() -> None:
     messages = [full, raw, given]
     before = insides(messages)
 
-    outgoing = Outgoing(messages)
+    outgoing = OutgoingMessages(messages)
     outgoing.for_backlog("orders", WHEN)
     outgoing.sessions()
 
@@ -213,7 +215,7 @@ def test_a_generator_is_read_once() -> None:
             read.append(number)
             yield ServiceBusMessage(str(number))
 
-    outgoing = Outgoing(messages())
+    outgoing = OutgoingMessages(messages())
     outgoing.for_backlog("orders")
     outgoing.for_backlog("orders")
 
@@ -223,7 +225,7 @@ def test_a_generator_is_read_once() -> None:
 
 def test_there_may_be_no_messages_at_all() -> None:
     for none in ([], (), iter([])):
-        outgoing = Outgoing(none)
+        outgoing = OutgoingMessages(none)
 
         assert outgoing.primary == []
         assert outgoing.for_backlog("orders") == []
@@ -234,7 +236,7 @@ def test_there_may_be_no_messages_at_all() -> None:
 @pytest.mark.parametrize("wrong", [7, None, {"no such field": 1}, object()])
 def test_what_is_no_message_is_left_to_the_sdk_and_gets_its_words_in_failover(wrong: Any) -> None:
     for sent in (wrong, [wrong]):
-        outgoing = Outgoing(sent)
+        outgoing = OutgoingMessages(sent)
         assert outgoing.primary == sent
         with pytest.raises(TypeError, match="Only AmqpAnnotatedMessage, ServiceBusMessage") as ours:
             outgoing.encoded()
@@ -253,7 +255,7 @@ def test_what_is_no_message_is_left_to_the_sdk_and_gets_its_words_in_failover(wr
 def test_in_the_backlog_a_message_says_where_it_goes() -> None:
     message = ServiceBusMessage(b"x", session_id="s")
 
-    (payload,) = Outgoing(message).for_backlog("Orders")
+    (payload,) = OutgoingMessages(message).for_backlog("Orders")
 
     assert aliases_of(payload) == {PATH_ALIAS: "Orders", SESSION_ALIAS: "s"}
 
@@ -268,7 +270,7 @@ def test_in_the_backlog_a_message_says_where_it_goes() -> None:
     ],
 )
 def test_a_schedule_rides_along_in_milliseconds(at: datetime) -> None:
-    payloads = Outgoing([ServiceBusMessage(b"1"), {"body": b"2"}]).for_backlog("orders", at)
+    payloads = OutgoingMessages([ServiceBusMessage(b"1"), {"body": b"2"}]).for_backlog("orders", at)
 
     assert [aliases_of(one)[SCHEDULE_ALIAS] for one in payloads] == [WHEN_MS, WHEN_MS]
 
@@ -279,8 +281,8 @@ def test_the_sessions_of_messages_are_known_whatever_holds_them() -> None:
     raw = AmqpAnnotatedMessage(data_body=b"", properties=AmqpMessageProperties(group_id="raw"))
     given = {"body": b"", "session_id": "given"}
 
-    assert Outgoing([one, none, raw, given]).sessions() == ["ä", None, "raw", "given"]
-    assert Outgoing(filled(PairedBatch(), none, one)).sessions() == [None, "ä"]
+    assert OutgoingMessages([one, none, raw, given]).sessions() == ["ä", None, "raw", "given"]
+    assert OutgoingMessages(filled(PairedBatch(), none, one)).sessions() == [None, "ä"]
 
 
 # Sizes.

@@ -19,7 +19,7 @@ from pairbus.errors import (
 )
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.namespaces import NamespaceId, registry
-from pairbus.pairing.plan import Plan, make_plan
+from pairbus.pairing.plan import PairingPlan, make_plan
 
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
 KINDS = [ServiceBusClient, AsyncServiceBusClient]
@@ -34,7 +34,9 @@ def client(name: str = "one", kind: Any = ServiceBusClient) -> Any:
     return kind.from_connection_string(string(name))
 
 
-def plan(primary: Any, secondary: Any = None, kind: Any = ServiceBusClient, **options: Any) -> Plan:
+def plan(
+    primary: Any, secondary: Any = None, kind: Any = ServiceBusClient, **options: Any
+) -> PairingPlan:
     return make_plan(primary, SendAvailabilityOptions(secondary=secondary, **options), kind)
 
 

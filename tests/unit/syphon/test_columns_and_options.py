@@ -16,7 +16,7 @@ from pairbus.spark.columns import (
     EXPIRED,
     NOT_A_MESSAGE,
     SCHEMA,
-    Received,
+    ReceivedMessage,
     as_rows,
     backlog_rows,
     destination_of,
@@ -54,7 +54,7 @@ def plain(**properties: object) -> bytes:
 def test_a_row_has_every_column_of_the_schema():
     payload = delivered(to_backlog(plain(subject="s"), "orders"))
 
-    [row] = as_rows([Received("q", payload, b"t" * 16)], COLUMNS).to_pylist()
+    [row] = as_rows([ReceivedMessage("q", payload, b"t" * 16)], COLUMNS).to_pylist()
 
     assert tuple(row) == COLUMNS
     assert (row["queue"], row["sequence_number"], row["message_id"]) == ("q", 7, "m")
@@ -67,7 +67,7 @@ def test_a_row_has_every_column_of_the_schema():
 def test_a_message_of_the_backlog_is_turned_back():
     payload = delivered(to_backlog(plain(group_id="s"), "orders"))
 
-    row = turn_back(Received("q", payload, b"t" * 16), 99, None)
+    row = turn_back(ReceivedMessage("q", payload, b"t" * 16), 99, None)
 
     assert (row.destination, row.session_id, row.problem) == ("orders", "s", None)
     assert row.locked_until == 99
@@ -79,7 +79,7 @@ def test_a_message_of_the_backlog_is_turned_back():
     ("payload", "problem"), [(plain(), MISSING_PATH), (b"\x00\x01", NOT_A_MESSAGE)]
 )
 def test_what_cannot_be_turned_back_says_why(payload: bytes, problem: str):
-    row = turn_back(Received("q", payload, None), 0, None)
+    row = turn_back(ReceivedMessage("q", payload, None), 0, None)
 
     assert row.problem == problem
     assert row.description
@@ -92,7 +92,7 @@ def test_what_has_expired_in_the_backlog_says_so():
 
     message = Message.build(header=Header(ttl=UInt(500)), data=b"x").encode()
 
-    row = turn_back(Received("q", delivered(to_backlog(message, "orders")), None), 0, 10_000)
+    row = turn_back(ReceivedMessage("q", delivered(to_backlog(message, "orders")), None), 0, 10_000)
 
     assert row.problem == EXPIRED
 

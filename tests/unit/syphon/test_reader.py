@@ -10,9 +10,9 @@ from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
 from pairbus.errors import AmqpError, ConnectionLost, EntityNotFound
 from pairbus.spark import reader
-from pairbus.spark.columns import Received, sequence_of
+from pairbus.spark.columns import ReceivedMessage, sequence_of
 from pairbus.spark.polls import Poll
-from pairbus.spark.reader import Plan, QueueReader
+from pairbus.spark.reader import BatchPlan, QueueReader
 
 UNTIL = 77
 
@@ -60,7 +60,7 @@ class Reader(QueueReader):
 def test_a_message_that_a_poll_brought_has_its_place_and_comes_once(
     read: tuple[int, ...], given: list[tuple[int, bytes]]
 ) -> None:
-    brought = Received("q", message(5), b"poll")
+    brought = ReceivedMessage("q", message(5), b"poll")
 
     found = list(Reader(*read).messages("q", brought, UNTIL, 10))
 
@@ -87,12 +87,12 @@ class Polled(Poll):
             self.error = self._later
         return self.looks < 0 and self.error is None
 
-    def found(self) -> list[Received]:
+    def found(self) -> list[ReceivedMessage]:
         return list(self.take().values())
 
-    def take(self) -> dict[str, Received]:
+    def take(self) -> dict[str, ReceivedMessage]:
         known = self.looks < 0 and self.error is None
-        return {"q": Received("q", message(1), b"poll")} if known else {}
+        return {"q": ReceivedMessage("q", message(1), b"poll")} if known else {}
 
 
 class Asked(Reader):
@@ -108,8 +108,8 @@ class Asked(Reader):
     def end(self) -> dict[str, int]:
         return self.latestOffset({"batch": 4}, self.getDefaultReadLimit())
 
-    def plan(self, poll: Poll) -> Plan:
-        return Plan(1)
+    def plan(self, poll: Poll) -> BatchPlan:
+        return BatchPlan(1)
 
 
 def test_a_stream_that_is_to_end_does_not_take_silence_for_nothing() -> None:

@@ -18,7 +18,7 @@ from pairbus.syphon.pacing import (
     Pace,
     restraint,
 )
-from pairbus.syphon.progress import MAX_PAUSE_S, PAUSE_S, Record, RecordFile
+from pairbus.syphon.progress import MAX_PAUSE_S, PAUSE_S, WriterStatus, WriterStatusFile
 
 
 def moved(**counts: int) -> Outcome:
@@ -30,7 +30,7 @@ def failed(path: str, left: int = 1) -> Outcome:
 
 
 def test_totals_add_up_over_tasks_and_micro_batches():
-    record = Record()
+    record = WriterStatus()
 
     record.note([moved(a=2), moved(a=1, b=5)], now=100.0)
     record.note([moved(b=1)], now=102.0)
@@ -42,7 +42,7 @@ def test_totals_add_up_over_tasks_and_micro_batches():
 
 
 def test_a_destination_that_failed_is_left_alone_for_longer_each_time_and_not_for_ever():
-    record, pauses = Record(), []
+    record, pauses = WriterStatus(), []
 
     for number in range(8):
         record.note([failed("a")], now=float(number * 100))
@@ -55,7 +55,7 @@ def test_a_destination_that_failed_is_left_alone_for_longer_each_time_and_not_fo
 
 
 def test_a_destination_that_takes_messages_again_is_forgiven():
-    record = Record()
+    record = WriterStatus()
     record.note([failed("a"), failed("b")], now=1.0)
 
     record.note([moved(a=1)], now=5.0)
@@ -66,7 +66,7 @@ def test_a_destination_that_takes_messages_again_is_forgiven():
 
 
 def test_a_destination_that_failed_in_one_task_and_not_in_another_has_failed():
-    record = Record()
+    record = WriterStatus()
 
     record.note([moved(a=1), failed("a")], now=1.0)
 
@@ -74,7 +74,7 @@ def test_a_destination_that_failed_in_one_task_and_not_in_another_has_failed():
 
 
 def test_a_micro_batch_in_which_nothing_was_confirmed_is_no_progress():
-    record = Record()
+    record = WriterStatus()
     record.note([moved(a=1)], now=1.0)
 
     record.note([failed("a")], now=9.0)
@@ -83,13 +83,13 @@ def test_a_micro_batch_in_which_nothing_was_confirmed_is_no_progress():
 
 
 def test_the_file_has_what_was_noted(tmp_path: Path):
-    file = RecordFile(tmp_path / "record.json", now=lambda: 7.0)
-    assert file.read() == Record()
+    file = WriterStatusFile(tmp_path / "record.json", now=lambda: 7.0)
+    assert file.read() == WriterStatus()
 
     file.note([moved(a=2), failed("b", left=3)])
     file.note([moved(a=1)])
 
-    record = RecordFile(tmp_path / "record.json").read()
+    record = WriterStatusFile(tmp_path / "record.json").read()
     assert record.moved == Counter(a=3)
     assert record.errors == {"b": "down"}
     assert record.batches == 2
@@ -127,7 +127,7 @@ def test_a_cap_below_one_a_second_waits_longer():
 
 
 def test_a_destination_that_takes_nothing_is_tried_with_the_fewest_and_then_with_twice_as_many():
-    pace, record, sizes = Pace(100_000, None), Record(), []
+    pace, record, sizes = Pace(100_000, None), WriterStatus(), []
     record.note([failed("a")], now=0.0)
     assert record.halvings(0.5) == 0, "it is left alone, and nobody else need go slow"
     assert pace.size(0.0, 0.0, record.halvings(PAUSE_S)) == FEWEST
@@ -143,7 +143,7 @@ def test_a_destination_that_takes_nothing_is_tried_with_the_fewest_and_then_with
 
 
 def test_a_destination_that_takes_some_and_then_no_more_gets_half_each_time():
-    record, levels = Record(), []
+    record, levels = WriterStatus(), []
 
     for second in range(3):
         record.note([moved(a=9), failed("a")], now=second * 100.0)
@@ -154,7 +154,7 @@ def test_a_destination_that_takes_some_and_then_no_more_gets_half_each_time():
 
 
 def test_those_that_are_left_alone_do_not_slow_the_others_and_are_not_forgiven_by_them():
-    record = Record()
+    record = WriterStatus()
     record.note([failed("down"), moved(up=1)], now=100.0)
 
     record.note([moved(up=1)], now=100.5)
@@ -164,7 +164,7 @@ def test_those_that_are_left_alone_do_not_slow_the_others_and_are_not_forgiven_b
 
 
 def test_a_destination_that_nothing_comes_for_any_more_is_forgotten():
-    record = Record()
+    record = WriterStatus()
     record.note([failed("gone")], now=0.0)
 
     for second in range(HALVINGS):
@@ -203,7 +203,7 @@ def test_looks_past_become_rarer_while_nothing_is_moved():
 
 
 def test_what_was_dead_lettered_is_progress_and_what_comes_a_second_time_is_not():
-    record = Record()
+    record = WriterStatus()
     record.note([Outcome(dead_lettered=Counter(a=1))], now=5.0)
     assert record.progress_at == 5.0
 
@@ -214,7 +214,7 @@ def test_what_was_dead_lettered_is_progress_and_what_comes_a_second_time_is_not(
 
 
 def test_trouble_begins_with_the_first_error_and_ends_with_the_last():
-    record = Record()
+    record = WriterStatus()
     record.note([failed("a")], now=1.0)
     record.note([failed("b")], now=2.0)
     assert record.trouble_since == 1.0

@@ -18,7 +18,7 @@ from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.tokens import Token
 from pairbus.amqp.client.translate import translate
 from pairbus.amqp.client.wire import Clock, Wire
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
     Attaching,
     Closed,
@@ -118,7 +118,7 @@ class Client:
         self.generation += 1
         try:
             self._engine = Connection(
-                Settings(
+                ConnectionSettings(
                     container_id=self._container_id,
                     hostname=options.host,
                     max_frame_size=options.max_frame_size,

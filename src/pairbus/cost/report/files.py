@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pairbus.cost.report.result import Problem
-from pairbus.usage.records import HEADER_LIMIT, Header, Unreadable, is_torn, read_header
+from pairbus.usage.records import HEADER_LIMIT, LedgerHeader, Unreadable, is_torn, read_header
 
 ROWS = "rows"
 TABLES = ("by_day", "by_part", "by_kind", "by_namespace", "by_entity", "outages", "problems")
@@ -25,7 +25,7 @@ class LedgerFile:
     path: str
     uri: str
     size: int
-    header: Header
+    header: LedgerHeader
     torn: bool
 
 

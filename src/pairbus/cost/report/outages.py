@@ -20,10 +20,10 @@ from pairbus.cost.report.tables import (
     is_stored,
     sums_of,
 )
-from pairbus.events import PathState
-from pairbus.usage.operations import Kind, Part
+from pairbus.events import PathStatus
+from pairbus.usage.operations import OperationKind, Part
 
-_FAILOVER, _DRAINING = PathState.FAILOVER.value, PathState.DRAINING.value
+_FAILOVER, _DRAINING = PathStatus.FAILOVER.value, PathStatus.DRAINING.value
 _PARTS = [Part.PINGS.value, Part.BACKLOG.value, Part.DRAIN.value]
 
 
@@ -76,7 +76,7 @@ def _intervals(rows: DataFrame) -> DataFrame:
     mine = Window.partitionBy("namespace", "entity", "ledger").orderBy("time")
     later = mine.rowsBetween(1, Window.unboundedFollowing)
     begins = (F.col("to_state") == _FAILOVER) & ~F.col("from_state").isin(_FAILOVER, _DRAINING)
-    back = F.col("to_state") == PathState.HEALTHY.value
+    back = F.col("to_state") == PathStatus.HEALTHY.value
     began = (
         rows.where(F.col("record") == CHANGE)
         .select(
@@ -149,7 +149,7 @@ def _sums(rows: DataFrame, failed: DataFrame, known: Rates) -> DataFrame:
             total("messages", answered & is_stored()).alias("stored"),
             total("messages", came_home).alias("home"),
             total("messages", answered & is_dead_lettered()).alias("dead_lettered"),
-            total("operations", F.col("kind") == Kind.PING.value).alias("pings"),
+            total("operations", F.col("kind") == OperationKind.PING.value).alias("pings"),
             F.max(F.when(came_home, F.col("time"))).alias("last_home"),
             *[total(name).alias(name) for name in ("operations", "messages", "units", "bytes")],
             total("operations", ~answered).alias("unanswered"),

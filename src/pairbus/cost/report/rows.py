@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from pairbus.cost.report.files import Found, LedgerFile
 from pairbus.cost.report.result import Problem
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 
 DONE, CHANGE, MISSING = "done", "change", "missing"
 _HEADER, _BAD = "header", "bad"
@@ -187,7 +187,7 @@ def _is_done() -> Column:
         F.col("namespace").isNotNull()
         & F.col("entity").isNotNull()
         & F.col("answered").isNotNull()
-        & F.col("kind").isin([kind.value for kind in Kind])
+        & F.col("kind").isin([kind.value for kind in OperationKind])
         & F.col("part").isin([part.value for part in Part])
     )
     for name in ("operations", "messages", "bytes", "units"):

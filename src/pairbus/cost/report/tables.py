@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pairbus.cost.prices import Prices, Tier
 from pairbus.cost.report.result import MOST_LINES, Missing, Point, Series, Sums
 from pairbus.cost.report.rows import DONE, MISSING
-from pairbus.usage.operations import Kind, Part
+from pairbus.usage.operations import OperationKind, Part
 
 COUNTS = ("operations", "messages", "units", "bytes", "unanswered")
 MOST_POINTS = 240
@@ -193,7 +193,7 @@ def is_home() -> Column:
 
 
 def is_dead_lettered() -> Column:
-    return (F.col("part") == Part.DRAIN.value) & (F.col("kind") == Kind.DEAD_LETTER.value)
+    return (F.col("part") == Part.DRAIN.value) & (F.col("kind") == OperationKind.DEAD_LETTER.value)
 
 
 def is_gone() -> Column:
@@ -201,4 +201,4 @@ def is_gone() -> Column:
 
 
 def _is_send() -> Column:
-    return F.col("kind").isin(Kind.SEND.value, Kind.SCHEDULE.value)
+    return F.col("kind").isin(OperationKind.SEND.value, OperationKind.SCHEDULE.value)

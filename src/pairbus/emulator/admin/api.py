@@ -17,19 +17,19 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from pairbus.emulator.admin import atom
-from pairbus.emulator.admin.paths import Place, Resource, place_of
+from pairbus.emulator.admin.paths import AdminPath, Resource, place_of
 from pairbus.emulator.admin.resources import Resources
-from pairbus.emulator.admin.responses import Call, Refusal, moment
+from pairbus.emulator.admin.responses import AdminRequest, Refusal, moment
 from pairbus.emulator.auth import Authority, Claims, Right
-from pairbus.emulator.connections.http import MAX_BODY, Request, Response
-from pairbus.emulator.entities.registry import Entities, Exists
+from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
+from pairbus.emulator.entities.registry import EntityExists, EntityRegistry
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
 from pairbus.servicebus.entity_paths import covers, same_path
 
 MANAGEMENT = "management"
 """The kind under which requests are metered."""
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[HttpRequest], HttpResponse]
 
 _log = logging.getLogger(__name__)
 _HOST = re.compile(r"(?:[\w.~-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
@@ -48,7 +48,7 @@ class Admin:
 
     def __init__(
         self,
-        entities: Entities,
+        entities: EntityRegistry,
         authority: Authority,
         *,
         namespace: str,
@@ -64,7 +64,7 @@ class Admin:
         longest_first = sorted(extensions.items(), key=lambda item: len(item[0]), reverse=True)
         self._extensions = [(same_path(prefix), handler) for prefix, handler in longest_first]
 
-    def handle(self, request: Request, now_ms: int, *, scheme: str = "https") -> Response:
+    def handle(self, request: HttpRequest, now_ms: int, *, scheme: str = "https") -> HttpResponse:
         """The answer to a request that came over `http` or `https`. Links in it lead to the host
         and port that the client wrote."""
         try:
@@ -81,21 +81,23 @@ class Admin:
             refusal = exc
         except NotAuthorized as exc:
             refusal = Refusal(401, f"Unauthorized. {exc.description}")
-        except Exists as exc:
+        except EntityExists as exc:
             refusal = Refusal(409, f"Conflict. {exc.description}")
         except EntityNotFound as exc:
             refusal = Refusal(404, f"Not Found. {exc.description}")
         except ConfigurationError as exc:
             refusal = Refusal(400, f"Bad Request. {exc}")
         _log.info("%s %r refused: %s", request.method, request.path, refusal)
-        return Response(
+        return HttpResponse(
             status=refusal.status,
             body=atom.write_error(refusal.status, str(refusal)),
             content_type=atom.ERROR_TYPE,
             headers=refusal.headers,
         )
 
-    def _metered(self, request: Request, place: Place | None, now_ms: int, scheme: str) -> Response:
+    def _metered(
+        self, request: HttpRequest, place: AdminPath | None, now_ms: int, scheme: str
+    ) -> HttpResponse:
         path = "" if place is None else place.entity
         before = self._entities.find(path)
         try:
@@ -107,7 +109,9 @@ class Admin:
             # Names that nobody has stay out of the meter: it would grow without end.
             self._meter("" if entity is None else entity.path, MANAGEMENT)
 
-    def _call(self, request: Request, place: Place, now_ms: int, scheme: str) -> Call:
+    def _call(
+        self, request: HttpRequest, place: AdminPath, now_ms: int, scheme: str
+    ) -> AdminRequest:
         if len(request.body) > MAX_BODY:
             raise Refusal(413, f"A body has at most {MAX_BODY} bytes, not {len(request.body)}.")
         host = request.header("Host")
@@ -116,11 +120,13 @@ class Admin:
         version = request.query.get("api-version", atom.API_VERSION)
         if _VERSION.fullmatch(version) is None:
             raise ConfigurationError(f"{version[:64]!r} is not an api-version such as 2021-05")
-        site = atom.Site(namespace=self._namespace, base=f"{scheme}://{host}", api_version=version)
-        return Call(request, place, site, now_ms)
+        site = atom.AtomSite(
+            namespace=self._namespace, base=f"{scheme}://{host}", api_version=version
+        )
+        return AdminRequest(request, place, site, now_ms)
 
 
-def _rights(method: str, place: Place | None) -> tuple[Right, ...]:
+def _rights(method: str, place: AdminPath | None) -> tuple[Right, ...]:
     """The rights of which one is needed."""
     about_rules = place is not None and place.resource in (Resource.RULE, Resource.RULES)
     return (Right.MANAGE, Right.LISTEN) if about_rules and method == "GET" else (Right.MANAGE,)

@@ -49,7 +49,7 @@ SINCE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class MessageCounts:
     """How many messages an entity holds, by what they wait for."""
 
     active: int = 0
@@ -72,14 +72,14 @@ class Runtime:
     updated_at: datetime
     accessed_at: datetime | None = None
     size_in_bytes: int = 0
-    counts: Counts = Counts()
+    counts: MessageCounts = MessageCounts()
     subscription_count: int = 0
     sql_filter_count: int = 0
     correlation_filter_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class AtomSite:
     """Where answers come from: `https://localhost:5671`, and the version that was asked for."""
 
     namespace: str
@@ -139,7 +139,7 @@ def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> Entr
     )
 
 
-def namespace_entry(site: Site, created_at: datetime) -> Entry:
+def namespace_entry(site: AtomSite, created_at: datetime) -> Entry:
     """The namespace itself, as one of the Standard tier."""
     return Entry(
         title=site.namespace,
@@ -158,7 +158,7 @@ def namespace_entry(site: Site, created_at: datetime) -> Entry:
     )
 
 
-def write_entry(entry: Entry, site: Site) -> bytes:
+def write_entry(entry: Entry, site: AtomSite) -> bytes:
     return _entry(entry, site, xmlns=ATOM).encode()
 
 
@@ -166,7 +166,7 @@ def write_feed(
     title: str,
     path: str,
     entries: Iterable[Entry],
-    site: Site,
+    site: AtomSite,
     now: datetime,
     *,
     skip: int = 0,
@@ -193,7 +193,7 @@ def write_error(status: int, detail: str) -> bytes:
     return tag("Error", tag("Code", str(status)), tag("Detail", text(detail))).encode()
 
 
-def _entry(entry: Entry, site: Site, **attributes: str) -> str:
+def _entry(entry: Entry, site: AtomSite, **attributes: str) -> str:
     url = site.url(entry.path)
     published = entry.published_at
     return tag(

@@ -16,7 +16,7 @@ from pairbus.servicebus.entity_paths import DEFAULT_RULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class EntryInput:
     """What a client put: the kind of entity, and only the settings that it named."""
 
     kind: type[Description]
@@ -25,7 +25,7 @@ class Given:
     """The rule that a new subscription is to have instead of one that takes everything."""
 
 
-def read_description(body: bytes) -> Given:
+def read_description(body: bytes) -> EntryInput:
     """What a client put for a queue, topic or subscription. Unknown elements, and those that only
     the service sets, are passed over. Raises ConfigurationError."""
     element = _content(body)
@@ -50,7 +50,7 @@ def read_description(body: bytes) -> Given:
                 settings[field] = from_text(part.text or "", value_type)
             except ConfigurationError as exc:
                 raise ConfigurationError(f"{name}: {exc}") from exc
-    return Given(kind=kind, settings=settings, default_rule=default_rule)
+    return EntryInput(kind=kind, settings=settings, default_rule=default_rule)
 
 
 def read_rule(body: bytes, name: str) -> Rule:

@@ -14,7 +14,7 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from pairbus.emulator.connections.http import Request, Response
+from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.faults import Fault, Faults
 from pairbus.emulator.meter import Meter
 from pairbus.errors import ConfigurationError
@@ -30,13 +30,13 @@ class Control:
         self._faults = faults
         self._meter = meter
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: HttpRequest) -> HttpResponse:
         try:
             return self._route(request)
         except ConfigurationError as exc:
             return _json(400, {"error": str(exc)})
 
-    def _route(self, request: Request) -> Response:
+    def _route(self, request: HttpRequest) -> HttpResponse:
         parts = request.path.strip("/").lower().split("/")[1:]
         if parts == ["meter"] and request.method == "GET":
             return _json(200, self._readings())
@@ -75,7 +75,7 @@ def _fault(body: bytes) -> Fault:
         raise ConfigurationError(f"a value of the fault has the wrong type: {exc}") from exc
 
 
-def _json(status: int, content: Any) -> Response:
-    return Response(
+def _json(status: int, content: Any) -> HttpResponse:
+    return HttpResponse(
         status=status, body=json.dumps(content).encode(), content_type="application/json"
     )

@@ -35,7 +35,7 @@ _ONE = frozenset({Resource.ENTITY, Resource.SUBSCRIPTION, Resource.RULE})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AdminPath:
     """Where a path leads. `entity` is the path of the queue, topic or subscription that it is
     about, empty for the namespace; `topic` that of a subscription; `name` that of a subscription or
     rule."""
@@ -52,28 +52,28 @@ class Place:
 
 
 _FIXED = {
-    "$namespaceinfo": Place(Resource.NAMESPACE),
-    "$resources/queues": Place(Resource.QUEUES),
-    "$resources/topics": Place(Resource.TOPICS),
+    "$namespaceinfo": AdminPath(Resource.NAMESPACE),
+    "$resources/queues": AdminPath(Resource.QUEUES),
+    "$resources/topics": AdminPath(Resource.TOPICS),
 }
 
 
-def place_of(path: str) -> Place | None:
+def place_of(path: str) -> AdminPath | None:
     """Where a path leads, None where it cannot be anything."""
     if path.startswith("$"):
         return _FIXED.get(path.lower())
     segments = path.split("/")
     words = [segment.lower() for segment in segments]
     if "subscriptions" not in words:
-        return Place(Resource.ENTITY, path)
+        return AdminPath(Resource.ENTITY, path)
     cut = words.index("subscriptions")
     topic, below = "/".join(segments[:cut]), segments[cut + 1 :]
     if not below:
-        return Place(Resource.SUBSCRIPTIONS, topic)
+        return AdminPath(Resource.SUBSCRIPTIONS, topic)
     if len(below) == 1 or below[1].lower() != "rules":
         name = "/".join(below)
-        return Place(Resource.SUBSCRIPTION, subscription_path(topic, name), topic, name)
+        return AdminPath(Resource.SUBSCRIPTION, subscription_path(topic, name), topic, name)
     entity = subscription_path(topic, below[0])
     if len(below) == 2:
-        return Place(Resource.RULES, entity)
-    return Place(Resource.RULE, entity, topic, "/".join(below[2:]))
+        return AdminPath(Resource.RULES, entity)
+    return AdminPath(Resource.RULE, entity, topic, "/".join(below[2:]))

@@ -8,18 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from pairbus.emulator.admin import atom
-from pairbus.emulator.admin.atom_input import Given, read_description, read_rule
-from pairbus.emulator.admin.paths import Place, Resource
-from pairbus.emulator.admin.responses import Call, Refusal, feed, moment, one, page
+from pairbus.emulator.admin.atom_input import EntryInput, read_description, read_rule
+from pairbus.emulator.admin.paths import AdminPath, Resource
+from pairbus.emulator.admin.responses import AdminRequest, Refusal, feed, moment, one, page
 from pairbus.emulator.auth import Authority, Right
-from pairbus.emulator.connections.http import Request, Response
+from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import (
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
     kind_of,
 )
-from pairbus.emulator.entities.registry import Entities, Entity
+from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
 from pairbus.servicebus.entity_paths import path_of, same_path
@@ -33,13 +33,15 @@ _FORWARDING = {
 class Resources:
     """The entities and rules of a namespace, as the API shows them."""
 
-    def __init__(self, entities: Entities, authority: Authority, created_at: datetime) -> None:
+    def __init__(
+        self, entities: EntityRegistry, authority: Authority, created_at: datetime
+    ) -> None:
         self._entities = entities
         self._authority = authority
         self._created_at = created_at
 
-    def answer(self, call: Call) -> Response:
-        """Raises Refusal, or what `Entities` and the readers of bodies raise."""
+    def answer(self, call: AdminRequest) -> HttpResponse:
+        """Raises Refusal, or what `EntityRegistry` and the readers of bodies raise."""
         place, method = call.place, call.request.method
         if method not in place.methods:
             raise Refusal(
@@ -54,14 +56,14 @@ class Resources:
                 return self._put_rule(call)
             case Resource.RULE, "DELETE":
                 self._entities.delete_rule(place.entity, place.name, call.now_ms)
-                return Response(status=200)
+                return HttpResponse(status=200)
             case Resource.RULE, _:
                 return self._get_rule(call)
             case _, "PUT":
                 return self._put(call)
             case _, "DELETE":
                 self._entities.delete(place.entity)
-                return Response(status=200)
+                return HttpResponse(status=200)
             case Resource.ENTITY | Resource.SUBSCRIPTION, _:
                 return self._get(call)
             case _:
@@ -69,13 +71,13 @@ class Resources:
 
     # Entities.
 
-    def _get(self, call: Call) -> Response:
+    def _get(self, call: AdminRequest) -> HttpResponse:
         entity = self._entities.find(call.place.entity)
         if entity is None and call.place.resource is Resource.ENTITY:
             return feed(call, "Publicly Listed Services", call.place.entity, [])
         return self._shown(call, self._entities.get(call.place.entity))
 
-    def _put(self, call: Call) -> Response:
+    def _put(self, call: AdminRequest) -> HttpResponse:
         given = read_description(call.request.body)
         about_subscription = call.place.resource is Resource.SUBSCRIPTION
         if (given.kind is SubscriptionDescription) is not about_subscription:
@@ -93,13 +95,13 @@ class Resources:
         entity = self._entities.create(description, call.now_ms, given.default_rule)
         return self._shown(call, entity, status=201)
 
-    def _identity(self, place: Place) -> dict[str, Any]:
+    def _identity(self, place: AdminPath) -> dict[str, Any]:
         if place.resource is Resource.ENTITY:
             return {"name": place.entity}
         # The topic is written as it was created, whatever the case of the path.
         return {"topic": self._entities.get(place.topic).path, "name": place.name}
 
-    def _update(self, call: Call, given: Given) -> Entity:
+    def _update(self, call: AdminRequest, given: EntryInput) -> Entity:
         entity = self._entities.get(call.place.entity)
         if type(entity.description) is not given.kind:
             raise ConfigurationError(
@@ -114,7 +116,7 @@ class Resources:
         }
         return self._entities.update(entity.path, {**kept, **given.settings}, call.now_ms)
 
-    def _check_forwarding(self, call: Call, given: Given) -> None:
+    def _check_forwarding(self, call: AdminRequest, given: EntryInput) -> None:
         """Whoever forwards has to have the Manage right over the target too, and it has to be
         there."""
         for name, header in _FORWARDING.items():
@@ -135,23 +137,23 @@ class Resources:
                     sub_code=40400,
                 )
 
-    def _shown(self, call: Call, entity: Entity, status: int = 200) -> Response:
+    def _shown(self, call: AdminRequest, entity: Entity, status: int = 200) -> HttpResponse:
         return one(call, self._entry(call, entity), status)
 
-    def _entry(self, call: Call, entity: Entity) -> atom.Entry:
+    def _entry(self, call: AdminRequest, entity: Entity) -> atom.Entry:
         runtime = self._entities.runtime(entity)
         return atom.entity_entry(entity.description, runtime, call.site.api_version)
 
     # Rules.
 
-    def _get_rule(self, call: Call) -> Response:
+    def _get_rule(self, call: AdminRequest) -> HttpResponse:
         subscription = self._entities.get(call.place.entity)
         rule = subscription.rules.get(call.place.name.lower())
         if rule is None:
             raise EntityNotFound(f"{subscription.path!r} has no rule {call.place.name!r}.")
         return one(call, _rule_entry(subscription, rule))
 
-    def _put_rule(self, call: Call) -> Response:
+    def _put_rule(self, call: AdminRequest) -> HttpResponse:
         subscription = self._entities.get(call.place.entity)
         rule = read_rule(call.request.body, call.place.name)
         replaces = _replaces(call.request)
@@ -160,7 +162,7 @@ class Resources:
 
     # Lists.
 
-    def _list(self, call: Call) -> Response:
+    def _list(self, call: AdminRequest) -> HttpResponse:
         entities, place = self._entities, call.place
         if place.resource is Resource.RULES:
             subscription = entities.get(place.entity)
@@ -182,7 +184,7 @@ class Resources:
         return page(call, title, path, found, lambda one: self._entry(call, one))
 
 
-def _replaces(request: Request) -> bool:
+def _replaces(request: HttpRequest) -> bool:
     """Whether a PUT is an update."""
     condition = request.header("If-Match")
     if condition not in (None, "*"):

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from pairbus.emulator.admin import atom
-from pairbus.emulator.admin.paths import Place
-from pairbus.emulator.connections.http import Request, Response
+from pairbus.emulator.admin.paths import AdminPath
+from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.errors import ConfigurationError
 
 MAX_PAGE = 100
@@ -32,12 +32,12 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AdminRequest:
     """A request whose sender may make it: what it is about, and when."""
 
-    request: Request
-    place: Place
-    site: atom.Site
+    request: HttpRequest
+    place: AdminPath
+    site: atom.AtomSite
     now_ms: int
 
 
@@ -45,14 +45,14 @@ def moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def one(call: Call, entry: atom.Entry, status: int = 200) -> Response:
+def one(call: AdminRequest, entry: atom.Entry, status: int = 200) -> HttpResponse:
     body = atom.write_entry(entry, call.site)
-    return Response(status=status, body=body, content_type=atom.ENTRY_TYPE)
+    return HttpResponse(status=status, body=body, content_type=atom.ENTRY_TYPE)
 
 
 def page(
-    call: Call, title: str, path: str, found: Sequence[T], show: Callable[[T], atom.Entry]
-) -> Response:
+    call: AdminRequest, title: str, path: str, found: Sequence[T], show: Callable[[T], atom.Entry]
+) -> HttpResponse:
     """What `$skip` and `$top` ask for, at most MAX_PAGE."""
     skip, top = _number(call.request, "skip", 0), _number(call.request, "top", MAX_PAGE)
     top = min(top, MAX_PAGE)
@@ -62,7 +62,7 @@ def page(
     return feed(call, title, path, entries, skip=skip, top=top, more=more)
 
 
-def _number(request: Request, name: str, default: int) -> int:
+def _number(request: HttpRequest, name: str, default: int) -> int:
     given = request.query.get(f"${name}")
     if given is None:
         return default
@@ -72,7 +72,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def feed(
-    call: Call,
+    call: AdminRequest,
     title: str,
     path: str,
     entries: Iterable[atom.Entry],
@@ -80,8 +80,8 @@ def feed(
     skip: int = 0,
     top: int = MAX_PAGE,
     more: bool = False,
-) -> Response:
+) -> HttpResponse:
     body = atom.write_feed(
         title, path, entries, call.site, moment(call.now_ms), skip=skip, top=top, more=more
     )
-    return Response(status=200, body=body, content_type=atom.FEED_TYPE)
+    return HttpResponse(status=200, body=body, content_type=atom.FEED_TYPE)

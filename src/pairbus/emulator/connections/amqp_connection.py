@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.connection import Connection, Settings
+from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
     Attaching,
     Authenticated,
@@ -22,9 +22,9 @@ from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, Source, Target
 from pairbus.amqp.sasl import SaslServer, read_plain
 from pairbus.emulator.auth import Claims, Right
-from pairbus.emulator.connections.links import Inlet, Outlet
+from pairbus.emulator.connections.links import IncomingLink, OutgoingLink
 from pairbus.emulator.connections.management import refusal
-from pairbus.emulator.connections.request_nodes import CBS, MANAGEMENT, Node
+from pairbus.emulator.connections.request_nodes import CBS, MANAGEMENT, RequestNode
 from pairbus.emulator.entities.descriptions import TopicDescription
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.storage.store import StoreFailed
@@ -42,7 +42,7 @@ from pairbus.errors import (
 from pairbus.servicebus.entity_paths import path_of, same_path
 
 if TYPE_CHECKING:
-    from pairbus.emulator.runtime import Core
+    from pairbus.emulator.runtime import NamespaceRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -56,20 +56,20 @@ HIGH_WATER = 1024 * 1024
 """Bytes waiting for a peer to read them, above which it is sent nothing more."""
 _OUTCOMES = Accepted | Rejected | Released | Modified
 
-End = Inlet | Outlet | Node
+End = IncomingLink | OutgoingLink | RequestNode
 
 
-class Peer:
+class AmqpConnection:
     """A connection without its socket. `send` takes bytes for it, `pending` says how many wait."""
 
     def __init__(
         self,
-        core: "Core",
+        core: "NamespaceRuntime",
         *,
         now: Callable[[], float],
         send: Callable[[bytes], None],
         pending: Callable[[], int],
-        touched: Callable[["Peer"], None],
+        touched: Callable[["AmqpConnection"], None],
         hang_up: Callable[[], None],
         cut: Callable[[], None],
         stop_reading: Callable[[], None],
@@ -95,7 +95,7 @@ class Peer:
         """A fault keeps what still comes from being heard."""
         self.later = later
         self.connection = Connection(
-            Settings(
+            ConnectionSettings(
                 container_id=core.name,
                 max_frame_size=max_frame_size,
                 channel_max=CHANNEL_MAX,
@@ -171,7 +171,7 @@ class Peer:
         """The peer has read what waited for it: links that held back go on."""
         self._held_back = False
         for end in self._live_ends():
-            if isinstance(end, Outlet):
+            if isinstance(end, OutgoingLink):
                 self.core.arrived(end.queue)
 
     # Faults.
@@ -233,12 +233,12 @@ class Peer:
             f"{path!r}."
         )
 
-    def _live_ends(self) -> list[Inlet | Outlet]:
+    def _live_ends(self) -> list[IncomingLink | OutgoingLink]:
         return [
             link.context
             for session in self.connection.sessions
             for link in session.links
-            if isinstance(link.context, Inlet | Outlet) and link.alive
+            if isinstance(link.context, IncomingLink | OutgoingLink) and link.alive
         ]
 
     def _end_expired(self) -> None:
@@ -334,10 +334,10 @@ class Peer:
             raise Refused("A link needs an address.", condition="amqp:invalid-field")
         path = path_of(address)
         if same_path(path) == CBS:
-            return Node(self, link, CBS, None)
+            return RequestNode(self, link, CBS, None)
         if same_path(path).endswith(MANAGEMENT):
             entity, queue = self.core.entities.source(path[: -len(MANAGEMENT)])
-            return Node(self, link, same_path(path), (entity, queue))
+            return RequestNode(self, link, same_path(path), (entity, queue))
         if self.core.faults and self.core.faults.fire(("disable",), path):
             raise EntityDisabled(f"{path!r} is disabled, as a fault asks for.")
         if isinstance(link, ReceiverLink):
@@ -345,7 +345,7 @@ class Peer:
             entity = self.core.entities.get(path)
             if not getattr(entity.description.status, "sends", True):
                 raise EntityDisabled(f"{path!r} is disabled for sending.")
-            return Inlet(self, link, entity)
+            return IncomingLink(self, link, entity)
         assert isinstance(link, SenderLink)
         self.check(path, Right.LISTEN)
         entity, queue = self.core.entities.source(path)
@@ -353,7 +353,7 @@ class Peer:
             raise Refused(f"{path!r} is a topic: it is received from through its subscriptions.")
         if not entity.description.status.receives:
             raise EntityDisabled(f"{path!r} is disabled for receiving.")
-        return Outlet(self, link, entity, queue)
+        return OutgoingLink(self, link, entity, queue)
 
 
 def _by_end(sent: list[Sent]) -> dict[Any, list[Sent]]:

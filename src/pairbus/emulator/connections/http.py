@@ -18,7 +18,7 @@ MAX_BODY = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """A request with its whole body. Headers and body are not shown: they hold tokens and keys."""
 
     method: str
@@ -53,7 +53,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class HttpResponse:
     """An answer. The length is added when it is written."""
 
     status: int
@@ -82,7 +82,7 @@ class HttpConnection:
         self._bodiless = False
         self.closing = False
 
-    def receive(self, data: bytes) -> Request | None:
+    def receive(self, data: bytes) -> HttpRequest | None:
         if self._waiting:
             self._ahead += len(data)
         if self.closing or self._ahead > self._max_header + self._max_body:
@@ -95,7 +95,7 @@ class HttpConnection:
             return None
         return None if self._waiting else self._next()
 
-    def respond(self, response: Response) -> Request | None:
+    def respond(self, response: HttpResponse) -> HttpRequest | None:
         """Raises StateError where no request waits for an answer."""
         if not self._waiting:
             raise StateError("no request waits for an answer")
@@ -113,7 +113,7 @@ class HttpConnection:
         self._output.clear()
         return data
 
-    def _next(self) -> Request | None:
+    def _next(self) -> HttpRequest | None:
         try:
             return self._gather()
         except h11.RemoteProtocolError as exc:
@@ -122,7 +122,7 @@ class HttpConnection:
             self._refuse(exc.status, str(exc))
         return None
 
-    def _gather(self) -> Request | None:
+    def _gather(self) -> HttpRequest | None:
         while True:
             event = self._h11.next_event()
             if isinstance(event, h11.Request):
@@ -155,12 +155,12 @@ class HttpConnection:
             go_on = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
             self._output += self._h11.send(go_on) or b""
 
-    def _take(self) -> Request:
+    def _take(self) -> HttpRequest:
         event, body = self._request, bytes(self._body)
         assert event is not None, "h11 ends no message that it did not begin"
         self._request, self._waiting = None, True
         self._body.clear()
-        return Request(
+        return HttpRequest(
             method=event.method.decode("ascii"),
             target=event.target.decode("ascii"),
             headers=tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in event.headers),
@@ -174,10 +174,10 @@ class HttpConnection:
             close = (("Connection", "close"),)
             body = f"{why}\n".encode()
             self._write(
-                Response(status=status, body=body, content_type="text/plain", headers=close)
+                HttpResponse(status=status, body=body, content_type="text/plain", headers=close)
             )
 
-    def _write(self, response: Response) -> None:
+    def _write(self, response: HttpResponse) -> None:
         headers = [*response.headers, ("Content-Length", str(len(response.body)))]
         if response.content_type is not None:
             headers.append(("Content-Type", response.content_type))

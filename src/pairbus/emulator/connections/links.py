@@ -36,8 +36,8 @@ from pairbus.errors import (
 )
 
 if TYPE_CHECKING:
-    from pairbus.emulator.connections.amqp_connection import Peer
-    from pairbus.emulator.runtime import Core
+    from pairbus.emulator.connections.amqp_connection import AmqpConnection
+    from pairbus.emulator.runtime import NamespaceRuntime
 
 CREDIT = 1000
 ROUND = 500
@@ -52,14 +52,14 @@ _TICKS_1970 = 621355968000000000
 DEFAULT_WAIT_MS = 60_000
 
 
-class Inlet:
+class IncomingLink:
     """A link on which a peer sends to a queue or topic."""
 
     right = Right.SEND
 
-    def __init__(self, peer: "Peer", link: ReceiverLink, entity: Entity) -> None:
+    def __init__(self, peer: "AmqpConnection", link: ReceiverLink, entity: Entity) -> None:
         self.peer = peer
-        self.core: Core = peer.core
+        self.core: NamespaceRuntime = peer.core
         self.link = link
         self.entity = entity
         self.path = entity.path
@@ -147,14 +147,16 @@ class Inlet:
         self.core.inlets.discard(self)
 
 
-class Outlet:
+class OutgoingLink:
     """A link on which a peer receives from a queue, subscription or dead-letter queue."""
 
     right = Right.LISTEN
 
-    def __init__(self, peer: "Peer", link: SenderLink, entity: Entity, queue: Queue) -> None:
+    def __init__(
+        self, peer: "AmqpConnection", link: SenderLink, entity: Entity, queue: Queue
+    ) -> None:
         self.peer = peer
-        self.core: Core = peer.core
+        self.core: NamespaceRuntime = peer.core
         self.link = link
         self.entity = entity
         self.queue = queue

@@ -28,7 +28,7 @@ from pairbus.errors import (
 )
 
 if TYPE_CHECKING:
-    from pairbus.emulator.connections.amqp_connection import Peer
+    from pairbus.emulator.connections.amqp_connection import AmqpConnection
 
 _STATUSES: tuple[tuple[type[PairbusError], int], ...] = (
     (NotAuthorized, 401),
@@ -63,10 +63,10 @@ def sends(operation: str) -> bool:
     return operation.removeprefix("com.microsoft:") == "schedule-message"
 
 
-class Call:
+class ManagementRequest:
     """One request: what it is for, and its parameters."""
 
-    def __init__(self, peer: "Peer", entity: Entity, queue: Queue, body: Any) -> None:
+    def __init__(self, peer: "AmqpConnection", entity: Entity, queue: Queue, body: Any) -> None:
         self.core = peer.core
         self.room = max(1, peer.room)
         """No more messages in the answer once they have so many bytes: the peer has not read what
@@ -104,7 +104,7 @@ class Call:
         self.core.meter.add(self.queue.path, kind, size)
 
 
-def _peek(call: Call) -> tuple[int, Any]:
+def _peek(call: ManagementRequest) -> tuple[int, Any]:
     start = call.given("from-sequence-number", int)
     limit = max(0, min(call.given("message-count", int), 1000))
     session = call.optional("session-id", str)
@@ -117,7 +117,7 @@ def _peek(call: Call) -> tuple[int, Any]:
     return 200, {"messages": [{"message": peek(stored)} for stored in found]}
 
 
-def _update_disposition(call: Call) -> tuple[int, Any]:
+def _update_disposition(call: ManagementRequest) -> tuple[int, Any]:
     status = call.given("disposition-status", str)
     changes = call.optional("properties-to-modify", dict) or {}
     tokens = call.tokens()
@@ -151,7 +151,7 @@ def _update_disposition(call: Call) -> tuple[int, Any]:
     return 200, None
 
 
-def _renew_lock(call: Call) -> tuple[int, Any]:
+def _renew_lock(call: ManagementRequest) -> tuple[int, Any]:
     until = []
     for token in call.tokens():
         until.append(Timestamp(call.queue.renew(token, call.now_ms)))
@@ -159,7 +159,7 @@ def _renew_lock(call: Call) -> tuple[int, Any]:
     return 200, {"expirations": Array(Timestamp, tuple(until))}
 
 
-def _schedule(call: Call) -> tuple[int, Any]:
+def _schedule(call: ManagementRequest) -> tuple[int, Any]:
     messages = []
     for entry in call.items("messages", dict):
         payload = entry.get("message")
@@ -176,7 +176,7 @@ def _schedule(call: Call) -> tuple[int, Any]:
     return 200, {"sequence-numbers": Array(int, tuple(numbers))}
 
 
-def _cancel(call: Call) -> tuple[int, Any]:
+def _cancel(call: ManagementRequest) -> tuple[int, Any]:
     numbers = call.items("sequence-numbers", int)
     call.queue.cancel([int(number) for number in numbers])
     for _ in numbers:
@@ -184,7 +184,7 @@ def _cancel(call: Call) -> tuple[int, Any]:
     return 200, None
 
 
-def _receive(call: Call) -> tuple[int, Any]:
+def _receive(call: ManagementRequest) -> tuple[int, Any]:
     numbers = [int(number) for number in call.items("sequence-numbers", int)]
     locked = call.given("receiver-settle-mode", int) != 0
     session = call.optional("session-id", str)
@@ -202,25 +202,25 @@ def _receive(call: Call) -> tuple[int, Any]:
     return 200, {"messages": entries}
 
 
-def _sessions(call: Call) -> Any:
+def _sessions(call: ManagementRequest) -> Any:
     if call.queue.sessions is None:
         raise Refused(f"{call.queue.path!r} has no sessions.")
     return call.queue.sessions
 
 
-def _renew_session_lock(call: Call) -> tuple[int, Any]:
+def _renew_session_lock(call: ManagementRequest) -> tuple[int, Any]:
     until = _sessions(call).renew(call.given("session-id", str), call.now_ms)
     call.core.meter.add_without_message(call.queue.path, "renew")
     return 200, {"expiration": Timestamp(until)}
 
 
-def _get_session_state(call: Call) -> tuple[int, Any]:
+def _get_session_state(call: ManagementRequest) -> tuple[int, Any]:
     state = _sessions(call).state(call.given("session-id", str))
     call.core.meter.add_without_message(call.queue.path, "session-state")
     return 200, {"session-state": state}
 
 
-def _set_session_state(call: Call) -> tuple[int, Any]:
+def _set_session_state(call: ManagementRequest) -> tuple[int, Any]:
     session = call.given("session-id", str)
     sessions = _sessions(call)
     sessions.held_until(session)
@@ -229,7 +229,7 @@ def _set_session_state(call: Call) -> tuple[int, Any]:
     return 200, None
 
 
-def _get_message_sessions(call: Call) -> tuple[int, Any]:
+def _get_message_sessions(call: ManagementRequest) -> tuple[int, Any]:
     skip, top = call.given("skip", int), call.given("top", int)
     updated_after = call.optional("last-updated-time", Timestamp)
     if updated_after is not None and updated_after > NEVER_MS:
@@ -241,7 +241,7 @@ def _get_message_sessions(call: Call) -> tuple[int, Any]:
     return 200, {"skip": skip + len(names), "sessions-ids": Array(str, tuple(names))}
 
 
-_OPERATIONS: dict[str, tuple[Right, Callable[[Call], tuple[int, Any]]]] = {
+_OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any]]]] = {
     "peek-message": (Right.LISTEN, _peek),
     "update-disposition": (Right.LISTEN, _update_disposition),
     "renew-lock": (Right.LISTEN, _renew_lock),
@@ -256,7 +256,7 @@ _OPERATIONS: dict[str, tuple[Right, Callable[[Call], tuple[int, Any]]]] = {
 
 
 def carry_out(
-    peer: "Peer", entity: Entity, queue: Queue, operation: str, body: Any
+    peer: "AmqpConnection", entity: Entity, queue: Queue, operation: str, body: Any
 ) -> tuple[int, Any]:
     """Status and body of the response. Raises PairbusError."""
     found = _OPERATIONS.get(operation.removeprefix("com.microsoft:"))
@@ -267,4 +267,4 @@ def carry_out(
     right, run = found
     peer.check(queue.path, right)
     peer.core.entities.touch(entity, peer.core.now_ms())
-    return run(Call(peer, entity, queue, body))
+    return run(ManagementRequest(peer, entity, queue, body))

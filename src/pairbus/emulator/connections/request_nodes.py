@@ -17,7 +17,7 @@ from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, 
 from pairbus.servicebus.entity_paths import path_of
 
 if TYPE_CHECKING:
-    from pairbus.emulator.connections.amqp_connection import Peer
+    from pairbus.emulator.connections.amqp_connection import AmqpConnection
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +25,11 @@ CBS, MANAGEMENT = "$cbs", "/$management"
 CREDIT = 100
 
 
-class Node:
+class RequestNode:
     """One of the two links of a node: requests come in on one, responses go out on the other."""
 
     def __init__(
-        self, peer: "Peer", link: Link, path: str, of: tuple[Entity, Queue] | None
+        self, peer: "AmqpConnection", link: Link, path: str, of: tuple[Entity, Queue] | None
     ) -> None:
         self.peer = peer
         self.link = link
@@ -137,7 +137,7 @@ class Node:
             link.context
             for session in self.peer.connection.sessions
             for link in session.links
-            if isinstance(link, SenderLink) and isinstance(link.context, Node)
+            if isinstance(link, SenderLink) and isinstance(link.context, RequestNode)
         ]
         mine = [end for end in ends if end.path == self.path]
         for end in [one for one in mine if reply_to in _addresses(one.link)] or mine:

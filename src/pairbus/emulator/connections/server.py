@@ -15,9 +15,9 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from pairbus.emulator.connections.amqp_connection import HIGH_WATER, Peer
-from pairbus.emulator.connections.http import HttpConnection, Request, Response
-from pairbus.emulator.runtime import Core
+from pairbus.emulator.connections.amqp_connection import HIGH_WATER, AmqpConnection
+from pairbus.emulator.connections.http import HttpConnection, HttpRequest, HttpResponse
+from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.store import StoreFailed
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ TLS_HANDSHAKE_S = 30.0
 CLOSE_S = 5.0
 _TLS_HELLO = 0x16
 
-Handler = Callable[[Request, str], Response]
+Handler = Callable[[HttpRequest, str], HttpResponse]
 """Answers a request that came over `http` or `https`."""
 
 
@@ -38,7 +38,7 @@ class Listener:
 
     def __init__(
         self,
-        core: Core,
+        core: NamespaceRuntime,
         listening: socket.socket,
         tls: ssl.SSLContext | None,
         admin: Handler,
@@ -55,8 +55,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._transports: set[asyncio.Transport] = set()
         self._all_closed = asyncio.Event()
-        self._peers: set[Peer] = set()
-        self._touched: dict[Peer, None] = {}
+        self._peers: set[AmqpConnection] = set()
+        self._touched: dict[AmqpConnection, None] = {}
         self._turn_due = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.TimerHandle | None = None
@@ -142,7 +142,7 @@ class Listener:
                 accepted.close()
                 return
             await self._loop.connect_accepted_socket(
-                lambda: Doorway(self),
+                lambda: ProtocolDetection(self),
                 accepted,
                 ssl=self._tls if secure else None,
                 ssl_handshake_timeout=TLS_HANDSHAKE_S if secure else None,
@@ -181,7 +181,7 @@ class Listener:
         for peer in touched:
             peer.flush()
 
-    def touched(self, peer: Peer) -> None:
+    def touched(self, peer: AmqpConnection) -> None:
         self._touched[peer] = None
         self._wake()
 
@@ -205,21 +205,21 @@ class Listener:
         if not self._transports:
             self._all_closed.set()
 
-    def add_peer(self, peer: Peer) -> None:
+    def add_peer(self, peer: AmqpConnection) -> None:
         self._peers.add(peer)
 
-    def remove_peer(self, peer: Peer) -> None:
+    def remove_peer(self, peer: AmqpConnection) -> None:
         self._peers.discard(peer)
         self._touched.pop(peer, None)
 
 
-class Doorway(asyncio.Protocol):
+class ProtocolDetection(asyncio.Protocol):
     """A connection whose first bytes are still to come; then what they ask for."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
-        self._room: AmqpRoom | HttpRoom | None = None
+        self._room: AmqpProtocol | HttpProtocol | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -232,7 +232,7 @@ class Doorway(asyncio.Protocol):
             return
         if self._room is None:
             assert self._transport is not None
-            room = AmqpRoom if data[:1] == b"A" else HttpRoom
+            room = AmqpProtocol if data[:1] == b"A" else HttpProtocol
             self._room = room(self._listener, self._transport)
         self._room.receive(data)
 
@@ -252,7 +252,7 @@ class Doorway(asyncio.Protocol):
             self._room.lost("the client hung up" if exc is None else str(exc))
 
 
-class AmqpRoom:
+class AmqpProtocol:
     """A connection that speaks AMQP."""
 
     def __init__(self, listener: Listener, transport: asyncio.Transport) -> None:
@@ -260,7 +260,7 @@ class AmqpRoom:
         loop = asyncio.get_running_loop()
         self._listener = listener
         self._transport = transport
-        self._peer = Peer(
+        self._peer = AmqpConnection(
             listener.core,
             now=loop.time,
             send=transport.write,
@@ -291,7 +291,7 @@ class AmqpRoom:
         self._listener.remove_peer(self._peer)
 
 
-class HttpRoom:
+class HttpProtocol:
     """A connection that speaks HTTP."""
 
     def __init__(self, listener: Listener, transport: asyncio.Transport) -> None:
@@ -314,14 +314,14 @@ class HttpRoom:
         if self._http.closing:
             self._transport.close()
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
             return self._listener.admin(request, self._scheme)
         except StoreFailed:
             raise
         except Exception:  # a fault of ours, but an answer all the same
             logger.exception("%s %s failed", request.method, request.path[:200])
-            return Response(status=500)
+            return HttpResponse(status=500)
 
     def resume(self) -> None:
         """The client reads again."""

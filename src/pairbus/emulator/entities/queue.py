@@ -24,7 +24,7 @@ NEVER_MS = 253402300799999
 DELIVERIES, EXPIRED = "MaxDeliveryCountExceeded", "TTLExpiredException"
 
 
-class Settings(Protocol):
+class QueueSettings(Protocol):
     """What a queue must know of its description."""
 
     @property
@@ -53,7 +53,7 @@ class Queue:
         *,
         id: int,
         path: str,
-        settings: Settings,
+        settings: QueueSettings,
         store: Store,
         sequences: Sequences,
         new_token: Callable[[], bytes],

@@ -37,7 +37,7 @@ MAX_HOPS = 4
 """How often a message is forwarded at most: more is a circle."""
 ACCESS_MS = 10_000
 """How far the time of the last access on disk may be behind."""
-_SITE = atom.Site(namespace="", base="")
+_SITE = atom.AtomSite(namespace="", base="")
 
 
 @dataclass(eq=False, slots=True)
@@ -83,13 +83,13 @@ class Entity:
         return self.queue.bytes + self.dead_letters.bytes + self.transfer_dead_letters.bytes
 
 
-class Exists(Refused):
+class EntityExists(Refused):
     """There is an entity or a rule of this name already."""
 
     default_condition = "com.microsoft:entity-already-exists"
 
 
-class Entities:
+class EntityRegistry:
     """All entities of a namespace."""
 
     def __init__(
@@ -151,7 +151,7 @@ class Entities:
     ) -> Entity:
         """Raises Exists, ConfigurationError, or EntityNotFound where its topic or target is not."""
         if self.find(description.path) is not None:
-            raise Exists(f"The entity {description.path!r} exists already.")
+            raise EntityExists(f"The entity {description.path!r} exists already.")
         if isinstance(description, SubscriptionDescription):
             topic = self.get(description.topic)
             if not isinstance(topic.description, TopicDescription):
@@ -271,7 +271,7 @@ class Entities:
         entity = self.get(path)
         known = rule.name.lower() in entity.rules
         if known and not replace_it:
-            raise Exists(f"The rule {rule.name!r} of {path!r} exists already.")
+            raise EntityExists(f"The rule {rule.name!r} of {path!r} exists already.")
         if not known and replace_it:
             raise EntityNotFound(f"{path!r} has no rule {rule.name!r}.")
         rules = {**entity.rules, rule.name.lower(): rule}
@@ -463,7 +463,7 @@ class Entities:
             updated_at=_moment(entity.row.updated_ms),
             accessed_at=_moment(entity.accessed_ms),
             size_in_bytes=entity.bytes,
-            counts=atom.Counts(
+            counts=atom.MessageCounts(
                 active=main.counts[ACTIVE] + main.counts[DEFERRED],
                 scheduled=main.counts[SCHEDULED],
                 dead_letter=len(dead),

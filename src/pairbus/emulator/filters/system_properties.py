@@ -1,4 +1,4 @@
-"""The properties of a message that a rule reaches as `sys.Name`: the documented emulator properties.
+"""The properties of a message that a rule reaches as `sys.Name`: the documented ones.
 
 Names are matched without regard to case. The newer SDKs' names for three of them are taken too:
 `sys.Subject` is `sys.Label`.

@@ -1,5 +1,4 @@
-"""The backlog queues of the secondary, with the asynchronous SDK: see `pairbus.pairing.backlog_queues`,
-which decides."""
+"""Creates the backlog queues with the asynchronous SDK, as `pairing.backlog_queues` decides."""
 
 import asyncio
 import time

@@ -18,13 +18,13 @@ from pairbus.pairing.aio.administration import administration_of
 from pairbus.pairing.aio.backlog_queues import ensure_queues
 from pairbus.pairing.aio.sender import PairedSender, bounded
 from pairbus.pairing.backlog_queues import bounds_within
-from pairbus.pairing.base import CLOSE_S, PING_S, ClientShell, NamespaceClient
-from pairbus.pairing.health import SMALL, Look, Task
-from pairbus.pairing.hosting import Host
+from pairbus.pairing.base import CLOSE_S, PING_S, NamespaceClient, PairedClientBase
+from pairbus.pairing.health import SMALL, HealthTask, PeekResult
+from pairbus.pairing.hosting import EmbeddedSyphon
 from pairbus.pairing.ping import make_ping
-from pairbus.pairing.plan import Plan, make_plan
+from pairbus.pairing.plan import PairingPlan, make_plan
 from pairbus.pairing.sdk import without_retries
-from pairbus.pairing.state import Path
+from pairbus.pairing.state import PathState
 from pairbus.usage.operations import Part
 
 
@@ -49,7 +49,7 @@ async def pair_namespace(
         raise
 
 
-async def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ...]:
+async def _queues(plan: PairingPlan, options: SendAvailabilityOptions) -> tuple[str, ...]:
     if not options.create_backlog:
         return plan.paths
     given = options.secondary_administration
@@ -61,7 +61,7 @@ async def _queues(plan: Plan, options: SendAvailabilityOptions) -> tuple[str, ..
         return tuple(await ensure_queues(administration, plan.paths, bounds=bounds))
 
 
-class PairedClient(ClientShell):
+class PairedClient(PairedClientBase):
     """An async `ServiceBusClient` whose senders go on when its namespace does not.
 
     Receivers are the primary's own. Many tasks of one event loop can use it. Closing it ends the
@@ -70,7 +70,7 @@ class PairedClient(ClientShell):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PairingPlan,
         options: SendAvailabilityOptions,
         queues: tuple[str, ...],
         *,
@@ -89,7 +89,7 @@ class PairedClient(ClientShell):
         """Who closes it second returns when it is closed, too."""
         if plan.syphon is not None:
             faults = self._from_thread(self.primary), self._from_thread(self.secondary)
-            self._host = Host(plan.syphon, self.pairing, faults)
+            self._host = EmbeddedSyphon(plan.syphon, self.pairing, faults)
 
     async def __aenter__(self) -> "PairedClient":
         return self
@@ -198,7 +198,7 @@ class PairedClient(ClientShell):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    async def ping(self, path: Path, budget_s: float = PING_S) -> BaseException | None:
+    async def ping(self, path: PathState, budget_s: float = PING_S) -> BaseException | None:
         """Ping a path once; what it met."""
         budget_s = min(budget_s, self.ping_s)
         sender = self.watched(without_retries(self._primary).get_queue_sender(path.name))
@@ -235,19 +235,19 @@ class PairedClient(ClientShell):
 
     # Paths that are not healthy.
 
-    def _attend(self, path: Path) -> None:
+    def _attend(self, path: PathState) -> None:
         self._spawn(self._do_steps(path), self._tasks)
 
-    async def _do_steps(self, path: Path) -> None:
+    async def _do_steps(self, path: PathState) -> None:
         receivers: dict[str, Any] = {}
         try:
             while (task := await self._due(path)) is not None:
-                if task is Task.ENGAGE:
+                if task is HealthTask.ENGAGE:
                     self.pairing.engage(path)
-                elif task is Task.LOOK:
+                elif task is HealthTask.LOOK:
                     cause = path.health.cause or TimeoutError()
                     self.pairing.looked(path, cause, await self.ping(path), waits=False)
-                elif task is Task.PING:
+                elif task is HealthTask.PING:
                     self.pairing.pinged(path, await self.ping(path))
                 else:
                     await self._peek(path, receivers)
@@ -255,7 +255,7 @@ class PairedClient(ClientShell):
             for receiver in receivers.values():
                 await self.discard(receiver)
 
-    async def _due(self, path: Path) -> Task | None:
+    async def _due(self, path: PathState) -> HealthTask | None:
         """Wait for the next thing to do. None: there is nothing more."""
         while (step := self.pairing.next_step(path)) is not None:
             wait_s = step.at - self.pairing.now()
@@ -264,10 +264,10 @@ class PairedClient(ClientShell):
             await self.wait(wait_s)
         return None
 
-    async def _peek(self, path: Path, receivers: dict[str, Any]) -> None:
+    async def _peek(self, path: PathState, receivers: dict[str, Any]) -> None:
         quiet = self.pairing.quiet(path)
         many = 1 if path.health.hold_until is not None else SMALL + 1
-        looks: list[Look] = []
+        looks: list[PeekResult] = []
         for queue in self.backlog_queues:
             if queue not in receivers:
                 receivers[queue] = without_retries(self._plan.secondary).get_queue_receiver(queue)

@@ -11,9 +11,9 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing import operations
-from pairbus.pairing.base import SenderShell, paired_batch
-from pairbus.pairing.deadlines import Overrun
-from pairbus.pairing.operations import Flow, OnBacklog, OnPrimary, Ping
+from pairbus.pairing.base import PairedSenderBase, paired_batch
+from pairbus.pairing.deadlines import CallTimedOut
+from pairbus.pairing.operations import OnBacklog, OnPrimary, Operation, Ping
 from pairbus.pairing.sdk import cut_off
 from pairbus.usage.operations import Part
 
@@ -35,7 +35,7 @@ async def bounded(of: Any, work: Awaitable[T], seconds: float) -> T:
     if done:
         return task.result()
     _abandon(of, task)
-    raise Overrun(message=f"no answer within {seconds:g} s: the call was given up")
+    raise CallTimedOut(message=f"no answer within {seconds:g} s: the call was given up")
 
 
 def _abandon(of: Any, task: "asyncio.Future[Any]") -> None:
@@ -46,7 +46,7 @@ def _abandon(of: Any, task: "asyncio.Future[Any]") -> None:
     task.add_done_callback(lambda one: one.cancelled() or one.exception())
 
 
-class PairedSender(SenderShell):
+class PairedSender(PairedSenderBase):
     """Sends to a queue or topic of the primary, or to the backlog while that is down.
 
     It has the methods of `azure.servicebus.aio.ServiceBusSender`, and the promises of
@@ -125,7 +125,7 @@ class PairedSender(SenderShell):
 
     # How a flow is carried out.
 
-    async def _drive(self, steps: Flow[T]) -> T:
+    async def _drive(self, steps: Operation[T]) -> T:
         try:
             effect = next(steps)
             while True:
@@ -159,7 +159,7 @@ class PairedSender(SenderShell):
                 result = await bounded(primary, effect.call(primary), effect.budget_s)
                 answered = True
                 return result
-            except (Overrun, asyncio.CancelledError):
+            except (CallTimedOut, asyncio.CancelledError):
                 sender, self._primary = self._primary, None
                 self._bus.discard_later(sender)
                 raise
