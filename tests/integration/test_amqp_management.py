@@ -16,7 +16,7 @@ from pairbus.amqp.client.management import (
     COMPLETED,
     DEAD_LETTERED,
     DEFERRED,
-    Taken,
+    DeferredMessage,
 )
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import Accepted, Error, Rejected
@@ -303,10 +303,10 @@ def test_nothing_to_peek_or_receive_is_no_error(
 
 
 def test_received_messages_have_their_locks(server: MemoryServer, management: Management):
-    assert management.receive([1]) == [Taken(HELLO, ID)]
+    assert management.receive([1]) == [DeferredMessage(HELLO, ID)]
 
     answer_with(server, Response(200, "OK", {"messages": [{"message": HELLO}]}))
-    assert management.receive([1], settled=True) == [Taken(HELLO, None)]
+    assert management.receive([1], settled=True) == [DeferredMessage(HELLO, None)]
 
 
 def test_renewed_locks_say_until_when(management: Management):

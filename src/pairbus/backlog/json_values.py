@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
         case UUID():
             return str(value)
         case Array():
-            return [plain(one) for one in value.items]
+            return [plain(one) for one in value.elements]
         case Pairs():
             return [[plain(key), plain(one)] for key, one in value]
         case dict():

@@ -95,4 +95,4 @@ def _is_host(text: str) -> bool:
 
 
 def _known(options: ClientOptions) -> tuple[str, int | None]:
-    return known_address(options.host, options.port, options.dial)
+    return known_address(options.host, options.port, options.endpoint_host)

@@ -77,4 +77,4 @@ class SyphonUsage:
 
 
 def _label(options: ClientOptions) -> str:
-    return label_of(*known_address(options.host, options.port, options.dial))
+    return label_of(*known_address(options.host, options.port, options.endpoint_host))

@@ -10,14 +10,14 @@ from struct import Struct
 from typing import Any
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.sections import DELIVERY_COUNT, Message
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     MESSAGE_ANNOTATIONS,
-    Keys,
+    EncodedKeys,
+    encode_section,
     map_entries,
-    put_together,
     read_fields,
 )
+from pairbus.amqp.sections import DELIVERY_COUNT, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.emulator.storage.store import SCHEDULED, Stored
 from pairbus.errors import DecodeError, Refused
@@ -26,7 +26,7 @@ PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 MAX_HEADER_BYTES = 64 * 1024
 MAX_ID = 128
 
-_OURS = Keys(
+_OURS = EncodedKeys(
     (
         "x-opt-enqueued-time",
         "x-opt-sequence-number",
@@ -43,7 +43,7 @@ _SEQUENCE_KEY = encode(Symbol("x-opt-sequence-number"))
 _LOCKED_UNTIL_KEY = encode(Symbol("x-opt-locked-until"))
 _STATE_KEY = encode(Symbol("x-opt-message-state"))
 _SOURCE = Symbol("x-opt-deadletter-source")
-_SOURCE_KEYS = Keys(("x-opt-deadletter-source",))
+_SOURCE_KEYS = EncodedKeys(("x-opt-deadletter-source",))
 _timestamp = Struct(">Bq").pack
 
 
@@ -158,7 +158,7 @@ def deliver(stored: Stored, deliveries: int, locked_until_ms: int | None) -> byt
         count += 2
     return (
         _header(stored.header, deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
         + stored.rest
     )
 
@@ -176,7 +176,7 @@ def peek(stored: Stored) -> bytes:
     )
     return (
         _header(stored.header, stored.deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
         + stored.rest
     )
 
@@ -185,7 +185,7 @@ def restore(stored: Stored) -> bytes:
     """The bytes of a message as it was sent, but for the order of its sections."""
     annotations = b""
     if stored.annotation_count:
-        annotations = put_together(
+        annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     return stored.header + annotations + stored.rest
@@ -204,7 +204,7 @@ def set_dead_letter_source(stored: Stored, path: str) -> None:
     """Say which entity a message was dead-lettered on."""
     message = Message()
     if stored.annotation_count:
-        message.message_annotations = put_together(
+        message.message_annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     # Removed by its text, so that a string of a sender goes like a symbol of ours.
