@@ -93,8 +93,8 @@ def test_the_conversation_of_this_test_says_something() -> None:
         "Authenticated",
         "Opened",
         "AttachReceived",
-        "Flowed",
-        "Aborted",
+        "FlowReceived",
+        "DeliveryAborted",
         "Detached",
         "Closed",
     ):

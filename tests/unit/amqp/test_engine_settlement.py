@@ -103,11 +103,8 @@ def test_a_range_with_settled_ones_in_it_tells_of_the_others() -> None:
 
     receiver.session.settle(0, 4, Released())
 
-    assert [sent.id for sent in only(OutgoingDeliveriesUpdated, talk.run().client).sent] == [
-        0,
-        2,
-        4,
-    ]
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
+    assert [delivery.id for delivery in updated.deliveries] == [0, 2, 4]
 
 
 def test_a_range_across_the_wrap_settles_what_is_in_it() -> None:
