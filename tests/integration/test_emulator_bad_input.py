@@ -459,8 +459,8 @@ def test_answers_that_nobody_reads_hold_up_nobody() -> None:
             link.flow(100_000)
             requests = asking._requests._sender.attached(client.deadline(None))
             assert client._engine is not None
-            assert client._wire is not None
-            sock = client._wire._sock
+            assert client._transport is not None
+            sock = client._transport._sock
             sent = 0
             while requests.credit > 0:
                 requests.send(ask, tag=b"%d" % sent)
