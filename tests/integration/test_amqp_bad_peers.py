@@ -472,7 +472,7 @@ def test_garbage_from_tls_is_lost(raw_peer: StartPeer, connect: Connect):
 def test_error_of_garbage_says_what_it_was(raw_peer: StartPeer, connect: Connect):
     peer = raw_peer(saying(GARBAGE["http"], None))
 
-    with pytest.raises(ProtocolError, match="the peer speaks not AMQP"):
+    with pytest.raises(ProtocolError, match="the protocol of the peer is not AMQP"):
         connect(peer).connect()
 
 
