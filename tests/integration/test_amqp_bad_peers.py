@@ -30,7 +30,7 @@ from pairbus.errors import (
 )
 from tests.integration.conftest import Connect
 from tests.integration.raw_peer import DEADLINE_S, RawPeer, Script, saying, silent_from, talk
-from tests.interop.conftest import TlsFiles
+from tests.interop.tls import TlsFiles
 
 pytestmark = pytest.mark.timeout(30)
 

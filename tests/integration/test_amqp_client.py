@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from examples.engine.frame_log import FrameLog
-from examples.engine.memory_server import MemoryServer, ServerConnection, Request, Response, offer
+from examples.engine.memory_server import MemoryServer, Request, Response, ServerConnection, offer
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
     Client,
@@ -42,7 +42,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
-from tests.interop.conftest import TlsFiles
+from tests.interop.tls import TlsFiles
 
 StartServer = Callable[..., MemoryServer]
 Watch = Callable[[MemoryServer], FrameLog]
@@ -201,7 +201,8 @@ def test_certificate_lets_a_client_in(
 ):
     both = tmp_path / "both.pem"
     both.write_bytes(tls_files.client_certificate.read_bytes() + tls_files.client_key.read_bytes())
-    server = start_server(tls=tls_files.server_context(ask_client=True), sasl=offer("EXTERNAL"))
+    tls = tls_files.server_context(request_certificate=True)
+    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
 
     send(
         connect(
@@ -220,7 +221,8 @@ def test_certificate_lets_a_client_in(
 def test_client_without_the_certificate_that_is_asked_for_is_not_let_in(
     start_server: StartServer, connect: Connect, tls_files: TlsFiles
 ):
-    server = start_server(tls=tls_files.server_context(ask_client=True), sasl=offer("EXTERNAL"))
+    tls = tls_files.server_context(request_certificate=True)
+    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
     client = connect(
         server,
         tls=True,
