@@ -23,6 +23,7 @@ from pairbus.amqp.performatives import Accepted, Error, Rejected
 from tests.interop.messages import PeerMessage
 from tests.interop.peers import (
     DEADLINE_S,
+    PeerError,
     PeerServer,
     ServerOptions,
 )

@@ -8,6 +8,7 @@ from pairbus.amqp.sections import (
 )
 from tests.interop.messages import PeerMessage
 from tests.interop.peers import (
+    PeerError,
     PeerServer,
     ServerOptions,
 )
