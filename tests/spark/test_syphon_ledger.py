@@ -114,7 +114,7 @@ def test_ledger_meters_and_forecast_agree_in_a_run_with_an_outage(
                         assert fault.fired
                         primary.call(lambda core, fault=fault: core.faults.remove(fault))
                         wait_until(
-                            lambda path=path: bus.status().paths[path].state is HEALTHY, "failback"
+                            lambda path=path: bus.status().paths[path].status is HEALTHY, "failback"
                         )
                         sender.send_messages(ServiceBusMessage("after"))
         backlog.put_raw([message("poison")])

@@ -23,7 +23,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 
 from pairbus.amqp.client.tokens import SAS_TYPE, sign
-from pairbus.pairing.namespaces import SdkClient
+from pairbus.pairing.sdk import SdkClient
 from pairbus.servicebus.addresses import split_host
 
 OPERATION_TIMEOUT_S = 10.0

@@ -18,7 +18,7 @@ from pairbus.cost.plan import Outage, PairingProfile, Traffic
 from pairbus.cost.prices import parse_prices, read_prices
 from pairbus.cost.summary import money, summary
 from pairbus.errors import ConfigurationError
-from pairbus.options import SendAvailabilityOptions
+from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing import health
 from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part
 from tests.unit.cost.price_text import GOOD
@@ -187,13 +187,13 @@ def test_pings_are_as_many_as_a_path_really_sends() -> None:
         drain_timeout_s=600,
     )
     path = health.PathHealth(settings, Random(1), 0.0)
-    path.failed(health.FailureKind.UNAVAILABLE, TimeoutError(), 0.0)
+    path.failed(FailureKind.UNAVAILABLE, TimeoutError(), 0.0)
     pings = 0
     now = 0.0
     while (step := path.next_step()) is not None:
         now = step.at
-        if step.task is health.HealthTask.ENGAGE:
-            path.engage(None, now)
+        if step.task is health.HealthTask.FAIL_OVER:
+            path.fail_over(None, now)
         else:
             pings += 1
             path.pinged(now >= length_s, now)
