@@ -24,7 +24,7 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.cli.app import app
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_path, backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
 from pairbus.transfer import to_backlog
 
 ROOT = Path(__file__).parents[2]

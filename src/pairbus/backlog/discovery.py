@@ -9,7 +9,8 @@ from typing import Final
 from pairbus.backlog.counts import Administration
 from pairbus.backlog.target import NO_NAME, Target
 from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
-from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.entity_paths import MAX_PATH
 
 PROBE_GAP: Final = 10
 """Without a list, indexes beyond the expected number are tried until so many in a row have no

@@ -22,9 +22,9 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 
-from pairbus.amqp.client.tokens import SAS_TYPE, sign
 from pairbus.pairing.namespaces import SdkClient
 from pairbus.servicebus.addresses import split_host
+from pairbus.servicebus.tokens import SAS_TYPE, sign_token
 
 OPERATION_TIMEOUT_S = 10.0
 _TOKEN_LIFETIME_S = 3600
@@ -116,7 +116,7 @@ def signature_of(credential: Any, audience: str) -> str | None:
         return credential.signature
     if isinstance(credential, AzureNamedKeyCredential):
         name, key = credential.named_key
-        return sign(audience, name, key, int(time.time()) + _TOKEN_LIFETIME_S)
+        return sign_token(audience, name, key, int(time.time()) + _TOKEN_LIFETIME_S)
     return None
 
 

@@ -13,7 +13,7 @@ from pairbus.amqp.sections import GROUP_ID, Message
 from pairbus.amqp.splice import read_fields
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import PairedBatch, annotated, encode, members, with_id
-from pairbus.transfer import reserved_in, to_backlog
+from pairbus.transfer import reserved_name, to_backlog
 
 MAX_HEADER_BYTES = 64 * 1024
 
@@ -34,7 +34,7 @@ def checked(message: Any) -> Any:
 
 
 def _refuse_reserved(properties: Mapping[Any, Any] | None) -> None:
-    name = reserved_in(properties) if properties else None
+    name = reserved_name(properties) if properties else None
     if name is not None:
         raise ReservedProperty(
             f"the application property {name!r} is one that pairbus needs for messages in the "

@@ -46,18 +46,18 @@ def check_name(kind: str, name: str) -> None:
         raise _not_allowed(kind, name)
 
 
-def same_path(path: str) -> str:
+def normalize_path(path: str) -> str:
     """The form in which two spellings of one path are equal."""
     return path.replace("\\", "/").strip("/").lower()
 
 
 def covers(above: str, path: str) -> bool:
     """Whether `path` is `above` or lies below it. Every path lies below the empty one."""
-    above, path = same_path(above), same_path(path)
+    above, path = normalize_path(above), normalize_path(path)
     return not above or path == above or path.startswith(above + "/")
 
 
-def path_of(address: str) -> str:
+def path_from_address(address: str) -> str:
     """The path in an address such as `sb://host:5671/a%2Fb`, or a path as it is, decoded and
     without outer slashes."""
     found = _ADDRESS.match(address.strip())

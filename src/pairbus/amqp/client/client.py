@@ -15,7 +15,6 @@ from typing import Any
 from uuid import uuid4
 
 from pairbus.amqp.client.options import ClientOptions
-from pairbus.amqp.client.tokens import Token
 from pairbus.amqp.client.translate import translate
 from pairbus.amqp.client.wire import Clock, Wire
 from pairbus.amqp.connection import Connection, ConnectionSettings
@@ -45,6 +44,7 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.tokens import Token
 
 logger = logging.getLogger(__name__)
 

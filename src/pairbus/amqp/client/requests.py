@@ -6,7 +6,6 @@ from uuid import uuid4
 from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.receiver import Receiver
 from pairbus.amqp.client.sender import Posted, Sender
-from pairbus.amqp.client.tokens import Token
 from pairbus.amqp.client.translate import from_status
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import Link, ReceiverLink
@@ -15,6 +14,7 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.session import Session
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import AmqpError, DecodeError, OperationTimeout, ProtocolError
+from pairbus.servicebus.tokens import Token
 
 
 class Response:

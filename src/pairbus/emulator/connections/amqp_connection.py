@@ -39,7 +39,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
-from pairbus.servicebus.entity_paths import path_of, same_path
+from pairbus.servicebus.entity_paths import normalize_path, path_from_address
 
 if TYPE_CHECKING:
     from pairbus.emulator.runtime import NamespaceRuntime
@@ -332,12 +332,12 @@ class AmqpConnection:
         address = terminus.address if isinstance(terminus, Source | Target) else None
         if not isinstance(address, str):
             raise Refused("A link needs an address.", condition="amqp:invalid-field")
-        path = path_of(address)
-        if same_path(path) == CBS:
+        path = path_from_address(address)
+        if normalize_path(path) == CBS:
             return RequestNode(self, link, CBS, None)
-        if same_path(path).endswith(MANAGEMENT):
+        if normalize_path(path).endswith(MANAGEMENT):
             entity, queue = self.core.entities.source(path[: -len(MANAGEMENT)])
-            return RequestNode(self, link, same_path(path), (entity, queue))
+            return RequestNode(self, link, normalize_path(path), (entity, queue))
         if self.core.faults and self.core.faults.fire(("disable",), path):
             raise EntityDisabled(f"{path!r} is disabled, as a fault asks for.")
         if isinstance(link, ReceiverLink):

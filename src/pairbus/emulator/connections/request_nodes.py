@@ -14,7 +14,7 @@ from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.registry import Entity
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
 from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
-from pairbus.servicebus.entity_paths import path_of
+from pairbus.servicebus.entity_paths import path_from_address
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -107,7 +107,9 @@ class RequestNode:
             return None
         if self.of is None:
             audience = asked.get("name")
-            return faults.fire(ON_TOKEN, path_of(audience) if isinstance(audience, str) else None)
+            return faults.fire(
+                ON_TOKEN, path_from_address(audience) if isinstance(audience, str) else None
+            )
         if management.sends(str(asked.get("operation", ""))):
             return faults.fire(ON_SEND, self.of[1].path)
         return None
@@ -129,7 +131,7 @@ class RequestNode:
             raise NotAuthorized("put-token needs a name and a token.")
         token = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         claims = peer.core.authority.claims_of_token(token, peer.core.now_ms() / 1000)
-        peer.claims[path_of(audience)] = claims
+        peer.claims[path_from_address(audience)] = claims
 
     def _respond(self, reply_to: Any, response: bytes) -> None:
         """Send a response on the link that the request names, or else on this node's other one."""

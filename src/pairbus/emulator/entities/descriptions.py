@@ -16,11 +16,11 @@ from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import (
     check_name,
     check_path,
-    path_of,
-    same_path,
+    normalize_path,
+    path_from_address,
     subscription_path,
 )
-from pairbus.servicebus.time_spans import MAX_SPAN, format_duration, parse_duration
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN, format_time_span, parse_time_span
 
 MAX_RULES = 12
 MAX_INT32 = 2147483647
@@ -52,7 +52,7 @@ class QueueDescription:
     max_size_in_megabytes: int = 1024
     requires_duplicate_detection: bool = False
     requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     dead_lettering_on_message_expiration: bool = False
     duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
     max_delivery_count: int = 10
@@ -61,7 +61,7 @@ class QueueDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
     """None: ordered unless partitioned, as the service has it."""
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_express: bool = False
     forward_to: str | None = None
@@ -83,7 +83,7 @@ class TopicDescription:
     """The settings of a topic. Raises ConfigurationError where one is out of bounds."""
 
     name: str
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     max_size_in_megabytes: int = 1024
     requires_duplicate_detection: bool = False
     duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
@@ -93,7 +93,7 @@ class TopicDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
     """None: ordered unless partitioned, as the service has it."""
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_subscription_partitioning: bool = False
     enable_express: bool = False
@@ -117,7 +117,7 @@ class SubscriptionDescription:
     name: str
     lock_duration: timedelta = timedelta(minutes=1)
     requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     dead_lettering_on_message_expiration: bool = False
     dead_lettering_on_filter_evaluation_exceptions: bool = True
     max_delivery_count: int = 10
@@ -125,7 +125,7 @@ class SubscriptionDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     forward_to: str | None = None
     forward_dead_lettered_messages_to: str | None = None
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     user_metadata: str | None = None
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ def from_text(text: str, kind: Any) -> Any:
         return text or None
     text = text.strip()
     if kind is timedelta:
-        return parse_duration(text)
+        return parse_time_span(text)
     if kind in (bool, bool | None):
         if text.lower() not in ("true", "false"):
             raise ConfigurationError(f"{text[:64]!r} is neither true nor false")
@@ -211,9 +211,9 @@ def _check(given: Description, path: str) -> None:
     minute, day = timedelta(minutes=1), timedelta(days=1)
     for name, least, most in (
         ("lock_duration", timedelta(milliseconds=1), 5 * minute),
-        ("default_message_time_to_live", timedelta(seconds=1), MAX_SPAN),
+        ("default_message_time_to_live", timedelta(seconds=1), MAX_TIME_SPAN),
         ("duplicate_detection_history_time_window", timedelta(seconds=20), 7 * day),
-        ("auto_delete_on_idle", 5 * minute, MAX_SPAN),
+        ("auto_delete_on_idle", 5 * minute, MAX_TIME_SPAN),
         ("max_delivery_count", 1, MAX_INT32),
         ("max_size_in_megabytes", 1, 81920),
         ("max_message_size_in_kilobytes", 1, 102400),
@@ -237,7 +237,9 @@ def _check(given: Description, path: str) -> None:
     if not isinstance(given, TopicDescription):
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
             target = getattr(given, name)
-            if target is not None and same_path(path_of(target)) == same_path(path):
+            if target is not None and normalize_path(path_from_address(target)) == normalize_path(
+                path
+            ):
                 raise ConfigurationError(f"{property_name(name)} of {path!r} is {path!r} itself")
         if given.requires_session and given.forward_to is not None:
             raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo")
@@ -254,4 +256,4 @@ def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
 
 
 def _shown(value: timedelta | int) -> str:
-    return format_duration(value) if isinstance(value, timedelta) else str(value)
+    return format_time_span(value) if isinstance(value, timedelta) else str(value)

@@ -29,8 +29,8 @@ from pairbus.errors import (
     QuotaExceeded,
     Refused,
 )
-from pairbus.servicebus.entity_paths import DEFAULT_RULE, path_of, same_path
-from pairbus.servicebus.time_spans import MAX_SPAN, to_ms
+from pairbus.servicebus.entity_paths import DEFAULT_RULE, normalize_path, path_from_address
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN, to_milliseconds
 
 DEAD_LETTERS, TRANSFER_DEAD_LETTERS = "/$deadletterqueue", "/$transfer/$deadletterqueue"
 MAX_HOPS = 4
@@ -64,8 +64,8 @@ class Entity:
         """Whether it was of no use for so long that it is to be deleted."""
         limit = self.description.auto_delete_on_idle
         return (
-            limit < MAX_SPAN
-            and now_ms - self.accessed_ms >= to_ms(limit)
+            limit < MAX_TIME_SPAN
+            and now_ms - self.accessed_ms >= to_milliseconds(limit)
             and not self.queue.counts[SCHEDULED]
         )
 
@@ -118,10 +118,10 @@ class EntityRegistry:
             for entity in self._by_path.values()
             if kind is None or isinstance(entity.description, kind)
         ]
-        return sorted(found, key=lambda entity: same_path(entity.path))
+        return sorted(found, key=lambda entity: normalize_path(entity.path))
 
     def find(self, path: str) -> Entity | None:
-        return self._by_path.get(same_path(path))
+        return self._by_path.get(normalize_path(path))
 
     def get(self, path: str) -> Entity:
         """Raises EntityNotFound."""
@@ -131,12 +131,12 @@ class EntityRegistry:
         return entity
 
     def subscriptions(self, topic: Entity) -> list[Entity]:
-        prefix = same_path(topic.path) + "/subscriptions/"
+        prefix = normalize_path(topic.path) + "/subscriptions/"
         return [entity for path, entity in self._by_path.items() if path.startswith(prefix)]
 
     def source(self, address: str) -> tuple[Entity, Queue]:
         """What an address is that somebody wants to receive from. Raises EntityNotFound."""
-        path = same_path(path_of(address))
+        path = normalize_path(path_from_address(address))
         for suffix, index in ((TRANSFER_DEAD_LETTERS, 2), (DEAD_LETTERS, 1)):
             if path.endswith(suffix):
                 entity = self.get(path[: -len(suffix)])
@@ -189,7 +189,7 @@ class EntityRegistry:
         self._remove(entity)
 
     def _remove(self, entity: Entity) -> None:
-        del self._by_path[same_path(entity.path)]
+        del self._by_path[normalize_path(entity.path)]
         del self._by_id[entity.row.id]
         self._store.delete_entity(entity.row.id)
         for queue in entity.queues:
@@ -206,7 +206,7 @@ class EntityRegistry:
     def _check_targets(self, description: Description) -> None:
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
             target = getattr(description, name, None)
-            if target is not None and self.find(path_of(target)) is None:
+            if target is not None and self.find(path_from_address(target)) is None:
                 raise EntityNotFound(f"{description.path!r} forwards to {target!r}, which is not.")
 
     def _load(self, row: EntityRow) -> Entity:
@@ -230,7 +230,7 @@ class EntityRegistry:
             entity.rules[name.lower()] = atom_input.read_rule(text.encode(), name)
         if isinstance(description, SubscriptionDescription):
             entity.select = compile_rules(entity.rules.values())
-        self._by_path[same_path(description.path)] = entity
+        self._by_path[normalize_path(description.path)] = entity
         self._by_id[row.id] = entity
         for queue in entity.queues:
             self._on_queue(queue)
@@ -350,13 +350,13 @@ class EntityRegistry:
             return False
         if not description.requires_duplicate_detection:
             return False
-        window = to_ms(description.duplicate_detection_history_time_window)
+        window = to_milliseconds(description.duplicate_detection_history_time_window)
         return self._store.seen(entity.row.id, str(message.message_id), now_ms, now_ms + window)
 
     def publish(self, topic: Entity, message: Incoming, now_ms: int, hops: int = 0) -> None:
         """Give each subscription of a topic what its rules let through."""
         view = View(message, now_ms)
-        ttl_ms = to_ms(topic.description.default_message_time_to_live)
+        ttl_ms = to_milliseconds(topic.description.default_message_time_to_live)
         for subscription in self.subscriptions(topic):
             assert subscription.select is not None
             selection = subscription.select(view)
@@ -399,7 +399,7 @@ class EntityRegistry:
             reason, why = "MaxTransferHopCountExceeded", f"It was forwarded {MAX_HOPS} times."
         else:
             try:
-                onward = self.get(path_of(target))
+                onward = self.get(path_from_address(target))
                 self._check(onward, [message])
             except PairbusError as exc:
                 reason, why = type(exc).__name__, str(exc)

@@ -38,7 +38,7 @@ from pairbus.emulator.filters.sql_values import (
     text_of,
 )
 from pairbus.emulator.filters.system_properties import MAX_LENGTH, SETTABLE
-from pairbus.servicebus.time_spans import parse_duration
+from pairbus.servicebus.time_spans import parse_time_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ def _span(text: str) -> timedelta:
     """A duration as .NET writes it, `1.02:03:04.5`, or in ISO 8601."""
     found = _DOTNET_SPAN.fullmatch(text.strip())
     if found is None:
-        return parse_duration(text)
+        return parse_time_span(text)
     days, hours, minutes, seconds = (int(part or 0) for part in found.group(2, 3, 4, 5))
     part = int(f"{found[6] or '':0<7}") // 10
     span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=part)
