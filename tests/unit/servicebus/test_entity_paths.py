@@ -33,7 +33,7 @@ def test_a_path_that_is_none_is_refused(path: str):
 
 @pytest.mark.parametrize("path", ["t/Subscriptions/s", "subscriptions", "a/SUBSCRIPTIONS"])
 def test_a_path_that_reads_like_a_subscription_is_refused(path: str):
-    with pytest.raises(ConfigurationError, match="leads to subscriptions"):
+    with pytest.raises(ConfigurationError, match="is reserved for subscriptions"):
         check_path("topic", path)
 
 
