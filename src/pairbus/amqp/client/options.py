@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import SharedAccessKey, SharedAccessSignature, TokenSource
 
-AMQPS_PORT, AMQP_PORT = 5671, 5672
 MAX_TIMEOUT_S = 4_000_000
 """46 days: AMQP writes timeouts as milliseconds in 32 bits."""
 
