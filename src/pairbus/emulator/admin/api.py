@@ -22,8 +22,8 @@ from pairbus.emulator.admin.resources import Resources
 from pairbus.emulator.admin.responses import AdminRequest, Refusal, moment
 from pairbus.emulator.auth import Authority, Claims, Right
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
-from pairbus.emulator.entities.registry import EntityExists, EntityRegistry
-from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
+from pairbus.emulator.entities.registry import EntityRegistry
+from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
 from pairbus.servicebus.entity_paths import covers, normalize_path
 
 MANAGEMENT = "management"

@@ -22,7 +22,7 @@ from pairbus.emulator.entities.descriptions import (
 from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
-from pairbus.servicebus.entity_paths import normalize_path, path_from_address
+from pairbus.servicebus.entity_paths import SUBSCRIPTIONS, normalize_path, path_from_address
 
 _FORWARDING = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
@@ -174,7 +174,7 @@ class Resources:
             if not isinstance(topic.description, TopicDescription):
                 raise EntityNotFound(f"{topic.path!r} is not a topic.")
             found = sorted(entities.subscriptions(topic), key=lambda one: normalize_path(one.path))
-            title, path = "Subscriptions", f"{topic.path}/Subscriptions"
+            title, path = SUBSCRIPTIONS, f"{topic.path}/{SUBSCRIPTIONS}"
         elif place.resource is Resource.TOPICS:
             found = entities.all(TopicDescription)
             title, path = "Topics", "$Resources/topics"

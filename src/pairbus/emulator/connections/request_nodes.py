@@ -14,6 +14,7 @@ from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.registry import Entity
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
 from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
+from pairbus.servicebus import management as protocol
 from pairbus.servicebus.entity_paths import path_from_address
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CBS, MANAGEMENT = "$cbs", "/$management"
 CREDIT = 100
 
 
@@ -80,12 +80,12 @@ class RequestNode:
             if fault is not None and fault.kind == "refuse-tokens":
                 status = fault.status
             fault = None
-        code, text = ("status-code", "status-description")
+        code, text = (protocol.CBS_STATUS_CODE, protocol.CBS_STATUS_DESCRIPTION)
         if self.of is not None:
-            code, text = ("statusCode", "statusDescription")
+            code, text = (protocol.STATUS_CODE, protocol.STATUS_DESCRIPTION)
         told: dict[str, Any] = {code: Int32(status), text: described}
         if condition is not None:
-            told["errorCondition"] = Symbol(condition)
+            told[protocol.ERROR_CONDITION] = Symbol(condition)
         correlation = properties.message_id
         if correlation is None:
             correlation = properties.correlation_id
@@ -125,7 +125,7 @@ class RequestNode:
 
     def _put_token(self, asked: dict[Any, Any], body: Any) -> None:
         peer, audience = self.peer, asked.get("name")
-        if str(asked.get("operation")) != "put-token":
+        if str(asked.get("operation")) != protocol.PUT_TOKEN:
             raise NotAuthorized("$cbs knows put-token only.")
         if not isinstance(audience, str) or not isinstance(body, str | bytes):
             raise NotAuthorized("put-token needs a name and a token.")

@@ -8,7 +8,6 @@ small: a lock may be shorter than five seconds, and a queue smaller than a gigab
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 from pairbus.emulator.auth import SharedAccessRule
@@ -20,27 +19,15 @@ from pairbus.servicebus.entity_paths import (
     path_from_address,
     subscription_path,
 )
+from pairbus.servicebus.entity_status import EntityStatus
+from pairbus.servicebus.limits import (
+    MAX_AUTHORIZATION_RULES,
+    MAX_DELIVERY_COUNT,
+    MAX_MESSAGE_KB_PREMIUM,
+    MAX_MESSAGE_KB_STANDARD,
+    MAX_USER_METADATA,
+)
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN, format_time_span, parse_time_span
-
-MAX_RULES = 12
-MAX_INT32 = 2147483647
-
-
-class EntityStatus(StrEnum):
-    """What an entity can be set to do."""
-
-    ACTIVE = "Active"
-    DISABLED = "Disabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
-    SEND_DISABLED = "SendDisabled"
-
-    @property
-    def sends(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
-
-    @property
-    def receives(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +54,7 @@ class QueueDescription:
     forward_to: str | None = None
     user_metadata: str | None = None
     forward_dead_lettered_messages_to: str | None = None
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int = MAX_MESSAGE_KB_STANDARD
 
     def __post_init__(self) -> None:
         check_path("queue", self.name)
@@ -98,7 +85,7 @@ class TopicDescription:
     enable_subscription_partitioning: bool = False
     enable_express: bool = False
     user_metadata: str | None = None
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int = MAX_MESSAGE_KB_STANDARD
 
     def __post_init__(self) -> None:
         check_path("topic", self.name)
@@ -214,9 +201,9 @@ def _check(given: Description, path: str) -> None:
         ("default_message_time_to_live", timedelta(seconds=1), MAX_TIME_SPAN),
         ("duplicate_detection_history_time_window", timedelta(seconds=20), 7 * day),
         ("auto_delete_on_idle", 5 * minute, MAX_TIME_SPAN),
-        ("max_delivery_count", 1, MAX_INT32),
+        ("max_delivery_count", 1, MAX_DELIVERY_COUNT),
         ("max_size_in_megabytes", 1, 81920),
-        ("max_message_size_in_kilobytes", 1, 102400),
+        ("max_message_size_in_kilobytes", 1, MAX_MESSAGE_KB_PREMIUM),
     ):
         value = getattr(given, name, None)
         if value is not None and not least <= value <= most:
@@ -224,9 +211,10 @@ def _check(given: Description, path: str) -> None:
                 f"{property_name(name)} of {path!r} is {_shown(least)} to {_shown(most)}, "
                 f"not {_shown(value)}"
             )
-    if given.user_metadata is not None and len(given.user_metadata) > 1024:
+    if given.user_metadata is not None and len(given.user_metadata) > MAX_USER_METADATA:
         raise ConfigurationError(
-            f"UserMetadata of {path!r} has at most 1024 characters, not {len(given.user_metadata)}"
+            f"UserMetadata of {path!r} has at most {MAX_USER_METADATA} characters, not "
+            f"{len(given.user_metadata)}"
         )
     if not isinstance(given, SubscriptionDescription):
         _check_rules(given.authorization_rules, path)
@@ -246,9 +234,9 @@ def _check(given: Description, path: str) -> None:
 
 
 def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
-    if len(rules) > MAX_RULES:
+    if len(rules) > MAX_AUTHORIZATION_RULES:
         raise ConfigurationError(
-            f"{path!r} has at most {MAX_RULES} authorization rules, not {len(rules)}"
+            f"{path!r} has at most {MAX_AUTHORIZATION_RULES} authorization rules, not {len(rules)}"
         )
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):

@@ -20,21 +20,31 @@ from pairbus.emulator.entities.queue import NEVER_MS, Queue
 from pairbus.emulator.entities.sequences import Sequences
 from pairbus.emulator.entities.topic import View, changed
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, Selection, compile_rules
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, EntityRow, Store, Stored
+from pairbus.emulator.storage.store import EntityRow, Store, Stored
 from pairbus.errors import (
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     MessageTooLarge,
     PairbusError,
     QuotaExceeded,
     Refused,
 )
-from pairbus.servicebus.entity_paths import DEFAULT_RULE, normalize_path, path_from_address
+from pairbus.servicebus.application_properties import MAX_HOP_COUNT_EXCEEDED
+from pairbus.servicebus.entity_paths import (
+    DEAD_LETTER_QUEUE,
+    DEFAULT_RULE,
+    SUBSCRIPTIONS,
+    TRANSFER_DEAD_LETTER_QUEUE,
+    normalize_path,
+    path_from_address,
+)
+from pairbus.servicebus.limits import MAX_FORWARDING_HOPS
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN, to_milliseconds
 
-DEAD_LETTERS, TRANSFER_DEAD_LETTERS = "/$deadletterqueue", "/$transfer/$deadletterqueue"
-MAX_HOPS = 4
-"""How often a message is forwarded at most: more is a circle."""
+_DEAD_LETTERS = f"/{DEAD_LETTER_QUEUE}"
+_TRANSFER_DEAD_LETTERS = f"/{TRANSFER_DEAD_LETTER_QUEUE}"
 ACCESS_MS = 10_000
 """How far the time of the last access on disk may be behind."""
 _SITE = atom.AtomSite(namespace="", base="")
@@ -83,12 +93,6 @@ class Entity:
         return self.queue.bytes + self.dead_letters.bytes + self.transfer_dead_letters.bytes
 
 
-class EntityExists(Refused):
-    """There is an entity or a rule of this name already."""
-
-    default_condition = "com.microsoft:entity-already-exists"
-
-
 class EntityRegistry:
     """All entities of a namespace."""
 
@@ -131,14 +135,14 @@ class EntityRegistry:
         return entity
 
     def subscriptions(self, topic: Entity) -> list[Entity]:
-        prefix = normalize_path(topic.path) + "/subscriptions/"
+        prefix = normalize_path(topic.path) + f"/{SUBSCRIPTIONS.lower()}/"
         return [entity for path, entity in self._by_path.items() if path.startswith(prefix)]
 
     def source(self, address: str) -> tuple[Entity, Queue]:
         """What an address is that somebody wants to receive from. Raises EntityNotFound."""
         path = normalize_path(path_from_address(address))
-        for suffix, index in ((TRANSFER_DEAD_LETTERS, 2), (DEAD_LETTERS, 1)):
-            if path.endswith(suffix):
+        for suffix, index in ((_TRANSFER_DEAD_LETTERS, 2), (_DEAD_LETTERS, 1)):
+            if path.endswith(suffix.lower()):
                 entity = self.get(path[: -len(suffix)])
                 return entity, entity.queues[index]
         entity = self.get(path)
@@ -149,7 +153,8 @@ class EntityRegistry:
     def create(
         self, description: Description, now_ms: int, default_rule: Rule | None = None
     ) -> Entity:
-        """Raises Exists, ConfigurationError, or EntityNotFound where its topic or target is not."""
+        """Raises EntityExists, ConfigurationError, or EntityNotFound if its topic or target does
+        not exist."""
         if self.find(description.path) is not None:
             raise EntityExists(f"The entity {description.path!r} exists already.")
         if isinstance(description, SubscriptionDescription):
@@ -213,17 +218,17 @@ class EntityRegistry:
         given = atom_input.read_description(row.description.encode())
         identity: dict[str, Any] = {"name": row.path}
         if given.kind is SubscriptionDescription:
-            topic, _, name = row.path.rpartition("/Subscriptions/")
+            topic, _, name = row.path.rpartition(f"/{SUBSCRIPTIONS}/")
             identity = {"topic": topic, "name": name}
         description = given.kind(**identity, **given.settings)
         numbers = Sequences(self._store, row.id, row.next_sequence)
-        dead = self._queue(row, 1, "/$DeadLetterQueue", description, numbers, None)
+        dead = self._queue(row, 1, _DEAD_LETTERS, description, numbers, None)
         entity = Entity(
             row,
             description,
             self._queue(row, 0, "", description, numbers, dead),
             dead,
-            self._queue(row, 2, "/$Transfer/$DeadLetterQueue", description, numbers, None),
+            self._queue(row, 2, _TRANSFER_DEAD_LETTERS, description, numbers, None),
         )
         dead.send_on = partial(self._send_dead_letter_on, entity)
         for name, text in self._store.rules(row.id):
@@ -395,8 +400,8 @@ class EntityRegistry:
         self, entity: Entity, target: str, message: Incoming, now_ms: int, hops: int
     ) -> None:
         """Send on; what cannot be sent on goes to the transfer dead-letter queue."""
-        if hops >= MAX_HOPS:
-            reason, why = "MaxTransferHopCountExceeded", f"It was forwarded {MAX_HOPS} times."
+        if hops >= MAX_FORWARDING_HOPS:
+            reason, why = MAX_HOP_COUNT_EXCEEDED, f"It was forwarded {MAX_FORWARDING_HOPS} times."
         else:
             try:
                 onward = self.get(path_from_address(target))
