@@ -31,8 +31,8 @@ from pairbus.amqp.sections import (
 from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import Described, Float32, Int32, Symbol, Timestamp, UInt, ULong
 from pairbus.emulator.entities import envelope
-from pairbus.emulator.storage.store import ACTIVE
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
+from pairbus.servicebus.message_states import ACTIVE
 from pairbus.transfer import ALIASES, TransferredMessage, from_backlog, reserved_name, to_backlog
 from tests.unit.amqp.same import same
 

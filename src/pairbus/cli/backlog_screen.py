@@ -13,6 +13,7 @@ from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.queues import BacklogContents, QueueContents
 from pairbus.cli.formatting import age, count, messages, printable, size, when
 from pairbus.cli.tables import add_row, show, table, width_of
+from pairbus.servicebus.backlog_paths import TRANSFER_SEGMENT
 
 _HEAD = (
     "queue",

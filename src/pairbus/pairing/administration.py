@@ -23,13 +23,11 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 
 from pairbus.pairing.namespaces import SdkClient
-from pairbus.servicebus.addresses import split_host
+from pairbus.servicebus.addresses import AMQP_PORT, HTTPS_PORT, split_host
 from pairbus.servicebus.tokens import SAS_TYPE, sign_token
 
 OPERATION_TIMEOUT_S = 10.0
 _TOKEN_LIFETIME_S = 3600
-_AMQP_PORT = 5672
-_HTTPS_PORT = 443
 
 
 def administration_of(
@@ -76,7 +74,7 @@ class Route:
         plain = not client._config.use_tls
         namespace, endpoint = client.fully_qualified_namespace, client._custom_endpoint_address
         host, port = split_host(endpoint or namespace)
-        default = _AMQP_PORT if plain and not endpoint else _HTTPS_PORT
+        default = AMQP_PORT if plain and not endpoint else HTTPS_PORT
         netloc = f"[{host}]" if ":" in host else host
         return cls(
             "http" if plain else "https",

@@ -13,9 +13,8 @@ from pairbus.amqp.sections import GROUP_ID, Message
 from pairbus.amqp.splice import read_fields
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import PairedBatch, annotated, encode, members, with_id
+from pairbus.servicebus.limits import MAX_HEADER_SIZE
 from pairbus.transfer import reserved_name, to_backlog
-
-MAX_HEADER_BYTES = 64 * 1024
 
 
 def checked(message: Any) -> Any:
@@ -107,12 +106,12 @@ def check_size(payload: bytes, limit: int) -> None:
         raise MessageTooLargeForBacklog(
             f"a message takes {size} bytes in the backlog, of {limit}; it was not sent"
         )
-    if len(payload) > MAX_HEADER_BYTES:
+    if len(payload) > MAX_HEADER_SIZE:
         headers = len(payload) - len(Message.parse(payload).body)
-        if headers > MAX_HEADER_BYTES:
+        if headers > MAX_HEADER_SIZE:
             raise MessageTooLargeForBacklog(
                 f"all but the body of a message takes {headers} bytes in the backlog, "
-                f"of {MAX_HEADER_BYTES}; it was not sent"
+                f"of {MAX_HEADER_SIZE}; it was not sent"
             )
 
 

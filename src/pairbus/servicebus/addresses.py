@@ -1,33 +1,37 @@
-"""What namespaces and their backlog queues are called."""
+"""Hosts and ports of namespaces."""
 
 import ipaddress
+from typing import Final
 
 from pairbus.errors import ConfigurationError
 
-LOCALHOST = "localhost"
-SERVICE_PORTS = (443, 5671, 5672)
-"""Every namespace of the service has these three, and is the same behind each."""
+LOCALHOST: Final = "localhost"
+HTTPS_PORT: Final = 443
+AMQPS_PORT: Final = 5671
+AMQP_PORT: Final = 5672
+SERVICE_PORTS: Final = (HTTPS_PORT, AMQPS_PORT, AMQP_PORT)
+"""Every namespace of the service listens on these three ports."""
 
 
 def split_host(address: str) -> tuple[str, int | None]:
-    """The host and port of `host`, `host:port`, `[v6]:port` or an address such as
-    `sb://host:port/`, the host in small letters. Raises ConfigurationError."""
-    rest = address.strip().rpartition("//")[2].partition("/")[0].lower()
-    host, colon, port = rest, "", ""
-    if rest.startswith("["):
-        host, _, colon_and_port = rest[1:].partition("]")
+    """Return the host, in lower case, and the port of `host`, `host:port`, `[v6]:port` or a URL
+    such as `sb://host:port/`. Raises ConfigurationError."""
+    netloc = address.strip().rpartition("//")[2].partition("/")[0].lower()
+    host, colon, port = netloc, "", ""
+    if netloc.startswith("["):
+        host, _, colon_and_port = netloc[1:].partition("]")
         colon, port = colon_and_port[:1], colon_and_port[1:]
-    elif rest.count(":") == 1:
-        host, colon, port = rest.partition(":")
+    elif netloc.count(":") == 1:
+        host, colon, port = netloc.partition(":")
     host = host.rstrip(".")
     if not host or (colon and not (port.isascii() and port.isdecimal())):
-        raise ConfigurationError(f"{rest!r} is not a host, or a host and a port")
+        raise ConfigurationError(f"{netloc!r} is not a host, or a host and a port")
     return host, int(port) if port else None
 
 
 def namespace_name(host: str) -> str | None:
-    """What a namespace is called: the first label of its host. None for a host without a name of
-    its own: an address, `localhost`."""
+    """Return the name of a namespace, the first label of its host, or None for a host that does
+    not name one: an IP address or `localhost`."""
     host, _ = split_host(host)
     label = host.partition(".")[0]
     return None if label == LOCALHOST or parse_ip_address(host) is not None else label
@@ -36,26 +40,29 @@ def namespace_name(host: str) -> str | None:
 def canonical_address(
     host: str, port: int | None, dialled: str | None = None
 ) -> tuple[str, int | None]:
-    """What a namespace is known by: its host in small letters, and its port where that is an
-    unusual one. All ways to write the loopback interface are `localhost`; a host without a name of
-    its own is known by the one that is dialled instead."""
+    """Return a host and a port by which two spellings of one namespace are equal.
+
+    The host is in lower case, and every loopback address is `localhost`. The port is None if it is
+    one of the service's own. A host that does not name a namespace is replaced by the host that is
+    dialled, if there is one.
+    """
     host = host.lower()
     if dialled is not None and namespace_name(host) is None:
         host = dialled.lower()
-    number = parse_ip_address(host)
-    if number is not None:
-        host = LOCALHOST if number.is_loopback else str(number)
+    ip_address = parse_ip_address(host)
+    if ip_address is not None:
+        host = LOCALHOST if ip_address.is_loopback else str(ip_address)
     return host, None if port in SERVICE_PORTS else port
 
 
 def format_address(host: str, port: int | None) -> str:
-    """An address as text."""
+    """Return `host` or `host:port`, with brackets around an IPv6 address."""
     host = f"[{host}]" if ":" in host else host
     return host if port is None else f"{host}:{port}"
 
 
 def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is, if it is one."""
+    """Return the IP address that a host is, or None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -3,7 +3,8 @@
 import re
 
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import MAX_PATH, SUBSCRIPTIONS
+from pairbus.servicebus.entity_paths import SUBSCRIPTIONS
+from pairbus.servicebus.limits import MAX_PATH
 
 TRANSFER_SEGMENT = "x-servicebus-transfer"
 
