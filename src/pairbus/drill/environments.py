@@ -6,21 +6,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
-
-from azure.core.exceptions import AzureError, ResourceNotFoundError
-from azure.servicebus import ServiceBusClient
-from azure.servicebus.management import EntityStatus
 
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape, entities
 from pairbus.emulator.port import HeldPort
-from pairbus.errors import StateError
-from pairbus.pairing.administration import administration_of
+from pairbus.errors import EntityNotFound, PairbusError, StateError
+from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
+from pairbus.servicebus.entity_status import EntityStatus
 
 STOP_S = 20.0
 HISTORY = timedelta(minutes=10)
@@ -178,7 +174,7 @@ class ExistingEnvironment:
 
     def open(self) -> str:
         with administration(self.primary) as admin:
-            next(iter(admin.list_queues()), None)  # whoever has no right has made nothing
+            admin.list_queues()  # fails without the Manage right, before anything is created
         self._made = True
         make_entities(self.primary, self.entities)
         return f"Made in the primary: {', '.join(one.path for one in self.entities)}."
@@ -206,46 +202,39 @@ class ExistingEnvironment:
     def _set(self, status: EntityStatus) -> None:
         with administration(self.primary) as admin:
             for entity in self.entities:
-                if entity.shape is Shape.TOPIC:
-                    topic = admin.get_topic(entity.path)
-                    topic.status = status
-                    admin.update_topic(topic)
-                else:
-                    queue = admin.get_queue(entity.path)
-                    queue.status = status
-                    admin.update_queue(queue)
+                admin.set_status(entity.path, status)
 
 
 def _not_removed(remove: Callable[[str], object], path: str) -> list[str]:
     try:
         remove(path)
-    except ResourceNotFoundError:
+    except EntityNotFound:
         return []
-    except AzureError:
+    except PairbusError:
         return [path]
     return []
 
 
 def make_entities(primary: str, wanted: tuple[DrillEntity, ...]) -> None:
     """All of them remove duplicates."""
-    detects: dict[str, Any] = {
-        "requires_duplicate_detection": True,
-        "duplicate_detection_history_time_window": HISTORY,
-    }
     with administration(primary) as admin:
         for entity in wanted:
             if entity.shape is Shape.TOPIC:
-                admin.create_topic(entity.path, **detects)
+                admin.create_topic(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=HISTORY,
+                )
                 admin.create_subscription(entity.path, SUBSCRIPTION)
             else:
-                sessions = entity.shape is Shape.SESSIONS
-                admin.create_queue(entity.path, requires_session=sessions, **detects)
+                admin.create_queue(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=HISTORY,
+                    requires_session=entity.shape is Shape.SESSIONS,
+                )
 
 
-@contextmanager
-def administration(connection_string: str) -> Iterator[Any]:
-    with (
-        ServiceBusClient.from_connection_string(connection_string) as client,
-        administration_of(client) as admin,
-    ):
-        yield admin
+def administration(connection_string: str) -> AdministrationClient:
+    """Return an administration client for a connection string."""
+    return AdministrationClient(AdministrationOptions.from_connection_string(connection_string))

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from pairbus.emulator.admin.atom_rules import rule_content
-from pairbus.emulator.admin.xml import ATOM, COUNTS, INSTANCE, SERVICE, tag, text
+from pairbus.emulator.admin.xml import tag, text
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
     Description,
@@ -33,6 +33,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.filters.rules import Rule
 from pairbus.servicebus.time_spans import format_time_span
+from pairbus.servicebus.xml_namespaces import ATOM, COUNTS, INSTANCE, SERVICE
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"

@@ -22,11 +22,12 @@ from pairbus.emulator.entities.descriptions import (
 from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
+from pairbus.servicebus.atom import FORWARD_DEAD_LETTERS_TOKEN, FORWARD_TO_TOKEN
 from pairbus.servicebus.entity_paths import SUBSCRIPTIONS, normalize_path, path_from_address
 
 _FORWARDING = {
-    "forward_to": "ServiceBusSupplementaryAuthorization",
-    "forward_dead_lettered_messages_to": "ServiceBusDlqSupplementaryAuthorization",
+    "forward_to": FORWARD_TO_TOKEN,
+    "forward_dead_lettered_messages_to": FORWARD_DEAD_LETTERS_TOKEN,
 }
 
 
