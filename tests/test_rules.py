@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.rules import LIST, Claim, Rule, RulesError, parse_rules, summary, proofs_by_rule
+from scripts.rules import LIST, Claim, Rule, RulesError, parse_rules, proofs_by_rule, summary
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = """# Rules
