@@ -83,7 +83,7 @@ _MAX_TTL = 0xFFFFFFFF
 _number = Struct(">xq").unpack
 
 
-def reserved_in(names: Collection[str | bytes]) -> str | None:
+def reserved_name(names: Collection[str | bytes]) -> str | None:
     """The first of these names of application properties that the backlog needs for itself (S7)."""
     if _RESERVED.isdisjoint(names):
         return None
@@ -136,7 +136,7 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     return message.encode()
 
 
-class Transferred(NamedTuple):
+class TransferredMessage(NamedTuple):
     """A message out of the backlog, ready for the primary.
 
     `payload` is what to send to `path`. `session`, `ttl_ms` and `scheduled_ms` are what it carries.
@@ -158,7 +158,7 @@ class Transferred(NamedTuple):
         return read_fields(Message.parse(self.payload).properties, (MESSAGE_ID,))[0]
 
 
-def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
+def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMessage:
     """Turn back a message that was received from the backlog (Y3).
 
     The outcome is what the SDK would have sent to the primary: the aliases are back in their
@@ -227,7 +227,7 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
     if ttl is not None or message.header:
         header = message.header
         message.header = (_header if len(header) <= 64 else _header.__wrapped__)(header, ttl)
-    return Transferred(path, message.encode(), session, ttl, scheduled, enqueued, expired)
+    return TransferredMessage(path, message.encode(), session, ttl, scheduled, enqueued, expired)
 
 
 def _properties(properties: bytes, session: bytes | None, ttl: int | None) -> bytes:

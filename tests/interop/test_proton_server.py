@@ -16,7 +16,6 @@ from pairbus.amqp import sections
 from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, split_batch
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.client.management import Management
-from pairbus.amqp.client.tokens import SharedKey
 from pairbus.amqp.client.wire import Wire
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.sasl import SaslClient
@@ -36,6 +35,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.tokens import SharedAccessKey
 from tests.interop.conftest import TlsFiles
 from tests.interop.proton_broker import ProtonServer
 from tests.interop.proton_peer import post, settle
@@ -556,7 +556,7 @@ def test_tokens_are_put_and_requests_answered(proton: ProtonServer, connect: Con
     )
     state = Message(properties={"statusCode": int32(200)}, body={"session-state": b"state"})
     proton.outcome["q/$management"] = answer(proton, lambda asked: state)
-    client = connect(proton, tokens=SharedKey("name", "key"))
+    client = connect(proton, tokens=SharedAccessKey("name", "key"))
     assert Management(client, "q").get_session_state("s") == b"state"
     put, asked = (arrived.message for arrived in proton.arrived)
     audience = f"sb://localhost:{proton.port}/q"
@@ -571,7 +571,7 @@ def test_a_token_or_a_request_that_is_refused_is_an_error(
     no = {"status-code": int32(401), "status-description": "wrong key"}
     proton.outcome["$cbs"] = answer(proton, lambda asked: Message(properties=no))
     with pytest.raises(NotAuthorized, match="wrong key"):
-        Sender(connect(proton, tokens=SharedKey("name", "key")), "q").send(encoded())
+        Sender(connect(proton, tokens=SharedAccessKey("name", "key")), "q").send(encoded())
     nobody = {"statusCode": int32(404), "errorCondition": symbol("amqp:not-found")}
     proton.outcome["q/$management"] = answer(proton, lambda asked: Message(properties=nobody))
     with pytest.raises(EntityNotFound):

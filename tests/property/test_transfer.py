@@ -23,8 +23,8 @@ from pairbus.amqp.splice import (
 )
 from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
 from pairbus.emulator.entities import envelope
-from pairbus.emulator.storage.store import ACTIVE
 from pairbus.errors import DecodeError, NotTransferable, ReservedProperty
+from pairbus.servicebus.message_states import ACTIVE
 from pairbus.transfer import ALIASES, from_backlog, to_backlog
 from tests.property.amqp_values import scalars
 from tests.unit.amqp.same import same

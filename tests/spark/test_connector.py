@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
-from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message
+from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.spark.connector import ConnectorOptions
 from tests.spark.kit import Backlog, message
 

@@ -48,6 +48,7 @@ from pairbus.errors import (
     ProtocolError,
     StateError,
 )
+from pairbus.servicebus import conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,7 @@ class Connection:
             self._fail(exc, events)
         except EncodeError as exc:
             # Our answer does not fit the peer's frame size.
-            self._fail(ProtocolError(str(exc), condition="amqp:frame-size-too-small"), events)
+            self._fail(ProtocolError(str(exc), condition=conditions.FRAME_SIZE_TOO_SMALL), events)
         else:
             if rest < len(data) and not self.closed:
                 self._input += data[rest:]
@@ -195,7 +196,7 @@ class Connection:
             self._fail(
                 ProtocolError(
                     f"nothing was heard for {timeout:g} seconds",
-                    condition="amqp:resource-limit-exceeded",
+                    condition=conditions.RESOURCE_LIMIT_EXCEEDED,
                 ),
                 events,
             )
@@ -317,7 +318,7 @@ class Connection:
             if length > limit or offset < 2 or length < offset * 4:
                 raise ProtocolError(
                     f"a frame of {length} bytes with a header of {offset * 4}; at most {limit}",
-                    condition="amqp:connection:framing-error",
+                    condition=conditions.FRAMING_ERROR,
                 )
             end = pos + length
             if end > size:
@@ -356,7 +357,7 @@ class Connection:
                 Closed(
                     ProtocolError(
                         f"the peer speaks {said}, expected {list(expected[4:])}",
-                        condition="amqp:not-implemented",
+                        condition=conditions.NOT_IMPLEMENTED,
                     ),
                     by_peer=False,
                 )
@@ -411,7 +412,8 @@ class Connection:
             raise ProtocolError("a second open")
         if open_.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ProtocolError(
-                f"a maximum frame size of {open_.max_frame_size}", condition="amqp:invalid-field"
+                f"a maximum frame size of {open_.max_frame_size}",
+                condition=conditions.INVALID_FIELD,
             )
         if not self._opened:
             self._open()
@@ -433,7 +435,7 @@ class Connection:
     def _on_begin(self, channel: int, begin: Begin, events: list[Event]) -> None:
         if channel > self.settings.channel_max:
             raise ProtocolError(
-                f"channel {channel} is above the maximum", condition="amqp:connection:framing-error"
+                f"channel {channel} is above the maximum", condition=conditions.FRAMING_ERROR
             )
         if channel in self._by_remote_channel:
             raise ProtocolError(f"a second begin on channel {channel}")
@@ -449,7 +451,7 @@ class Connection:
         free = next((n for n in range(limit + 1) if n not in self._sessions), None)
         if free is None:
             raise ProtocolError(
-                "too many sessions on this connection", condition="amqp:resource-limit-exceeded"
+                "too many sessions on this connection", condition=conditions.RESOURCE_LIMIT_EXCEEDED
             )
         session = self._sessions[free] = self._by_remote_channel[channel] = Session(self, free)
         session.begin(channel)
@@ -479,4 +481,4 @@ def _no_session(channel: int) -> ProtocolError:
 
 
 def _wrong_kind(kind: int) -> ProtocolError:
-    return ProtocolError(f"a frame of type {kind}", condition="amqp:connection:framing-error")
+    return ProtocolError(f"a frame of type {kind}", condition=conditions.FRAMING_ERROR)

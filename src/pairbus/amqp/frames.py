@@ -13,6 +13,7 @@ from pairbus.amqp.decode import decode
 from pairbus.amqp.encode import encode_uint
 from pairbus.amqp.performatives import Transfer
 from pairbus.errors import DecodeError
+from pairbus.servicebus import conditions
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -139,7 +140,7 @@ def _read_any_transfer(
     transfer = from_described(described)
     assert isinstance(transfer, Transfer)  # by its descriptor
     if transfer.delivery_tag is not None and len(transfer.delivery_tag) > MAX_TAG_SIZE:
-        raise DecodeError("a delivery tag is too long", condition="amqp:invalid-field")
+        raise DecodeError("a delivery tag is too long", condition=conditions.INVALID_FIELD)
     flags = Flags(
         transfer.settled is True,
         transfer.more,

@@ -9,6 +9,7 @@ from pairbus.amqp.link import Link, LinkState, ReceiverLink
 from pairbus.amqp.serial import SERIAL, among
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import ProtocolError
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
@@ -104,18 +105,17 @@ class Inbound:
 
     def _refill(self, window: int) -> None:
         if window < 0:
-            raise SessionError(
-                "amqp:session:window-violation", "more frames than the window allows"
-            )
+            raise SessionError(conditions.WINDOW_VIOLATION, "more frames than the window allows")
         self.window = self._full_window
         self._session.write(self._session.flow())
 
     def _check_start(self, delivery_id: int | None, tag: bytes | None) -> None:
         if delivery_id is None or tag is None:
-            raise SessionError("amqp:invalid-field", "a delivery starts without an id or a tag")
+            raise SessionError(conditions.INVALID_FIELD, "a delivery starts without an id or a tag")
         if self._expected is not None and delivery_id != self._expected:
             raise SessionError(
-                "amqp:invalid-field", f"delivery {delivery_id} came where {self._expected} was due"
+                conditions.INVALID_FIELD,
+                f"delivery {delivery_id} came where {self._expected} was due",
             )
 
     def _pass(self, delivery_id: int | None) -> None:
@@ -135,23 +135,25 @@ class Inbound:
         events: list[Event],
     ) -> None:
         if link is None:
-            raise SessionError("amqp:session:unattached-handle", f"no link has handle {handle}")
+            raise SessionError(conditions.UNATTACHED_HANDLE, f"no link has handle {handle}")
         if not isinstance(link, ReceiverLink):
-            raise SessionError("amqp:session:errant-link", "a transfer came on a link that sends")
+            raise SessionError(conditions.ERRANT_LINK, "a transfer came on a link that sends")
         if link.state is not LinkState.ATTACHED:
             self._pass(delivery_id)
             return
         partial = self._partials.get(link)
         if partial is None:
             if flags.aborted:
-                raise SessionError("amqp:invalid-field", "a delivery is aborted that had not begun")
+                raise SessionError(
+                    conditions.INVALID_FIELD, "a delivery is aborted that had not begun"
+                )
             self._check_start(delivery_id, tag)
             assert delivery_id is not None
             assert tag is not None
             self._expected = (delivery_id + 1) & SERIAL
             if flags.resume:
                 raise LinkError(
-                    link, "amqp:not-implemented", "resuming a delivery is not supported"
+                    link, conditions.NOT_IMPLEMENTED, "resuming a delivery is not supported"
                 )
             if link.credit <= 0:
                 _use_taken_back(link)
@@ -161,7 +163,7 @@ class Inbound:
             if flags.more:
                 self._partials[link] = partial
         elif delivery_id is not None and delivery_id != partial.id:
-            raise SessionError("amqp:invalid-field", "a delivery goes on with another id")
+            raise SessionError(conditions.INVALID_FIELD, "a delivery goes on with another id")
         if flags.aborted:
             self.drop_partial(link)
             events.append(Aborted(link, partial.id))
@@ -195,7 +197,7 @@ class Inbound:
         if connection.buffered > connection.settings.max_buffered:
             raise ProtocolError(
                 f"unfinished messages hold more than {connection.settings.max_buffered} bytes",
-                condition="amqp:resource-limit-exceeded",
+                condition=conditions.RESOURCE_LIMIT_EXCEEDED,
             )
 
     def drop_partial(self, link: Link) -> None:
@@ -215,13 +217,13 @@ def _use_taken_back(link: ReceiverLink) -> None:
 
 def _over_credit(link: Link) -> LinkError:
     return LinkError(
-        link, "amqp:link:transfer-limit-exceeded", "a delivery came that no credit allows"
+        link, conditions.TRANSFER_LIMIT_EXCEEDED, "a delivery came that no credit allows"
     )
 
 
 def _too_large(link: ReceiverLink) -> LinkError:
     return LinkError(
         link,
-        "amqp:link:message-size-exceeded",
+        conditions.MESSAGE_SIZE_EXCEEDED,
         f"a message is larger than {link.max_message_size} bytes",
     )

@@ -36,6 +36,7 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.serial import SERIAL
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import AmqpError, EncodeError, ProtocolError, StateError
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.connection import Connection
@@ -265,23 +266,25 @@ class Session:
         if attach.handle > self.connection.settings.handle_max:
             raise ProtocolError(
                 f"handle {attach.handle} is above the maximum",
-                condition="amqp:connection:framing-error",
+                condition=conditions.FRAMING_ERROR,
             )
         if attach.handle in self._by_remote_handle:
-            raise SessionError("amqp:session:handle-in-use", f"handle {attach.handle} is in use")
+            raise SessionError(conditions.HANDLE_IN_USE, f"handle {attach.handle} is in use")
         if isinstance(attach.source, Target) or isinstance(attach.target, Source):
-            raise SessionError("amqp:invalid-field", "source and target are the wrong way round")
+            raise SessionError(
+                conditions.INVALID_FIELD, "source and target are the wrong way round"
+            )
         if attach.snd_settle_mode > SETTLE_MIXED or attach.rcv_settle_mode > SETTLE_SECOND:
-            raise SessionError("amqp:invalid-field", "there is no such settle mode")
+            raise SessionError(conditions.INVALID_FIELD, "there is no such settle mode")
         if attach.role == SENDER and attach.initial_delivery_count is None:
-            raise SessionError("amqp:invalid-field", "a sender gives no initial delivery count")
+            raise SessionError(conditions.INVALID_FIELD, "a sender gives no initial delivery count")
         role = not attach.role
         link = self._by_name.get((attach.name, role))
         if link is None:
             self._on_new_link(attach, role, events)
             return
         if link.remote is not None:
-            raise SessionError("amqp:session:errant-link", f"{attach.name!r} is attached already")
+            raise SessionError(conditions.ERRANT_LINK, f"{attach.name!r} is attached already")
         link.remote_handle = attach.handle
         self._by_remote_handle[attach.handle] = link
         link.on_remote(attach)
@@ -295,7 +298,7 @@ class Session:
     def _on_new_link(self, attach: Attach, role: bool, events: list[Event]) -> None:
         handle = self._free_handle()
         if handle is None:
-            raise SessionError("amqp:resource-limit-exceeded", "too many links on this session")
+            raise SessionError(conditions.RESOURCE_LIMIT_EXCEEDED, "too many links on this session")
         kind = SenderLink if role == SENDER else ReceiverLink
         link = kind(self, attach.name, handle, LinkState.ASKED)
         link.remote_handle = attach.handle
@@ -308,7 +311,7 @@ class Session:
     def _link(self, handle: int) -> Link:
         link = self._by_remote_handle.get(handle)
         if link is None:
-            raise SessionError("amqp:session:unattached-handle", f"no link has handle {handle}")
+            raise SessionError(conditions.UNATTACHED_HANDLE, f"no link has handle {handle}")
         return link
 
     def _on_detach(self, detach: Detach, events: list[Event]) -> None:
@@ -345,7 +348,7 @@ class Session:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         if (last - first) & SERIAL > SERIAL >> 1:
-            raise SessionError("amqp:invalid-field", f"a disposition from {first} to {last}")
+            raise SessionError(conditions.INVALID_FIELD, f"a disposition from {first} to {last}")
         state, settled = disposition.state, disposition.settled
         if disposition.role == RECEIVER:
             sent = self.outbound.updated(first, last, settled)

@@ -9,12 +9,12 @@ from typing import Final
 from pairbus.backlog.counts import Administration
 from pairbus.backlog.target import NO_NAME, Target
 from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
-from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.limits import MAX_PATH, MAX_QUEUES
 
 PROBE_GAP: Final = 10
 """Without a list, indexes beyond the expected number are tried until so many in a row have no
 queue. It is the default number of backlog queues."""
-MAX_QUEUES: Final = 10_000
 """The most that a namespace can have."""
 
 

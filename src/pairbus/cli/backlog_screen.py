@@ -13,7 +13,7 @@ from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.queues import BacklogContents, QueueContents
 from pairbus.cli.formatting import age, count, messages, printable, size, utc_time
 from pairbus.cli.tables import add_row, natural_width, new_table, print_table
-from pairbus.servicebus.addresses import TRANSFER
+from pairbus.servicebus.backlog_paths import TRANSFER_SEGMENT
 
 _HEAD = (
     "queue",
@@ -66,7 +66,7 @@ def _note(one: QueueContents) -> str:
 
 def index_of(path: str) -> str:
     """A backlog queue as people call it, and as --queue takes it."""
-    return printable(path.partition(f"/{TRANSFER}/")[2] or path)
+    return printable(path.partition(f"/{TRANSFER_SEGMENT}/")[2] or path)
 
 
 def show_messages(

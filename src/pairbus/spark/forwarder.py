@@ -15,7 +15,6 @@ from uuid import UUID
 
 from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_size
 from pairbus.amqp.client import ClientOptions, Posted, Sender
-from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED
 from pairbus.amqp.client.requests import Response
 from pairbus.errors import (
     AmqpError,
@@ -25,6 +24,8 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED
 from pairbus.spark.columns import RestoredMessage
 from pairbus.spark.connections import management_of, sender_of
 from pairbus.syphon.usage import SyphonUsage
@@ -36,7 +37,7 @@ BATCH = 500
 """Messages in one delivery at most."""
 WINDOW = 4
 """Deliveries in flight to one destination."""
-LIMIT = 256 * 1024
+LIMIT = MAX_MESSAGE_SIZE_STANDARD
 MARGIN_MS = 5_000
 """A lock that has less left is not used: the message comes again by itself."""
 SETTLED_AT_ONCE = 500

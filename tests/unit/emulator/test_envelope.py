@@ -37,8 +37,9 @@ from pairbus.emulator.entities.envelope import (
     set_dead_letter_source,
     store,
 )
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, Stored
+from pairbus.emulator.storage.store import Stored
 from pairbus.errors import DecodeError, PairbusError, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.amqp.same import same
 from tests.unit.emulator.local import payload
 

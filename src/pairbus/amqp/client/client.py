@@ -15,7 +15,6 @@ from typing import Any
 from uuid import uuid4
 
 from pairbus.amqp.client.options import ClientOptions
-from pairbus.amqp.client.tokens import Token
 from pairbus.amqp.client.translate import translate
 from pairbus.amqp.client.wire import Clock, Wire
 from pairbus.amqp.connection import Connection, ConnectionSettings
@@ -45,6 +44,8 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.entity_paths import without_management_node
+from pairbus.servicebus.tokens import Token
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +196,7 @@ class Client:
 
     def authorize(self, path: str, deadline: float) -> None:
         """Put a token for the path, if one is due."""
-        path = path.removesuffix("/$management")  # a part of the entity, whose token covers it
+        path = without_management_node(path)  # the token of the entity covers it
         source = self.options.tokens
         if source is None or self._clock() < self._renewals.get(path, float("-inf")):
             return
@@ -220,7 +221,7 @@ class Client:
 
     def forget_token(self, path: str) -> None:
         """The namespace does not accept the token for a path, whatever it says of its life."""
-        self._renewals.pop(path.removesuffix("/$management"), None)
+        self._renewals.pop(without_management_node(path), None)
 
     def run(self, done: Callable[[], bool], deadline: float, what: str) -> None:
         """Exchange frames until `done`. Raises OperationTimeout at the deadline, and the reason

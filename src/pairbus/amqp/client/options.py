@@ -3,12 +3,12 @@
 import ssl
 from dataclasses import dataclass
 
-from pairbus.amqp.client.tokens import SharedKey, Signature, TokenSource
 from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import SharedAccessKey, SharedAccessSignature, TokenSource
 
-AMQPS_PORT, AMQP_PORT = 5671, 5672
 MAX_TIMEOUT_S = 4_000_000
 """46 days: AMQP writes timeouts as milliseconds in 32 bits."""
 
@@ -59,9 +59,9 @@ class ClientOptions:
         parsed = ConnectionString.parse(text)
         tokens: TokenSource | None = None
         if parsed.key_name is not None and parsed.key is not None:
-            tokens = SharedKey(parsed.key_name, parsed.key)
+            tokens = SharedAccessKey(parsed.key_name, parsed.key)
         elif parsed.signature is not None:
-            tokens = Signature(parsed.signature)
+            tokens = SharedAccessSignature(parsed.signature)
         given = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
         return cls(**{**given, "tokens": tokens, **options})  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, T
 from pairbus.amqp.session import Session, error_of
 from pairbus.amqp.types import Symbol, UInt
 from pairbus.errors import AmqpError, MessageTooLarge, OperationTimeout, Unavailable
+from pairbus.servicebus import links
 
 
 class Posted:
@@ -121,7 +122,7 @@ class Sender(LinkEnd[SenderLink]):
         return session.attach_sender(
             self.client.link_name("sender"),
             target=Target(self.path),
-            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+            properties={Symbol(links.TIMEOUT): UInt(milliseconds)},
         )
 
     def on_updated(self, sent: Sent, state: Any, settled: bool) -> None:

@@ -24,7 +24,7 @@ from pairbus.amqp.sasl import SaslServer, read_plain
 from pairbus.emulator.auth import Claims, Right
 from pairbus.emulator.connections.links import IncomingLink, OutgoingLink
 from pairbus.emulator.connections.management import refusal
-from pairbus.emulator.connections.request_nodes import CBS, MANAGEMENT, RequestNode
+from pairbus.emulator.connections.request_nodes import RequestNode
 from pairbus.emulator.entities.descriptions import TopicDescription
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.storage.store import StoreFailed
@@ -39,7 +39,13 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
-from pairbus.servicebus.entity_paths import path_of, same_path
+from pairbus.servicebus import conditions
+from pairbus.servicebus.entity_paths import (
+    CBS_NODE,
+    MANAGEMENT_NODE,
+    normalize_path,
+    path_from_address,
+)
 
 if TYPE_CHECKING:
     from pairbus.emulator.runtime import NamespaceRuntime
@@ -331,13 +337,13 @@ class AmqpConnection:
         terminus = asked.source if isinstance(link, SenderLink) else asked.target
         address = terminus.address if isinstance(terminus, Source | Target) else None
         if not isinstance(address, str):
-            raise Refused("A link needs an address.", condition="amqp:invalid-field")
-        path = path_of(address)
-        if same_path(path) == CBS:
-            return RequestNode(self, link, CBS, None)
-        if same_path(path).endswith(MANAGEMENT):
-            entity, queue = self.core.entities.source(path[: -len(MANAGEMENT)])
-            return RequestNode(self, link, same_path(path), (entity, queue))
+            raise Refused("A link needs an address.", condition=conditions.INVALID_FIELD)
+        path = path_from_address(address)
+        if normalize_path(path) == CBS_NODE:
+            return RequestNode(self, link, CBS_NODE, None)
+        if normalize_path(path).endswith(f"/{MANAGEMENT_NODE}"):
+            entity, queue = self.core.entities.source(path[: -len(MANAGEMENT_NODE) - 1])
+            return RequestNode(self, link, normalize_path(path), (entity, queue))
         if self.core.faults and self.core.faults.fire(("disable",), path):
             raise EntityDisabled(f"{path!r} is disabled, as a fault asks for.")
         if isinstance(link, ReceiverLink):

@@ -19,31 +19,20 @@ from pairbus.amqp.splice import (
     read_fields,
 )
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
-from pairbus.emulator.storage.store import SCHEDULED, Stored
+from pairbus.emulator.storage.store import Stored
 from pairbus.errors import DecodeError, Refused
+from pairbus.servicebus import annotations
+from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
+from pairbus.servicebus.message_states import SCHEDULED
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-MAX_HEADER_BYTES = 64 * 1024
-MAX_ID = 128
-
-_OURS = Keys(
-    (
-        "x-opt-enqueued-time",
-        "x-opt-sequence-number",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-lock-token",
-        "x-opt-message-state",
-        "x-opt-partition-id",
-    )
-)
-_SCHEDULE = "x-opt-scheduled-enqueue-time"
-_ENQUEUED_KEY = encode(Symbol("x-opt-enqueued-time"))
-_SEQUENCE_KEY = encode(Symbol("x-opt-sequence-number"))
-_LOCKED_UNTIL_KEY = encode(Symbol("x-opt-locked-until"))
-_STATE_KEY = encode(Symbol("x-opt-message-state"))
-_SOURCE = Symbol("x-opt-deadletter-source")
-_SOURCE_KEYS = Keys(("x-opt-deadletter-source",))
+_SET_BY_SERVICE = Keys(annotations.SET_BY_SERVICE)
+_ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
+_SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
+_LOCKED_UNTIL_KEY = encode(Symbol(annotations.LOCKED_UNTIL))
+_STATE_KEY = encode(Symbol(annotations.MESSAGE_STATE))
+_SOURCE = Symbol(annotations.DEAD_LETTER_SOURCE)
+_SOURCE_KEYS = Keys((annotations.DEAD_LETTER_SOURCE,))
 _timestamp = Struct(">Bq").pack
 
 
@@ -68,10 +57,12 @@ def read(payload: bytes) -> Incoming:
     (ttl,) = read_fields(message.header, (2,))
     scheduled = None
     if message.message_annotations:
-        message.edit_message_annotations({}, _OURS)
-        for key in (_SCHEDULE, _SOURCE):
+        message.edit_message_annotations({}, _SET_BY_SERVICE)
+        for key in (annotations.SCHEDULED_ENQUEUE_TIME, _SOURCE):
             if key.encode() in message.message_annotations:
-                scheduled = message.read_message_annotations().get(_SCHEDULE)
+                scheduled = message.read_message_annotations().get(
+                    annotations.SCHEDULED_ENQUEUE_TIME
+                )
                 break
     if message.application_properties:
         # They are read by rules and changed by settlements, which must not fail then.
@@ -80,14 +71,14 @@ def read(payload: bytes) -> Incoming:
         raise DecodeError("the session id is not a string")
     if ttl is not None and not isinstance(ttl, UInt):
         raise DecodeError("the time-to-live is not a uint")
-    if session is not None and len(session) > MAX_ID:
-        raise Refused(f"a session id has at most {MAX_ID} characters")
-    if isinstance(message_id, str) and len(message_id) > MAX_ID:
-        raise Refused(f"a message id has at most {MAX_ID} characters")
+    if session is not None and len(session) > MAX_ID_LENGTH:
+        raise Refused(f"a session id has at most {MAX_ID_LENGTH} characters")
+    if isinstance(message_id, str) and len(message_id) > MAX_ID_LENGTH:
+        raise Refused(f"a message id has at most {MAX_ID_LENGTH} characters")
     if scheduled is not None and not isinstance(scheduled, Timestamp):
-        raise DecodeError(f"{_SCHEDULE} is not a timestamp")
-    if len(payload) - len(message.body) > MAX_HEADER_BYTES:
-        raise Refused(f"everything but the body may take {MAX_HEADER_BYTES} bytes")
+        raise DecodeError(f"{annotations.SCHEDULED_ENQUEUE_TIME} is not a timestamp")
+    if len(payload) - len(message.body) > MAX_HEADER_SIZE:
+        raise Refused(f"everything but the body may take {MAX_HEADER_SIZE} bytes")
     return Incoming(
         message,
         len(payload),
