@@ -27,7 +27,7 @@ def to_json(value: Any) -> Any:
         case UUID():
             return str(value)
         case Array():
-            return [to_json(one) for one in value.items]
+            return [to_json(one) for one in value.elements]
         case Pairs():
             return [[to_json(key), to_json(one)] for key, one in value]
         case dict():

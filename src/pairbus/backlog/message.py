@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pairbus.amqp.decode import decode
+from pairbus.amqp.section_edit import DATA, SEQUENCE, read_fields
 from pairbus.amqp.sections import (
     CONTENT_TYPE,
     CORRELATION_ID,
@@ -17,7 +18,6 @@ from pairbus.amqp.sections import (
     SUBJECT,
     Message,
 )
-from pairbus.amqp.splice import DATA, SEQUENCE, read_fields
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.backlog.json_values import iso_time, key_text, to_json
 from pairbus.errors import DecodeError, NotTransferable

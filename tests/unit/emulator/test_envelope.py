@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pairbus.amqp.encode import encode
+from pairbus.amqp.section_edit import map_entries
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, TTL, Header, Message, Properties
-from pairbus.amqp.splice import map_entries
 from pairbus.amqp.types import (
     Array,
     Byte,

@@ -25,7 +25,7 @@ class ClientOptions:
     """Certificates to trust; None: the system's."""
     certificate_file: str | None = None
     """A certificate with its key, for SASL EXTERNAL."""
-    dial: str | None = None
+    endpoint_host: str | None = None
     """Connect to this host instead; `host` stays the name that is asked for."""
     tokens: TokenSource | None = None
     """Where tokens for CBS come from; None: none are sent."""
@@ -69,7 +69,7 @@ class ClientOptions:
     def address(self) -> tuple[str, int]:
         """What to connect to."""
         default = AMQPS_PORT if self.tls else AMQP_PORT
-        return self.dial or self.host, default if self.port is None else self.port
+        return self.endpoint_host or self.host, default if self.port is None else self.port
 
     def audience(self, path: str) -> str:
         """What a token for this path is for."""

@@ -98,7 +98,7 @@ class ManagementRequest:
     def items(self, name: str, kind: type) -> list[Any]:
         """A parameter that is an array or a list of one type."""
         value = self.given(name, (Array, list))
-        found = list(value.items) if isinstance(value, Array) else value
+        found = list(value.elements) if isinstance(value, Array) else value
         if not all(isinstance(item, kind) for item in found):
             raise DecodeError(f"{name!r} of the request holds something of the wrong type.")
         return found

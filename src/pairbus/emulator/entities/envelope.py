@@ -10,14 +10,14 @@ from struct import Struct
 from typing import Any
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.sections import DELIVERY_COUNT, Message
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     MESSAGE_ANNOTATIONS,
-    Keys,
+    EncodedKeys,
+    encode_section,
     map_entries,
-    put_together,
     read_fields,
 )
+from pairbus.amqp.sections import DELIVERY_COUNT, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.emulator.storage.store import Stored
 from pairbus.errors import DecodeError, Refused
@@ -26,13 +26,13 @@ from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
 from pairbus.servicebus.message_states import SCHEDULED
 from pairbus.servicebus.ping import PING_CONTENT_TYPE
 
-_SET_BY_SERVICE = Keys(annotations.SET_BY_SERVICE)
+_SET_BY_SERVICE = EncodedKeys(annotations.SET_BY_SERVICE)
 _ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
 _SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
 _LOCKED_UNTIL_KEY = encode(Symbol(annotations.LOCKED_UNTIL))
 _STATE_KEY = encode(Symbol(annotations.MESSAGE_STATE))
 _SOURCE = Symbol(annotations.DEAD_LETTER_SOURCE)
-_SOURCE_KEYS = Keys((annotations.DEAD_LETTER_SOURCE,))
+_SOURCE_KEYS = EncodedKeys((annotations.DEAD_LETTER_SOURCE,))
 _timestamp = Struct(">Bq").pack
 
 
@@ -149,7 +149,7 @@ def deliver(stored: Stored, deliveries: int, locked_until_ms: int | None) -> byt
         count += 2
     return (
         _header(stored.header, deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
         + stored.rest
     )
 
@@ -167,7 +167,7 @@ def peek(stored: Stored) -> bytes:
     )
     return (
         _header(stored.header, stored.deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
         + stored.rest
     )
 
@@ -176,7 +176,7 @@ def restore(stored: Stored) -> bytes:
     """The bytes of a message as it was sent, but for the order of its sections."""
     annotations = b""
     if stored.annotation_count:
-        annotations = put_together(
+        annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     return stored.header + annotations + stored.rest
@@ -195,7 +195,7 @@ def set_dead_letter_source(stored: Stored, path: str) -> None:
     """Say which entity a message was dead-lettered on."""
     message = Message()
     if stored.annotation_count:
-        message.message_annotations = put_together(
+        message.message_annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     # Removed by its text, so that a string of a sender goes like a symbol of ours.
