@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import EntityStatus
 
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape, entities
-from pairbus.emulator.port import HeldPort
+from pairbus.emulator.port import ReservedPort
 from pairbus.errors import StateError
 from pairbus.pairing.administration import administration_of
 
@@ -60,7 +60,7 @@ class EmulatorProcess:
     def __init__(self, name: str, folder: Path) -> None:
         self._name = name
         self._folder = folder
-        self._port = HeldPort("127.0.0.1")
+        self._port = ReservedPort("127.0.0.1")
         self.connection_string = ""
         self._process: subprocess.Popen[str] | None = None
 
@@ -70,7 +70,7 @@ class EmulatorProcess:
 
     def start(self) -> None:
         """Raises StateError where it does not serve."""
-        self._port.hold()
+        self._port.reserve()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", "pairbus", "emulator", "--while-input"),

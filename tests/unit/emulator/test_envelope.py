@@ -37,7 +37,7 @@ from pairbus.emulator.entities.envelope import (
     set_dead_letter_source,
     store,
 )
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, Stored
+from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, StoredMessage
 from pairbus.errors import DecodeError, PairbusError, Refused
 from tests.unit.amqp.same import same
 from tests.unit.emulator.local import payload
@@ -152,7 +152,7 @@ MESSAGES: dict[str, bytes] = {
 }
 
 
-def taken_in(raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000) -> Stored:
+def taken_in(raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000) -> StoredMessage:
     return store(read(raw), sequence, state, now, None)
 
 

@@ -108,7 +108,7 @@ class RequestNode:
         if self.of is None:
             audience = asked.get("name")
             return faults.fire(ON_TOKEN, path_of(audience) if isinstance(audience, str) else None)
-        if management.sends(str(asked.get("operation", ""))):
+        if management.carries_messages(str(asked.get("operation", ""))):
             return faults.fire(ON_SEND, self.of[1].path)
         return None
 
@@ -119,7 +119,7 @@ class RequestNode:
             return 200, None
         entity, queue = self.of
         operation = str(asked.get("operation", ""))
-        return management.carry_out(peer, entity, queue, operation, body)
+        return management.execute(peer, entity, queue, operation, body)
 
     def _put_token(self, asked: dict[Any, Any], body: Any) -> None:
         peer, audience = self.peer, asked.get("name")
