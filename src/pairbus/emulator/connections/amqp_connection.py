@@ -23,7 +23,7 @@ from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, S
 from pairbus.amqp.sasl import SaslServer, parse_plain_response
 from pairbus.emulator.auth import Claims, Right
 from pairbus.emulator.connections.links import IncomingLink, OutgoingLink
-from pairbus.emulator.connections.management import refusal
+from pairbus.emulator.connections.management import error_for_status
 from pairbus.emulator.connections.request_nodes import RequestNode
 from pairbus.emulator.entities.descriptions import TopicDescription
 from pairbus.emulator.faults import Fault
@@ -204,7 +204,7 @@ class AmqpConnection:
         elif fault.kind == "internal-error":
             raise Unavailable("An internal error, as a fault asks for.")
         elif fault.kind == "refuse-tokens":
-            raise refusal(fault.status, "The token was refused, as a fault asks for.")
+            raise error_for_status(fault.status, "The token was refused, as a fault asks for.")
         return fault.kind in ("cut", "stop-reading", "detach", "ignore-tokens")
 
     def answer(self, answer: Callable[[], None], fault: Fault | None = None) -> None:

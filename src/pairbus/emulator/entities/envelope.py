@@ -19,7 +19,7 @@ from pairbus.amqp.section_edit import (
 )
 from pairbus.amqp.sections import DELIVERY_COUNT, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
-from pairbus.emulator.storage.store import Stored
+from pairbus.emulator.storage.store import StoredMessage
 from pairbus.errors import DecodeError, Refused
 from pairbus.servicebus import annotations
 from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
@@ -96,11 +96,11 @@ def store(
     state: int,
     now_ms: int,
     expires_ms: int | None,
-) -> Stored:
+) -> StoredMessage:
     """What is stored of a message under a sequence number."""
     message = incoming.message
     count, entries = map_entries(message.message_annotations)
-    return Stored(
+    return StoredMessage(
         sequence,
         state,
         now_ms,
@@ -134,7 +134,7 @@ def _header(header: bytes, deliveries: int) -> bytes:
     return result
 
 
-def deliver(stored: Stored, deliveries: int, locked_until_ms: int | None) -> bytes:
+def deliver(stored: StoredMessage, deliveries: int, locked_until_ms: int | None) -> bytes:
     """The bytes of a delivery."""
     entries = (
         stored.annotations
@@ -154,7 +154,7 @@ def deliver(stored: Stored, deliveries: int, locked_until_ms: int | None) -> byt
     )
 
 
-def peek(stored: Stored) -> bytes:
+def peek(stored: StoredMessage) -> bytes:
     """The bytes of a message that is only looked at: with its state, and without a lock."""
     entries = (
         stored.annotations
@@ -172,7 +172,7 @@ def peek(stored: Stored) -> bytes:
     )
 
 
-def restore(stored: Stored) -> bytes:
+def restore(stored: StoredMessage) -> bytes:
     """The bytes of a message as it was sent, but for the order of its sections."""
     annotations = b""
     if stored.annotation_count:
@@ -182,7 +182,7 @@ def restore(stored: Stored) -> bytes:
     return stored.header + annotations + stored.rest
 
 
-def modify(stored: Stored, properties: dict[str, Any]) -> None:
+def modify(stored: StoredMessage, properties: dict[str, Any]) -> None:
     """Set application properties of a stored message (abandon, defer, dead-letter with changes)."""
     if not properties:
         return
@@ -191,7 +191,7 @@ def modify(stored: Stored, properties: dict[str, Any]) -> None:
     stored.rest = message.encode()
 
 
-def set_dead_letter_source(stored: Stored, path: str) -> None:
+def set_dead_letter_source(stored: StoredMessage, path: str) -> None:
     """Say which entity a message was dead-lettered on."""
     message = Message()
     if stored.annotation_count:
