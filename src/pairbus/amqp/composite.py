@@ -62,7 +62,8 @@ class CompositeLayout:
             )
         if len(fields) > len(self.names):
             raise DecodeError(
-                f"{self.cls.__name__} has {len(fields)} fields, at most {len(self.names)} exist",
+                f"{self.cls.__name__} has {len(fields)} fields, but at most {len(self.names)} "
+                "are defined",
                 condition=conditions.INVALID_FIELD,
             )
         values = self.defaults.copy()
