@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusClient
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Peer, Request, Response, offer
-from examples.engine.wire import FrameLog
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
     Client,
@@ -109,7 +109,11 @@ def test_server_of_another_name_is_not_trusted(
 ):
     server = start_server(tls=tls_files.server_context())
     client = connect(
-        server, tls=True, host="bus.example.com", dial="127.0.0.1", ca_file=str(tls_files.ca)
+        server,
+        tls=True,
+        host="bus.example.com",
+        endpoint_host="127.0.0.1",
+        ca_file=str(tls_files.ca),
     )
 
     with pytest.raises(ConnectionLost, match=r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname"):
@@ -124,7 +128,7 @@ def test_name_that_is_asked_for_may_differ_from_the_address(
     server = start_server(tls=tls_files.server_context())
 
     connect(
-        server, tls=True, host="localhost", dial="127.0.0.1", ca_file=str(tls_files.ca)
+        server, tls=True, host="localhost", endpoint_host="127.0.0.1", ca_file=str(tls_files.ca)
     ).connect()
 
     assert server.opens[0].hostname == "localhost"
@@ -737,7 +741,7 @@ def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_work
 
     def skip_delivery_ids() -> None:
         for end in server.ends:
-            end.link.session.outbound.next_delivery_id += 5
+            end.link.session.outgoing.next_delivery_id += 5
 
     server.put("orders", HELLO)
     assert [each.payload for each in receiver.receive()] == [HELLO]

@@ -365,7 +365,7 @@ class TestPlain:
 
 class TestExpiry:
     def ended(self, client: Client, link: Sender | Receiver) -> Exception:
-        client.run(lambda: link.error is not None, client.deadline(None), "the link to end")
+        client.run_until(lambda: link.error is not None, client.deadline(None), "the link to end")
         assert link.error is not None
         return link.error
 

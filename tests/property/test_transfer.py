@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.sections import Message, Properties
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -21,6 +20,7 @@ from pairbus.amqp.splice import (
     SEQUENCE,
     VALUE,
 )
+from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
 from pairbus.emulator.entities import envelope
 from pairbus.errors import DecodeError, NotTransferable, ReservedProperty

@@ -9,8 +9,8 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Header, Message, Properties
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import UInt
 from pairbus.emulator.entities.envelope import restore
 from pairbus.emulator.namespace import LocalNamespace

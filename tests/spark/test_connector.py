@@ -217,7 +217,8 @@ def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
     with Client(options) as client:
         Sender(client, topic).send_batch([message(f"m-{n}") for n in range(6)])
         with Receiver(client, subscription, confirm=False) as receiver:
-            tokens = [UUID(bytes_le=one.tag) for some in receiver.pull(2) for one in some]
+            arrived = [one for some in receiver.receive_available(2) for one in some]
+        tokens = [UUID(bytes_le=one.tag) for one in arrived]
         Management(client, subscription).settle(
             tokens, DEAD_LETTERED, reason="Reason", description="because"
         )

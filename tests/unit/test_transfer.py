@@ -17,6 +17,7 @@ from azure.servicebus.amqp import (
 )
 
 from pairbus import transfer
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import (
     ABSOLUTE_EXPIRY_TIME,
     CREATION_TIME,
@@ -28,7 +29,6 @@ from pairbus.amqp.sections import (
     Message,
     Properties,
 )
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import Described, Float32, Int32, Symbol, Timestamp, UInt, ULong
 from pairbus.emulator.entities import envelope
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty

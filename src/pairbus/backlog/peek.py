@@ -4,7 +4,7 @@ operation; none is taken or locked."""
 from collections.abc import Iterator
 
 from pairbus.amqp.client import Client, Management
-from pairbus.backlog.message import BacklogMessage, read
+from pairbus.backlog.message import BacklogMessage, read_message
 from pairbus.errors import ProtocolError
 from pairbus.servicebus.entity_paths import dead_letter_path
 
@@ -26,7 +26,7 @@ def peek(
     management = Management(client, path)
     while left is None or left > 0:
         wanted = AT_ONCE if left is None else min(left, AT_ONCE)
-        found = [read(queue, payload) for payload in management.peek(from_sequence, wanted)]
+        found = [read_message(queue, payload) for payload in management.peek(from_sequence, wanted)]
         if not found:
             break
         left = None if left is None else left - len(found)

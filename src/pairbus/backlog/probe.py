@@ -14,12 +14,12 @@ GRACE_S = 2.0
 """How much longer than its time-out a try may take before it is given up: to hang up, for one."""
 
 
-def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, ProbeResult]:
+def probe_namespaces(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, ProbeResult]:
     """Try namespaces side by side. For each: how to reach it, and a path that the token is for."""
     found: dict[str, ProbeResult] = {}
 
     def try_one(which: str, options: ClientOptions, path: str) -> None:
-        found[which] = try_it(options, path)
+        found[which] = probe_namespace(options, path)
 
     tries = [
         # Daemons: one that waits for a resolver must not keep the process.
@@ -37,7 +37,7 @@ def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, Prob
     }
 
 
-def try_it(options: ClientOptions, path: str) -> ProbeResult:
+def probe_namespace(options: ClientOptions, path: str) -> ProbeResult:
     """Connect, and put a token for a path; both within the time that a call may take."""
     where = format_address(options.host, options.port)
     try:

@@ -96,4 +96,4 @@ def _is_host(text: str) -> bool:
 
 
 def _known(options: ClientOptions) -> tuple[str, int | None]:
-    return canonical_address(options.host, options.port, options.dial)
+    return canonical_address(options.host, options.port, options.endpoint_host)

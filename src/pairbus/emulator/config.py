@@ -10,6 +10,7 @@ Whatever is unknown or wrong is a ConfigurationError that says where it is.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pairbus.emulator.admin.atom_rules import CORRELATED
@@ -58,6 +59,23 @@ class NamespaceConfig:
     name: str
     queues: tuple[QueueDescription, ...] = ()
     topics: tuple[TopicConfig, ...] = ()
+
+
+def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceConfig]:
+    """Return the namespaces to serve: those of a Config.json, then one without entities for each
+    further name. With neither there is one namespace, `local`.
+
+    Raises ConfigurationError if the file is not valid, and OSError if it cannot be read.
+    """
+    namespaces: list[NamespaceConfig] = []
+    if file is not None:
+        try:
+            namespaces += read_config(file.read_text(encoding="utf-8"))
+        except ConfigurationError as exc:
+            raise ConfigurationError(f"{file}: {exc}") from exc
+    configured = {namespace.name for namespace in namespaces}
+    namespaces += [NamespaceConfig(name=name) for name in names if name not in configured]
+    return namespaces or [NamespaceConfig(name="local")]
 
 
 def read_config(content: str) -> tuple[NamespaceConfig, ...]:

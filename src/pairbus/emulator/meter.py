@@ -11,7 +11,7 @@ from pairbus.servicebus.limits import BILLING_UNIT
 
 
 @dataclass(slots=True)
-class Reading:
+class MeterReading:
     """The sums for one entity and kind."""
 
     operations: int = 0
@@ -25,8 +25,8 @@ class Meter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._readings: dict[tuple[str, str], Reading] = {
-            (entity, kind): Reading(*sums) for entity, kind, *sums in store.meter_rows()
+        self._readings: dict[tuple[str, str], MeterReading] = {
+            (entity, kind): MeterReading(*sums) for entity, kind, *sums in store.meter_rows()
         }
         self._changed: set[tuple[str, str]] = set()
 
@@ -44,7 +44,7 @@ class Meter:
         key = entity, kind
         reading = self._readings.get(key)
         if reading is None:
-            reading = self._readings[key] = Reading()
+            reading = self._readings[key] = MeterReading()
         reading.operations += operations
         reading.messages += messages
         reading.bytes += size
@@ -60,7 +60,7 @@ class Meter:
             )
             self._changed.clear()
 
-    def readings(self) -> dict[tuple[str, str], Reading]:
+    def readings(self) -> dict[tuple[str, str], MeterReading]:
         """All sums as they are now, by entity and kind."""
         return {key: replace(reading) for key, reading in self._readings.items()}
 

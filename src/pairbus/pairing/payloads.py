@@ -8,9 +8,9 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.amqp.batch import member_size
+from pairbus.amqp.batch import size_in_batch
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import GROUP_ID, Message
-from pairbus.amqp.splice import read_fields
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import PairedBatch, annotated, encode, members, with_id
 from pairbus.servicebus.limits import MAX_HEADER_SIZE
@@ -101,7 +101,7 @@ def _milliseconds(at: datetime) -> int:
 
 def check_size(payload: bytes, limit: int) -> None:
     """Raises MessageTooLargeForBacklog for a message that a backlog queue does not take."""
-    size = member_size(len(payload))
+    size = size_in_batch(len(payload))
     if size > limit:
         raise MessageTooLargeForBacklog(
             f"a message takes {size} bytes in the backlog, of {limit}; it was not sent"
@@ -120,7 +120,7 @@ def fill(payloads: list[bytes], places: list[int], limit: int) -> list[int]:
     size = 0
     taken: list[int] = []
     for place in places:
-        size += member_size(len(payloads[place]))
+        size += size_in_batch(len(payloads[place]))
         if taken and size > limit:
             break
         taken.append(place)

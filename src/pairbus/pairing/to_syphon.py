@@ -63,7 +63,7 @@ def client_options(client: SdkClient, which: str) -> ClientOptions:
     return ClientOptions(
         host=host,
         port=port,
-        dial=dial,
+        endpoint_host=dial,
         tls=bool(client._config.use_tls),
         ca_file=client._connection_verify,
         tokens=_tokens(client, which),

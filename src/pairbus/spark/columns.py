@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import CONTENT_TYPE, GROUP_ID, MESSAGE_ID, SUBJECT, Message
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import DecodeError, NotTransferable
 from pairbus.servicebus import annotations

@@ -77,4 +77,4 @@ class SyphonUsage:
 
 
 def _label(options: ClientOptions) -> str:
-    return format_address(*canonical_address(options.host, options.port, options.dial))
+    return format_address(*canonical_address(options.host, options.port, options.endpoint_host))

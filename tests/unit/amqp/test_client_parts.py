@@ -12,7 +12,7 @@ from azure.servicebus._pyamqp.utils import generate_sas_token
 
 from pairbus import errors
 from pairbus.amqp.client import ClientOptions, Credential, SharedAccessKey, SharedAccessSignature
-from pairbus.amqp.client.translate import BY_CONDITION, from_status, translate
+from pairbus.amqp.client.error_translation import BY_CONDITION, error_from_status, translate_error
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
 from pairbus.amqp.violations import LinkError, SessionError
@@ -207,8 +207,8 @@ def test_wrong_option_is_refused_where_it_is_given(options: dict[str, Any], says
         ({}, ("host", 5671)),
         ({"tls": False}, ("host", 5672)),
         ({"port": 1}, ("host", 1)),
-        ({"dial": "127.0.0.1"}, ("127.0.0.1", 5671)),
-        ({"dial": "127.0.0.1", "port": 2, "tls": False}, ("127.0.0.1", 2)),
+        ({"endpoint_host": "127.0.0.1"}, ("127.0.0.1", 5671)),
+        ({"endpoint_host": "127.0.0.1", "port": 2, "tls": False}, ("127.0.0.1", 2)),
     ],
 )
 def test_address_follows_from_the_options(options: dict[str, Any], address: tuple[str, int]):
@@ -453,7 +453,7 @@ def test_condition_is_translated_to_its_class(condition: str, kind: type[AmqpErr
     info = {Symbol("tracking-id"): "abc"}
     said = AmqpError("because", condition=condition, info=info)
 
-    error = translate(said, "it was refused")
+    error = translate_error(said, "it was refused")
 
     assert type(error) is kind
     assert error.description == "it was refused: because"
@@ -463,22 +463,22 @@ def test_condition_is_translated_to_its_class(condition: str, kind: type[AmqpErr
 
 @pytest.mark.parametrize("condition", ["com.microsoft:something-new", "amqp:illegal-state", ""])
 def test_condition_that_is_not_known_may_pass(condition: str):
-    error = translate(AmqpError("", condition=condition), "it was refused")
+    error = translate_error(AmqpError("", condition=condition), "it was refused")
 
     assert type(error) is Unavailable
     assert error.condition == condition
 
 
 def test_error_without_a_description_shows_its_condition():
-    error = translate(AmqpError("", condition="amqp:not-found"), "no link")
+    error = translate_error(AmqpError("", condition="amqp:not-found"), "no link")
 
     assert str(error) == "no link: amqp:not-found (amqp:not-found)"
 
 
 def test_without_an_error_the_link_or_the_connection_is_lost():
-    assert type(translate(None, "detached", link=True)) is LinkLost
-    assert type(translate(None, "closed", connection=True)) is ConnectionLost
-    assert str(translate(None, "closed")) == "closed (amqp:connection:forced)"
+    assert type(translate_error(None, "detached", link=True)) is LinkLost
+    assert type(translate_error(None, "closed", connection=True)) is ConnectionLost
+    assert str(translate_error(None, "closed")) == "closed (amqp:connection:forced)"
 
 
 @pytest.mark.parametrize(
@@ -491,14 +491,14 @@ def test_without_an_error_the_link_or_the_connection_is_lost():
     ],
 )
 def test_error_of_our_own_stays_as_it_is(error: AmqpError):
-    assert translate(error, "otherwise") is error
+    assert translate_error(error, "otherwise") is error
 
 
 def test_idle_time_out_that_closes_a_connection_is_no_full_queue():
     said = AmqpError("local-idle-timeout expired", condition="amqp:resource-limit-exceeded")
 
-    assert type(translate(said, "closed", connection=True)) is ConnectionLost
-    assert type(translate(said, "rejected")) is QuotaExceeded
+    assert type(translate_error(said, "closed", connection=True)) is ConnectionLost
+    assert type(translate_error(said, "rejected")) is QuotaExceeded
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_idle_time_out_that_closes_a_connection_is_no_full_queue():
     ],
 )
 def test_violation_of_the_protocol_can_be_sent_to_the_driver(violation: ProtocolError):
-    error = translate(violation, "it was ended")
+    error = translate_error(violation, "it was ended")
 
     sent = pickle.loads(pickle.dumps(error))
     assert type(sent) is ProtocolError
@@ -519,7 +519,7 @@ def test_violation_of_the_protocol_can_be_sent_to_the_driver(violation: Protocol
 
 @pytest.mark.parametrize(("status", "kind"), STATUSES.items())
 def test_status_is_translated_to_its_class(status: int, kind: type[AmqpError]):
-    error = from_status(status, "because", None, "it failed")
+    error = error_from_status(status, "because", None, "it failed")
 
     assert type(error) is kind
     assert error.description == f"it failed: because (status {status})"
@@ -528,14 +528,14 @@ def test_status_is_translated_to_its_class(status: int, kind: type[AmqpError]):
 
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
 def test_condition_says_more_than_the_status(condition: str, kind: type[AmqpError]):
-    error = from_status(404, "", condition, "it failed")
+    error = error_from_status(404, "", condition, "it failed")
 
     assert type(error) is kind
     assert error.condition == condition
 
 
 def test_unknown_condition_leaves_it_to_the_status():
-    error = from_status(410, "", "com.microsoft:something-new", "it failed")
+    error = error_from_status(410, "", "com.microsoft:something-new", "it failed")
 
     assert type(error) is LockLost
     assert error.condition == "com.microsoft:something-new"

@@ -10,7 +10,7 @@ import pytest
 from pairbus.emulator.storage.store import (
     MAX_SEQUENCE,
     Store,
-    Stored,
+    StoredMessage,
     StoreFailed,
 )
 from pairbus.errors import StateError
@@ -29,7 +29,7 @@ def store(path: Path) -> Iterator[Store]:
         yield opened
 
 
-def stored(sequence: int, **changes: Any) -> Stored:
+def stored(sequence: int, **changes: Any) -> StoredMessage:
     values: dict[str, Any] = {
         "state": ACTIVE,
         "enqueued_ms": 1,
@@ -43,10 +43,10 @@ def stored(sequence: int, **changes: Any) -> Stored:
         "annotations": b"annotations",
         "rest": b"rest",
     }
-    return Stored(sequence, **values | changes)
+    return StoredMessage(sequence, **values | changes)
 
 
-def numbers(messages: list[Stored]) -> list[int]:
+def numbers(messages: list[StoredMessage]) -> list[int]:
     return [one.sequence for one in messages]
 
 

@@ -83,8 +83,8 @@ def test_address_is_that_of_the_endpoint_or_the_namespace(
         ({"port": 9000}, (HOST, 9000), None),
         ({"port": 5672, "tls": False}, (HOST, 5672), None),
         ({"tls": False}, (HOST, 5672), None),
-        ({"dial": "10.0.0.4", "port": 5671}, ("10.0.0.4", 443), "10.0.0.4"),
-        ({"dial": "::1", "port": 9000}, ("::1", 9000), "[::1]:9000"),
+        ({"endpoint_host": "10.0.0.4", "port": 5671}, ("10.0.0.4", 443), "10.0.0.4"),
+        ({"endpoint_host": "::1", "port": 9000}, ("::1", 9000), "[::1]:9000"),
     ],
 )
 def test_amqp_options_lead_to_the_administration_api_of_the_same_namespace(

@@ -11,7 +11,7 @@ from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
-from pairbus.amqp.client.sender import Posted, Sender
+from pairbus.amqp.client.sender import PendingDelivery, Sender
 from pairbus.servicebus.tokens import Credential, SharedAccessKey, SharedAccessSignature
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "ClientOptions",
     "Credential",
     "Management",
-    "Posted",
+    "PendingDelivery",
     "Receiver",
     "Sender",
     "SharedAccessKey",

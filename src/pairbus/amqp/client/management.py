@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pairbus.amqp.client.client import Client
-from pairbus.amqp.client.requests import Requests, Response
+from pairbus.amqp.client.request_response import RequestResponseLinks, Response
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Int32, Timestamp, UInt
 from pairbus.errors import ProtocolError
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class DeferredMessage:
     """A message that was received by its sequence number: its bytes, and its lock if it has one."""
 
     payload: bytes
@@ -31,7 +31,7 @@ class Management:
     def __init__(self, client: Client, path: str) -> None:
         self.client = client
         self.path = path
-        self._requests = Requests(
+        self._requests = RequestResponseLinks(
             client,
             management_path(path),
             status_key=management.STATUS_CODE,
@@ -130,7 +130,7 @@ class Management:
         settled: bool = False,
         session_id: str | None = None,
         timeout_s: float | None = None,
-    ) -> list[Taken]:
+    ) -> list[DeferredMessage]:
         """Receive deferred messages by their sequence numbers."""
         body: dict[str, Any] = {
             "sequence-numbers": Array(int, tuple(sequence_numbers)),
@@ -193,7 +193,7 @@ def _to_schedule(payload: bytes) -> dict[str, Any]:
 def _items(answer: Any, key: str, kind: type[Item]) -> list[Item]:
     """The list or array under a key of an answer, checked to be what it should be."""
     found = answer.get(key) if isinstance(answer, dict) else None
-    items = found.items if isinstance(found, Array) else found
+    items = found.elements if isinstance(found, Array) else found
     if not isinstance(items, list | tuple) or not all(isinstance(item, kind) for item in items):
         raise ProtocolError(f"an answer has no {key!r}, or not of the right type")
     return list(items)
@@ -213,8 +213,8 @@ def _payload(entry: dict[Any, Any]) -> bytes:
     return payload
 
 
-def _taken(entry: dict[Any, Any]) -> Taken:
+def _taken(entry: dict[Any, Any]) -> DeferredMessage:
     token = entry.get("lock-token")
     if token is not None and not isinstance(token, UUID):
         raise ProtocolError("an answer has a lock token that is not a uuid")
-    return Taken(_payload(entry), token)
+    return DeferredMessage(_payload(entry), token)

@@ -26,7 +26,7 @@ class ClientOptions:
     """Certificates to trust; None: the system's."""
     certificate_file: str | None = None
     """A certificate with its key, for SASL EXTERNAL."""
-    dial: str | None = None
+    endpoint_host: str | None = None
     """Connect to this host instead; `host` stays the name that is asked for."""
     tokens: TokenSource | None = None
     """Where tokens for CBS come from; None: none are sent."""
@@ -65,7 +65,7 @@ class ClientOptions:
     def address(self) -> tuple[str, int]:
         """What to connect to."""
         default = AMQPS_PORT if self.tls else AMQP_PORT
-        return self.dial or self.host, default if self.port is None else self.port
+        return self.endpoint_host or self.host, default if self.port is None else self.port
 
     def audience(self, path: str) -> str:
         """What a token for this path is for."""
@@ -76,13 +76,13 @@ class ClientOptions:
         """Return the options of an administration client for the same namespace. Its API is not on
         the ports of AMQP, but for an emulator, which has one port for everything."""
         port = None if self.tls and self.port in (AMQP_PORT, AMQPS_PORT) else self.port
-        endpoint = None if self.dial is None else format_address(self.dial, port)
+        endpoint_host = self.endpoint_host
         return AdministrationOptions(
             host=self.host,
             port=port,
             tls=self.tls,
             ca_file=self.ca_file,
-            endpoint=endpoint,
+            endpoint=None if endpoint_host is None else format_address(endpoint_host, port),
             tokens=self.tokens,
             timeout_s=self.operation_timeout_s if timeout_s is None else timeout_s,
         )

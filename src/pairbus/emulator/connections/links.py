@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.events import Delivery, Sent
+from pairbus.amqp.events import Delivery, OutgoingDelivery
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
@@ -18,7 +18,7 @@ from pairbus.amqp.performatives import (
     Released,
     Source,
 )
-from pairbus.amqp.serial import ranges
+from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.envelope import deliver, read
@@ -143,7 +143,7 @@ class IncomingLink:
 
     def _answer(self) -> None:
         accepted, self._accepted = sorted(self._accepted), []
-        for first, last in ranges(accepted):
+        for first, last in contiguous_ranges(accepted):
             self.link.session.settle(first, last, Accepted())
         self.peer.touch()
 
@@ -248,7 +248,7 @@ class OutgoingLink:
         if self._waiting:
             self._try_session()
             return
-        if not self.peer.may_write() or link.session.outbound.waiting:
+        if not self.peer.may_write() or link.session.outgoing.queued:
             return
         if link.credit > 0 and core.faults and core.faults.fire(("disable",), self.path):
             self.on_disabled()
@@ -324,7 +324,7 @@ class OutgoingLink:
             except LockLost as exc:
                 self._detach(exc)
 
-    def settle(self, sent: Sequence[Sent], state: Any, settled: bool) -> None:
+    def settle(self, sent: Sequence[OutgoingDelivery], state: Any, settled: bool) -> None:
         """Do as the peer says with what it received, and confirm it after the commit."""
         if self._over:
             # We took the link away. The Azure SDK will not see our answer, and settles once more
@@ -348,7 +348,7 @@ class OutgoingLink:
             self.core.after_commit(lambda: self._confirm(done, echo))
 
     def _confirm(self, ids: list[int], echo: Any) -> None:
-        for first, last in ranges(sorted(ids)):
+        for first, last in contiguous_ranges(sorted(ids)):
             self.link.session.confirm(first, last, echo)
         self.peer.touch()
 

@@ -52,14 +52,14 @@ def status_of(error: PairbusError) -> int:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
-def refusal(status: int, description: str) -> AmqpError:
+def error_for_status(status: int, description: str) -> AmqpError:
     """The error that a status stands for."""
     kinds = (kind for kind, one in _STATUSES if one == status and issubclass(kind, AmqpError))
     kind = next(kinds, Unavailable if status >= 500 else Refused)
     return kind(description)
 
 
-def sends(operation: str) -> bool:
+def carries_messages(operation: str) -> bool:
     """Whether messages arrive with it."""
     return _bare(operation) == _bare(management.SCHEDULE_MESSAGE)
 
@@ -98,7 +98,7 @@ class ManagementRequest:
     def items(self, name: str, kind: type) -> list[Any]:
         """A parameter that is an array or a list of one type."""
         value = self.given(name, (Array, list))
-        found = list(value.items) if isinstance(value, Array) else value
+        found = list(value.elements) if isinstance(value, Array) else value
         if not all(isinstance(item, kind) for item in found):
             raise DecodeError(f"{name!r} of the request holds something of the wrong type.")
         return found
@@ -261,7 +261,7 @@ _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any
 }
 
 
-def carry_out(
+def execute(
     peer: "AmqpConnection", entity: Entity, queue: Queue, operation: str, body: Any
 ) -> tuple[int, Any]:
     """Status and body of the response. Raises PairbusError."""

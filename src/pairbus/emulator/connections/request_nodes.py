@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.events import Delivery, Sent
+from pairbus.amqp.events import Delivery, OutgoingDelivery
 from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Error, Rejected, Source, Target
 from pairbus.amqp.sections import Message, Properties
@@ -110,7 +110,7 @@ class RequestNode:
             return faults.fire(
                 ON_TOKEN, path_from_address(audience) if isinstance(audience, str) else None
             )
-        if management.sends(str(asked.get("operation", ""))):
+        if management.carries_messages(str(asked.get("operation", ""))):
             return faults.fire(ON_SEND, self.of[1].path)
         return None
 
@@ -121,7 +121,7 @@ class RequestNode:
             return 200, None
         entity, queue = self.of
         operation = str(asked.get("operation", ""))
-        return management.carry_out(peer, entity, queue, operation, body)
+        return management.execute(peer, entity, queue, operation, body)
 
     def _put_token(self, asked: dict[Any, Any], body: Any) -> None:
         peer, audience = self.peer, asked.get("name")
@@ -166,7 +166,7 @@ class RequestNode:
             link.drained()
         self.peer.touch()
 
-    def settle(self, sent: Sequence[Sent], state: Any, settled: bool) -> None:
+    def settle(self, sent: Sequence[OutgoingDelivery], state: Any, settled: bool) -> None:
         """A response has arrived."""
         if not settled:
             for one in sent:

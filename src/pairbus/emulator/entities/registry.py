@@ -20,7 +20,7 @@ from pairbus.emulator.entities.queue import NEVER_MS, Queue
 from pairbus.emulator.entities.sequences import Sequences
 from pairbus.emulator.entities.topic import View, changed
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, Selection, compile_rules
-from pairbus.emulator.storage.store import EntityRow, Store, Stored
+from pairbus.emulator.storage.store import EntityRow, Store, StoredMessage
 from pairbus.errors import (
     EntityDisabled,
     EntityExists,
@@ -413,7 +413,7 @@ class EntityRegistry:
                 return
         entity.transfer_dead_letters.bury_new(message, reason, why, entity.path, now_ms)
 
-    def _send_dead_letter_on(self, entity: Entity, stored: Stored, now_ms: int) -> bool:
+    def _send_dead_letter_on(self, entity: Entity, stored: StoredMessage, now_ms: int) -> bool:
         """Forward a dead letter, if its entity is set to. It may have outlived its time-to-live:
         from now on that of its new place counts."""
         target = getattr(entity.description, "forward_dead_lettered_messages_to", None)
@@ -445,7 +445,7 @@ class EntityRegistry:
     def _queue_of(self, queue_id: int) -> Queue:
         return self._by_id[queue_id >> 2].queues[queue_id & 3]
 
-    def _activate(self, queue_id: int, stored: Stored, now_ms: int) -> None:
+    def _activate(self, queue_id: int, stored: StoredMessage, now_ms: int) -> None:
         entity = self._by_id[queue_id >> 2]
         target = getattr(entity.description, "forward_to", None)
         if not isinstance(entity.description, TopicDescription) and target is None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from pairbus.emulator.entities.ready import Ready
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.storage.store import Store, StoredMessage
 from pairbus.errors import LockLost
 from pairbus.servicebus import conditions
 
@@ -38,13 +38,13 @@ class Sessions:
 
     # Messages.
 
-    def append(self, session: str, message: Stored) -> None:
+    def append(self, session: str, message: StoredMessage) -> None:
         self._active[session] = self._active.get(session, 0) + 1
         held = self._held.get(session)
         if held is not None:
             held.line.append(message)
 
-    def give_back(self, session: str, message: Stored) -> None:
+    def give_back(self, session: str, message: StoredMessage) -> None:
         held = self._held.get(session)
         if held is not None:
             held.line.give_back(message)
@@ -56,7 +56,7 @@ class Sessions:
         else:
             self._active.pop(session, None)
 
-    def remove(self, message: Stored) -> None:
+    def remove(self, message: StoredMessage) -> None:
         held = None if message.session is None else self._held.get(message.session)
         if held is not None:
             held.line.remove(message.sequence)

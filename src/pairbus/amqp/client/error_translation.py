@@ -60,7 +60,7 @@ _BY_STATUS: dict[int, type[AmqpError]] = {
 }
 
 
-def translate(
+def translate_error(
     error: AmqpError | None, otherwise: str, *, link: bool = False, connection: bool = False
 ) -> AmqpError:
     """The error of our tree for what a peer said. Without an error: it hung up or detached, and
@@ -82,7 +82,7 @@ def translate(
     )
 
 
-def from_status(status: int, description: str, condition: str | None, what: str) -> AmqpError:
+def error_from_status(status: int, description: str, condition: str | None, what: str) -> AmqpError:
     """The error for a response of `$cbs` or `$management` that is not a success."""
     if condition is not None and condition in BY_CONDITION:
         kind = BY_CONDITION[condition]

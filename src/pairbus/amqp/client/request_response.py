@@ -4,9 +4,9 @@ from typing import Any
 from uuid import uuid4
 
 from pairbus.amqp.client.client import Client
+from pairbus.amqp.client.error_translation import error_from_status
 from pairbus.amqp.client.receiver import Receiver
-from pairbus.amqp.client.sender import Posted, Sender
-from pairbus.amqp.client.translate import from_status
+from pairbus.amqp.client.sender import PendingDelivery, Sender
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import Link, ReceiverLink
 from pairbus.amqp.performatives import Accepted, Source, Target
@@ -42,10 +42,10 @@ class Response:
         if self.error is not None:
             raise self.error
         if self.status is None or not 200 <= self.status < 300:
-            raise from_status(self.status or 0, self.description, self.condition, what)
+            raise error_from_status(self.status or 0, self.description, self.condition, what)
 
 
-class Requests:
+class RequestResponseLinks:
     """Posts requests to a node and matches the responses; several may be on their way."""
 
     def __init__(
@@ -62,8 +62,8 @@ class Requests:
         self._status_key = status_key
         self._description_key = description_key
         self._reply_to = f"{node}-{uuid4()}"
-        self._waiting: dict[str, tuple[Response, Posted]] = {}
-        self._replies = _Replies(self, authorize)
+        self._waiting: dict[str, tuple[Response, PendingDelivery]] = {}
+        self._replies = _ResponseReceiver(self, authorize)
         self._sender = Sender(client, node, authorize=authorize)
 
     def post(
@@ -80,7 +80,7 @@ class Requests:
             application_properties=application_properties,
             value=body,
         )
-        posted = self._sender.put(message.encode(), 0, deadline)
+        posted = self._sender.enqueue(message.encode(), 0, deadline)
         if self._replies.error is not None:  # lost meanwhile: no response can come
             response.error = self._replies.error
         else:
@@ -91,7 +91,7 @@ class Requests:
     def wait(self, responses: list[Response], deadline: float) -> None:
         """Wait until each is done. What has no answer by then ends with OperationTimeout."""
         try:
-            self.client.run(
+            self.client.run_until(
                 lambda: all(self._is_done(one) for one in responses), deadline, f"{self.node!r}"
             )
         except OperationTimeout as exc:
@@ -149,23 +149,23 @@ class Requests:
         return self._reply_to
 
 
-class _Replies(Receiver):
+class _ResponseReceiver(Receiver):
     """The link that responses come on."""
 
     CREDIT = 100
 
-    def __init__(self, requests: Requests, authorize: bool) -> None:
+    def __init__(self, requests: RequestResponseLinks, authorize: bool) -> None:
         super().__init__(requests.client, requests.node, confirm=False, authorize=authorize)
         self._requests = requests
 
     def ready(self, deadline: float) -> None:
-        self._top_up(self.attached(deadline))
+        self._top_up(self.ensure_attached(deadline))
 
     def _top_up(self, link: ReceiverLink) -> None:
         if link.credit <= self.CREDIT // 2:
             link.flow(self.CREDIT)
 
-    def ask(self, session: Session) -> ReceiverLink:
+    def attach_link(self, session: Session) -> ReceiverLink:
         return session.attach_receiver(
             self.client.link_name("replies"),
             source=Source(self.path),
@@ -188,7 +188,7 @@ class Cbs:
     """Puts tokens on a connection (claims based security)."""
 
     def __init__(self, client: Client) -> None:
-        self._requests = Requests(
+        self._requests = RequestResponseLinks(
             client,
             CBS_NODE,
             status_key=management.CBS_STATUS_CODE,
@@ -196,7 +196,7 @@ class Cbs:
             authorize=False,
         )
 
-    def put(self, token: Token, audience: str, deadline: float) -> None:
+    def put_token(self, token: Token, audience: str, deadline: float) -> None:
         """Raises NotAuthorized or what else the namespace says against it."""
         response = self._requests.post(
             {
