@@ -13,8 +13,8 @@ from pairbus.amqp.sections import CONTENT_TYPE, GROUP_ID, MESSAGE_ID, SUBJECT, M
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import DecodeError, NotTransferable
 from pairbus.servicebus import annotations
-from pairbus.servicebus.application_properties import TTL_EXPIRED
-from pairbus.transfer import PATH_ALIAS, from_backlog
+from pairbus.servicebus.application_properties import PATH_ALIAS, TTL_EXPIRED
+from pairbus.transfer import from_backlog
 
 SCHEMA = (
     "queue string, sequence_number long, enqueued_time timestamp, lock_token binary, "

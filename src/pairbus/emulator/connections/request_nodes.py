@@ -15,7 +15,7 @@ from pairbus.emulator.entities.registry import Entity
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
 from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
 from pairbus.servicebus import management as protocol
-from pairbus.servicebus.entity_paths import path_from_address
+from pairbus.servicebus.entity_paths import CBS_NODE, path_from_address
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -126,7 +126,7 @@ class RequestNode:
     def _put_token(self, asked: dict[Any, Any], body: Any) -> None:
         peer, audience = self.peer, asked.get("name")
         if str(asked.get("operation")) != protocol.PUT_TOKEN:
-            raise NotAuthorized("$cbs knows put-token only.")
+            raise NotAuthorized(f"{CBS_NODE} knows {protocol.PUT_TOKEN} only.")
         if not isinstance(audience, str) or not isinstance(body, str | bytes):
             raise NotAuthorized("put-token needs a name and a token.")
         token = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
