@@ -91,7 +91,7 @@ def test_list_of_exactly_one_page_is_complete() -> None:
 def test_pages_smaller_than_asked_for_are_followed(
     crowded: LocalNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pairbus.emulator.admin.responses.MAX_PAGE", 60)
+    monkeypatch.setattr("pairbus.emulator.admin.responses.MAX_PAGE_SIZE", 60)
 
     with Administration(options_of(crowded.connection_string)) as administration:
         assert len(administration.list_queues()) == 233

@@ -351,7 +351,7 @@ class AmqpConnection:
         entity, queue = self.core.entities.source(path)
         if isinstance(entity.description, TopicDescription):
             raise Refused(f"{path!r} is a topic: it is received from through its subscriptions.")
-        if not entity.description.status.receives:
+        if not entity.description.status.allows_receiving:
             raise EntityDisabled(f"{path!r} is disabled for receiving.")
         return OutgoingLink(self, link, entity, queue)
 
