@@ -343,7 +343,7 @@ class AmqpConnection:
         if isinstance(link, ReceiverLink):
             self.check(path, Right.SEND)
             entity = self.core.entities.get(path)
-            if not getattr(entity.description.status, "sends", True):
+            if not entity.description.status.allows_sending:
                 raise EntityDisabled(f"{path!r} is disabled for sending.")
             return IncomingLink(self, link, entity)
         assert isinstance(link, SenderLink)
