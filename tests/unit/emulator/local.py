@@ -16,7 +16,7 @@ from pairbus.emulator.entities.message_codec import IncomingMessage, encode_deli
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.storage.store import Store, StoredMessage
 
 SCHEDULED_FOR = Symbol("x-opt-scheduled-enqueue-time")
 
@@ -130,7 +130,9 @@ def take(
     return [lock.token for _, lock in taken if lock is not None]
 
 
-def take_one(queue: MessageQueue, now: int = 0, session: str | None = None) -> tuple[Stored, bytes]:
+def take_one(
+    queue: MessageQueue, now: int = 0, session: str | None = None
+) -> tuple[StoredMessage, bytes]:
     """Lock the first message; with its token."""
     ((stored, lock),) = queue.receive(1, now, locked=True, session=session)
     assert lock is not None
@@ -147,16 +149,16 @@ def seen(queue: MessageQueue, session: str | None = None) -> list[str]:
     return [body(one) for one in queue.peek(0, 100_000, session)]
 
 
-def received(stored: Stored) -> Message:
+def received(stored: StoredMessage) -> Message:
     """A message as a receiver gets it."""
     return Message.parse(encode_delivery(stored, stored.deliveries, None))
 
 
-def body(stored: Stored) -> str:
+def body(stored: StoredMessage) -> str:
     return received(stored).read_body()[1][0].decode()
 
 
-def properties(stored: Stored) -> dict[str, Any]:
+def properties(stored: StoredMessage) -> dict[str, Any]:
     return received(stored).read_application_properties()
 
 

@@ -14,12 +14,13 @@ from pairbus.emulator.entities.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from pairbus.emulator.entities.entity import Entity, EntityExists
+from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from pairbus.errors import (
     ConfigurationError,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     LockLost,
     MessageNotFound,

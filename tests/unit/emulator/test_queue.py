@@ -16,8 +16,8 @@ from pairbus.emulator.entities.message_buffer import MAX_BUFFERED, PAGE_SIZE
 from pairbus.emulator.entities.message_codec import encode_delivery
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sequence_numbers import RESERVATION_SIZE
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED
 from pairbus.errors import EncodeError, LockLost, MessageNotFound, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.local import (
     Local,
     body,

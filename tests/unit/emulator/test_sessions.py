@@ -8,8 +8,8 @@ import pytest
 from pairbus.emulator.entities.message_buffer import MAX_BUFFERED
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED
 from tests.unit.emulator.local import (
     Local,
     body,

@@ -9,7 +9,6 @@ from pairbus.amqp.encode import encode
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32, Pairs, Symbol, Timestamp
 from pairbus.emulator.entities.descriptions import EntityStatus
-from pairbus.emulator.entities.entity import EntityExists
 from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.entities.rule_messages import RuleMessage
 from pairbus.emulator.filters.rules import (
@@ -19,7 +18,7 @@ from pairbus.emulator.filters.rules import (
     SqlAction,
     SqlFilter,
 )
-from pairbus.errors import ConfigurationError, EntityNotFound, QuotaExceeded
+from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, QuotaExceeded
 from tests.unit.emulator.local import (
     Local,
     body,

@@ -33,7 +33,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
-from pairbus.servicebus.time_spans import format_duration
+from pairbus.servicebus.time_spans import format_time_span
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
@@ -200,7 +200,7 @@ def _settings(description: EntityDescription, api_version: str) -> Iterable[str]
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return format_duration(value) if isinstance(value, timedelta) else str(value)
+    return format_time_span(value) if isinstance(value, timedelta) else str(value)
 
 
 def _runtime(

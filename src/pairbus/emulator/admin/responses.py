@@ -9,8 +9,8 @@ from pairbus.emulator.admin import atom_writer
 from pairbus.emulator.admin.paths import AdminPath
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.limits import MAX_PAGE_SIZE
 
-MAX_PAGE_SIZE = 100
 T = TypeVar("T")
 
 

@@ -11,15 +11,9 @@ from pairbus.emulator.entities.descriptions import (
 from pairbus.emulator.entities.queue import MessageQueue, QueueSettings
 from pairbus.emulator.entities.rule_messages import RuleMessage
 from pairbus.emulator.filters.rules import Rule, RuleResult
-from pairbus.emulator.storage.store import SCHEDULED, EntityRow
-from pairbus.errors import Refused
-from pairbus.servicebus.time_spans import MAX_SPAN, to_ms
-
-
-class EntityExists(Refused):
-    """Raised when an entity or rule with the same name exists already."""
-
-    default_condition = "com.microsoft:entity-already-exists"
+from pairbus.emulator.storage.store import EntityRow
+from pairbus.servicebus.message_states import SCHEDULED
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN, to_milliseconds
 
 
 @dataclass(eq=False, slots=True)
@@ -46,8 +40,8 @@ class Entity:
         """Return True if the entity was unused for longer than AutoDeleteOnIdle."""
         limit = self.description.auto_delete_on_idle
         return (
-            limit < MAX_SPAN
-            and now_ms - self.accessed_ms >= to_ms(limit)
+            limit < MAX_TIME_SPAN
+            and now_ms - self.accessed_ms >= to_milliseconds(limit)
             and not self.queue.counts[SCHEDULED]
         )
 

@@ -8,6 +8,7 @@ from pairbus.emulator.entities.descriptions import EntityDescription, Subscripti
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
 from pairbus.emulator.storage.store import EntityRow
+from pairbus.servicebus.entity_paths import SUBSCRIPTIONS
 
 _ENDPOINT = atom_writer.ApiEndpoint(namespace="", base_url="")
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -23,7 +24,7 @@ def decode_description(row: EntityRow) -> EntityDescription:
     parsed = atom_reader.parse_description(row.description.encode())
     identity: dict[str, Any] = {"name": row.path}
     if parsed.kind is SubscriptionDescription:
-        topic, _, name = row.path.rpartition("/Subscriptions/")
+        topic, _, name = row.path.rpartition(f"/{SUBSCRIPTIONS}/")
         identity = {"topic": topic, "name": name}
     return parsed.kind(**identity, **parsed.settings)
 

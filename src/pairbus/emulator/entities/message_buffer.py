@@ -6,14 +6,14 @@ A queue has one buffer, or, if it has sessions, one for each locked session.
 from collections.abc import Callable, Container
 from heapq import heappop, heappush
 
-from pairbus.emulator.storage.store import Stored
+from pairbus.emulator.storage.store import StoredMessage
 
 MAX_BUFFERED = 2000
 """Messages in memory at most. Messages that were returned are kept beyond this limit."""
 PAGE_SIZE = 1000
 """Messages that are read from disk at a time."""
 
-LoadPage = Callable[[int, int], list[Stored]]
+LoadPage = Callable[[int, int], list[StoredMessage]]
 """Takes a sequence number and a limit, and returns the active messages after that number."""
 
 
@@ -25,7 +25,7 @@ class MessageBuffer:
         self._load = load
         self._locked = locked
         self._heap: list[int] = []
-        self._messages: dict[int, Stored] = {}
+        self._messages: dict[int, StoredMessage] = {}
         self._loaded_to = 0
         """All messages up to this number were loaded: they are buffered, locked or removed."""
         self._at_end = False
@@ -35,7 +35,7 @@ class MessageBuffer:
         """Return the number of messages in memory."""
         return len(self._messages)
 
-    def append(self, message: Stored) -> None:
+    def append(self, message: StoredMessage) -> None:
         """Add a new message. A dead-lettered message may be older than those in the buffer."""
         has_space = len(self._messages) < MAX_BUFFERED
         if message.sequence <= self._loaded_to:
@@ -56,19 +56,19 @@ class MessageBuffer:
         self._loaded_to = sequence - 1
         self._at_end = False
 
-    def put_back(self, message: Stored) -> None:
+    def put_back(self, message: StoredMessage) -> None:
         """Add a message again that was popped before."""
         if message.sequence <= self._loaded_to:  # otherwise a later page contains it
             self._add(message)
 
-    def _add(self, message: Stored) -> None:
+    def _add(self, message: StoredMessage) -> None:
         self._messages[message.sequence] = message
         heappush(self._heap, message.sequence)
 
     def remove(self, sequence: int) -> None:
         self._messages.pop(sequence, None)
 
-    def pop(self) -> Stored | None:
+    def pop(self) -> StoredMessage | None:
         """Remove and return the first message, or return None if there is none."""
         while True:
             while self._heap:

@@ -10,42 +10,31 @@ from struct import Struct
 from typing import Any
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.sections import DELIVERY_COUNT, Message
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     MESSAGE_ANNOTATIONS,
-    Keys,
+    EncodedKeys,
+    encode_section,
     map_entries,
-    put_together,
     read_fields,
 )
+from pairbus.amqp.sections import DELIVERY_COUNT, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
-from pairbus.emulator.storage.store import SCHEDULED, Stored
+from pairbus.emulator.storage.store import StoredMessage
 from pairbus.errors import DecodeError, Refused
+from pairbus.servicebus import annotations
+from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
+from pairbus.servicebus.message_states import SCHEDULED
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-MAX_HEADER_BYTES = 64 * 1024
-MAX_ID = 128
-
-_SERVICE_ANNOTATIONS = Keys(
-    (
-        "x-opt-enqueued-time",
-        "x-opt-sequence-number",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-lock-token",
-        "x-opt-message-state",
-        "x-opt-partition-id",
-    )
-)
-_SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
-_SCHEDULED_TIME_BYTES = _SCHEDULED_TIME.encode()
-_ENQUEUED_KEY = encode(Symbol("x-opt-enqueued-time"))
-_SEQUENCE_KEY = encode(Symbol("x-opt-sequence-number"))
-_LOCKED_UNTIL_KEY = encode(Symbol("x-opt-locked-until"))
-_STATE_KEY = encode(Symbol("x-opt-message-state"))
-_DEAD_LETTER_SOURCE = Symbol("x-opt-deadletter-source")
-_DEAD_LETTER_SOURCE_BYTES = _DEAD_LETTER_SOURCE.encode()
-_DEAD_LETTER_SOURCE_KEYS = Keys(("x-opt-deadletter-source",))
+_SET_BY_SERVICE = EncodedKeys(annotations.SET_BY_SERVICE)
+_SCHEDULED_TIME_BYTES = annotations.SCHEDULED_ENQUEUE_TIME.encode()
+_ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
+_SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
+_LOCKED_UNTIL_KEY = encode(Symbol(annotations.LOCKED_UNTIL))
+_STATE_KEY = encode(Symbol(annotations.MESSAGE_STATE))
+_DEAD_LETTER_SOURCE = Symbol(annotations.DEAD_LETTER_SOURCE)
+_DEAD_LETTER_SOURCE_BYTES = annotations.DEAD_LETTER_SOURCE.encode()
+_DEAD_LETTER_SOURCE_KEYS = EncodedKeys((annotations.DEAD_LETTER_SOURCE,))
 _pack_64_bits = Struct(">Bq").pack
 """Encodes a format code (0x83: timestamp, 0x81: long) and its value."""
 
@@ -73,10 +62,10 @@ def parse_message(payload: bytes) -> IncomingMessage:
     (ttl,) = read_fields(message.header, (2,))
     scheduled = None
     if message.message_annotations:
-        message.edit_message_annotations({}, _SERVICE_ANNOTATIONS)
-        annotations = message.message_annotations
-        if _SCHEDULED_TIME_BYTES in annotations or _DEAD_LETTER_SOURCE_BYTES in annotations:
-            scheduled = message.read_message_annotations().get(_SCHEDULED_TIME)
+        message.edit_message_annotations({}, _SET_BY_SERVICE)
+        section = message.message_annotations
+        if _SCHEDULED_TIME_BYTES in section or _DEAD_LETTER_SOURCE_BYTES in section:
+            scheduled = message.read_message_annotations().get(annotations.SCHEDULED_ENQUEUE_TIME)
     if message.application_properties:
         # Rules read them and settlements change them, so they must be valid from the start.
         message.read_application_properties()
@@ -84,16 +73,20 @@ def parse_message(payload: bytes) -> IncomingMessage:
         raise DecodeError("The session id is not a string.")
     if ttl is not None and not isinstance(ttl, UInt):
         raise DecodeError("The time-to-live is not a uint.")
-    if session is not None and len(session) > MAX_ID:
-        raise Refused(f"The session id has {len(session)} characters; the maximum is {MAX_ID}.")
-    if isinstance(message_id, str) and len(message_id) > MAX_ID:
-        raise Refused(f"The message id has {len(message_id)} characters; the maximum is {MAX_ID}.")
-    if scheduled is not None and not isinstance(scheduled, Timestamp):
-        raise DecodeError(f"The annotation {_SCHEDULED_TIME} is not a timestamp.")
-    if len(payload) - len(message.body) > MAX_HEADER_BYTES:
+    if session is not None and len(session) > MAX_ID_LENGTH:
         raise Refused(
-            f"Header, annotations and properties have more than {MAX_HEADER_BYTES} bytes."
+            f"The session id has {len(session)} characters; the maximum is {MAX_ID_LENGTH}."
         )
+    if isinstance(message_id, str) and len(message_id) > MAX_ID_LENGTH:
+        raise Refused(
+            f"The message id has {len(message_id)} characters; the maximum is {MAX_ID_LENGTH}."
+        )
+    if scheduled is not None and not isinstance(scheduled, Timestamp):
+        raise DecodeError(
+            f"The annotation {annotations.SCHEDULED_ENQUEUE_TIME} is not a timestamp."
+        )
+    if len(payload) - len(message.body) > MAX_HEADER_SIZE:
+        raise Refused(f"Header, annotations and properties have more than {MAX_HEADER_SIZE} bytes.")
     return IncomingMessage(
         message,
         len(payload),
@@ -111,11 +104,11 @@ def to_stored(
     state: int,
     now_ms: int,
     expires_ms: int | None,
-) -> Stored:
+) -> StoredMessage:
     """Return a message as it is stored under a sequence number."""
     sections = message.sections
     count, entries = map_entries(sections.message_annotations)
-    return Stored(
+    return StoredMessage(
         sequence,
         state,
         now_ms,
@@ -150,7 +143,7 @@ def _header(original: bytes, deliveries: int) -> bytes:
     return header
 
 
-def encode_delivery(message: Stored, deliveries: int, locked_until_ms: int | None) -> bytes:
+def encode_delivery(message: StoredMessage, deliveries: int, locked_until_ms: int | None) -> bytes:
     """Return the bytes of a message for delivery."""
     entries = (
         message.annotations
@@ -165,12 +158,12 @@ def encode_delivery(message: Stored, deliveries: int, locked_until_ms: int | Non
         count += 2
     return (
         _header(message.header, deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
         + message.rest
     )
 
 
-def encode_peeked(message: Stored) -> bytes:
+def encode_peeked(message: StoredMessage) -> bytes:
     """Return the bytes of a message for peeking: with its state, and without a lock."""
     entries = (
         message.annotations
@@ -183,22 +176,22 @@ def encode_peeked(message: Stored) -> bytes:
     )
     return (
         _header(message.header, message.deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count + 6, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count + 6, entries)
         + message.rest
     )
 
 
-def encode_original(message: Stored) -> bytes:
+def encode_original(message: StoredMessage) -> bytes:
     """Return the bytes of a message as it was sent, except for the order of its sections."""
-    annotations = b""
-    if message.annotation_count:
-        annotations = put_together(
-            MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count, message.annotations
-        )
-    return message.header + annotations + message.rest
+    if not message.annotation_count:
+        return message.header + message.rest
+    section = encode_section(
+        MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count, message.annotations
+    )
+    return message.header + section + message.rest
 
 
-def set_application_properties(message: Stored, properties: dict[str, Any]) -> None:
+def set_application_properties(message: StoredMessage, properties: dict[str, Any]) -> None:
     """Set application properties of a stored message, as settlements may do."""
     if not properties:
         return
@@ -207,11 +200,11 @@ def set_application_properties(message: Stored, properties: dict[str, Any]) -> N
     message.rest = sections.encode()
 
 
-def set_dead_letter_source(message: Stored, path: str) -> None:
+def set_dead_letter_source(message: StoredMessage, path: str) -> None:
     """Set the annotation that names the entity on which a message was dead-lettered."""
     sections = Message()
     if message.annotation_count:
-        sections.message_annotations = put_together(
+        sections.message_annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count, message.annotations
         )
     # Removed by text, because a sender may have set it as a string instead of a symbol.

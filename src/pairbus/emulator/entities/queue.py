@@ -15,13 +15,19 @@ from pairbus.emulator.entities.message_buffer import MessageBuffer
 from pairbus.emulator.entities.message_codec import IncomingMessage
 from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, UNBOUNDED, Store, Stored
+from pairbus.emulator.storage.store import UNBOUNDED, Store, StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus import conditions
+from pairbus.servicebus.application_properties import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    TTL_EXPIRED,
+)
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
 MAX_TIMESTAMP_MS = 253402300799999
 """The end of the year 9999. A message that would expire later never expires."""
-
-MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED = "MaxDeliveryCountExceeded", "TTLExpiredException"
 
 
 class QueueSettings(Protocol):
@@ -59,7 +65,7 @@ class MessageQueue:
         new_token: Callable[[], bytes],
         on_available: Callable[["MessageQueue"], None],
         dead_letters: "MessageQueue | None" = None,
-        forward: Callable[[Stored, int], bool] | None = None,
+        forward: Callable[[StoredMessage, int], bool] | None = None,
     ) -> None:
         """Open a queue.
 
@@ -114,7 +120,7 @@ class MessageQueue:
         self._add(stored)
         return stored.sequence
 
-    def activate(self, message: Stored, now_ms: int) -> None:
+    def activate(self, message: StoredMessage, now_ms: int) -> None:
         """Move a scheduled message that is due to the end of the queue, under a new number."""
         self.remove(message)
         message.sequence = self.next_sequence()
@@ -130,7 +136,7 @@ class MessageQueue:
         lifetime_ms = default_ms if ttl_ms is None else min(ttl_ms, default_ms)
         return None if start_ms + lifetime_ms >= MAX_TIMESTAMP_MS else start_ms + lifetime_ms
 
-    def _add(self, message: Stored) -> None:
+    def _add(self, message: StoredMessage) -> None:
         self._store.put(self.id, message)
         self.counts[message.state] += 1
         self.bytes += message.size
@@ -141,7 +147,7 @@ class MessageQueue:
                 self._ready.append(message)
             self._on_available(self)
 
-    def remove(self, message: Stored) -> None:
+    def remove(self, message: StoredMessage) -> None:
         """Remove a message that is no longer in the buffer."""
         self._store.delete(self.id, message.sequence)
         self.counts[message.state] -= 1
@@ -160,7 +166,7 @@ class MessageQueue:
         session: str | None = None,
         receiver: object | None = None,
         max_bytes: int = UNBOUNDED,
-    ) -> list[tuple[Stored, MessageLock | None]]:
+    ) -> list[tuple[StoredMessage, MessageLock | None]]:
         """Lock up to `limit` messages, or remove them if `locked` is False, and return them.
 
         It stops after the message with which they reach `max_bytes` bytes. Raises LockLost if the
@@ -169,7 +175,7 @@ class MessageQueue:
         buffer = self._ready
         if self.sessions is not None:
             buffer = self.sessions.messages(session, now_ms, receiver)
-        received: list[tuple[Stored, MessageLock | None]] = []
+        received: list[tuple[StoredMessage, MessageLock | None]] = []
         while len(received) < limit and max_bytes > 0:
             message = buffer.pop()
             if message is None:
@@ -181,13 +187,15 @@ class MessageQueue:
             received.append((message, self._lock_or_remove(message, now_ms, locked)))
         return received
 
-    def _lock_or_remove(self, message: Stored, now_ms: int, locked: bool) -> MessageLock | None:
+    def _lock_or_remove(
+        self, message: StoredMessage, now_ms: int, locked: bool
+    ) -> MessageLock | None:
         if locked:
             return self._lock(message, now_ms)
         self.remove(message)
         return None
 
-    def _lock(self, message: Stored, now_ms: int) -> MessageLock:
+    def _lock(self, message: StoredMessage, now_ms: int) -> MessageLock:
         session = None if self.sessions is None else message.session
         lock = MessageLock(self._new_token(), message, self._locked_until(session, now_ms), session)
         self._locks.add(lock)
@@ -207,7 +215,7 @@ class MessageQueue:
         locked: bool,
         session: str | None = None,
         max_bytes: int = UNBOUNDED,
-    ) -> list[tuple[Stored, MessageLock | None]]:
+    ) -> list[tuple[StoredMessage, MessageLock | None]]:
         """Lock or remove deferred messages by their sequence numbers, and return them.
 
         It stops after the message with which they reach `max_bytes` bytes. Raises MessageNotFound
@@ -216,7 +224,7 @@ class MessageQueue:
         """
         if self.sessions is not None:
             self.sessions.messages(session, now_ms)
-        messages: list[Stored] = []
+        messages: list[StoredMessage] = []
         for sequence in dict.fromkeys(sequences):
             if max_bytes <= 0:
                 break
@@ -233,7 +241,7 @@ class MessageQueue:
 
     def peek(
         self, after: int, limit: int, session: str | None = None, max_bytes: int = UNBOUNDED
-    ) -> list[Stored]:
+    ) -> list[StoredMessage]:
         """Return messages in any state after a sequence number, without changing them.
 
         It stops after the message with which they reach `max_bytes` bytes.
@@ -309,11 +317,11 @@ class MessageQueue:
             raise LockLost(
                 "The lock supplied is invalid. Either the lock expired, or the message has already "
                 f"been removed from {self.path!r}.",
-                condition=None if self.sessions is None else "com.microsoft:session-lock-lost",
+                condition=None if self.sessions is None else conditions.SESSION_LOCK_LOST,
             )
         return lock
 
-    def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> Stored:
+    def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> StoredMessage:
         """Change the message, remove its lock and return it.
 
         Raises LockLost. Raises EncodeError for changes that AMQP cannot encode; then the message
@@ -324,7 +332,7 @@ class MessageQueue:
         self._locks.remove(lock)
         return lock.message
 
-    def _return(self, message: Stored, now_ms: int) -> None:
+    def _return(self, message: StoredMessage, now_ms: int) -> None:
         """Make an unlocked message available again, or dead-letter it after too many deliveries."""
         message.deliveries += 1
         if message.deliveries >= self.settings.max_delivery_count and self.dead_letters is not None:
@@ -336,7 +344,7 @@ class MessageQueue:
         else:
             self._put_back(message)
 
-    def _put_back(self, message: Stored) -> None:
+    def _put_back(self, message: StoredMessage) -> None:
         """Make an unlocked message available again in its previous state."""
         self._store.put(self.id, message)
         if message.state == ACTIVE:
@@ -349,14 +357,14 @@ class MessageQueue:
     # Dead-lettering.
 
     def _move_to_dead_letters(
-        self, message: Stored, properties: dict[str, Any], now_ms: int
+        self, message: StoredMessage, properties: dict[str, Any], now_ms: int
     ) -> None:
         assert self.dead_letters is not None
         self.remove(message)
         message_codec.set_application_properties(message, properties)
         self.dead_letters.add_dead_letter(message, self.path, now_ms)
 
-    def add_dead_letter(self, message: Stored, source: str, now_ms: int) -> None:
+    def add_dead_letter(self, message: StoredMessage, source: str, now_ms: int) -> None:
         """Add a message of the queue `source`. It keeps its sequence number and enqueued time."""
         message_codec.set_dead_letter_source(message, source)
         message.state, message.due_ms, message.expires_ms = ACTIVE, None, None
@@ -375,7 +383,7 @@ class MessageQueue:
 
     # Expiry.
 
-    def expire(self, message: Stored, now_ms: int) -> None:
+    def expire(self, message: StoredMessage, now_ms: int) -> None:
         """Remove or dead-letter a message whose time-to-live is over, or wait for its lock."""
         lock = self._locks.of_message(message.sequence)
         if lock is not None:
@@ -387,7 +395,7 @@ class MessageQueue:
             self.sessions.remove(message)
         self._expire(message, now_ms)
 
-    def _expire(self, message: Stored, now_ms: int) -> None:
+    def _expire(self, message: StoredMessage, now_ms: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead_letters is not None:
             properties = _dead_letter_properties(
                 TTL_EXPIRED, "The message expired and was dead lettered."
@@ -424,5 +432,5 @@ class MessageQueue:
 
 
 def _dead_letter_properties(reason: str | None, description: str | None) -> dict[str, Any]:
-    properties = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    properties = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
     return {name: text for name, text in properties.items() if text is not None}

@@ -14,17 +14,25 @@ from pairbus.emulator.entities.descriptions import (
     kind_of,
     updated_description,
 )
-from pairbus.emulator.entities.entity import Entity, EntityExists, queue_settings
+from pairbus.emulator.entities.entity import Entity, queue_settings
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.routing import MessageRouter
 from pairbus.emulator.entities.runtime_properties import MessageCounts, RuntimeProperties
 from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, compile_rules
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, EntityRow, Store
-from pairbus.errors import EntityNotFound
-from pairbus.servicebus.entity_paths import DEFAULT_RULE, path_of, same_path
+from pairbus.emulator.storage.store import EntityRow, Store
+from pairbus.errors import EntityExists, EntityNotFound
+from pairbus.servicebus.entity_paths import (
+    DEAD_LETTER_QUEUE,
+    DEFAULT_RULE,
+    SUBSCRIPTIONS,
+    TRANSFER_DEAD_LETTER_QUEUE,
+    normalize_path,
+    path_from_address,
+)
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
-SUBQUEUES = ("", "/$DeadLetterQueue", "/$Transfer/$DeadLetterQueue")
+SUBQUEUES = ("", f"/{DEAD_LETTER_QUEUE}", f"/{TRANSFER_DEAD_LETTER_QUEUE}")
 """Path suffixes, by the number of the subqueue."""
 ACCESS_TIME_PRECISION_MS = 10_000
 """The time of the last access is written to disk at most this often."""
@@ -65,10 +73,10 @@ class EntityRegistry:
             for entity in self._by_path.values()
             if kind is None or isinstance(entity.description, kind)
         ]
-        return sorted(entities, key=lambda entity: same_path(entity.path))
+        return sorted(entities, key=lambda entity: normalize_path(entity.path))
 
     def find(self, path: str) -> Entity | None:
-        return self._by_path.get(same_path(path))
+        return self._by_path.get(normalize_path(path))
 
     def get(self, path: str) -> Entity:
         """Return the entity at a path. Raises EntityNotFound."""
@@ -81,12 +89,12 @@ class EntityRegistry:
         return self._by_id.get(entity_id)
 
     def subscriptions(self, topic: Entity) -> list[Entity]:
-        prefix = same_path(topic.path) + "/subscriptions/"
+        prefix = normalize_path(topic.path) + f"/{SUBSCRIPTIONS.lower()}/"
         return [entity for path, entity in self._by_path.items() if path.startswith(prefix)]
 
     def source(self, address: str) -> tuple[Entity, MessageQueue]:
         """Return the entity and queue that a receiver's address names. Raises EntityNotFound."""
-        path = same_path(path_of(address))
+        path = normalize_path(path_from_address(address))
         for subqueue in (2, 1):  # the suffix of 2 ends with that of 1
             suffix = SUBQUEUES[subqueue].lower()
             if path.endswith(suffix):
@@ -148,7 +156,7 @@ class EntityRegistry:
         self._delete(entity)
 
     def _delete(self, entity: Entity) -> None:
-        del self._by_path[same_path(entity.path)]
+        del self._by_path[normalize_path(entity.path)]
         del self._by_id[entity.row.id]
         self._store.delete_entity(entity.row.id)
         for queue in entity.queues:
@@ -168,7 +176,7 @@ class EntityRegistry:
             ("forward_dead_lettered_messages_to", "ForwardDeadLetteredMessagesTo"),
         ):
             target = getattr(description, setting, None)
-            if target is not None and self.find(path_of(target)) is None:
+            if target is not None and self.find(path_from_address(target)) is None:
                 raise EntityNotFound(
                     f"Forwarding target {target!r} of {description.path!r} does not exist. "
                     f"Create it first, or remove {name}."
@@ -191,7 +199,7 @@ class EntityRegistry:
             entity.rules[name.lower()] = entity_records.decode_rule(name, text)
         if isinstance(description, SubscriptionDescription):
             entity.apply_rules = compile_rules(entity.rules.values())
-        self._by_path[same_path(description.path)] = entity
+        self._by_path[normalize_path(description.path)] = entity
         self._by_id[row.id] = entity
         return entity
 

@@ -13,7 +13,7 @@ from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.message_codec import IncomingMessage, encode_original, parse_message
 from pairbus.emulator.entities.queue import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.rule_messages import RuleMessage, apply_changes
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.storage.store import Store, StoredMessage
 from pairbus.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -22,14 +22,13 @@ from pairbus.errors import (
     QuotaExceeded,
     Refused,
 )
-from pairbus.servicebus.entity_paths import path_of
-from pairbus.servicebus.time_spans import to_ms
+from pairbus.servicebus.application_properties import MAX_HOP_COUNT_EXCEEDED
+from pairbus.servicebus.entity_paths import path_from_address
+from pairbus.servicebus.limits import MAX_FORWARDING_HOPS
+from pairbus.servicebus.time_spans import to_milliseconds
 
 if TYPE_CHECKING:
     from pairbus.emulator.entities.registry import EntityRegistry
-
-MAX_HOPS = 4
-"""The number of times a message is forwarded at most, so that a cycle ends."""
 
 
 class MessageRouter:
@@ -102,7 +101,7 @@ class MessageRouter:
             return False
         if not description.requires_duplicate_detection:
             return False
-        window_ms = to_ms(description.duplicate_detection_history_time_window)
+        window_ms = to_milliseconds(description.duplicate_detection_history_time_window)
         return self._store.seen(entity.row.id, str(message.message_id), now_ms, now_ms + window_ms)
 
     # Topics.
@@ -110,7 +109,7 @@ class MessageRouter:
     def _publish(self, topic: Entity, message: IncomingMessage, now_ms: int, hops: int = 0) -> None:
         """Give each subscription of a topic the copies that its rules select."""
         rule_message = RuleMessage(message, now_ms)
-        max_ttl_ms = to_ms(topic.description.default_message_time_to_live)
+        max_ttl_ms = to_milliseconds(topic.description.default_message_time_to_live)
         for subscription in self._registry.subscriptions(topic):
             assert subscription.apply_rules is not None
             result = subscription.apply_rules(rule_message)
@@ -155,12 +154,12 @@ class MessageRouter:
         self, entity: Entity, target: str, message: IncomingMessage, now_ms: int, hops: int
     ) -> None:
         """Send a message to the target, or to the transfer dead-letter queue if that fails."""
-        if hops >= MAX_HOPS:
-            reason = "MaxTransferHopCountExceeded"
-            description = f"The message was forwarded {MAX_HOPS} times."
+        if hops >= MAX_FORWARDING_HOPS:
+            reason = MAX_HOP_COUNT_EXCEEDED
+            description = f"The message was forwarded {MAX_FORWARDING_HOPS} times."
         else:
             try:
-                target_entity = self._registry.get(path_of(target))
+                target_entity = self._registry.get(path_from_address(target))
                 self._check(target_entity, [message])
             except PairbusError as exc:
                 reason, description = type(exc).__name__, str(exc)
@@ -171,7 +170,7 @@ class MessageRouter:
             message, reason, description, entity.path, now_ms
         )
 
-    def forward_dead_letter(self, entity_id: int, message: Stored, now_ms: int) -> bool:
+    def forward_dead_letter(self, entity_id: int, message: StoredMessage, now_ms: int) -> bool:
         """Forward a dead-lettered message if its entity has ForwardDeadLetteredMessagesTo.
 
         Its time-to-live may be over, so that of the target applies from now on.
@@ -187,7 +186,7 @@ class MessageRouter:
 
     # Scheduled messages.
 
-    def activate(self, entity: Entity, message: Stored, now_ms: int) -> None:
+    def activate(self, entity: Entity, message: StoredMessage, now_ms: int) -> None:
         """Enqueue, publish or forward a scheduled message that is due."""
         target = getattr(entity.description, "forward_to", None)
         if not isinstance(entity.description, TopicDescription) and target is None:
@@ -200,7 +199,7 @@ class MessageRouter:
             self._forward(entity, target, _to_incoming(message), now_ms, 0)
 
 
-def _to_incoming(message: Stored) -> IncomingMessage:
+def _to_incoming(message: StoredMessage) -> IncomingMessage:
     """Return a stored message as if it were sent now, without a schedule."""
     return replace(parse_message(encode_original(message)), scheduled_ms=None)
 

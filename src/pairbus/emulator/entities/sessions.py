@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from pairbus.emulator.entities.message_buffer import MessageBuffer
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.storage.store import Store, StoredMessage
 from pairbus.errors import LockLost
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.emulator.entities.queue import MessageQueue
@@ -37,13 +38,13 @@ class Sessions:
 
     # Messages.
 
-    def append(self, session: str, message: Stored) -> None:
+    def append(self, session: str, message: StoredMessage) -> None:
         self._active_counts[session] = self._active_counts.get(session, 0) + 1
         lock = self._locks.get(session)
         if lock is not None:
             lock.messages.append(message)
 
-    def put_back(self, session: str, message: Stored) -> None:
+    def put_back(self, session: str, message: StoredMessage) -> None:
         lock = self._locks.get(session)
         if lock is not None:
             lock.messages.put_back(message)
@@ -56,7 +57,7 @@ class Sessions:
         else:
             self._active_counts.pop(session, None)
 
-    def remove(self, message: Stored) -> None:
+    def remove(self, message: StoredMessage) -> None:
         lock = None if message.session is None else self._locks.get(message.session)
         if lock is not None:
             lock.messages.remove(message.sequence)
@@ -90,7 +91,7 @@ class Sessions:
             raise LockLost(
                 f"The requested session {session!r} cannot be accepted. "
                 "It is locked by another receiver.",
-                condition="com.microsoft:session-cannot-be-locked",
+                condition=conditions.SESSION_CANNOT_BE_LOCKED,
             )
         session_id = session
         messages = MessageBuffer(
@@ -167,5 +168,5 @@ class Sessions:
 def _lock_lost(session: str | None) -> LockLost:
     return LockLost(
         f"The lock of session {session!r} has expired or is not held by this receiver.",
-        condition="com.microsoft:session-lock-lost",
+        condition=conditions.SESSION_LOCK_LOST,
     )
