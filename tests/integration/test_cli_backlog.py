@@ -13,16 +13,16 @@ from uuid import uuid4
 import pytest
 from typer.testing import Result
 
-from pairbus.amqp.client import ClientOptions, SharedKey
+from pairbus.amqp.client import ClientOptions, SharedAccessKey
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
 from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
-from pairbus.backlog.queues import look_at
+from pairbus.backlog.queues import inspect_backlog
 from pairbus.backlog.target import Target
 from pairbus.cli.backlog_screen import PeekProgress
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_path
+from pairbus.servicebus.backlog_paths import backlog_path
 from pairbus.transfer import to_backlog
 from tests.integration.cli_pair_kit import (
     KEY,
@@ -141,7 +141,7 @@ def test_counts_and_peeks_go_over_tls_too(pairing: Pairing) -> None:
     options = replace(plain, tls=True, ca_file=pairing.secondary.ca_file)
 
     pair = pair_to(options, pairing.name, 2)
-    found = look_at(pair, list_backlog_queues(pair), peeked=1)
+    found = inspect_backlog(pair, list_backlog_queues(pair), peeked=1)
 
     assert (found.messages, found.not_counted, found.problem) == (3, None, None)
     assert found.not_listed is None
@@ -150,8 +150,8 @@ def test_counts_and_peeks_go_over_tls_too(pairing: Pairing) -> None:
 
 @pytest.mark.parametrize("host", ["no such host", "a..b", "x" * 70])
 def test_options_of_a_host_that_cannot_be_are_a_problem_and_no_stack(host: str) -> None:
-    pair = pair_to(ClientOptions(host=host, tokens=SharedKey("n", KEY)), "p", 1)
-    found = look_at(pair, list_backlog_queues(pair), peeked=1)
+    pair = pair_to(ClientOptions(host=host, tokens=SharedAccessKey("n", KEY)), "p", 1)
+    found = inspect_backlog(pair, list_backlog_queues(pair), peeked=1)
 
     assert found.problem is not None
     assert found.messages is None

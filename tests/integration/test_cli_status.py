@@ -114,7 +114,7 @@ def test_missing_backlog_queues_are_reported(pairing: Pairing) -> None:
     assert (backlog["asked_for"], backlog["there"]) == (5, 2)
     assert [queue["there"] for queue in backlog["queues"]] == [True] * 2 + [False] * 3
     assert (backlog["missing"], backlog["unexpected"]) == ([2, 3, 4], [])
-    assert backlog["disagreement"] == (
+    assert backlog["queue_mismatch"] == (
         "--backlog-queues is 5, but backlog queues 2 to 4 do not exist."
     )
 
@@ -155,7 +155,7 @@ def test_json_reports_queues_beyond_the_given_number(pairing: Pairing) -> None:
     assert [queue["index"] for queue in backlog["queues"]] == [0, 1, 2, 5, 6, 7, 8]
     last = backlog["queues"][-1]
     assert (last["queue"], last["messages"], last["dead_lettered"]) == (pairing.queues[-1], 1, 1)
-    assert backlog["disagreement"] == (
+    assert backlog["queue_mismatch"] == (
         "--backlog-queues is 3, but backlog queues 5 to 8 exist too; "
         "a syphon with --backlog-queues 3 does not drain them. Backlog queue 2 does not exist."
     )

@@ -15,13 +15,13 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
-from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from tests.integration.emulator_kit import (
     BRISK,
     ask,

@@ -9,12 +9,12 @@ from typing import Final
 from pairbus.backlog.counts import Administration
 from pairbus.backlog.target import NO_NAME, Target
 from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
-from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.limits import MAX_PATH, MAX_QUEUES
 
 PROBE_GAP: Final = 10
 """Without a list, indexes beyond the expected number are tried until so many in a row have no
 queue. It is the default number of backlog queues."""
-MAX_QUEUES: Final = 10_000
 """The most that a namespace can have."""
 
 
@@ -39,11 +39,11 @@ class QueueListing:
         """The namespace answered, and the right to list is missing."""
         return isinstance(self.error, NotAuthorized)
 
-    def walk(self) -> "QueueWalk":
-        return QueueWalk(self)
+    def walk(self) -> "QueueSearch":
+        return QueueSearch(self)
 
 
-class QueueWalk:
+class QueueSearch:
     """Iterates over the indexes of backlog queues: those that were listed or, without a list, all
     that are worth trying. The caller reports an index that has no queue before it takes the
     next."""
@@ -97,32 +97,32 @@ class QueueWalk:
         return tuple(sorted(self._found))
 
     @property
-    def disagreement(self) -> str | None:
+    def queue_mismatch(self) -> str | None:
         """The difference between the expected and the existing queues, in words; None while some
         are left to try."""
-        return disagreement(self.listing.expected, self.found) if self.complete else None
+        return queue_mismatch(self.listing.expected, self.found) if self.complete else None
 
 
-def disagreement(expected: int, found: Sequence[int]) -> str | None:
+def queue_mismatch(expected: int, found: Sequence[int]) -> str | None:
     """Say in words how the expected number of queues differs from those that exist. None: it does
     not, or no queue exists at all."""
     unexpected = [index for index in found if index >= expected]
     missing = sorted(set(range(expected)).difference(found))
     if not found or not (unexpected or missing):
         return None
-    absent = f"{queues_in_words(missing)} {'does' if len(missing) == 1 else 'do'} not exist."
+    absent = f"{describe_queues(missing)} {'does' if len(missing) == 1 else 'do'} not exist."
     told = f"--backlog-queues is {expected}, but "
     if not unexpected:
         return f"{told}{absent}"
     exist, them = ("exists", "it") if len(unexpected) == 1 else ("exist", "them")
     said = (
-        f"{told}{queues_in_words(unexpected)} {exist} too; a syphon with --backlog-queues "
+        f"{told}{describe_queues(unexpected)} {exist} too; a syphon with --backlog-queues "
         f"{expected} does not drain {them}."
     )
     return f"{said} {absent[0].upper()}{absent[1:]}" if missing else said
 
 
-def queues_in_words(indexes: Sequence[int]) -> str:
+def describe_queues(indexes: Sequence[int]) -> str:
     """Name backlog queues by their indexes, in ascending order: `backlog queues 3, 5 to 9`."""
     runs: list[list[int]] = []
     for index in indexes:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from pairbus.cli.screen import complain, screens
+from pairbus.cli.console import consoles, print_error
 from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError, StateError
@@ -88,7 +88,7 @@ def emulator(
 
     Exit status: 0 stopped; 1 failed, or the folder is in use; 2 a wrong option or file.
     """
-    out, err = screens()
+    out, err = consoles()
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
         format="%(message)s",
@@ -119,16 +119,16 @@ def emulator(
             stopped.wait()
         failed = [served for served in namespaces if served.failure is not None]
         for served in failed:
-            complain(err, f"{served.name} failed: {served.failure}")
+            print_error(err, f"{served.name} failed: {served.failure}")
         if failed:
             raise typer.Exit(1)
         if not as_json:
             out.print("Stopped.")
     except StateError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(1) from exc
     except (ConfigurationError, OSError) as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(2) from exc
 
 

@@ -11,7 +11,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import EntityStatus
 
-from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape, entities
+from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
 from pairbus.pairing.administration import administration_of
 
@@ -118,7 +118,9 @@ class ExistingEnvironment:
         mine = self.entities if self._made else ()
         with administration(self.primary) as admin:
             for entity in mine:
-                remove = admin.delete_topic if entity.shape is Shape.TOPIC else admin.delete_queue
+                remove = (
+                    admin.delete_topic if entity.shape is EntityType.TOPIC else admin.delete_queue
+                )
                 left += _not_removed(remove, entity.path)
         with administration(self.secondary) as admin:
             for queue in backlog_queues:
@@ -128,7 +130,7 @@ class ExistingEnvironment:
     def _set(self, status: EntityStatus) -> None:
         with administration(self.primary) as admin:
             for entity in self.entities:
-                if entity.shape is Shape.TOPIC:
+                if entity.shape is EntityType.TOPIC:
                     topic = admin.get_topic(entity.path)
                     topic.status = status
                     admin.update_topic(topic)
@@ -156,11 +158,11 @@ def make_entities(primary: str, wanted: tuple[DrillEntity, ...]) -> None:
     }
     with administration(primary) as admin:
         for entity in wanted:
-            if entity.shape is Shape.TOPIC:
+            if entity.shape is EntityType.TOPIC:
                 admin.create_topic(entity.path, **detects)
                 admin.create_subscription(entity.path, SUBSCRIPTION)
             else:
-                sessions = entity.shape is Shape.SESSIONS
+                sessions = entity.shape is EntityType.SESSIONS
                 admin.create_queue(entity.path, requires_session=sessions, **detects)
 
 

@@ -33,7 +33,12 @@ from pairbus.emulator.filters.rules import (
 )
 from pairbus.emulator.jsonc import JsonNode, parse_jsonc
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import check_name, check_path, path_of, same_path
+from pairbus.servicebus.entity_paths import (
+    check_name,
+    check_path,
+    normalize_path,
+    path_from_address,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +102,13 @@ def _namespace(node: JsonNode) -> NamespaceConfig:
         *((item, topic.description) for item, topic in topics),
     ]
     _check_unique("entity", [(item, one.path) for item, one in described])
-    targets = {same_path(one.path) for _, one in described}
+    targets = {normalize_path(one.path) for _, one in described}
     for item, topic in topics:
         described += [(item, below.description) for below in topic.subscriptions]
     for item, one in described:
         for field in ("forward_to", "forward_dead_lettered_messages_to"):
             target = getattr(one, field, None)
-            if target is not None and same_path(path_of(target)) not in targets:
+            if target is not None and normalize_path(path_from_address(target)) not in targets:
                 raise item.wrong(
                     f"{property_name(field)} of {one.path!r} is {target!r}, which is no queue or "
                     "topic of this namespace"
@@ -227,6 +232,6 @@ def _setting(node: JsonNode, kind: Any) -> Any:
 def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:
     seen: set[str] = set()
     for node, name in named:
-        if same_path(name) in seen:
+        if normalize_path(name) in seen:
             raise node.wrong(f"there is another {kind} of the name {name!r}")
-        seen.add(same_path(name))
+        seen.add(normalize_path(name))

@@ -7,8 +7,7 @@ An empty long poll is one receive without a message.
 from dataclasses import dataclass, replace
 
 from pairbus.emulator.storage.store import Store
-
-UNIT = 64 * 1024
+from pairbus.servicebus.limits import BILLING_UNIT
 
 
 @dataclass(slots=True)
@@ -33,7 +32,7 @@ class Meter:
 
     def add(self, entity: str, kind: str, size: int = 0) -> None:
         """One operation on one message of this size."""
-        self._add(entity, kind, 1, 1, size, max(1, -(-size // UNIT)))
+        self._add(entity, kind, 1, 1, size, max(1, -(-size // BILLING_UNIT)))
 
     def add_without_message(self, entity: str, kind: str) -> None:
         """One operation that moved no message."""

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from pairbus.emulator.storage.store import (
-    ACTIVE,
-    DEFERRED,
     MAX_SEQUENCE,
-    SCHEDULED,
     Store,
     StoredMessage,
     StoreFailed,
 )
 from pairbus.errors import StateError
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.local import crash
 
 

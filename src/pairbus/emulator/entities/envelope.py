@@ -10,40 +10,29 @@ from struct import Struct
 from typing import Any
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.sections import DELIVERY_COUNT, Message
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     MESSAGE_ANNOTATIONS,
-    Keys,
+    EncodedKeys,
+    encode_section,
     map_entries,
-    put_together,
     read_fields,
 )
+from pairbus.amqp.sections import DELIVERY_COUNT, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
-from pairbus.emulator.storage.store import SCHEDULED, StoredMessage
+from pairbus.emulator.storage.store import StoredMessage
 from pairbus.errors import DecodeError, Refused
+from pairbus.servicebus import annotations
+from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
+from pairbus.servicebus.message_states import SCHEDULED
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-MAX_HEADER_BYTES = 64 * 1024
-MAX_ID = 128
-
-_OURS = Keys(
-    (
-        "x-opt-enqueued-time",
-        "x-opt-sequence-number",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-lock-token",
-        "x-opt-message-state",
-        "x-opt-partition-id",
-    )
-)
-_SCHEDULE = "x-opt-scheduled-enqueue-time"
-_ENQUEUED_KEY = encode(Symbol("x-opt-enqueued-time"))
-_SEQUENCE_KEY = encode(Symbol("x-opt-sequence-number"))
-_LOCKED_UNTIL_KEY = encode(Symbol("x-opt-locked-until"))
-_STATE_KEY = encode(Symbol("x-opt-message-state"))
-_SOURCE = Symbol("x-opt-deadletter-source")
-_SOURCE_KEYS = Keys(("x-opt-deadletter-source",))
+_SET_BY_SERVICE = EncodedKeys(annotations.SET_BY_SERVICE)
+_ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
+_SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
+_LOCKED_UNTIL_KEY = encode(Symbol(annotations.LOCKED_UNTIL))
+_STATE_KEY = encode(Symbol(annotations.MESSAGE_STATE))
+_SOURCE = Symbol(annotations.DEAD_LETTER_SOURCE)
+_SOURCE_KEYS = EncodedKeys((annotations.DEAD_LETTER_SOURCE,))
 _timestamp = Struct(">Bq").pack
 
 
@@ -68,10 +57,12 @@ def read(payload: bytes) -> Incoming:
     (ttl,) = read_fields(message.header, (2,))
     scheduled = None
     if message.message_annotations:
-        message.edit_message_annotations({}, _OURS)
-        for key in (_SCHEDULE, _SOURCE):
+        message.edit_message_annotations({}, _SET_BY_SERVICE)
+        for key in (annotations.SCHEDULED_ENQUEUE_TIME, _SOURCE):
             if key.encode() in message.message_annotations:
-                scheduled = message.read_message_annotations().get(_SCHEDULE)
+                scheduled = message.read_message_annotations().get(
+                    annotations.SCHEDULED_ENQUEUE_TIME
+                )
                 break
     if message.application_properties:
         # They are read by rules and changed by settlements, which must not fail then.
@@ -80,14 +71,14 @@ def read(payload: bytes) -> Incoming:
         raise DecodeError("the session id is not a string")
     if ttl is not None and not isinstance(ttl, UInt):
         raise DecodeError("the time-to-live is not a uint")
-    if session is not None and len(session) > MAX_ID:
-        raise Refused(f"a session id has at most {MAX_ID} characters")
-    if isinstance(message_id, str) and len(message_id) > MAX_ID:
-        raise Refused(f"a message id has at most {MAX_ID} characters")
+    if session is not None and len(session) > MAX_ID_LENGTH:
+        raise Refused(f"a session id has at most {MAX_ID_LENGTH} characters")
+    if isinstance(message_id, str) and len(message_id) > MAX_ID_LENGTH:
+        raise Refused(f"a message id has at most {MAX_ID_LENGTH} characters")
     if scheduled is not None and not isinstance(scheduled, Timestamp):
-        raise DecodeError(f"{_SCHEDULE} is not a timestamp")
-    if len(payload) - len(message.body) > MAX_HEADER_BYTES:
-        raise Refused(f"everything but the body may take {MAX_HEADER_BYTES} bytes")
+        raise DecodeError(f"{annotations.SCHEDULED_ENQUEUE_TIME} is not a timestamp")
+    if len(payload) - len(message.body) > MAX_HEADER_SIZE:
+        raise Refused(f"everything but the body may take {MAX_HEADER_SIZE} bytes")
     return Incoming(
         message,
         len(payload),
@@ -158,7 +149,7 @@ def deliver(stored: StoredMessage, deliveries: int, locked_until_ms: int | None)
         count += 2
     return (
         _header(stored.header, deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
         + stored.rest
     )
 
@@ -176,7 +167,7 @@ def peek(stored: StoredMessage) -> bytes:
     )
     return (
         _header(stored.header, stored.deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
         + stored.rest
     )
 
@@ -185,7 +176,7 @@ def restore(stored: StoredMessage) -> bytes:
     """The bytes of a message as it was sent, but for the order of its sections."""
     annotations = b""
     if stored.annotation_count:
-        annotations = put_together(
+        annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     return stored.header + annotations + stored.rest
@@ -204,7 +195,7 @@ def set_dead_letter_source(stored: StoredMessage, path: str) -> None:
     """Say which entity a message was dead-lettered on."""
     message = Message()
     if stored.annotation_count:
-        message.message_annotations = put_together(
+        message.message_annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     # Removed by its text, so that a string of a sender goes like a symbol of ours.

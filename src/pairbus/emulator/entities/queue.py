@@ -15,20 +15,19 @@ from pairbus.emulator.entities.locks import Lock, Locks
 from pairbus.emulator.entities.ready import Ready
 from pairbus.emulator.entities.sequences import Sequences
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import (
-    ACTIVE,
-    DEFERRED,
-    SCHEDULED,
-    UNBOUNDED,
-    Store,
-    StoredMessage,
-)
+from pairbus.emulator.storage.store import UNBOUNDED, Store, StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus import conditions
+from pairbus.servicebus.application_properties import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    TTL_EXPIRED,
+)
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
 NEVER_MS = 253402300799999
 """The end of the year 9999: a message that expires later never does."""
-
-DELIVERIES, EXPIRED = "MaxDeliveryCountExceeded", "TTLExpiredException"
 
 
 class QueueSettings(Protocol):
@@ -298,7 +297,7 @@ class Queue:
             raise LockLost(
                 "The lock supplied is invalid. Either the lock expired, or the message has already "
                 f"been removed from {self.path!r}.",
-                condition=None if self.sessions is None else "com.microsoft:session-lock-lost",
+                condition=None if self.sessions is None else conditions.SESSION_LOCK_LOST,
             )
         return lock
 
@@ -317,7 +316,7 @@ class Queue:
             description = (
                 f"Message could not be consumed after {stored.deliveries} delivery attempts."
             )
-            self._bury(stored, _told(DELIVERIES, description), now_ms)
+            self._bury(stored, _told(MAX_DELIVERY_COUNT_EXCEEDED, description), now_ms)
         else:
             self._put_back(stored)
 
@@ -369,7 +368,7 @@ class Queue:
 
     def _expire(self, stored: StoredMessage, now_ms: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead_letters is not None:
-            told = _told(EXPIRED, "The message expired and was dead lettered.")
+            told = _told(TTL_EXPIRED, "The message expired and was dead lettered.")
             self._bury(stored, told, now_ms)
         else:
             self.drop(stored)
@@ -402,7 +401,7 @@ class Queue:
 
 
 def _told(reason: str | None, description: str | None) -> dict[str, Any]:
-    told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    told = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
     return {name: text for name, text in told.items() if text is not None}
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.emulator.entities.ready import Ready
 from pairbus.emulator.storage.store import Store, StoredMessage
 from pairbus.errors import LockLost
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.emulator.entities.queue import Queue
@@ -81,7 +82,7 @@ class Sessions:
         elif session in self._held:
             raise LockLost(
                 f"The requested session {session!r} cannot be accepted: another receiver has it.",
-                condition="com.microsoft:session-cannot-be-locked",
+                condition=conditions.SESSION_CANNOT_BE_LOCKED,
             )
         name = session
         line = Ready(
@@ -150,5 +151,5 @@ class Sessions:
 def _lost(session: str | None) -> LockLost:
     return LockLost(
         f"The lock of session {session!r} has expired or is not held by this receiver.",
-        condition="com.microsoft:session-lock-lost",
+        condition=conditions.SESSION_LOCK_LOST,
     )

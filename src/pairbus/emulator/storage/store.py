@@ -22,9 +22,6 @@ from typing import Any
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.errors import StateError
 
-ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
-"""States of a message, as `x-opt-message-state` has them."""
-
 UNBOUNDED = 1 << 62
 """More bytes than there are."""
 _SHIFT = 40

@@ -30,7 +30,7 @@ idle polls depend on how long the syphon is let run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class DrillCost:
     forecast: dict[Part, Amount]
     ledger: dict[Part, Amount]
     """What the namespaces answered."""
@@ -51,7 +51,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class OutageTimes:
     """How long things lasted, which no forecast knows: how fast Spark starts and drains here."""
 
     down_s: float
@@ -60,7 +60,7 @@ class Times:
     """Messages a second."""
 
     @classmethod
-    def of(cls, moments: dict[str, datetime], moved: int, options: DrillOptions) -> "Times":
+    def of(cls, moments: dict[str, datetime], moved: int, options: DrillOptions) -> "OutageTimes":
         """What there is of the moments of a drill; where it did not get so far, its plan."""
         if "drained" not in moments:
             return cls(options.outage.total_seconds(), options.rate * 2)
@@ -71,8 +71,8 @@ class Times:
         return cls((drain - down).total_seconds(), rate)
 
 
-def foretell(
-    options: DrillOptions, pairing: SendAvailabilityOptions, entities: int, times: Times
+def forecast_counts(
+    options: DrillOptions, pairing: SendAvailabilityOptions, entities: int, times: OutageTimes
 ) -> Tally:
     """What the forecast says of such an outage: from options and times, not from what was sent."""
     traffic = Traffic(rate=options.rate, size=options.size + HEADERS, entities=entities)
@@ -84,7 +84,7 @@ def foretell(
     return Tally({**direct.slots, **tally(outage_counts(plan, traffic, course)).slots})
 
 
-def cost_of(foretold: Tally, ledger: Path, primary: str) -> Cost:
+def drill_cost(foretold: Tally, ledger: Path, primary: str) -> DrillCost:
     prices = read_prices()
     done = sums(ledger, primary)
     vain = sums(ledger, primary, answered=False).by_part()
@@ -94,7 +94,7 @@ def cost_of(foretold: Tally, ledger: Path, primary: str) -> Cost:
         found = bill(of, prices, Tier.STANDARD, before=included).parts
         return sum((found[part].money for part in PARTS if part in found), Decimal(0))
 
-    return Cost(
+    return DrillCost(
         forecast={part: foretold.by_part().get(part, Amount()) for part in PARTS},
         ledger={part: done.by_part().get(part, Amount()) for part in PARTS},
         unanswered={part: vain.get(part, Amount()) for part in PARTS},

@@ -8,7 +8,7 @@ _COMPLAINT = re.compile(
 )
 
 
-def first_line(error: object) -> str:
+def error_summary(error: object) -> str:
     """Of an error that may have a stack of Java in it: the line that says most."""
     text = _BY_PY4J.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -18,7 +18,7 @@ def first_line(error: object) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def first_complaint(log: str) -> str | None:
+def first_logged_error(log: str) -> str | None:
     """Of what Java wrote to its log: what it met first. The errors that follow are of that one."""
     found = _COMPLAINT.search(log)
     return None if found is None else found[1]

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 
-def screens() -> tuple[Console, Console]:
+def consoles() -> tuple[Console, Console]:
     """For what was asked for, and for what went wrong."""
     return (
         Console(highlight=False, soft_wrap=True),
@@ -15,13 +15,13 @@ def screens() -> tuple[Console, Console]:
     )
 
 
-def has_java(err: Console) -> bool:
+def check_java(err: Console) -> bool:
     """Whether there is Java, without which Spark does not start; complains if not."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        complain(err, "Spark needs Java 17: install it, or set JAVA_HOME")
+        print_error(err, "Spark needs Java 17: install it, or set JAVA_HOME")
         return False
     return True
 
 
-def complain(err: Console, what: object, colour: str = "red") -> None:
+def print_error(err: Console, what: object, colour: str = "red") -> None:
     err.print(f"[{colour}]{escape(str(what))}[/{colour}]")

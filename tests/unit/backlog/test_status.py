@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from pairbus.backlog.queues import BacklogContents, QueueContents
-from pairbus.backlog.status import SILENT_S, ProbeResult, SyphonReport, syphon_word, verdict
+from pairbus.backlog.status import (
+    SILENT_S,
+    ProbeResult,
+    SyphonSummary,
+    parse_syphon_status,
+    verdict,
+)
 from pairbus.errors import ConfigurationError
 
 UP, DOWN = ProbeResult("host"), ProbeResult("host", "connection refused")
@@ -101,12 +107,12 @@ def test_the_verdict_is_one_line_and_an_exit_status(
 @pytest.mark.parametrize(
     ("syphon", "said"),
     [
-        (SyphonReport(True), "1 message waits in the backlog, and a syphon is at work."),
-        (SyphonReport(True, "stuck"), "1 message waits in the backlog, and the syphon is stuck."),
-        (SyphonReport(False, "gone"), "1 message waits in the backlog, and no syphon is at work."),
+        (SyphonSummary(True), "1 message waits in the backlog, and a syphon is at work."),
+        (SyphonSummary(True, "stuck"), "1 message waits in the backlog, and the syphon is stuck."),
+        (SyphonSummary(False, "gone"), "1 message waits in the backlog, and no syphon is at work."),
     ],
 )
-def test_the_verdict_says_who_moves_what_waits(syphon: SyphonReport, said: str) -> None:
+def test_the_verdict_says_who_moves_what_waits(syphon: SyphonSummary, said: str) -> None:
     found = verdict({"primary": UP, "secondary": UP}, look(1), syphon)
 
     assert (found.status, found.words) == (3, said)
@@ -125,7 +131,7 @@ def test_the_verdict_says_who_moves_what_waits(syphon: SyphonReport, said: str) 
 def test_a_syphon_is_at_work_if_its_file_says_so_and_is_fresh(
     changes: dict[str, Any], at_work: bool, problem: str | None
 ) -> None:
-    found = syphon_word(FILE | changes, NOW)
+    found = parse_syphon_status(FILE | changes, NOW)
 
     assert found.at_work is at_work
     assert found.moved == 7
@@ -135,7 +141,7 @@ def test_a_syphon_is_at_work_if_its_file_says_so_and_is_fresh(
 
 
 def test_a_file_that_is_not_there_is_no_syphon() -> None:
-    found = syphon_word(None, NOW)
+    found = parse_syphon_status(None, NOW)
 
     assert not found.at_work
     assert "it has not started" in (found.problem or "")
@@ -144,7 +150,7 @@ def test_a_file_that_is_not_there_is_no_syphon() -> None:
 @pytest.mark.parametrize("values", [{}, [], 5, "text", FILE | {"when": "now"}])
 def test_another_file_is_a_mistake(values: Any) -> None:
     with pytest.raises(ConfigurationError, match="not the status file of a syphon"):
-        syphon_word(values, NOW)
+        parse_syphon_status(values, NOW)
 
 
 def test_counts_of_queues_that_nobody_may_see_are_not_zero() -> None:

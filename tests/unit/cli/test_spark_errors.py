@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.cli.spark_words import first_complaint, first_line
+from pairbus.cli.spark_errors import error_summary, first_logged_error
 
 STACK = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n"
 
@@ -20,11 +20,11 @@ STACK = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\
     ],
 )
 def test_of_an_error_with_a_stack_it_is_the_line_that_says_most(said: str, line: str) -> None:
-    assert first_line(RuntimeError(said)) == line
+    assert error_summary(RuntimeError(said)) == line
 
 
 def test_an_error_without_a_word_is_named() -> None:
-    assert first_line(TimeoutError()) == "TimeoutError"
+    assert error_summary(TimeoutError()) == "TimeoutError"
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_an_error_without_a_word_is_named() -> None:
     ],
 )
 def test_of_a_log_it_is_what_java_met_first(log: str, line: str | None) -> None:
-    assert first_complaint(log) == line
+    assert first_logged_error(log) == line

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.cli.formatting import age, count, printable, size, when
+from pairbus.cli.formatting import age, count, printable, size, utc_time
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,13 @@ def test_a_size_is_in_thousands(number: int, said: str) -> None:
 
 
 def test_what_is_not_known_is_empty_or_a_question_mark() -> None:
-    assert (age(None, 5), size(None), when(None), when(2**62), count(None)) == ("", "", "", "", "?")
+    assert (age(None, 5), size(None), utc_time(None), utc_time(2**62), count(None)) == (
+        "",
+        "",
+        "",
+        "",
+        "?",
+    )
 
 
 def test_a_count_says_where_there_may_be_more() -> None:

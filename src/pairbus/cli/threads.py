@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def in_background(work: Callable[[], T]) -> T:
+def run_in_thread(work: Callable[[], T]) -> T:
     """Do it in a thread of its own, and wait for it. Ctrl-C ends the waiting, whatever the thread
     does; in the middle of a talk with Java it might be lost. The thread ends with the process."""
     done: Future[T] = Future()

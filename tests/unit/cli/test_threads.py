@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from pairbus.cli.background import in_background
+from pairbus.cli.threads import run_in_thread
 
 
 def test_what_it_gives_or_raises_reaches_whoever_waits() -> None:
-    assert in_background(lambda: threading.current_thread().name) == "pairbus works"
+    assert run_in_thread(lambda: threading.current_thread().name) == "pairbus works"
     with pytest.raises(ZeroDivisionError):
-        in_background(lambda: 1 // 0)
+        run_in_thread(lambda: 1 // 0)
     with pytest.raises(SystemExit):
-        in_background(sys.exit)
+        run_in_thread(sys.exit)
