@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-
 from pairbus.emulator.admin.atom_input import read_description
+
 from pairbus.emulator.entities.descriptions import QueueDescription
 from pairbus.errors import AmqpError, EntityNotFound, Refused, Unavailable
 from pairbus.servicebus import atom
