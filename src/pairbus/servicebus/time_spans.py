@@ -5,7 +5,7 @@ The longest span, `P10675199DT2H48M5.4775807S`, means "never". It has a precisio
 it, and is written exactly. All other spans are exact to the microsecond.
 
 The library isodate is not used: it accepts other forms (weeks, dates, commas), returns years and
-months as a type of its own, and rounds the longest span.
+months as another type, and rounds the longest span.
 """
 
 import re
