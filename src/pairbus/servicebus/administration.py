@@ -282,17 +282,17 @@ class AdministrationClient:
         wait_s = self.options.timeout_s if timeout_s is None else timeout_s
         answered = False
         try:
-            response = self._transport.request(
+            status, content = self._transport.request(
                 method, target, deadline=self._clock() + wait_s, headers=headers, body=body
             )
             answered = True
         finally:
             if self._on_request is not None:
                 self._on_request(path, answered)
-        if response.status in (200, 201):
-            return response.body
+        if status in (200, 201):
+            return content
         creates = method == "PUT" and "If-Match" not in headers
-        raise error_of(response.status, atom.read_error(response.body), action, creates=creates)
+        raise error_of(status, atom.read_error(content), action, creates=creates)
 
     def _token(self, path: str) -> str:
         """Return a token for a path; each request gets a new one."""
