@@ -15,7 +15,8 @@ from pairbus.emulator.entities.envelope import Incoming, deliver, read
 from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.storage.store import Store, StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 
 SCHEDULED_FOR = Symbol("x-opt-scheduled-enqueue-time")
 
@@ -46,12 +47,12 @@ def message(body: str = "", **settings: Any) -> Incoming:
 
 
 def crash(store: Store) -> None:
-    """End a store as a kill would: what was not committed is gone."""
-    store._inserts.clear()
-    store._deletes.clear()
-    store._open = False
-    store._db.close()
-    store._lock.release()
+    """End a store as a kill would: uncommitted writes are lost."""
+    database = store._database
+    database.discard_messages()
+    database._in_transaction = False
+    database.connection.close()
+    database._lock.release()
 
 
 class Local:

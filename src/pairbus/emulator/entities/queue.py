@@ -15,7 +15,8 @@ from pairbus.emulator.entities.locks import Lock, Locks
 from pairbus.emulator.entities.ready import Ready
 from pairbus.emulator.entities.sequences import Sequences
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import UNBOUNDED, Store, StoredMessage
+from pairbus.emulator.storage.messages import UNLIMITED, StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import LockLost, MessageNotFound, Refused
 from pairbus.servicebus import conditions
 from pairbus.servicebus.application_properties import (
@@ -78,8 +79,10 @@ class Queue:
         self._sequences = sequences
         self._new_token = new_token
         self._locks = Locks()
-        self._ready = Ready(lambda after, limit: store.active_after(id, after, limit), self._locks)
-        totals = store.totals(id)
+        self._ready = Ready(
+            lambda after, limit: store.messages.active_after(id, after, limit), self._locks
+        )
+        totals = store.messages.totals(id)
         self.counts = {
             state: totals.get(state, (0, 0))[0] for state in (ACTIVE, DEFERRED, SCHEDULED)
         }
@@ -129,7 +132,7 @@ class Queue:
         return None if start_ms + life >= NEVER_MS else start_ms + life
 
     def _add(self, stored: StoredMessage) -> None:
-        self._store.put(self.id, stored)
+        self._store.messages.put(self.id, stored)
         self.counts[stored.state] += 1
         self.bytes += stored.size
         if stored.state == ACTIVE:
@@ -141,7 +144,7 @@ class Queue:
 
     def drop(self, stored: StoredMessage) -> None:
         """It is no longer here."""
-        self._store.delete(self.id, stored.sequence)
+        self._store.messages.delete(self.id, stored.sequence)
         self.counts[stored.state] -= 1
         self.bytes -= stored.size
         if stored.state == ACTIVE and self.sessions is not None and stored.session is not None:
@@ -157,7 +160,7 @@ class Queue:
         locked: bool,
         session: str | None = None,
         holder: Any = None,
-        room: int = UNBOUNDED,
+        room: int = UNLIMITED,
     ) -> list[tuple[StoredMessage, Lock | None]]:
         """Up to `limit` messages, under a lock each, or for good; no more once they have `room`
         bytes together. Raises LockLost if the session is not held, or not by `holder`, where one is
@@ -203,7 +206,7 @@ class Queue:
         *,
         locked: bool,
         session: str | None = None,
-        room: int = UNBOUNDED,
+        room: int = UNLIMITED,
     ) -> list[tuple[StoredMessage, Lock | None]]:
         """Deferred messages by their sequence numbers; those behind the one with which they have
         `room` bytes together are left where they are. Raises MessageNotFound, and takes none, if
@@ -214,7 +217,9 @@ class Queue:
         for sequence in dict.fromkeys(sequences):
             if room <= 0:
                 break
-            stored = None if sequence in self._locks else self._store.get(self.id, sequence)
+            stored = (
+                None if sequence in self._locks else self._store.messages.get(self.id, sequence)
+            )
             if (
                 stored is None
                 or stored.state != DEFERRED
@@ -226,18 +231,18 @@ class Queue:
         return [(stored, self._hand_over(stored, now_ms, locked)) for stored in found]
 
     def peek(
-        self, after: int, limit: int, session: str | None = None, room: int = UNBOUNDED
+        self, after: int, limit: int, session: str | None = None, room: int = UNLIMITED
     ) -> list[StoredMessage]:
         """Messages of every state behind a sequence number; no more once they have `room` bytes
         together."""
-        return self._store.any_after(self.id, after, limit, session, room)
+        return self._store.messages.all_after(self.id, after, limit, session, room)
 
     def cancel(self, sequences: Sequence[int]) -> None:
         """Cancel scheduled messages. Raises MessageNotFound, and cancels none, if one is not
         there."""
         found = []
         for sequence in dict.fromkeys(sequences):
-            stored = self._store.get(self.id, sequence)
+            stored = self._store.messages.get(self.id, sequence)
             if stored is None or stored.state != SCHEDULED:
                 raise MessageNotFound(f"{self.path!r} has no scheduled message {sequence}")
             found.append(stored)
@@ -265,7 +270,7 @@ class Queue:
                 self.sessions.gone(stored.session)
         stored.state = DEFERRED
         stored.deliveries += 1
-        self._store.put(self.id, stored)
+        self._store.messages.put(self.id, stored)
 
     def dead_letter(
         self,
@@ -322,7 +327,7 @@ class Queue:
 
     def _put_back(self, stored: StoredMessage) -> None:
         """A message is no longer locked, and is what it was."""
-        self._store.put(self.id, stored)
+        self._store.messages.put(self.id, stored)
         if stored.state == ACTIVE:
             if self.sessions is None:
                 self._ready.give_back(stored)
@@ -357,7 +362,7 @@ class Queue:
         """A message's time-to-live is over. False: it is locked, and stays until that is over."""
         lock = self._locks.on(stored.sequence)
         if lock is not None:
-            self._store.postpone_expiry(self.id, stored.sequence, lock.until_ms)
+            self._store.messages.postpone_expiry(self.id, stored.sequence, lock.until_ms)
             return False
         if self.sessions is None:
             self._ready.remove(stored.sequence)

@@ -6,7 +6,7 @@ A queue has one such line, or, if it has sessions, one for each session that som
 from collections.abc import Callable, Container
 from heapq import heappop, heappush
 
-from pairbus.emulator.storage.store import StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
 
 BUFFER = 2000
 """How many messages a line keeps in memory at most, but for those that come back."""

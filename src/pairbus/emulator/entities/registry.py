@@ -20,7 +20,9 @@ from pairbus.emulator.entities.queue import NEVER_MS, Queue
 from pairbus.emulator.entities.sequences import Sequences
 from pairbus.emulator.entities.topic import View, changed
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, Selection, compile_rules
-from pairbus.emulator.storage.store import EntityRow, Store, StoredMessage
+from pairbus.emulator.storage.entities import EntityRow
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import (
     EntityDisabled,
     EntityExists,
@@ -110,7 +112,7 @@ class EntityRegistry:
         self._on_queue = _nothing if on_queue is None else on_queue
         self.on_gone: Callable[[Entity], None] = _nothing
         """Is told of every entity that goes."""
-        for row in store.entities():
+        for row in store.entities.all():
             self._load(row)
 
     # Finding.
@@ -166,11 +168,13 @@ class EntityRegistry:
         if isinstance(description, SubscriptionDescription):
             rules = (Rule(name=DEFAULT_RULE) if default_rule is None else default_rule,)
             compile_rules(rules)
-        row = self._store.add_entity(
+        row = self._store.entities.add(
             description.path, kind_of(description), self._written(description), now_ms
         )
         for rule in rules:
-            self._store.put_rule(row.id, rule.name, self._written_rule(description.path, rule))
+            self._store.entities.put_rule(
+                row.id, rule.name, self._written_rule(description.path, rule)
+            )
         return self._load(row)
 
     def update(self, path: str, settings: dict[str, Any], now_ms: int) -> Entity:
@@ -178,7 +182,7 @@ class EntityRegistry:
         entity = self.get(path)
         description = updated(entity.description, settings)
         self._check_targets(description)
-        self._store.update_entity(entity.row.id, self._written(description), now_ms)
+        self._store.entities.update(entity.row.id, self._written(description), now_ms)
         entity.row = replace(entity.row, updated_ms=now_ms)
         self.touch(entity, now_ms)
         entity.description = description
@@ -196,7 +200,7 @@ class EntityRegistry:
     def _remove(self, entity: Entity) -> None:
         del self._by_path[normalize_path(entity.path)]
         del self._by_id[entity.row.id]
-        self._store.delete_entity(entity.row.id)
+        self._store.entities.delete(entity.row.id)
         for queue in entity.queues:
             queue.close()
         self.on_gone(entity)
@@ -206,7 +210,7 @@ class EntityRegistry:
         entity.accessed_ms = now_ms
         if now_ms - entity.row.accessed_ms >= ACCESS_MS:
             entity.row = replace(entity.row, accessed_ms=now_ms)
-            self._store.touch_entity(entity.row.id, now_ms)
+            self._store.entities.touch(entity.row.id, now_ms)
 
     def _check_targets(self, description: Description) -> None:
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
@@ -231,7 +235,7 @@ class EntityRegistry:
             self._queue(row, 2, _TRANSFER_DEAD_LETTERS, description, numbers, None),
         )
         dead.send_on = partial(self._send_dead_letter_on, entity)
-        for name, text in self._store.rules(row.id):
+        for name, text in self._store.entities.rules(row.id):
             entity.rules[name.lower()] = atom_input.read_rule(text.encode(), name)
         if isinstance(description, SubscriptionDescription):
             entity.select = compile_rules(entity.rules.values())
@@ -282,7 +286,7 @@ class EntityRegistry:
         rules = {**entity.rules, rule.name.lower(): rule}
         entity.select = compile_rules(rules.values())
         entity.rules = rules
-        self._store.put_rule(entity.row.id, rule.name, self._written_rule(path, rule))
+        self._store.entities.put_rule(entity.row.id, rule.name, self._written_rule(path, rule))
         self.touch(entity, now_ms)
 
     def delete_rule(self, path: str, name: str, now_ms: int) -> None:
@@ -290,7 +294,7 @@ class EntityRegistry:
         entity = self.get(path)
         if name.lower() not in entity.rules:
             raise EntityNotFound(f"{path!r} has no rule {name!r}.")
-        self._store.delete_rule(entity.row.id, entity.rules.pop(name.lower()).name)
+        self._store.entities.delete_rule(entity.row.id, entity.rules.pop(name.lower()).name)
         entity.select = compile_rules(entity.rules.values())
         self.touch(entity, now_ms)
 
@@ -356,7 +360,9 @@ class EntityRegistry:
         if not description.requires_duplicate_detection:
             return False
         window = to_milliseconds(description.duplicate_detection_history_time_window)
-        return self._store.seen(entity.row.id, str(message.message_id), now_ms, now_ms + window)
+        return self._store.message_ids.is_duplicate(
+            entity.row.id, str(message.message_id), now_ms, now_ms + window
+        )
 
     def publish(self, topic: Entity, message: Incoming, now_ms: int, hops: int = 0) -> None:
         """Give each subscription of a topic what its rules let through."""
@@ -433,13 +439,13 @@ class EntityRegistry:
         for entity in [one for one in self._by_id.values() if one.is_idle(now_ms)]:
             if entity.row.id in self._by_id:  # not with its topic
                 self.delete(entity.path)
-        due = self._store.due(now_ms, limit)
+        due = self._store.messages.due(now_ms, limit)
         for queue_id, stored in due:
             self._activate(queue_id, stored, now_ms)
-        expired = self._store.expired(now_ms, limit)
+        expired = self._store.messages.expired(now_ms, limit)
         for queue_id, stored in expired:
             self._queue_of(queue_id).expire(stored, now_ms)
-        self._store.forget_seen(now_ms)
+        self._store.message_ids.delete_expired(now_ms)
         return limit in (len(due), len(expired))
 
     def _queue_of(self, queue_id: int) -> Queue:

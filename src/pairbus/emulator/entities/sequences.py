@@ -21,5 +21,5 @@ class Sequences:
         self._next += 1
         if sequence >= self._reserved:
             self._reserved = sequence + RESERVE
-            self._store.reserve_sequences(self._entity, self._reserved)
+            self._store.entities.reserve_sequences(self._entity, self._reserved)
         return sequence

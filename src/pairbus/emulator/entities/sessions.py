@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from pairbus.emulator.entities.ready import Ready
-from pairbus.emulator.storage.store import Store, StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import LockLost
 from pairbus.servicebus import conditions
 
@@ -32,7 +33,7 @@ class Sessions:
     def __init__(self, queue: "Queue", store: Store) -> None:
         self._queue = queue
         self._store = store
-        self._active = store.session_counts(queue.id)
+        self._active = store.messages.session_counts(queue.id)
         """Active messages by session, in the order in which the sessions first had some."""
         self._held: dict[str, Held] = {}
 
@@ -86,7 +87,9 @@ class Sessions:
             )
         name = session
         line = Ready(
-            lambda after, limit: self._store.active_in_session(self._queue.id, name, after, limit)
+            lambda after, limit: self._store.messages.active_in_session(
+                self._queue.id, name, after, limit
+            )
         )
         self._held[session] = Held(holder, line, now_ms + self._queue.lock_ms)
         return session
@@ -135,16 +138,16 @@ class Sessions:
     # State.
 
     def state(self, session: str) -> bytes | None:
-        return self._store.session_state(self._queue.id, session)
+        return self._store.session_states.get(self._queue.id, session)
 
     def set_state(self, session: str, state: bytes | None, now_ms: int = 0) -> None:
-        self._store.set_session_state(self._queue.id, session, state, now_ms)
+        self._store.session_states.set(self._queue.id, session, state, now_ms)
 
     def names(self, updated_after_ms: int | None = None) -> list[str]:
         """Sessions that have messages or a state; or those whose state was set after a moment."""
         if updated_after_ms is not None:
-            return sorted(self._store.sessions_with_state(self._queue.id, updated_after_ms))
-        with_state = self._store.sessions_with_state(self._queue.id)
+            return sorted(self._store.session_states.sessions(self._queue.id, updated_after_ms))
+        with_state = self._store.session_states.sessions(self._queue.id)
         return sorted({*self._active, *with_state})
 
 
