@@ -600,15 +600,15 @@ def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
         sender = Sender(bystander, "orders")
         sender.send(HELLO)
         for module, name in (
-            (incoming_links, "read"),
-            (outgoing_links, "deliver"),
+            (incoming_links, "parse_message"),
+            (outgoing_links, "encode_delivery"),
             (management, "execute"),
         ):
             caplog.clear()
             with monkeypatch.context() as patched, ours(running) as client:
                 work = {
-                    "read": lambda: Sender(client, "orders").send(HELLO),
-                    "deliver": lambda: Receiver(client, "kept").receive(1),
+                    "parse_message": lambda: Sender(client, "orders").send(HELLO),
+                    "encode_delivery": lambda: Receiver(client, "kept").receive(1),
                     "execute": lambda: Management(client, "kept").peek(1),
                 }[name]
                 patched.setattr(module, name, fail)

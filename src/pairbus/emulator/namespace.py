@@ -25,8 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pairbus.emulator.admin.api import Admin
-from pairbus.emulator.admin.control import PREFIX, Control
+from pairbus.emulator.admin.api import AdministrationApi
+from pairbus.emulator.admin.control import CONTROL_PREFIX, ControlApi
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
@@ -34,7 +34,7 @@ from pairbus.emulator.connections.protocols import RequestHandler
 from pairbus.emulator.connections.server import Listener
 from pairbus.emulator.connections.transports import OpenTransports
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -226,7 +226,7 @@ class LocalNamespace:
     ) -> None:
         self._create(SubscriptionDescription(topic=topic, name=name, **settings), rule)
 
-    def _create(self, description: Description, rule: Rule | None = None) -> None:
+    def _create(self, description: EntityDescription, rule: Rule | None = None) -> None:
         def create(runtime: NamespaceRuntime) -> None:
             runtime.entities.create(description, runtime.now_ms(), rule)
 
@@ -350,13 +350,13 @@ class LocalNamespace:
         )
 
     def _administration(self, runtime: NamespaceRuntime) -> RequestHandler:
-        admin = Admin(
+        admin = AdministrationApi(
             runtime.entities,
             runtime.authority,
             namespace=self.name,
             created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
             meter=runtime.meter.add_without_message,
-            extensions={PREFIX: Control(runtime.faults, runtime.meter).handle},
+            extensions={CONTROL_PREFIX: ControlApi(runtime.faults, runtime.meter).handle},
         )
         return lambda request, scheme: admin.handle(request, runtime.now_ms(), scheme=scheme)
 

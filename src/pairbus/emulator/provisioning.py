@@ -1,7 +1,7 @@
 """Create the entities of a configuration in a namespace."""
 
 from pairbus.emulator.config import NamespaceConfig
-from pairbus.emulator.entities.descriptions import Description
+from pairbus.emulator.entities.descriptions import EntityDescription
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.errors import ConfigurationError, EntityNotFound
 
@@ -14,7 +14,7 @@ def create_missing(entities: EntityRegistry, config: NamespaceConfig, now_ms: in
     subscriptions = [
         subscription for topic in config.topics for subscription in topic.subscriptions
     ]
-    descriptions: list[Description] = [topic.description for topic in config.topics]
+    descriptions: list[EntityDescription] = [topic.description for topic in config.topics]
     descriptions += config.queues
     descriptions += (subscription.description for subscription in subscriptions)
     rules = {subscription.description.path: subscription.rules for subscription in subscriptions}
@@ -33,7 +33,7 @@ def create_missing(entities: EntityRegistry, config: NamespaceConfig, now_ms: in
                 continue
             for rule in others:
                 assert rule is not None
-                entities.put_rule(description.path, rule, now_ms, replace_it=False)
+                entities.create_rule(description.path, rule, now_ms)
         if len(postponed) == len(missing):
             raise ConfigurationError(
                 f"{postponed[0].path!r} forwards to an entity that does not exist."

@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pairbus.emulator.auth import Authority, SharedAccessRule
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity, EntityRegistry
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.faults import Faults
 from pairbus.emulator.meter import Meter
 from pairbus.emulator.storage.database import StoreFailed
@@ -57,8 +58,12 @@ class NamespaceRuntime:
         """Attached receivers by the id of their queue."""
         self.meter = Meter(store)
         self.faults = Faults()
-        self.entities = EntityRegistry(store, self.new_token, on_queue=self._watch)
-        self.entities.on_gone = self._detach_receivers
+        self.entities = EntityRegistry(
+            store,
+            self.new_token,
+            on_available=self.messages_available,
+            on_deleted=self._detach_receivers,
+        )
         self.authority = Authority(
             rules,
             entity_rules=self._entity_rules,
@@ -66,12 +71,9 @@ class NamespaceRuntime:
         )
         self._call_soon = call_soon
         self._turn_scheduled = False
-        self._queues_to_deliver: dict[int, Queue] = {}
+        self._queues_to_deliver: dict[int, MessageQueue] = {}
         self._replies: list[Callable[[], object]] = []
         self._unflushed: dict[Flushable, None] = {}
-
-    def _watch(self, queue: Queue) -> None:
-        queue.arrived = partial(self.messages_available, queue)
 
     def _entity_rules(self, path: str) -> tuple[SharedAccessRule, ...]:
         entity = self.entities.find(path)
@@ -79,7 +81,7 @@ class NamespaceRuntime:
 
     # Receivers.
 
-    def messages_available(self, queue: Queue) -> None:
+    def messages_available(self, queue: MessageQueue) -> None:
         """Deliver messages of a queue in the next turn."""
         self._queues_to_deliver[queue.id] = queue
         self.schedule_turn()

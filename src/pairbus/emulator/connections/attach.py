@@ -40,7 +40,7 @@ def receiving_handler(
     _check_disabled_by_fault(connection.runtime, path)
     connection.authorize(path, Right.SEND)
     entity = connection.runtime.entities.get(path)
-    if not getattr(entity.description.status, "sends", True):
+    if not entity.description.status.allows_sending:
         raise EntityDisabled(f"{path!r} is disabled for sending.")
     return IncomingLink(connection, link, entity)
 
@@ -56,7 +56,7 @@ def sending_handler(connection: "AmqpConnection", link: SenderLink) -> OutgoingL
     entity, queue = connection.runtime.entities.source(path)
     if isinstance(entity.description, TopicDescription):
         raise Refused(f"{path!r} is a topic. Receive from one of its subscriptions.")
-    if not entity.description.status.receives:
+    if not entity.description.status.allows_receiving:
         raise EntityDisabled(f"{path!r} is disabled for receiving.")
     return OutgoingLink(connection, link, entity, queue)
 

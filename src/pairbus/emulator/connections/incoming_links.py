@@ -9,8 +9,8 @@ from pairbus.amqp.performatives import SETTLE_FIRST, Accepted, Error, Rejected
 from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Symbol, ULong
 from pairbus.emulator.auth import Right
-from pairbus.emulator.entities.envelope import read
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.faults import ON_SEND, Fault
 from pairbus.errors import AmqpError, EntityDisabled, EntityNotFound, Refused
 from pairbus.servicebus import conditions, links
@@ -101,9 +101,9 @@ class IncomingLink:
             payloads = split_batch(delivery.payload)
         else:
             payloads = [delivery.payload]
-        messages = [read(payload) for payload in payloads]
+        messages = [parse_message(payload) for payload in payloads]
         stored = [message for message in messages if not message.is_ping]
-        runtime.entities.send(self.entity, stored, runtime.now_ms())
+        runtime.entities.router.send(self.entity, stored, runtime.now_ms())
         for message in messages:
             runtime.meter.add(self.path, "send", message.size)
 

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.emulator.auth import Right
-from pairbus.emulator.entities.envelope import deliver, peek, read
-from pairbus.emulator.entities.queue import NEVER_MS, Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import encode_delivery, encode_peeked, parse_message
+from pairbus.emulator.entities.queue import MAX_TIMESTAMP_MS, MessageQueue
 from pairbus.emulator.entities.sessions import Sessions
 from pairbus.errors import (
     AmqpError,
@@ -74,7 +74,7 @@ class ManagementRequest:
     """A request to the `$management` node of an entity, with its parameters."""
 
     def __init__(
-        self, connection: "AmqpConnection", entity: Entity, queue: Queue, body: Any
+        self, connection: "AmqpConnection", entity: Entity, queue: MessageQueue, body: Any
     ) -> None:
         self.runtime = connection.runtime
         self.max_bytes = max(1, connection.writable_bytes)
@@ -136,7 +136,7 @@ def _peek(request: ManagementRequest) -> tuple[int, Any]:
         return 204, None
     for stored in messages:
         request.count("peek", stored.size)
-    return 200, {"messages": [{"message": peek(stored)} for stored in messages]}
+    return 200, {"messages": [{"message": encode_peeked(stored)} for stored in messages]}
 
 
 def _update_disposition(request: ManagementRequest) -> tuple[int, Any]:
@@ -144,7 +144,7 @@ def _update_disposition(request: ManagementRequest) -> tuple[int, Any]:
     changes = request.optional("properties-to-modify", dict) or {}
     tokens = request.lock_tokens()
     for token in tokens:
-        if not request.queue.holds(token, request.now_ms):
+        if not request.queue.has_lock(token, request.now_ms):
             raise LockLost(
                 "The lock supplied is invalid. Either the lock expired, or the message has already "
                 f"been removed from {request.queue.path!r}."
@@ -176,7 +176,7 @@ def _update_disposition(request: ManagementRequest) -> tuple[int, Any]:
 def _renew_lock(request: ManagementRequest) -> tuple[int, Any]:
     until = []
     for token in request.lock_tokens():
-        until.append(Timestamp(request.queue.renew(token, request.now_ms)))
+        until.append(Timestamp(request.queue.renew_lock(token, request.now_ms)))
         request.count("renew")
     return 200, {"expirations": Array(Timestamp, tuple(until))}
 
@@ -187,11 +187,11 @@ def _schedule(request: ManagementRequest) -> tuple[int, Any]:
         payload = entry.get("message")
         if not isinstance(payload, bytes):
             raise DecodeError("A message to schedule has no payload.")
-        messages.append(read(payload))
+        messages.append(parse_message(payload))
     if request.runtime.faults and request.runtime.faults.fire(("disable",), request.queue.path):
         raise EntityDisabled(f"{request.queue.path!r} is disabled by an injected fault.")
     stored = [message for message in messages if not message.is_ping]
-    sequences = iter(request.runtime.entities.send(request.entity, stored, request.now_ms))
+    sequences = iter(request.runtime.entities.router.send(request.entity, stored, request.now_ms))
     numbers = [0 if message.is_ping else next(sequences) for message in messages]
     for message in messages:
         request.count("schedule", message.size)
@@ -200,7 +200,7 @@ def _schedule(request: ManagementRequest) -> tuple[int, Any]:
 
 def _cancel(request: ManagementRequest) -> tuple[int, Any]:
     numbers = request.sequence_numbers()
-    request.queue.cancel(numbers)
+    request.queue.cancel_scheduled(numbers)
     for _ in numbers:
         request.count("cancel")
     return 200, None
@@ -211,11 +211,13 @@ def _receive(request: ManagementRequest) -> tuple[int, Any]:
     locked = request.required("receiver-settle-mode", int) != 0
     session = request.optional("session-id", str)
     entries = []
-    for stored, lock in request.queue.take_deferred(
-        numbers, request.now_ms, locked=locked, session=session, room=request.max_bytes
+    for stored, lock in request.queue.receive_deferred(
+        numbers, request.now_ms, locked=locked, session=session, max_bytes=request.max_bytes
     ):
         entry: dict[str, Any] = {
-            "message": deliver(stored, stored.deliveries, None if lock is None else lock.until_ms)
+            "message": encode_delivery(
+                stored, stored.deliveries, None if lock is None else lock.until_ms
+            )
         }
         if lock is not None:
             entry["lock-token"] = UUID(bytes_le=lock.token)
@@ -239,7 +241,7 @@ def _get_session_state(request: ManagementRequest) -> tuple[int, Any]:
 def _set_session_state(request: ManagementRequest) -> tuple[int, Any]:
     session = request.required("session-id", str)
     sessions = request.sessions()
-    sessions.held_until(session)
+    sessions.locked_until(session)
     sessions.set_state(session, request.optional("session-state", bytes), request.now_ms)
     request.count_without_message("session-state")
     return 200, None
@@ -248,9 +250,9 @@ def _set_session_state(request: ManagementRequest) -> tuple[int, Any]:
 def _get_message_sessions(request: ManagementRequest) -> tuple[int, Any]:
     skip, top = request.required("skip", int), request.required("top", int)
     updated_after = request.optional("last-updated-time", Timestamp)
-    if updated_after is not None and updated_after > NEVER_MS:
+    if updated_after is not None and updated_after > MAX_TIMESTAMP_MS:
         updated_after = None  # clients use it to list all sessions
-    ids = request.sessions().names(updated_after)[skip : skip + top]
+    ids = request.sessions().ids(updated_after)[skip : skip + top]
     request.count_without_message("session-state")
     if not ids:
         return 204, None
@@ -272,7 +274,7 @@ _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any
 
 
 def execute(
-    connection: "AmqpConnection", entity: Entity, queue: Queue, operation: str, body: Any
+    connection: "AmqpConnection", entity: Entity, queue: MessageQueue, operation: str, body: Any
 ) -> tuple[int, Any]:
     """Execute a request, and return the status and body of its response. Raises PairbusError."""
     entry = _OPERATIONS.get(_bare(operation))

@@ -20,9 +20,9 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Described, Symbol
 from pairbus.emulator.auth import Right
-from pairbus.emulator.entities.envelope import deliver
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import encode_delivery
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.errors import (
     AmqpError,
     DecodeError,
@@ -55,7 +55,7 @@ class OutgoingLink:
     right = Right.LISTEN
 
     def __init__(
-        self, connection: "AmqpConnection", link: SenderLink, entity: Entity, queue: Queue
+        self, connection: "AmqpConnection", link: SenderLink, entity: Entity, queue: MessageQueue
     ) -> None:
         self.connection = connection
         self.runtime = connection.runtime
@@ -111,7 +111,7 @@ class OutgoingLink:
         if self.session is not None and isinstance(source, Source):
             source = replace(source, filter={SESSION_FILTER: self.session})
             assert self.queue.sessions is not None
-            until_ms = self.queue.sessions.held_until(self.session, self)
+            until_ms = self.queue.sessions.locked_until(self.session, self)
             properties = {LOCKED_UNTIL: until_ms * 10000 + _TICKS_1970}
         # The Azure SDK announces a maximum message size, but accepts larger messages.
         self.link.remote_max_message_size = None
@@ -152,7 +152,7 @@ class OutgoingLink:
             self._on_disabled()
             return
         more = False
-        if link.credit > 0 and self.entity.description.status.receives:
+        if link.credit > 0 and self.entity.description.status.allows_receiving:
             more = self._deliver_up_to(min(link.credit, MESSAGES_PER_TURN))
         if link.drain and not (more and link.credit > 0):
             if self._polling:
@@ -165,12 +165,12 @@ class OutgoingLink:
         """Deliver messages, and return True if there may be more for the next turn."""
         link, runtime = self.link, self.runtime
         try:
-            received = self.queue.take(
+            received = self.queue.receive(
                 limit,
                 runtime.now_ms(),
                 locked=self._peek_lock,
                 session=self.session,
-                room=BYTES_PER_TURN,
+                max_bytes=BYTES_PER_TURN,
             )
         except LockLost as exc:
             self._detach(exc)
@@ -179,9 +179,9 @@ class OutgoingLink:
         for stored, lock in received:
             size += stored.size
             if lock is None:
-                payload, tag = deliver(stored, stored.deliveries, None), runtime.new_token()
+                payload, tag = encode_delivery(stored, stored.deliveries, None), runtime.new_token()
             else:
-                payload, tag = deliver(stored, stored.deliveries, lock.until_ms), lock.token
+                payload, tag = encode_delivery(stored, stored.deliveries, lock.until_ms), lock.token
             link.send(payload, tag=tag, settled=lock is None)
             runtime.meter.add(self.path, "receive", stored.size)
         if received:
@@ -207,7 +207,7 @@ class OutgoingLink:
         return True
 
     def tick(self, now_ms: int) -> None:
-        if not self.entity.description.status.receives:
+        if not self.entity.description.status.allows_receiving:
             self._on_disabled()
         elif self._waits_for_session:
             if not self._try_session() and now_ms >= self._session_deadline_ms:
@@ -218,7 +218,7 @@ class OutgoingLink:
                 self.connection.flush_after_turn()
         elif self.session is not None and self.queue.sessions is not None:
             try:
-                self.queue.sessions.held_until(self.session, self)
+                self.queue.sessions.locked_until(self.session, self)
             except LockLost as exc:
                 self._detach(exc)
 

@@ -14,8 +14,8 @@ from pairbus.amqp.performatives import Accepted, Error, Rejected, Source, Target
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Int32, Symbol
 from pairbus.emulator.connections import management
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
 from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
 from pairbus.servicebus import management as protocol
@@ -79,7 +79,7 @@ class ManagementNode:
     status_description = protocol.STATUS_DESCRIPTION
 
     def __init__(
-        self, connection: "AmqpConnection", path: str, entity: Entity, queue: Queue
+        self, connection: "AmqpConnection", path: str, entity: Entity, queue: MessageQueue
     ) -> None:
         self._connection = connection
         self.path = path
