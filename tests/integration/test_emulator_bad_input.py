@@ -35,7 +35,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
-from pairbus.emulator.connections import links, request_nodes
+from pairbus.emulator.connections import incoming_links, management, outgoing_links
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
 from tests.fuzz.inputs import changed, noise, one_frame
@@ -600,16 +600,16 @@ def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
         sender = Sender(bystander, "orders")
         sender.send(HELLO)
         for module, name in (
-            (links, "read"),
-            (links, "deliver"),
-            (request_nodes.management, "carry_out"),
+            (incoming_links, "parse_message"),
+            (outgoing_links, "encode_delivery"),
+            (management, "execute"),
         ):
             caplog.clear()
             with monkeypatch.context() as patched, ours(running) as client:
                 work = {
-                    "read": lambda: Sender(client, "orders").send(HELLO),
-                    "deliver": lambda: Receiver(client, "kept").receive(1),
-                    "carry_out": lambda: Management(client, "kept").peek(1),
+                    "parse_message": lambda: Sender(client, "orders").send(HELLO),
+                    "encode_delivery": lambda: Receiver(client, "kept").receive(1),
+                    "execute": lambda: Management(client, "kept").peek(1),
                 }[name]
                 patched.setattr(module, name, fail)
                 with pytest.raises(AmqpError):
