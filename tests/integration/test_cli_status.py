@@ -28,10 +28,9 @@ from tests.integration.cli_pair_kit import (
     TWO,
     Pairing,
     Terminal,
-    emulator_process,
     environment,
-    freeze,
     message,
+    paused_emulator,
     run,
     run_here,
     wait_until,
@@ -257,10 +256,9 @@ def test_a_secondary_that_is_down_is_a_sentence(pairing: Pairing) -> None:
 def test_a_frozen_namespace_is_waited_for_no_longer_than_it_was_told(
     pairing: Pairing, tmp_path: Path, which: str
 ) -> None:
-    with emulator_process(tmp_path) as (process, connection_string):
-        freeze(process)
-        code, found = told(pairing, "--timeout", "1", **{which: connection_string})
-        assert process.poll() is None
+    with paused_emulator(tmp_path) as emulator:
+        code, found = told(pairing, "--timeout", "1", **{which: emulator.connection_string})
+        assert emulator.is_paused
 
     assert code == 1
     frozen = found["primary" if which == "PAIRBUS_PRIMARY" else "secondary"]
@@ -300,7 +298,7 @@ def test_with_the_right_to_listen_it_peeks_and_says_so(pairing: Pairing) -> None
     code, found = told(pairing, PAIRBUS_SECONDARY=listen)
 
     assert code == 3
-    assert found["backlog"]["not_counted"] == "counting messages needs the right to manage"
+    assert found["backlog"]["not_counted"].endswith("needs the Manage right")
     assert (found["backlog"]["messages"], found["backlog"]["more_messages"]) == (1, True)
     assert found["verdict"] == "At least 1 message waits in the backlog."
     assert found["backlog"]["oldest_age_seconds"] >= 0

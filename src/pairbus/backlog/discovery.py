@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.target import NO_NAME, Target
 from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
+from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
 from pairbus.servicebus.limits import MAX_PATH, MAX_QUEUES
 
@@ -139,17 +139,19 @@ def list_backlog_queues(pair: Target) -> QueueListing:
     where the primary's name is not known."""
     if pair.primary_name is None:
         raise ConfigurationError(NO_NAME)
-    with Administration(pair.secondary) as administration:
+    with AdministrationClient(pair.secondary.administration()) as administration:
         return listing_of(administration, pair.primary_name, pair.backlog_queue_count)
 
 
-def listing_of(administration: Administration, primary_name: str, expected: int) -> QueueListing:
+def listing_of(
+    administration: AdministrationClient, primary_name: str, expected: int
+) -> QueueListing:
     """The same over a connection that the caller has."""
     try:
-        paths = administration.list_queues(backlog_prefix(primary_name))
+        queues = administration.list_queues(backlog_prefix(primary_name))
     except AmqpError as exc:
         return QueueListing(primary_name, expected, None, exc)
-    indexes = (backlog_index(primary_name, path) for path in paths)
+    indexes = (backlog_index(primary_name, queue.path) for queue in queues)
     return QueueListing(
         primary_name, expected, tuple(sorted({i for i in indexes if i is not None}))
     )

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.amqp.client import Client
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import QueueListing, queue_mismatch
 from pairbus.backlog.json_values import iso_time
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek
 from pairbus.backlog.target import Target
 from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
+from pairbus.servicebus.administration import AdministrationClient
 
 CLOSE_S = 1.0
 """How long to wait for a good-bye to be answered."""
@@ -170,7 +170,7 @@ def inspect_backlog(pair: Target, listing: QueueListing, *, peeked: int) -> Back
     failed: PairbusError | None = None
     client = Client(pair.secondary)
     try:
-        with Administration(pair.secondary) as administration:
+        with AdministrationClient(pair.secondary.administration()) as administration:
             reader = _QueueReader(administration, client, peeked)
             if not listing.refused:  # it may still count queues that the key is for
                 reader.not_counted = listing.not_listed
@@ -213,7 +213,7 @@ def _words(exc: PairbusError) -> str:
 class _QueueReader:
     """Counts messages, or peeks at some once counting has failed."""
 
-    def __init__(self, administration: Administration, client: Client, peeked: int) -> None:
+    def __init__(self, administration: AdministrationClient, client: Client, peeked: int) -> None:
         self._administration = administration
         self._client = client
         self._peeked = peeked
@@ -230,9 +230,9 @@ class _QueueReader:
         return self._peek(path, index)
 
     def _count(self, path: str, index: int) -> QueueContents:
-        counts = self._administration.counts(path)
+        queue = self._administration.get_queue(path)
         oldest = None
-        if counts.messages:
+        if queue.active_message_count:
             try:
                 oldest = _oldest(_some(self._client, path, 1))
             except AmqpError:
@@ -240,9 +240,9 @@ class _QueueReader:
         return QueueContents(
             path=path,
             index=index,
-            messages=counts.messages,
-            dead_lettered=counts.dead_lettered,
-            size=counts.size,
+            messages=queue.active_message_count,
+            dead_lettered=queue.dead_letter_message_count,
+            size=queue.size_in_bytes,
             oldest_ms=oldest,
         )
 

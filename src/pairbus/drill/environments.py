@@ -1,19 +1,16 @@
 """Where a drill takes place: on two namespaces of this machine, or on two of the user's own."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
-
-from azure.core.exceptions import AzureError, ResourceNotFoundError
-from azure.servicebus import ServiceBusClient
-from azure.servicebus.management import EntityStatus
 
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
-from pairbus.pairing.administration import administration_of
+from pairbus.errors import EntityNotFound, PairbusError
+from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
+from pairbus.servicebus.entity_status import EntityStatus
 
 HISTORY = timedelta(minutes=10)
 """How long the entities know the ids of messages that were sent twice."""
@@ -100,7 +97,7 @@ class ExistingEnvironment:
 
     def open(self) -> str:
         with administration(self.primary) as admin:
-            next(iter(admin.list_queues()), None)  # whoever has no right has made nothing
+            admin.list_queues()  # fails without the Manage right, before anything is created
         self._made = True
         make_entities(self.primary, self.entities)
         return f"Made in the primary: {', '.join(one.path for one in self.entities)}."
@@ -130,46 +127,39 @@ class ExistingEnvironment:
     def _set(self, status: EntityStatus) -> None:
         with administration(self.primary) as admin:
             for entity in self.entities:
-                if entity.shape is EntityType.TOPIC:
-                    topic = admin.get_topic(entity.path)
-                    topic.status = status
-                    admin.update_topic(topic)
-                else:
-                    queue = admin.get_queue(entity.path)
-                    queue.status = status
-                    admin.update_queue(queue)
+                admin.set_status(entity.path, status)
 
 
 def _not_removed(remove: Callable[[str], object], path: str) -> list[str]:
     try:
         remove(path)
-    except ResourceNotFoundError:
+    except EntityNotFound:
         return []
-    except AzureError:
+    except PairbusError:
         return [path]
     return []
 
 
 def make_entities(primary: str, wanted: tuple[DrillEntity, ...]) -> None:
     """All of them remove duplicates."""
-    detects: dict[str, Any] = {
-        "requires_duplicate_detection": True,
-        "duplicate_detection_history_time_window": HISTORY,
-    }
     with administration(primary) as admin:
         for entity in wanted:
             if entity.shape is EntityType.TOPIC:
-                admin.create_topic(entity.path, **detects)
+                admin.create_topic(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=HISTORY,
+                )
                 admin.create_subscription(entity.path, SUBSCRIPTION)
             else:
-                sessions = entity.shape is EntityType.SESSIONS
-                admin.create_queue(entity.path, requires_session=sessions, **detects)
+                admin.create_queue(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=HISTORY,
+                    requires_session=entity.shape is EntityType.SESSIONS,
+                )
 
 
-@contextmanager
-def administration(connection_string: str) -> Iterator[Any]:
-    with (
-        ServiceBusClient.from_connection_string(connection_string) as client,
-        administration_of(client) as admin,
-    ):
-        yield admin
+def administration(connection_string: str) -> AdministrationClient:
+    """Return an administration client for a connection string."""
+    return AdministrationClient(AdministrationOptions.from_connection_string(connection_string))

@@ -19,9 +19,6 @@ from xml.etree.ElementTree import Element
 
 from pairbus.amqp.types import Int32
 from pairbus.emulator.admin.xml import (
-    INSTANCE,
-    SCHEMA,
-    SERIALIZATION,
     child,
     escape_text,
     local_name,
@@ -42,6 +39,7 @@ from pairbus.emulator.filters.values import normalize
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import check_name
 from pairbus.servicebus.time_spans import format_time_span, parse_time_span
+from pairbus.servicebus.xml_namespaces import INSTANCE, SCHEMA, SERIALIZATION
 
 CORRELATION_PROPERTIES = {
     property_name(f.name): f.name for f in fields(CorrelationFilter) if f.name != "properties"

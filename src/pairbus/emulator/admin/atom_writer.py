@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from pairbus.emulator.admin.atom_rules import rule_elements
-from pairbus.emulator.admin.xml import ATOM, COUNTS, INSTANCE, SERVICE, escape_text, write_element
+from pairbus.emulator.admin.xml import escape_text, write_element
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
     EntityDescription,
@@ -34,6 +34,7 @@ from pairbus.emulator.entities.descriptions import (
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
 from pairbus.servicebus.time_spans import format_time_span
+from pairbus.servicebus.xml_namespaces import ATOM, COUNTS, INSTANCE, SERVICE
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"

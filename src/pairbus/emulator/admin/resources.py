@@ -31,11 +31,12 @@ from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
+from pairbus.servicebus.atom import FORWARD_DEAD_LETTERS_TOKEN, FORWARD_TO_TOKEN
 from pairbus.servicebus.entity_paths import SUBSCRIPTIONS, normalize_path, path_from_address
 
 _FORWARDING_TOKEN_HEADERS = {
-    "forward_to": "ServiceBusSupplementaryAuthorization",
-    "forward_dead_lettered_messages_to": "ServiceBusDlqSupplementaryAuthorization",
+    "forward_to": FORWARD_TO_TOKEN,
+    "forward_dead_lettered_messages_to": FORWARD_DEAD_LETTERS_TOKEN,
 }
 
 

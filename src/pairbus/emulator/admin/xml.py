@@ -15,12 +15,6 @@ from pairbus.errors import ConfigurationError
 MAX_BODY = 1 << 20
 MAX_DEPTH = 32
 
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-SCHEMA = "http://www.w3.org/2001/XMLSchema"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 
 # Characters that XML 1.0 cannot contain, not even escaped.
 _INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
