@@ -202,7 +202,7 @@ def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_
 
 def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client) -> None:
     requests = Management(client, "q")._requests
-    requests._replies._top_up = lambda link: None  # type: ignore[method-assign]
+    requests._receiver._renew_credit = lambda link: None  # type: ignore[method-assign]
     deadline = client.deadline(None)
     asked = [requests.post({"operation": "none"}, {}, deadline) for _ in range(2 * CREDIT + 1)]
     requests.wait(asked, deadline)
