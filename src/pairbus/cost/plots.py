@@ -236,7 +236,7 @@ def _shade_outages(axes: Axes, outages: Sequence[OutageSummary], end: datetime) 
 def _merge_outages(
     outages: Iterable[OutageSummary], end: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the time spans in which any entity had an outage, without overlaps."""
+    """Yield the time spans in which at least one entity is in an outage, without overlaps."""
     merged: tuple[datetime, datetime] | None = None
     for outage in sorted(outages, key=lambda outage: outage.start):
         until = end if outage.end is None else outage.end

@@ -37,12 +37,12 @@ _Call = tuple[float, str, str, OperationKind, Purpose, bool, Sequence[int]]
 class Ledger:
     """Sums up billable operations per second, and appends the sums to files in a folder.
 
-    Each ledger has files of its own. `add` takes microseconds and never waits for the disk. The
-    pending sums are bounded: further records are dropped, and the number of dropped records is
-    recorded. If the disk is full or fails, nothing is raised: a warning is logged once, and the
-    pending sums are written as soon as the disk works again. A process that is killed loses what it
-    has not flushed; the report recognises a truncated record at the end of a file. After a fork the
-    child writes to a file of its own, and the parent's pending sums stay with the parent.
+    The files of each ledger are written by that ledger only. `add` takes microseconds and never
+    waits for the disk. The pending sums are bounded: further records are dropped, and the number of
+    dropped records is recorded. If the disk is full or fails, nothing is raised: one warning is
+    logged, and the pending sums are written as soon as the disk works again. A process that is
+    killed loses its unflushed sums; the report recognises a truncated record at the end of a file.
+    After a fork the child writes to a new file, and the pending sums stay with the parent.
 
     `start` flushes once a second in a thread; without it, call `flush`. As a context manager, a
     ledger is started and closed. Raises ConfigurationError if the folder cannot be created.
