@@ -249,7 +249,7 @@ def test_usage_agrees_with_the_meters_of_both_namespaces() -> None:
             for _ in range(3):
                 sender.send(ping)
             for _ in range(2):
-                backlog_receiver.grant(1)
+                backlog_receiver.grant_credit(1)
                 assert backlog_receiver.drain() == []
             for _ in payloads:
                 consumer.settle(consumer.receive(1))

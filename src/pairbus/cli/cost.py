@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from pairbus.cli import cost_report
+from pairbus.cli.console import consoles, print_error
 from pairbus.cli.cost_tables import print_titled_table, titled_table
-from pairbus.cli.screen import complain, screens
 from pairbus.cost.alternatives import alternatives, option_changes
 from pairbus.cost.forecast import CostItem, Forecast
 from pairbus.cost.forecast import forecast as forecast_cost
@@ -98,7 +98,7 @@ def forecast(
 
     Exit status: 0 success; 2 invalid option or file.
     """
-    out, err = screens()
+    out, err = consoles()
     try:
         result = forecast_cost(
             pairing=PairingProfile(
@@ -121,7 +121,7 @@ def forecast(
             messaging_units=messaging_units,
         )
     except ConfigurationError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
     if as_json:
         typer.echo(json.dumps(forecast_to_json(result), indent=2, ensure_ascii=False))

@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pairbus.cli.background import in_background
+from pairbus.cli.console import check_java, consoles, print_error
 from pairbus.cli.cost_tables import print_titled_table, titled_table
-from pairbus.cli.places import ledger_folder
-from pairbus.cli.screen import complain, has_java, screens
-from pairbus.cli.spark_words import first_complaint, first_line
+from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.spark_errors import error_summary, first_logged_error
+from pairbus.cli.threads import run_in_thread
 from pairbus.cost.prices import Prices, read_prices
 from pairbus.errors import ConfigurationError
 
@@ -63,7 +63,7 @@ def report(
     Exit status: 0 success; 1 failure, or no file could be read; 2 invalid option or file; 130
     stopped by Ctrl-C.
     """
-    screen, err = screens()
+    console, err = consoles()
     try:
         price_list = read_prices(prices)
         if html is not None and not html.absolute().parent.is_dir():
@@ -71,9 +71,9 @@ def report(
                 f"--html: the folder {html.absolute().parent} does not exist. Create it first."
             )
     except ConfigurationError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not has_java(err):
+    if not check_java(err):
         raise typer.Exit(FAILURE)
     result = _run(
         err,
@@ -90,12 +90,12 @@ def report(
         try:
             html.write_text(render_page(result), "utf-8")
         except OSError as exc:
-            complain(err, f"--html: the page cannot be written: {exc}")
+            print_error(err, f"--html: the page cannot be written: {exc}")
             raise typer.Exit(FAILURE) from exc
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
     else:
-        _print_report(screen, result)
+        _print_report(console, result)
         _print_problems(err, result)
     raise typer.Exit(FAILURE if result.problems and not result.files else SUCCESS)
 
@@ -110,15 +110,17 @@ def _run(
         make_report = partial(_run_on_spark, Path(log.name), ledgers, prices, master, **options)
         try:
             with err.status("Starting Spark…") as status:  # Shown on a terminal only.
-                return in_background(partial(make_report, status.update))
+                return run_in_thread(partial(make_report, status.update))
         except ConfigurationError as exc:
-            complain(err, exc)
+            print_error(err, exc)
             raise typer.Exit(USAGE_ERROR) from exc
         except KeyboardInterrupt as exc:
-            complain(err, "Stopped.", "yellow")
+            print_error(err, "Stopped.", "yellow")
             raise typer.Exit(INTERRUPTED) from exc
         except Exception as exc:  # Spark raises errors of many types.
-            complain(err, f"Spark failed: {first_complaint(log.read()) or first_line(exc)}")
+            print_error(
+                err, f"Spark failed: {first_logged_error(log.read()) or error_summary(exc)}"
+            )
             raise typer.Exit(FAILURE) from exc
 
 
@@ -172,11 +174,11 @@ def _print_problems(err: Console, result: "Report") -> None:
     from pairbus.cost.report_tables import describe_gaps, problem_cells
 
     if gaps := describe_gaps(result):
-        complain(err, gaps, "yellow")
+        print_error(err, gaps, "yellow")
     for problem in result.problems:
         path, description, consequence = problem_cells(problem)
-        complain(err, f"{path}: {description} ({consequence})", "yellow")
+        print_error(err, f"{path}: {description} ({consequence})", "yellow")
     if (hidden := result.problem_count - len(result.problems)) > 0:
-        complain(err, f"{hidden:,} more problems are not shown", "yellow")
+        print_error(err, f"{hidden:,} more problems are not shown", "yellow")
     for path in result.copies:
-        complain(err, f"{path}: a copy of another file (not counted)", "yellow")
+        print_error(err, f"{path}: a copy of another file (not counted)", "yellow")

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pairbus.cli.tables import width_of
+from pairbus.cli.tables import natural_width
 
 
 def titled_table(
@@ -34,5 +34,5 @@ def titled_table(
 
 def print_titled_table(out: Console, table: Table) -> None:
     """Print a table in full. A terminal that is too narrow wraps its lines."""
-    out.width = max(out.width, width_of(out, table))
+    out.width = max(out.width, natural_width(out, table))
     out.print(table)

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import BILLING_UNIT, OperationKind, Purpose, billable_units
+from pairbus.servicebus.limits import BILLING_UNIT
+from pairbus.usage.operations import OperationKind, Purpose, billable_units
 from pairbus.usage.records import MAX_CAUSE_CHARACTERS, encode_record
 from pairbus.usage.rotating_file import RotatingFile
 

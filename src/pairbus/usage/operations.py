@@ -6,8 +6,7 @@ Ledger, forecast and report share these definitions.
 from dataclasses import dataclass
 from enum import StrEnum
 
-BILLING_UNIT = 64 * 1024
-"""Bytes of a message that are billed as one operation."""
+from pairbus.servicebus.limits import BILLING_UNIT
 
 
 class OperationKind(StrEnum):

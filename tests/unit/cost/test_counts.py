@@ -16,12 +16,12 @@ from pairbus.cost.counts import (
     calculate_usage,
     group_by_size,
 )
-from pairbus.emulator.admin.api import MANAGEMENT
-from pairbus.emulator.meter import UNIT as METER_UNIT
+from pairbus.emulator.admin.api import MANAGEMENT_OPERATION
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sdk import encode
-from pairbus.usage.operations import BILLING_UNIT, NamespaceRole, OperationKind, Purpose, Usage
+from pairbus.servicebus.limits import BILLING_UNIT
+from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose, Usage
 
 EMULATOR = Path(__file__).parents[3] / "src" / "pairbus" / "emulator" / "connections"
 KB = 1024
@@ -55,10 +55,6 @@ traffic_counts = st.builds(
 )
 
 
-def test_billing_unit_is_that_of_the_emulator_meter() -> None:
-    assert BILLING_UNIT == METER_UNIT
-
-
 def test_operation_kinds_are_those_of_the_emulator_meter_with_ping_and_poll() -> None:
     assert {str(kind) for kind in OperationKind} == _kinds_of_the_meter() | {"ping", "poll"}
     assert OperationKind.PING.metered is OperationKind.SEND
@@ -72,7 +68,7 @@ def test_operation_kinds_are_those_of_the_emulator_meter_with_ping_and_poll() ->
 
 def _kinds_of_the_meter() -> set[str]:
     """Return the kinds that the emulator's code passes to its meter."""
-    kinds = {MANAGEMENT}
+    kinds = {MANAGEMENT_OPERATION}
     for file in ("links.py", "management.py"):
         for node in ast.walk(ast.parse((EMULATOR / file).read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

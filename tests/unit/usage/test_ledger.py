@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.limits import BILLING_UNIT
 from pairbus.usage import ledger as ledger_module
 from pairbus.usage.ledger import MAX_UNSUMMED, Ledger
-from pairbus.usage.operations import BILLING_UNIT, OperationKind, Purpose
+from pairbus.usage.operations import OperationKind, Purpose
 from pairbus.usage.records import FORMAT, VERSION, is_truncated, read_header
 
 ROOT = Path(__file__).parents[3]

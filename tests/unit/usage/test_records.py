@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.usage.operations import BILLING_UNIT, billable_units
+from pairbus.servicebus.limits import BILLING_UNIT
+from pairbus.usage.operations import billable_units
 from pairbus.usage.records import (
     LedgerHeader,
     UnreadableLedgerError,
