@@ -439,7 +439,7 @@ def test_hidden_rows_and_dropped_records_are_counted(spark: SparkSession, tmp_pa
     assert (len(result.by_entity), result.entity_count) == (MAX_ROWS, entities)
     assert (len(result.outages), result.outage_count) == (MAX_ROWS, entities)
     assert (result.gaps.dropped, result.gaps.dropped_operations) == (1, 17)
-    assert "17 operations were dropped" in render_page(result)
+    assert "Dropped records: 1 (operations: 17)" in render_page(result)
 
 
 def test_invalid_options_are_rejected(spark: SparkSession, ledgers: Path) -> None:

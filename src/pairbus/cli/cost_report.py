@@ -179,6 +179,6 @@ def _print_problems(err: Console, result: "Report") -> None:
         path, description, consequence = problem_cells(problem)
         print_error(err, f"{path}: {description} ({consequence})", "yellow")
     if (hidden := result.problem_count - len(result.problems)) > 0:
-        print_error(err, f"{hidden:,} more problems are not shown", "yellow")
+        print_error(err, f"Problems that are not shown: {hidden:,}", "yellow")
     for path in result.copies:
         print_error(err, f"{path}: a copy of another file (not counted)", "yellow")

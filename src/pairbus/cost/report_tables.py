@@ -38,7 +38,7 @@ def report_tables(report: Report) -> Iterator[ReportTable]:
     yield _totals_table(report, "By day", f"day ({report.zone})", report.by_day)
     yield _totals_table(report, "By namespace", "namespace", report.by_namespace)
     hidden = report.entity_count - len(report.by_entity)
-    note = f"{hidden:,} more entities with fewer units are not shown" if hidden > 0 else ""
+    note = f"Entities with fewer units that are not shown: {hidden:,}" if hidden > 0 else ""
     yield _totals_table(report, "By entity", "entity", report.by_entity, note)
 
 
@@ -80,8 +80,8 @@ def describe_gaps(report: Report) -> str:
     if not gaps.dropped and not gaps.failed_writes:
         return ""
     return (
-        f"The ledgers are incomplete: {gaps.dropped:,} records with {gaps.dropped_operations:,} "
-        f"operations were dropped, and {gaps.failed_writes:,} writes failed."
+        f"The ledgers are incomplete. Dropped records: {gaps.dropped:,} "
+        f"(operations: {gaps.dropped_operations:,}). Failed writes: {gaps.failed_writes:,}."
     )
 
 
@@ -118,10 +118,10 @@ def _totals_cells(totals: Totals) -> Cells:
 
 def _outages_table(report: Report) -> ReportTable:
     hidden = report.outage_count - len(report.outages)
-    notes = [f"{hidden:,} earlier outages are not shown"] if hidden > 0 else []
+    notes = [f"Earlier outages that are not shown: {hidden:,}."] if hidden > 0 else []
     if any(outage.open for outage in report.outages):
         notes.append(
-            "open: a sender was last seen in failover, or messages are still in the backlog"
+            "open: a sender was last seen in failover, or messages are still in the backlog."
         )
     return ReportTable(
         title="Outages, from failover to the last drained message",
@@ -131,7 +131,7 @@ def _outages_table(report: Report) -> ReportTable:
         ),
         rows=tuple(_outage_cells(outage, report) for outage in report.outages),
         text_columns=4,
-        note="; ".join(notes),
+        note=" ".join(notes),
     )
 
 
