@@ -12,10 +12,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
-from pairbus.cost.sums import records
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.syphon import Syphon, SyphonStatus
 from pairbus.usage.operations import OperationKind
+from pairbus.usage.records import read_operations
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
@@ -140,7 +140,7 @@ def test_with_a_filter_a_wanted_message_that_stays_locked_ends_it_as_stuck(
 def peeks_in(ledger: Path) -> Counter[str]:
     """Peeks that the ledger has, by entity."""
     peeks: Counter[str] = Counter()
-    for record in records(ledger):
+    for record in read_operations(ledger):
         if record["kind"] == OperationKind.PEEK.value and record["answered"]:
             peeks[record["entity"]] += record["operations"]
     return peeks

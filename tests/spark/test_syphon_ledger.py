@@ -13,11 +13,11 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
 from pairbus import PathStatus, SendAvailabilityOptions, pair_namespace
-from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, tally
-from pairbus.cost.sums import records
+from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, calculate_usage
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.syphon import Syphon
-from pairbus.usage.operations import NamespaceRole, OperationKind, Part
+from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose
+from pairbus.usage.records import read_operations
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
 HEALTHY = PathStatus.HEALTHY
@@ -26,7 +26,7 @@ HEALTHY = PathStatus.HEALTHY
 def written(folder: Path) -> Counter[tuple[str, str]]:
     """Operations that were answered, by namespace and kind of the meter."""
     sums: Counter[tuple[str, str]] = Counter()
-    for one in records(folder):
+    for one in read_operations(folder):
         if one["answered"]:
             sums[one["namespace"], OperationKind(one["kind"]).metered.value] += one["operations"]
     return sums
@@ -44,29 +44,31 @@ def forecast(folder: Path, primary: str, secondary: str) -> Counter[tuple[str, s
     """The arithmetic of the forecast, fed with what the ledgers have counted."""
     lots: dict[CostKey, list[MessageGroup]] = {}
     counts: Counter[CostKey] = Counter()
-    for one in records(folder):
+    for one in read_operations(folder):
         if one["answered"]:
             place = (
                 NamespaceRole.PRIMARY if one["namespace"] == primary else NamespaceRole.SECONDARY
             )
-            slot = CostKey(Part(one["part"]), place, OperationKind(one["kind"]))
+            slot = CostKey(Purpose(one["purpose"]), place, OperationKind(one["kind"]))
             counts[slot] += one["operations"]
             lots.setdefault(slot, []).append(MessageGroup(one["operations"], 0))
 
-    def of(part: Part, place: NamespaceRole, kind: OperationKind) -> tuple[MessageGroup, ...]:
-        return tuple(lots.pop(CostKey(part, place, kind), ()))
+    def of(purpose: Purpose, role: NamespaceRole, kind: OperationKind) -> tuple[MessageGroup, ...]:
+        return tuple(lots.pop(CostKey(purpose, role, kind), ()))
 
-    made = tally(
+    made = calculate_usage(
         TrafficCounts(
-            direct=of(Part.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND),
-            stored=of(Part.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND),
-            taken=of(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE),
-            homed=of(Part.DRAIN, NamespaceRole.PRIMARY, OperationKind.SEND),
-            settled=sum(
-                n for n, _ in of(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.COMPLETE)
+            direct_sends=of(Purpose.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND),
+            backlog_sends=of(Purpose.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND),
+            backlog_receives=of(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE),
+            drain_sends=of(Purpose.DRAIN, NamespaceRole.PRIMARY, OperationKind.SEND),
+            backlog_completes=sum(
+                n for n, _ in of(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.COMPLETE)
             ),
-            pings=sum(n for n, _ in of(Part.PINGS, NamespaceRole.PRIMARY, OperationKind.PING)),
-            polls=sum(n for n, _ in of(Part.IDLE, NamespaceRole.SECONDARY, OperationKind.POLL)),
+            pings=sum(n for n, _ in of(Purpose.PINGS, NamespaceRole.PRIMARY, OperationKind.PING)),
+            empty_polls=sum(
+                n for n, _ in of(Purpose.IDLE, NamespaceRole.SECONDARY, OperationKind.POLL)
+            ),
             others={slot: tuple(some) for slot, some in lots.items()},
         )
     )
@@ -153,4 +155,6 @@ def _all_at_once(*looks: Callable[[], Any]) -> list[Any]:
 
 
 def _polls(folder: Path) -> int:
-    return sum(one["operations"] for one in records(folder) if one["part"] == "idle polls")
+    return sum(
+        one["operations"] for one in read_operations(folder) if one["purpose"] == "idle polls"
+    )

@@ -16,7 +16,7 @@ from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, LinkLost, LockLost
 from pairbus.spark.columns import ReceivedMessage, destination_of
 from pairbus.syphon.usage import SyphonUsage
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ class Poll:
         """A poll has ended without a message."""
         if self._books is not None:
             self._books.add(
-                OperationKind.POLL, line.receiver.path, part=Part.IDLE, answered=answered
+                OperationKind.POLL, line.receiver.path, purpose=Purpose.IDLE, answered=answered
             )
             self._books.flush()
 

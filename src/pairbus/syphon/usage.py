@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pairbus.amqp.client import ClientOptions
 from pairbus.servicebus.addresses import canonical_address, format_address
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 
 _ledgers: dict[str, Ledger] = {}
 
@@ -39,19 +39,19 @@ class SyphonUsage:
         entity: str | None,
         sizes: Sequence[int] = (),
         *,
-        part: Part = Part.DRAIN,
+        purpose: Purpose = Purpose.DRAIN,
         answered: bool = True,
     ) -> None:
         """An operation on each of some messages, or one on none. Sends are to the primary, all else
         is at the secondary."""
         if self.folder is None:
             return
-        self._ledger.add_each(
+        self._ledger.add_messages(
             sizes,
             namespace=self.primary if kind is OperationKind.SEND else self.secondary,
             entity=entity or "",
             kind=kind,
-            part=part,
+            purpose=purpose,
             answered=answered,
         )
 

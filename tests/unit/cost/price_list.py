@@ -1,6 +1,6 @@
-"""A table of prices with round figures, as a user would write it."""
+"""A price list with round numbers, as a user would write it."""
 
-GOOD = """
+PRICE_LIST = """
 as_of = 2026-01-02
 source = "a contract"
 currency = "EUR"
