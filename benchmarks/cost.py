@@ -272,9 +272,9 @@ def spark_side() -> Callable[[dict[str, Any]], Any]:
     from pairbus.cost.report.files import Disk, find
     from pairbus.cost.report.rows import clean, read_lines
     from pairbus.cost.report.tables import cube
-    from pairbus.syphon.spark_session import own_session
+    from pairbus.spark.sessions import create_session
 
-    spark = own_session(None, "pairbus-bench", sums=True)
+    spark = create_session(None, "pairbus-bench", fast_start=False)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
 

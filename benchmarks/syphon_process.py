@@ -10,9 +10,9 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from pairbus.spark.sessions import create_session
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.spark_session import own_session
-from pairbus.syphon.syphon import Syphon
+from pairbus.syphon.query import Syphon
 
 
 class SyphonProcess:
@@ -70,7 +70,7 @@ def main() -> None:
         answer: dict[str, Any] = {}
         for what, options in json.loads(line).items():
             if what == "start":
-                session = own_session(None) if session is None else session
+                session = create_session(None) if session is None else session
                 syphon = Syphon(SyphonOptions(**options), spark=session)
                 syphon.start()
             elif syphon is not None and what == "stop":

@@ -123,9 +123,9 @@ def _on_spark(
     **options: Any,
 ) -> Any:
     from pairbus.cost.report import report as make_report
-    from pairbus.syphon.spark_session import own_session
+    from pairbus.spark.sessions import create_session
 
-    spark = own_session(master, "pairbus-cost-report", sums=True, log=log)
+    spark = create_session(master, "pairbus-cost-report", fast_start=False, log=log)
     try:
         if master is None or master.startswith("local"):
             # Spark's 200 are for a cluster.
