@@ -1,7 +1,7 @@
-"""A namespace in a process of its own, on a given port: one that is killed can come again.
+"""An emulated namespace in a separate process, which can be killed and started on the same port.
 
-`python -m benchmarks.syphon_namespace FOLDER PORT QUEUE…` prints its connection string, and serves
-until its input ends.
+`python -m benchmarks.syphon_namespace FOLDER PORT QUEUE…` prints its connection string, and runs
+until its standard input is closed.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ from pairbus.emulator.namespace import LocalNamespace
 
 
 class ServedNamespace:
-    """A namespace in a process."""
+    """The process of a namespace."""
 
     def __init__(self, folder: str, *queues: str) -> None:
         self.folder = folder
@@ -24,9 +24,9 @@ class ServedNamespace:
         self.start()
 
     def start(self, port: int = 0, *queues: str) -> None:
-        words = [self.folder, str(port), *(queues if port else self.queues)]
+        arguments = [self.folder, str(port), *(queues if port else self.queues)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.syphon_namespace", *words],
+            [sys.executable, "-m", "benchmarks.syphon_namespace", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -50,6 +50,7 @@ class ServedNamespace:
 
 @contextmanager
 def served(*queues: str) -> Iterator[ServedNamespace]:
+    """Start a namespace with some queues, in a temporary folder."""
     with tempfile.TemporaryDirectory("-pairbus") as folder:
         namespace = ServedNamespace(folder, *queues)
         try:
