@@ -140,7 +140,7 @@ class Settler:
         return 0
 
     def _settle_individually(self, request: _SettleRequest) -> int:
-        """Settle each message by a request of its own, and return how many failed."""
+        """Settle each message with a separate request, and return how many failed."""
         assert self._namespace is not None
         management = management_for(self._namespace, request.queue)
         try:

@@ -1,7 +1,7 @@
 """Records billable operations of Spark tasks in the usage ledger.
 
 The parts of a query run in several processes, on several machines of a cluster. Each process writes
-a ledger file of its own.
+a separate ledger file.
 """
 
 from collections import Counter
