@@ -45,7 +45,7 @@ performance: setup-test ## Write docs/performance.md from the figures that make 
 docs: setup-test ## Write docs/cli.md from the commands
 	@$(PY) scripts/cli_docs.py
 
-rules: setup-test ## List every rule with the tests that prove it, here and in docs/rules.md
+rules: setup-test ## List every rule with the tests that prove it, also in build/rules-tests.md
 	@$(PY) scripts/rules.py
 
 fuzz: setup-test ## Throw bad input at the engine; SECONDS=600 for longer than a minute

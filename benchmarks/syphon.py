@@ -7,10 +7,9 @@ time is measured over the same interval: unlike a rate, it hardly changes when o
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,12 @@ from azure.servicebus import ServiceBusClient
 from benchmarks.harness import MEGABYTES, MICROSECONDS, OURS, RATE, SECONDS, Figure, Unit
 from benchmarks.rabbitmq import NotInstalled
 from benchmarks.shovel import Channel, Shovels, fill_queues, start_shovels
-from benchmarks.syphon_namespace import ServedNamespace, served
 from benchmarks.syphon_process import SyphonProcess
 from benchmarks.syphon_tree import Usage, Watch
-from pairbus.amqp.client import Client, Sender
+from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message, Properties
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.emulator import EmulatorProcess
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.counts import backlog_size
 from pairbus.transfer import to_backlog
 
@@ -60,8 +59,8 @@ SOURCE, TARGET = "emulator, secondary", "emulator, primary"
 class Pairing:
     """Two namespaces, and the number of backlog queues."""
 
-    primary: ServedNamespace
-    secondary: ServedNamespace
+    primary: EmulatorProcess
+    secondary: EmulatorProcess
     queues: int = QUEUES
 
     def start(self, syphon: SyphonProcess) -> None:
@@ -74,13 +73,20 @@ class Pairing:
 
     def arrived(self) -> int:
         """Return the number of messages at the destinations."""
-        return backlog_size(self.primary.options, DESTINATIONS) or 0
+        return backlog_size(options_for(self.primary), DESTINATIONS) or 0
+
+
+def options_for(emulator: EmulatorProcess) -> ClientOptions:
+    return ClientOptions.from_connection_string(emulator.connection_string)
 
 
 @contextmanager
 def pairing(queues: int = QUEUES) -> Iterator[Pairing]:
     """Start two namespaces."""
-    with served(*DESTINATIONS) as primary, served(*backlog_paths(NAME, queues)) as secondary:
+    with (
+        EmulatorProcess(NAME, queues=DESTINATIONS) as primary,
+        EmulatorProcess(NAME, queues=backlog_paths(NAME, queues)) as secondary,
+    ):
         yield Pairing(primary, secondary, queues)
 
 
@@ -90,7 +96,7 @@ def fill(pair: Pairing, count: int, body: int) -> None:
         properties=Properties(message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0"), data=b"x" * body
     ).encode()
     batch = [to_backlog(payload, path) for path in DESTINATIONS] * (BATCH // len(DESTINATIONS))
-    with Client(pair.secondary.options) as client:
+    with Client(options_for(pair.secondary)) as client:
         for queue in backlog_paths(NAME, pair.queues):
             with Sender(client, queue) as sender:
                 remaining = count // pair.queues
@@ -157,8 +163,8 @@ def drain_by_syphon(syphon: SyphonProcess, pair: Pairing, count: int, body: int)
     fill(pair, count, body)
     roots = {
         syphon.pid: None,
-        pair.secondary.process.pid: SOURCE,
-        pair.primary.process.pid: TARGET,
+        pair.secondary.pid: SOURCE,
+        pair.primary.pid: TARGET,
     }
     next_check = time.monotonic() + STATUS_S
 
@@ -348,18 +354,16 @@ def recovery() -> list[Figure]:
 
 
 def recovery_time(syphon: SyphonProcess, pair: Pairing) -> float:
-    """Return the seconds from the first connection to the primary to the last message delivered."""
+    """Return the seconds from the restart of the primary to the last message delivered."""
     try:
         pair.start(syphon)
-        port = pair.primary.options.address[1]
         pair.primary.kill()
         fill(pair, RECOVERED, BODIES[0])
         deadline = time.perf_counter() + DEADLINE_S
         while not syphon.status()["errors"]:
             assert time.perf_counter() < deadline, "the syphon reported no error"
             time.sleep(POLL_S)
-        pair.primary.start(port)
-        wait_for_port(port)
+        pair.primary.start()
         start = time.perf_counter()
         while pair.arrived() < RECOVERED:
             assert time.perf_counter() < deadline, "not all messages arrived"
@@ -367,13 +371,6 @@ def recovery_time(syphon: SyphonProcess, pair: Pairing) -> float:
         return time.perf_counter() - start
     finally:
         syphon.stop()
-
-
-def wait_for_port(port: int) -> None:
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(POLL_S)
 
 
 def figures(rounds: int) -> list[Figure]:

@@ -13,16 +13,16 @@ from uuid import uuid4
 import pytest
 from typer.testing import Result
 
-from pairbus.amqp.client import ClientOptions, SharedKey
+from pairbus.amqp.client import ClientOptions, SharedAccessKey
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
 from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
-from pairbus.backlog.queues import look_at
+from pairbus.backlog.queues import inspect_backlog
 from pairbus.backlog.target import Target
 from pairbus.cli.backlog_screen import PeekProgress
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_path
+from pairbus.servicebus.backlog_paths import backlog_path
 from pairbus.transfer import to_backlog
 from tests.integration.cli_pair_kit import (
     KEY,
@@ -32,9 +32,8 @@ from tests.integration.cli_pair_kit import (
     TWO,
     Pairing,
     Terminal,
-    emulator_process,
-    freeze,
     message,
+    paused_emulator,
     run,
     run_here,
     wait_until,
@@ -142,7 +141,7 @@ def test_counts_and_peeks_go_over_tls_too(pairing: Pairing) -> None:
     options = replace(plain, tls=True, ca_file=pairing.secondary.ca_file)
 
     pair = pair_to(options, pairing.name, 2)
-    found = look_at(pair, list_backlog_queues(pair), peeked=1)
+    found = inspect_backlog(pair, list_backlog_queues(pair), peeked=1)
 
     assert (found.messages, found.not_counted, found.problem) == (3, None, None)
     assert found.not_listed is None
@@ -151,8 +150,8 @@ def test_counts_and_peeks_go_over_tls_too(pairing: Pairing) -> None:
 
 @pytest.mark.parametrize("host", ["no such host", "a..b", "x" * 70])
 def test_options_of_a_host_that_cannot_be_are_a_problem_and_no_stack(host: str) -> None:
-    pair = pair_to(ClientOptions(host=host, tokens=SharedKey("n", KEY)), "p", 1)
-    found = look_at(pair, list_backlog_queues(pair), peeked=1)
+    pair = pair_to(ClientOptions(host=host, tokens=SharedAccessKey("n", KEY)), "p", 1)
+    found = inspect_backlog(pair, list_backlog_queues(pair), peeked=1)
 
     assert found.problem is not None
     assert found.messages is None
@@ -173,7 +172,7 @@ def test_without_the_right_to_manage_it_peeks_and_says_so(pairing: Pairing) -> N
     assert found[4] == [
         "101+ messages, 1+ dead-lettered in the 2 backlog queues found up to index 11."
     ]
-    assert "Not counted: counting messages needs the right to manage." in ended.stderr
+    assert "Not counted: reading queue '" in ended.stderr
     assert told(pairing, PAIRBUS_SECONDARY=listen)["more_messages"] is True
 
 
@@ -437,15 +436,14 @@ def test_destinations_interrupted_show_what_was_found_so_far(
 def test_ctrl_c_ends_destinations_of_a_namespace_that_hangs(
     pairing: Pairing, tmp_path: Path
 ) -> None:
-    with emulator_process(tmp_path) as (process, connection_string):
-        freeze(process)
-        given = pairing.given | {"PAIRBUS_SECONDARY": connection_string}
+    with paused_emulator(tmp_path) as emulator:
+        given = pairing.given | {"PAIRBUS_SECONDARY": emulator.connection_string}
         words = ("backlog", "destinations", *pairing.options, "--timeout", "600")
         with Terminal(80, *words, **given) as terminal:
             wait_until(lambda: "looking at the backlog" in terminal.text, "the bar")
             terminal.interrupt()
             assert terminal.ended() == 4
-        assert process.poll() is None
+        assert emulator.is_paused
 
     assert "Stopped before all of the backlog was looked at." in terminal.text
 
@@ -485,13 +483,12 @@ def test_a_secondary_that_is_down_or_frozen_is_a_sentence_and_status_1(
 ) -> None:
     with LocalNamespace("gone") as gone:
         down = gone.connection_string
-    with emulator_process(tmp_path) as (process, frozen):
-        freeze(process)
+    with paused_emulator(tmp_path) as emulator:
         ended = [
             backlog(pairing, *words, "--timeout", timeout, PAIRBUS_SECONDARY=text)
-            for text, timeout in ((down, "5"), (frozen, "0.5"))
+            for text, timeout in ((down, "5"), (emulator.connection_string, "0.5"))
         ]
-        assert process.poll() is None
+        assert emulator.is_paused
 
     assert [(one.exit_code, one.stdout) for one in ended] == [(1, "")] * 2
     assert "cannot connect to localhost" in ended[0].stderr

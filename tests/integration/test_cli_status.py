@@ -28,10 +28,9 @@ from tests.integration.cli_pair_kit import (
     TWO,
     Pairing,
     Terminal,
-    emulator_process,
     environment,
-    freeze,
     message,
+    paused_emulator,
     run,
     run_here,
     wait_until,
@@ -115,7 +114,7 @@ def test_missing_backlog_queues_are_reported(pairing: Pairing) -> None:
     assert (backlog["asked_for"], backlog["there"]) == (5, 2)
     assert [queue["there"] for queue in backlog["queues"]] == [True] * 2 + [False] * 3
     assert (backlog["missing"], backlog["unexpected"]) == ([2, 3, 4], [])
-    assert backlog["disagreement"] == (
+    assert backlog["queue_mismatch"] == (
         "--backlog-queues is 5, but backlog queues 2 to 4 do not exist."
     )
 
@@ -156,7 +155,7 @@ def test_json_reports_queues_beyond_the_given_number(pairing: Pairing) -> None:
     assert [queue["index"] for queue in backlog["queues"]] == [0, 1, 2, 5, 6, 7, 8]
     last = backlog["queues"][-1]
     assert (last["queue"], last["messages"], last["dead_lettered"]) == (pairing.queues[-1], 1, 1)
-    assert backlog["disagreement"] == (
+    assert backlog["queue_mismatch"] == (
         "--backlog-queues is 3, but backlog queues 5 to 8 exist too; "
         "a syphon with --backlog-queues 3 does not drain them. Backlog queue 2 does not exist."
     )
@@ -257,10 +256,9 @@ def test_a_secondary_that_is_down_is_a_sentence(pairing: Pairing) -> None:
 def test_a_frozen_namespace_is_waited_for_no_longer_than_it_was_told(
     pairing: Pairing, tmp_path: Path, which: str
 ) -> None:
-    with emulator_process(tmp_path) as (process, connection_string):
-        freeze(process)
-        code, found = told(pairing, "--timeout", "1", **{which: connection_string})
-        assert process.poll() is None
+    with paused_emulator(tmp_path) as emulator:
+        code, found = told(pairing, "--timeout", "1", **{which: emulator.connection_string})
+        assert emulator.is_paused
 
     assert code == 1
     frozen = found["primary" if which == "PAIRBUS_PRIMARY" else "secondary"]
@@ -300,7 +298,7 @@ def test_with_the_right_to_listen_it_peeks_and_says_so(pairing: Pairing) -> None
     code, found = told(pairing, PAIRBUS_SECONDARY=listen)
 
     assert code == 3
-    assert found["backlog"]["not_counted"] == "counting messages needs the right to manage"
+    assert found["backlog"]["not_counted"].endswith("needs the Manage right")
     assert (found["backlog"]["messages"], found["backlog"]["more_messages"]) == (1, True)
     assert found["verdict"] == "At least 1 message waits in the backlog."
     assert found["backlog"]["oldest_age_seconds"] >= 0

@@ -52,7 +52,7 @@ def in_(seconds: float) -> datetime.datetime:
 
 
 class TestSendingAndReceiving:
-    @pytest.mark.rule("N")
+    @pytest.mark.rule("N6")
     def test_a_message_is_locked_when_it_is_received_and_gone_when_it_is_completed(
         self, bench: Bench
     ) -> None:

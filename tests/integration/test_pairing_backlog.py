@@ -29,8 +29,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import TransportType
 
-from pairbus.amqp.client.tokens import sign
-from pairbus.emulator.admin.api import Admin
+from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import QueueDescription, TopicDescription
@@ -40,9 +39,10 @@ from pairbus.pairing import administration, backlog_queues
 from pairbus.pairing.aio import administration as aio_administration
 from pairbus.pairing.aio import backlog_queues as aio_backlog
 from pairbus.pairing.backlog_queues import Bounds, Create, Look, Wait, steps
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
+from pairbus.servicebus.tokens import sign_token
 
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
@@ -130,12 +130,14 @@ class Wiretap:
         self.requests: list[HttpRequest] = []
         self.schemes: set[str] = set()
         self.answers: list[HttpResponse] = []
-        self.answer: Callable[[Admin, HttpRequest], HttpResponse | None] = lambda admin, request: (
-            None
+        self.answer: Callable[[AdministrationApi, HttpRequest], HttpResponse | None] = (
+            lambda admin, request: None
         )
-        handle = Admin.handle
+        handle = AdministrationApi.handle
 
-        def tapped(admin: Admin, request: HttpRequest, now_ms: int, *, scheme: str) -> HttpResponse:
+        def tapped(
+            admin: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str
+        ) -> HttpResponse:
             self.requests.append(request)
             self.schemes.add(scheme)
             answer = self.answer(admin, request)
@@ -144,7 +146,7 @@ class Wiretap:
             self.answers.append(answer)
             return answer
 
-        monkeypatch.setattr(Admin, "handle", tapped)
+        monkeypatch.setattr(AdministrationApi, "handle", tapped)
 
     @property
     def statuses(self) -> list[int]:
@@ -205,8 +207,8 @@ async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -
             name=path,
             max_size_in_megabytes=5120,
             max_delivery_count=2147483647,
-            default_message_time_to_live=MAX_SPAN,
-            auto_delete_on_idle=MAX_SPAN,
+            default_message_time_to_live=MAX_TIME_SPAN,
+            auto_delete_on_idle=MAX_TIME_SPAN,
             lock_duration=timedelta(minutes=1),
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
@@ -245,7 +247,7 @@ async def test_queues_that_exist_are_used_as_they_are(both: Flavour, tap: Wireta
 async def test_a_queue_that_somebody_else_creates_meanwhile_is_used(
     both: Flavour, tap: Wiretap
 ) -> None:
-    def overtake(admin: Admin, request: HttpRequest) -> None:
+    def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[1]:
             admin._entities.create(QueueDescription(name=both.paths[1], max_delivery_count=3), 0)
 
@@ -263,7 +265,7 @@ import sys, json
 from azure.servicebus import ServiceBusClient
 from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog_queues import ensure_queues
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 client = ServiceBusClient.from_connection_string(sys.argv[1])
 with administration_of(client) as admin:
@@ -322,7 +324,7 @@ async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
 async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
     both: Flavour, tap: Wiretap
 ) -> None:
-    def overtake(admin: Admin, request: HttpRequest) -> None:
+    def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[0]:
             admin._entities.create(TopicDescription(name=both.paths[0]), 0)
 
@@ -336,7 +338,7 @@ async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
 async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap) -> None:
     failures = iter([503, 429, 500])
 
-    def fail(admin: Admin, request: HttpRequest) -> HttpResponse | None:
+    def fail(admin: AdministrationApi, request: HttpRequest) -> HttpResponse | None:
         status = next(failures, None) if request.path != both.paths[0] else None
         return None if status is None else HttpResponse(status=status)
 
@@ -553,7 +555,7 @@ def signature(namespace: LocalNamespace, *, key: str | None = None) -> str:
     parsed = ConnectionString.parse(namespace.connection_string)
     address = f"sb://localhost:{namespace.port}/"
     given = parsed.key if key is None else key
-    return sign(address, parsed.key_name, given, int(time.time()) + 600)
+    return sign_token(address, parsed.key_name, given, int(time.time()) + 600)
 
 
 def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: Any) -> Any:

@@ -73,7 +73,9 @@ class BacklogQueue:
     def receive(self, max_count: int) -> list[Delivery]:
         with Client(self.options) as client:
             receiver = Receiver(client, self.path, confirm=False)
-            return [delivery for batch in receiver.pull(max_count) for delivery in batch]
+            return [
+                delivery for batch in receiver.receive_available(max_count) for delivery in batch
+            ]
 
     def forward(self, messages: list[RestoredMessage], *, settle: bool = True) -> Outcome:
         forwarder = Forwarder(self.options, self.options if settle else None)

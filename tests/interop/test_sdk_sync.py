@@ -28,8 +28,8 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Received, Request, Response, offer
-from examples.engine.wire import FrameLog
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.performatives import (
@@ -811,7 +811,7 @@ class TestIdleTimeouts:
             sender.send_messages(ServiceBusMessage("a"))
             # Between calls the SDK keeps a connection alive every 30 seconds only.
             server.wait_for(lambda: server.violations)
-            assert "nothing was heard" in server.violations[0].description
+            assert "sent nothing" in server.violations[0].description
             sender.send_messages(ServiceBusMessage("b"))
 
         assert len(server.opens) == 2
@@ -836,7 +836,7 @@ class TestIdleTimeouts:
             assert peer.recv(65536) == b""
 
         assert len(server.opens) == 1
-        assert "nothing was heard" in events[-1].error.description
+        assert "sent nothing" in events[-1].error.description
         assert len(server.violations) == 1
         server.violations.clear()
 
@@ -1038,7 +1038,7 @@ class TestManagement:
 
         [request] = requests
         assert request.operation == "com.microsoft:renew-lock"
-        assert request.body["lock-tokens"].items == (token,)
+        assert request.body["lock-tokens"].elements == (token,)
 
     def test_an_operation_that_is_not_implemented_raises(self, server: MemoryServer) -> None:
         with (

@@ -9,12 +9,12 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Header, Message, Properties
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import UInt
-from pairbus.emulator.entities.envelope import restore
+from pairbus.emulator.entities.message_codec import encode_original
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.options import SyphonOptions
 from pairbus.transfer import to_backlog
 
@@ -187,6 +187,7 @@ class Backlog:
     def _payloads(self, namespace: LocalNamespace, path: str) -> list[bytes]:
         return namespace.call(
             lambda core: [
-                restore(message) for message in core.entities.source(path)[1].peek(0, 100_000)
+                encode_original(message)
+                for message in core.entities.source(path)[1].peek(0, 100_000)
             ]
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.drill.reconciliation import Key
+from pairbus.drill.reconciliation import MessageKey
 from tests.faults.matrix.notes import NoteFile, Notes, NoteWriter, sent, together
 from tests.faults.matrix.owners import inode_of
 from tests.faults.matrix.plan import CELLS
@@ -20,7 +20,7 @@ from tests.faults.matrix.verdict import (
     judge,
 )
 
-A, B = Key("plain", "a-1"), Key("exact", "b-1")
+A, B = MessageKey("plain", "a-1"), MessageKey("exact", "b-1")
 FAULT = Window("worker/kill/draining", 100.0, 101.0)
 
 
@@ -149,7 +149,7 @@ def test_notes_are_read_as_they_grow_and_a_torn_end_is_left_out(tmp_path: Path) 
     both = together([notes, Notes(errors=Counter(SendUnavailable=1))])
     assert both.acknowledged == {A: sent(A, "s")}
     assert both.calls.keys() == {A}
-    assert both.doubtful() == {Key("plain", "a-2")}
+    assert both.doubtful() == {MessageKey("plain", "a-2")}
     assert both.errors["SendUnavailable"] == 2
 
 
@@ -163,7 +163,7 @@ def test_a_message_that_was_tried_and_never_answered_or_more_than_once_is_doubtf
     writer.write("done", path="plain", ids=["a-2", "a-3"])
     writer.close()
 
-    assert NoteFile(path).look().doubtful() == {A, Key("plain", "a-2")}
+    assert NoteFile(path).look().doubtful() == {A, MessageKey("plain", "a-2")}
 
 
 def test_a_connection_is_found_by_both_its_ports() -> None:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.target import NO_NAME, Target
 from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
-from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.administration import AdministrationClient
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.limits import MAX_PATH, MAX_QUEUES
 
 PROBE_GAP: Final = 10
 """Without a list, indexes beyond the expected number are tried until so many in a row have no
 queue. It is the default number of backlog queues."""
-MAX_QUEUES: Final = 10_000
 """The most that a namespace can have."""
 
 
@@ -39,11 +39,11 @@ class QueueListing:
         """The namespace answered, and the right to list is missing."""
         return isinstance(self.error, NotAuthorized)
 
-    def walk(self) -> "QueueWalk":
-        return QueueWalk(self)
+    def walk(self) -> "QueueSearch":
+        return QueueSearch(self)
 
 
-class QueueWalk:
+class QueueSearch:
     """Iterates over the indexes of backlog queues: those that were listed or, without a list, all
     that are worth trying. The caller reports an index that has no queue before it takes the
     next."""
@@ -97,32 +97,32 @@ class QueueWalk:
         return tuple(sorted(self._found))
 
     @property
-    def disagreement(self) -> str | None:
+    def queue_mismatch(self) -> str | None:
         """The difference between the expected and the existing queues, in words; None while some
         are left to try."""
-        return disagreement(self.listing.expected, self.found) if self.complete else None
+        return queue_mismatch(self.listing.expected, self.found) if self.complete else None
 
 
-def disagreement(expected: int, found: Sequence[int]) -> str | None:
+def queue_mismatch(expected: int, found: Sequence[int]) -> str | None:
     """Say in words how the expected number of queues differs from those that exist. None: it does
     not, or no queue exists at all."""
     unexpected = [index for index in found if index >= expected]
     missing = sorted(set(range(expected)).difference(found))
     if not found or not (unexpected or missing):
         return None
-    absent = f"{queues_in_words(missing)} {'does' if len(missing) == 1 else 'do'} not exist."
+    absent = f"{describe_queues(missing)} {'does' if len(missing) == 1 else 'do'} not exist."
     told = f"--backlog-queues is {expected}, but "
     if not unexpected:
         return f"{told}{absent}"
     exist, them = ("exists", "it") if len(unexpected) == 1 else ("exist", "them")
     said = (
-        f"{told}{queues_in_words(unexpected)} {exist} too; a syphon with --backlog-queues "
+        f"{told}{describe_queues(unexpected)} {exist} too; a syphon with --backlog-queues "
         f"{expected} does not drain {them}."
     )
     return f"{said} {absent[0].upper()}{absent[1:]}" if missing else said
 
 
-def queues_in_words(indexes: Sequence[int]) -> str:
+def describe_queues(indexes: Sequence[int]) -> str:
     """Name backlog queues by their indexes, in ascending order: `backlog queues 3, 5 to 9`."""
     runs: list[list[int]] = []
     for index in indexes:
@@ -139,17 +139,19 @@ def list_backlog_queues(pair: Target) -> QueueListing:
     where the primary's name is not known."""
     if pair.primary_name is None:
         raise ConfigurationError(NO_NAME)
-    with Administration(pair.secondary) as administration:
+    with AdministrationClient(pair.secondary.administration()) as administration:
         return listing_of(administration, pair.primary_name, pair.backlog_queue_count)
 
 
-def listing_of(administration: Administration, primary_name: str, expected: int) -> QueueListing:
+def listing_of(
+    administration: AdministrationClient, primary_name: str, expected: int
+) -> QueueListing:
     """The same over a connection that the caller has."""
     try:
-        paths = administration.list_queues(backlog_prefix(primary_name))
+        queues = administration.list_queues(backlog_prefix(primary_name))
     except AmqpError as exc:
         return QueueListing(primary_name, expected, None, exc)
-    indexes = (backlog_index(primary_name, path) for path in paths)
+    indexes = (backlog_index(primary_name, queue.path) for queue in queues)
     return QueueListing(
         primary_name, expected, tuple(sorted({i for i in indexes if i is not None}))
     )

@@ -9,13 +9,13 @@ from uuid import UUID
 from pairbus.amqp.types import Array, Described, Pairs, Timestamp
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """A value for `json.dumps`: binary as `{"base64": …}`, times as text."""
     match value:
         case None | bool():
             return value
         case Timestamp():
-            return moment(int(value)) or int(value)
+            return iso_time(int(value)) or int(value)
         case int():
             return int(value)
         case float():
@@ -27,15 +27,15 @@ def plain(value: Any) -> Any:
         case UUID():
             return str(value)
         case Array():
-            return [plain(one) for one in value.items]
+            return [to_json(one) for one in value.elements]
         case Pairs():
-            return [[plain(key), plain(one)] for key, one in value]
+            return [[to_json(key), to_json(one)] for key, one in value]
         case dict():
-            return {key_text(key): plain(one) for key, one in value.items()}
+            return {key_text(key): to_json(one) for key, one in value.items()}
         case list() | tuple():
-            return [plain(one) for one in value]
+            return [to_json(one) for one in value]
         case Described():
-            return {"descriptor": plain(value.descriptor), "value": plain(value.value)}
+            return {"descriptor": to_json(value.descriptor), "value": to_json(value.value)}
     return str(value)
 
 
@@ -43,7 +43,7 @@ def key_text(key: Any) -> str:
     return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
 
 
-def moment(milliseconds: int) -> str | None:
+def iso_time(milliseconds: int) -> str | None:
     """A time since 1970 as ISO 8601, in UTC; None where no calendar has it."""
     try:
         when = datetime.fromtimestamp(milliseconds / 1000, UTC)

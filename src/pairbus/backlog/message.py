@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pairbus.amqp.decode import decode
+from pairbus.amqp.section_edit import DATA, SEQUENCE, read_fields
 from pairbus.amqp.sections import (
     CONTENT_TYPE,
     CORRELATION_ID,
@@ -17,10 +18,11 @@ from pairbus.amqp.sections import (
     SUBJECT,
     Message,
 )
-from pairbus.amqp.splice import DATA, SEQUENCE, read_fields
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.backlog.json_values import key_text, moment, plain
+from pairbus.backlog.json_values import iso_time, key_text, to_json
 from pairbus.errors import DecodeError, NotTransferable
+from pairbus.servicebus import annotations
+from pairbus.servicebus.application_properties import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from pairbus.transfer import (
     PATH_ALIAS,
     SCHEDULE_ALIAS,
@@ -32,8 +34,6 @@ from pairbus.transfer import (
 NOT_A_MESSAGE: Final = "NotAMessage"
 """The reason for which a syphon dead-letters what it cannot read."""
 
-_SEQUENCE = "x-opt-sequence-number"
-_ENQUEUED = "x-opt-enqueued-time"
 T = TypeVar("T")
 
 
@@ -72,24 +72,24 @@ class BacklogMessage:
         return {
             "queue": self.queue,
             "sequence_number": self.sequence_number,
-            "enqueued_time": None if enqueued is None else moment(enqueued),
+            "enqueued_time": None if enqueued is None else iso_time(enqueued),
             "age_seconds": None if enqueued is None else max(now_ms - enqueued, 0) / 1000,
             "destination": self.destination,
-            "message_id": plain(self.message_id),
+            "message_id": to_json(self.message_id),
             "session_id": self.session_id,
             "time_to_live_ms": self.time_to_live_ms,
-            "scheduled_time": None if scheduled is None else moment(scheduled),
+            "scheduled_time": None if scheduled is None else iso_time(scheduled),
             "size": self.size,
             "problem": self.problem,
             "problem_description": self.problem_description,
             "dead_letter_reason": self.reason,
             "dead_letter_description": self.description,
-            "application_properties": plain(self.application_properties),
+            "application_properties": to_json(self.application_properties),
             **_rest(self.payload),
         }
 
 
-def read(queue: str, payload: bytes) -> BacklogMessage:
+def read_message(queue: str, payload: bytes) -> BacklogMessage:
     """A message that was peeked. Never raises."""
     problem = description = None
     try:
@@ -104,8 +104,8 @@ def read(queue: str, payload: bytes) -> BacklogMessage:
     return BacklogMessage(
         queue=queue,
         payload=payload,
-        sequence_number=_annotation(payload, message, _SEQUENCE, int),
-        enqueued_ms=_annotation(payload, message, _ENQUEUED, Timestamp),
+        sequence_number=_annotation(payload, message, annotations.SEQUENCE_NUMBER, int),
+        enqueued_ms=_annotation(payload, message, annotations.ENQUEUED_TIME, Timestamp),
         destination=_exactly(properties.get(PATH_ALIAS), str),
         message_id=fields[0] if fields else None,
         session_id=_exactly(properties.get(SESSION_ALIAS), str),
@@ -113,8 +113,8 @@ def read(queue: str, payload: bytes) -> BacklogMessage:
         scheduled_ms=_exactly(properties.get(SCHEDULE_ALIAS), Timestamp),
         problem=problem,
         problem_description=description,
-        reason=_word(properties.get("DeadLetterReason")),
-        description=_word(properties.get("DeadLetterErrorDescription")),
+        reason=_word(properties.get(DEAD_LETTER_REASON)),
+        description=_word(properties.get(DEAD_LETTER_DESCRIPTION)),
         application_properties=properties,
     )
 
@@ -156,9 +156,9 @@ def _rest(payload: bytes) -> dict[str, Any]:
     header = _try(message.read_header)
     return {
         **_read_body(message),
-        **{name: plain(value) for name, value in zip(names, found, strict=True)},
+        **{name: to_json(value) for name, value in zip(names, found, strict=True)},
         "delivery_count": None if header is None else int(header.delivery_count),
-        "annotations": plain(_try(message.read_message_annotations) or {}),
+        "annotations": to_json(_try(message.read_message_annotations) or {}),
     }
 
 
@@ -171,7 +171,7 @@ def _read_body(message: Message) -> dict[str, Any]:
         return _body("data", b"".join(values))
     what = "sequence" if kind == SEQUENCE else "value"
     value = values[0] if len(values) == 1 else values or None
-    return {"body_kind": what, "body": plain(value), "body_encoding": "json"}
+    return {"body_kind": what, "body": to_json(value), "body_encoding": "json"}
 
 
 def _body(kind: str, data: bytes) -> dict[str, Any]:

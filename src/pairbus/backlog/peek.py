@@ -4,11 +4,11 @@ operation; none is taken or locked."""
 from collections.abc import Iterator
 
 from pairbus.amqp.client import Client, Management
-from pairbus.backlog.message import BacklogMessage, read
+from pairbus.backlog.message import BacklogMessage, read_message
 from pairbus.errors import ProtocolError
+from pairbus.servicebus.entity_paths import dead_letter_path
 
 AT_ONCE = 250
-DEAD_LETTERS = "/$DeadLetterQueue"
 
 
 def peek(
@@ -21,12 +21,12 @@ def peek(
 ) -> Iterator[list[BacklogMessage]]:
     """Messages from a sequence number on, in lots, at most `count`. Needs the right to listen.
     Raises EntityNotFound and the other errors of the client."""
-    path = f"{queue}{DEAD_LETTERS}" if dead_letters else queue
+    path = dead_letter_path(queue) if dead_letters else queue
     left = count
     management = Management(client, path)
     while left is None or left > 0:
         wanted = AT_ONCE if left is None else min(left, AT_ONCE)
-        found = [read(queue, payload) for payload in management.peek(from_sequence, wanted)]
+        found = [read_message(queue, payload) for payload in management.peek(from_sequence, wanted)]
         if not found:
             break
         left = None if left is None else left - len(found)

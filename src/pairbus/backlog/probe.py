@@ -8,18 +8,18 @@ from pairbus.amqp.client import Client, ClientOptions
 from pairbus.backlog.queues import CLOSE_S
 from pairbus.backlog.status import ProbeResult
 from pairbus.errors import AmqpError, NotAuthorized, PairbusError
-from pairbus.servicebus.addresses import label_of
+from pairbus.servicebus.addresses import format_address
 
 GRACE_S = 2.0
 """How much longer than its time-out a try may take before it is given up: to hang up, for one."""
 
 
-def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, ProbeResult]:
+def probe_namespaces(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, ProbeResult]:
     """Try namespaces side by side. For each: how to reach it, and a path that the token is for."""
     found: dict[str, ProbeResult] = {}
 
     def try_one(which: str, options: ClientOptions, path: str) -> None:
-        found[which] = try_it(options, path)
+        found[which] = probe_namespace(options, path)
 
     tries = [
         # Daemons: one that waits for a resolver must not keep the process.
@@ -32,14 +32,14 @@ def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, Prob
         one.join(options.operation_timeout_s + GRACE_S)
     return {
         which: found.get(which)
-        or ProbeResult(label_of(options.host, options.port), "no answer in time")
+        or ProbeResult(format_address(options.host, options.port), "no answer in time")
         for which, (options, _) in namespaces.items()
     }
 
 
-def try_it(options: ClientOptions, path: str) -> ProbeResult:
+def probe_namespace(options: ClientOptions, path: str) -> ProbeResult:
     """Connect, and put a token for a path; both within the time that a call may take."""
-    where = label_of(options.host, options.port)
+    where = format_address(options.host, options.port)
     try:
         client = Client(options)
         try:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.amqp.client import Client
-from pairbus.backlog.counts import Administration
-from pairbus.backlog.discovery import QueueListing, disagreement
-from pairbus.backlog.json_values import moment
+from pairbus.backlog.discovery import QueueListing, queue_mismatch
+from pairbus.backlog.json_values import iso_time
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek
 from pairbus.backlog.target import Target
 from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
+from pairbus.servicebus.administration import AdministrationClient
 
 CLOSE_S = 1.0
 """How long to wait for a good-bye to be answered."""
@@ -92,9 +92,9 @@ class BacklogContents:
         return tuple(index for index in self.found if index >= self.expected)
 
     @property
-    def disagreement(self) -> str | None:
+    def queue_mismatch(self) -> str | None:
         """The difference between the expected and the existing queues, in words."""
-        return disagreement(self.expected, self.found)
+        return queue_mismatch(self.expected, self.found)
 
     @property
     def messages(self) -> int | None:
@@ -138,7 +138,7 @@ class BacklogContents:
             "there": self.there,
             "missing": list(self.missing),
             "unexpected": list(self.unexpected),
-            "disagreement": self.disagreement,
+            "queue_mismatch": self.queue_mismatch,
             "not_listed": self.not_listed,
             "searched_to": self.searched_to,
             "messages": self.messages,
@@ -156,12 +156,12 @@ def oldest_as_json(oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
     if oldest_ms is None:
         return {"oldest_time": None, "oldest_age_seconds": None}
     return {
-        "oldest_time": moment(oldest_ms),
+        "oldest_time": iso_time(oldest_ms),
         "oldest_age_seconds": max(now_ms - oldest_ms, 0) / 1000,
     }
 
 
-def look_at(pair: Target, listing: QueueListing, *, peeked: int) -> BacklogContents:
+def inspect_backlog(pair: Target, listing: QueueListing, *, peeked: int) -> BacklogContents:
     """Look at the backlog queues that were listed or, without a list, at all that can be found.
     Without counts, `peeked` messages of each are looked at, and as many of its dead letters. What
     goes wrong is in the result; a namespace that stops answering is not asked again."""
@@ -170,7 +170,7 @@ def look_at(pair: Target, listing: QueueListing, *, peeked: int) -> BacklogConte
     failed: PairbusError | None = None
     client = Client(pair.secondary)
     try:
-        with Administration(pair.secondary) as administration:
+        with AdministrationClient(pair.secondary.administration()) as administration:
             reader = _QueueReader(administration, client, peeked)
             if not listing.refused:  # it may still count queues that the key is for
                 reader.not_counted = listing.not_listed
@@ -213,7 +213,7 @@ def _words(exc: PairbusError) -> str:
 class _QueueReader:
     """Counts messages, or peeks at some once counting has failed."""
 
-    def __init__(self, administration: Administration, client: Client, peeked: int) -> None:
+    def __init__(self, administration: AdministrationClient, client: Client, peeked: int) -> None:
         self._administration = administration
         self._client = client
         self._peeked = peeked
@@ -230,9 +230,9 @@ class _QueueReader:
         return self._peek(path, index)
 
     def _count(self, path: str, index: int) -> QueueContents:
-        counts = self._administration.counts(path)
+        queue = self._administration.get_queue(path)
         oldest = None
-        if counts.messages:
+        if queue.active_message_count:
             try:
                 oldest = _oldest(_some(self._client, path, 1))
             except AmqpError:
@@ -240,9 +240,9 @@ class _QueueReader:
         return QueueContents(
             path=path,
             index=index,
-            messages=counts.messages,
-            dead_lettered=counts.dead_lettered,
-            size=counts.size,
+            messages=queue.active_message_count,
+            dead_lettered=queue.dead_letter_message_count,
+            size=queue.size_in_bytes,
             oldest_ms=oldest,
         )
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pairbus.backlog.discovery import queues_in_words
-from pairbus.backlog.json_values import moment
+from pairbus.backlog.discovery import describe_queues
+from pairbus.backlog.json_values import iso_time
 from pairbus.backlog.queues import BacklogContents
 from pairbus.errors import ConfigurationError
 
@@ -39,7 +39,7 @@ class ProbeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SyphonReport:
+class SyphonSummary:
     """What a syphon says of itself in its status file."""
 
     at_work: bool
@@ -67,7 +67,7 @@ class PairingObservation:
     """Of the primary and the secondary."""
     backlog: BacklogContents | None
     """None: the secondary does not answer."""
-    syphon: SyphonReport | None = None
+    syphon: SyphonSummary | None = None
     """None: nobody said where its status file is."""
 
     @property
@@ -83,15 +83,15 @@ class PairingObservation:
             "syphon": None if self.syphon is None else asdict(self.syphon),
             "verdict": ended.words,
             "exit_status": ended.status,
-            "when": moment(self.at_ms),
+            "when": iso_time(self.at_ms),
         }
 
 
-def syphon_word(values: Any, now: float) -> SyphonReport:
+def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
     """What a status file says; None: there is none. Raises ConfigurationError where it is the file
     of something else."""
     if values is None:
-        return SyphonReport(False, "there is no such file: it has not started")
+        return SyphonSummary(False, "there is no such file: it has not started")
     match values:
         case {
             "running": bool(running),
@@ -116,11 +116,13 @@ def syphon_word(values: Any, now: float) -> SyphonReport:
     else:
         problem = problem or "it is unhealthy"
     at_work = running and silent_s <= SILENT_S
-    return SyphonReport(at_work, problem, total, left, float(rate) if at_work else 0.0)
+    return SyphonSummary(at_work, problem, total, left, float(rate) if at_work else 0.0)
 
 
 def verdict(
-    answers: Mapping[str, ProbeResult], backlog: BacklogContents | None, syphon: SyphonReport | None
+    answers: Mapping[str, ProbeResult],
+    backlog: BacklogContents | None,
+    syphon: SyphonSummary | None,
 ) -> PairingVerdict:
     """The whole in one line. `answers` are those of the primary and the secondary; a backlog that
     was not looked at is None."""
@@ -156,11 +158,11 @@ def _nothing_waits(backlog: BacklogContents) -> str:
     """Claim no more than is known: without a list, there may be further queues."""
     if backlog.searched_to is None:
         return "Nothing waits."
-    searched = queues_in_words(range(backlog.searched_to + 1))
+    searched = describe_queues(range(backlog.searched_to + 1))
     return f"Nothing waits in {searched}; whether there are others is not known."
 
 
-def _what_waits(backlog: BacklogContents, syphon: SyphonReport | None) -> str:
+def _what_waits(backlog: BacklogContents, syphon: SyphonSummary | None) -> str:
     """Empty: nothing that anybody can see."""
     parts = []
     if backlog.messages:
@@ -185,11 +187,11 @@ def _overlooked(backlog: BacklogContents) -> list[str]:
         return []
     some = _some(any(queue.more_messages for queue in holding))
     what = _count(sum(queue.messages or 0 for queue in holding), "of them is", "of them are")
-    where = queues_in_words([queue.index for queue in holding])
+    where = describe_queues([queue.index for queue in holding])
     return [_upper(f"{some}{what} in {where}, beyond --backlog-queues {backlog.expected}.")]
 
 
-def _who_moves(syphon: SyphonReport | None) -> str:
+def _who_moves(syphon: SyphonSummary | None) -> str:
     if syphon is None:
         return "."
     if not syphon.at_work:

@@ -5,7 +5,8 @@ from typing import Any
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import backlog_path, backlog_paths, known_address, name_of
+from pairbus.servicebus.addresses import canonical_address, namespace_name
+from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
 
 NO_NAME = "the host of the primary has no name of its own: give its name, as for the pairing"
@@ -39,7 +40,7 @@ class Target:
         if first is not None and _known(first) == _known(second):
             raise ConfigurationError("primary and secondary are one namespace")
         if primary_name is None and first is not None:
-            primary_name = name_of(first.host)
+            primary_name = namespace_name(first.host)
         if primary_name is not None:
             backlog_paths(primary_name, backlog_queue_count)
         return cls(
@@ -95,4 +96,4 @@ def _is_host(text: str) -> bool:
 
 
 def _known(options: ClientOptions) -> tuple[str, int | None]:
-    return known_address(options.host, options.port, options.dial)
+    return canonical_address(options.host, options.port, options.endpoint_host)

@@ -11,12 +11,13 @@ from typer.core import TyperGroup
 
 from pairbus.amqp.client import Client
 from pairbus.backlog.destinations import DestinationSummaries
-from pairbus.backlog.discovery import QueueWalk, list_backlog_queues
+from pairbus.backlog.discovery import QueueSearch, list_backlog_queues
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek as peek_messages
-from pairbus.backlog.queues import CLOSE_S, BacklogContents, look_at
+from pairbus.backlog.queues import CLOSE_S, BacklogContents, inspect_backlog
 from pairbus.backlog.target import Target, is_index
 from pairbus.cli.backlog_screen import PeekProgress, show_heaps, show_messages, show_queues
+from pairbus.cli.console import consoles, print_error
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
@@ -24,9 +25,8 @@ from pairbus.cli.pairing_options import (
     PrimaryName,
     Secondary,
     Timeout,
-    pair_of,
+    target_of,
 )
-from pairbus.cli.screen import complain, screens
 from pairbus.errors import (
     AmqpError,
     ConfigurationError,
@@ -89,10 +89,10 @@ def list_queues(
     Exit status: 0 done; 1 failed: the secondary does not answer, or no backlog queue is there; 2 a
     wrong option.
     """
-    out, err = screens()
+    out, err = consoles()
 
     def run(pair: Target) -> int:
-        found = look_at(pair, list_backlog_queues(pair), peeked=PEEKED_OF_EACH)
+        found = inspect_backlog(pair, list_backlog_queues(pair), peeked=PEEKED_OF_EACH)
         now_ms = _now_ms()
         if as_json:
             _echo(found.as_json(now_ms))
@@ -137,7 +137,7 @@ def peek(
     Exit status: 0 done; 1 failed: the secondary does not answer, or the backlog queue is not there;
     2 a wrong option.
     """
-    out, err = screens()
+    out, err = consoles()
 
     def run(pair: Target) -> int:
         if queue is not None and not queue.strip("/ "):
@@ -157,7 +157,7 @@ def peek(
                 pair, path, add, dead_letters=dead_letters, from_sequence=first, count=count
             )
             if not found:
-                complain(err, f"There is no queue {path}.")
+                print_error(err, f"There is no queue {path}.")
                 return FAILED
         else:
             walk = list_backlog_queues(pair).walk()
@@ -206,7 +206,7 @@ def destinations(
     Exit status: 0 done; 1 failed: the secondary does not answer, or no backlog queue is there; 2 a
     wrong option; 4 stopped before all was looked at.
     """
-    out, err = screens()
+    out, err = consoles()
 
     def run(pair: Target) -> int:
         heaps, walk = DestinationSummaries(), None
@@ -215,7 +215,7 @@ def destinations(
             try:
                 listing = list_backlog_queues(pair)
                 if progress.shown:
-                    looked = look_at(pair, listing, peeked=1)
+                    looked = inspect_backlog(pair, listing, peeked=1)
                     progress.expect(_expected(looked, dead_letters=dead_letters))
 
                 def add(lot: list[BacklogMessage]) -> bool:
@@ -244,7 +244,7 @@ def destinations(
         else:
             show_heaps(out, heaps, now_ms, dead_letters=dead_letters)
         if stopped:
-            complain(err, "Stopped before all of the backlog was looked at.", "yellow")
+            print_error(err, "Stopped before all of the backlog was looked at.", "yellow")
         return STOPPED if stopped else DONE
 
     _run(err, run, primary, secondary, primary_name, backlog_queues, timeout)
@@ -258,12 +258,12 @@ def _run(
 ) -> None:
     """Do it for the pairing of the options, and end with its exit status."""
     try:
-        ended = work(pair_of(*options, needs_name=needs_name))
+        ended = work(target_of(*options, needs_name=needs_name))
     except AmqpError as exc:
-        complain(err, exc.description)
+        print_error(err, exc.description)
         raise typer.Exit(FAILED) from exc
     except PairbusError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(WRONG) from exc
     raise typer.Exit(ended)
 
@@ -294,7 +294,7 @@ def _peek_one(
 
 def _peek_all(
     pair: Target,
-    walk: QueueWalk,
+    walk: QueueSearch,
     add: Callable[[list[BacklogMessage]], bool],
     *,
     dead_letters: bool,
@@ -321,24 +321,24 @@ def _peek_all(
         client.close(CLOSE_S)
 
 
-def _warn_of_queues(err: Console, walk: QueueWalk) -> bool:
+def _warn_of_queues(err: Console, walk: QueueSearch) -> bool:
     """Say where the queues differ from those that are expected, and how far they were looked for.
     False: there are none."""
     if not walk.found:
         _complain_of_none(err, walk.path(0), walk.searched_to)
         return False
     if walk.complete:
-        _warn(err, walk.disagreement, walk.listing.not_listed, walk.searched_to)
+        _warn(err, walk.queue_mismatch, walk.listing.not_listed, walk.searched_to)
     return True
 
 
 def _warn(
-    err: Console, disagreement: str | None, not_listed: str | None, searched_to: int | None
+    err: Console, mismatch: str | None, not_listed: str | None, searched_to: int | None
 ) -> None:
-    if disagreement is not None:
-        complain(err, disagreement, "yellow")
+    if mismatch is not None:
+        print_error(err, mismatch, "yellow")
     if not_listed is not None:
-        complain(
+        print_error(
             err,
             f"Not listed: {not_listed}. Backlog queues with an index above {searched_to} were not "
             "looked for.",
@@ -351,23 +351,23 @@ def _complain_of(err: Console, found: BacklogContents) -> int:
         _complain_of_none(err, found.queues[0].path, found.searched_to)
         return FAILED
     if found.messages is not None:
-        _warn(err, found.disagreement, found.not_listed, found.searched_to)
+        _warn(err, found.queue_mismatch, found.not_listed, found.searched_to)
     if found.not_counted is not None and found.messages is not None:
-        complain(
+        print_error(
             err,
             f"Not counted: {found.not_counted}. Up to {PEEKED_OF_EACH} messages of each queue were "
             "peeked; a + means that there may be more.",
             "yellow",
         )
     if found.problem is not None:
-        complain(err, found.problem)
+        print_error(err, found.problem)
         return FAILED
     return DONE
 
 
 def _complain_of_none(err: Console, first: str, searched_to: int | None) -> None:
     far = "" if searched_to is None else f" up to index {searched_to}"
-    complain(
+    print_error(
         err,
         f"No backlog queue was found: {first.removesuffix('0')} has none{far} in the secondary. "
         "Either no sender has paired yet, or the name of the primary is wrong.",

@@ -11,9 +11,9 @@ from rich.text import Text
 from pairbus.backlog.destinations import DestinationSummaries
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.queues import BacklogContents, QueueContents
-from pairbus.cli.formatting import age, count, messages, printable, size, when
-from pairbus.cli.tables import add_row, show, table, width_of
-from pairbus.servicebus.addresses import TRANSFER
+from pairbus.cli.formatting import age, count, messages, printable, size, utc_time
+from pairbus.cli.tables import add_row, natural_width, new_table, print_table
+from pairbus.servicebus.backlog_paths import TRANSFER_SEGMENT
 
 _HEAD = (
     "queue",
@@ -32,7 +32,7 @@ NOWHERE = "nowhere"
 def show_queues(out: Console, found: BacklogContents, now_ms: int) -> None:
     notes = [_note(one) for one in found.queues]
     head = ("queue", "messages", "dead-lettered", "size", "oldest", "")
-    shown = table(out, head if any(notes) else head[:-1], _NUMBERS)
+    shown = new_table(out, head if any(notes) else head[:-1], _NUMBERS)
     for one, note in zip(found.queues, notes, strict=True):
         known = (
             count(one.messages, more=one.more_messages),
@@ -48,7 +48,7 @@ def show_queues(out: Console, found: BacklogContents, now_ms: int) -> None:
         add_row(shown, row if any(notes) else row[:-1])
     folder = found.queues[0].path.rpartition("/")[0]
     out.print(f"Backlog queues of {escape(folder)}/")
-    show(out, shown)
+    print_table(out, shown)
     queues = "1 backlog queue" if found.there == 1 else f"{found.there} backlog queues"
     if found.searched_to is not None:
         queues = f"the {queues} found up to index {found.searched_to}"
@@ -66,7 +66,7 @@ def _note(one: QueueContents) -> str:
 
 def index_of(path: str) -> str:
     """A backlog queue as people call it, and as --queue takes it."""
-    return printable(path.partition(f"/{TRANSFER}/")[2] or path)
+    return printable(path.partition(f"/{TRANSFER_SEGMENT}/")[2] or path)
 
 
 def show_messages(
@@ -77,14 +77,14 @@ def show_messages(
     if not dead_letters and not any(row[-1] for row in rows):
         last, rows = (), [row[:-1] for row in rows]
     head = (*_HEAD, *last)
-    shown = table(out, head, _NUMBERS)
+    shown = new_table(out, head, _NUMBERS)
     for row in rows:
         add_row(shown, row)
-    if out.is_terminal and width_of(out, shown) > out.width:
+    if out.is_terminal and natural_width(out, shown) > out.width:
         for row in rows:
             _show_lines(out, head, row)
     elif rows:
-        show(out, shown)
+        print_table(out, shown)
     kind = ", dead-lettered," if dead_letters else ""
     out.print(f"{messages(count(len(found)))}{kind} shown. Nothing was taken.")
 
@@ -93,7 +93,7 @@ def _cells(one: BacklogMessage, now_ms: int) -> tuple[str, ...]:
     return (
         index_of(one.queue),
         "" if one.sequence_number is None else str(one.sequence_number),
-        when(one.enqueued_ms),
+        utc_time(one.enqueued_ms),
         age(one.enqueued_ms, now_ms),
         NOWHERE if one.destination is None else printable(one.destination),
         "" if one.message_id is None else printable(one.message_id),
@@ -128,14 +128,14 @@ def show_heaps(
     found = heaps.largest_first()
     poison = not dead_letters and any(heap.problem is not None for heap in found)
     last = ("problem",) if poison else ()
-    shown = table(out, ("destination", "messages", "size", "oldest", *last), _NUMBERS)
+    shown = new_table(out, ("destination", "messages", "size", "oldest", *last), _NUMBERS)
     for heap in found:
         name = NOWHERE if heap.destination is None else printable(heap.destination)
         fate = "" if heap.problem is None else f"would be dead-lettered: {heap.problem}"
         cells = (name, f"{heap.messages:,}", size(heap.bytes), age(heap.oldest_ms, now_ms), fate)
         add_row(shown, cells if poison else cells[:-1])
     if found:
-        show(out, shown)
+        print_table(out, shown)
     kind = ", dead-lettered" if dead_letters else ""
     out.print(
         f"{messages(count(heaps.messages))}{kind}, {heaps.none:,} without a destination. "

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from pairbus.cli import cost_report
-from pairbus.cli.screen import complain, screens
-from pairbus.cli.tables import width_of
+from pairbus.cli.console import consoles, print_error
+from pairbus.cli.tables import natural_width
 from pairbus.cost.alternatives import alternatives, changes
 from pairbus.cost.forecast import Forecast
 from pairbus.cost.forecast import forecast as forecast_cost
@@ -77,7 +77,7 @@ def forecast(
 
     Exit status: 0 done; 2 a wrong option or file.
     """
-    out, err = screens()
+    out, err = consoles()
     try:
         found = forecast_cost(
             pairing=PairingProfile(
@@ -100,7 +100,7 @@ def forecast(
             messaging_units=messaging_units,
         )
     except ConfigurationError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(WRONG) from exc
     if as_json:
         typer.echo(json.dumps(summary(found), indent=2, ensure_ascii=False))
@@ -220,7 +220,7 @@ def _show_outage(out: Console, found: Forecast) -> None:
 
 def _print(out: Console, table: Table) -> None:
     # Nothing is cut, not even on a terminal that is too narrow: its lines are broken there.
-    out.width = max(out.width, width_of(out, table))
+    out.width = max(out.width, natural_width(out, table))
     out.print(table)
 
 

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pairbus.cli.background import in_background
-from pairbus.cli.places import ledger_folder
-from pairbus.cli.screen import complain, has_java, screens
-from pairbus.cli.spark_words import first_complaint, first_line
-from pairbus.cli.tables import width_of
+from pairbus.cli.console import check_java, consoles, print_error
+from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.spark_errors import error_summary, first_logged_error
+from pairbus.cli.tables import natural_width
+from pairbus.cli.threads import run_in_thread
 from pairbus.cost.prices import read_prices
 from pairbus.errors import ConfigurationError
 
@@ -59,15 +59,15 @@ def report(
     Exit status: 0 done; 1 failed, or nothing could be read; 2 a wrong option or file; 130
     stopped by Ctrl-C.
     """
-    screen, err = screens()
+    screen, err = consoles()
     try:
         table_of_prices = read_prices(prices)
         if html is not None and not html.absolute().parent.is_dir():
             raise ConfigurationError(f"--html: there is no folder {html.absolute().parent}")
     except ConfigurationError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(WRONG) from exc
-    if not has_java(err):
+    if not check_java(err):
         raise typer.Exit(FAILED)
     found = _run(
         err,
@@ -84,7 +84,7 @@ def report(
         try:
             html.write_text(page(found), "utf-8")
         except OSError as exc:
-            complain(err, f"--html: {exc}")
+            print_error(err, f"--html: {exc}")
             raise typer.Exit(FAILED) from exc
     if as_json:
         typer.echo(json.dumps(found.plain(), indent=2, ensure_ascii=False))
@@ -102,15 +102,17 @@ def _run(err: Console, ledgers: list[str], prices: Any, master: str | None, **op
         work = partial(_on_spark, Path(log.name), ledgers, prices, master, **options)
         try:
             with err.status("Starting Spark…") as shown:  # in a terminal alone
-                return in_background(partial(work, shown.update))
+                return run_in_thread(partial(work, shown.update))
         except ConfigurationError as exc:
-            complain(err, exc)
+            print_error(err, exc)
             raise typer.Exit(WRONG) from exc
         except KeyboardInterrupt as exc:
-            complain(err, "Stopped.", "yellow")
+            print_error(err, "Stopped.", "yellow")
             raise typer.Exit(STOPPED) from exc
         except Exception as exc:  # whatever Spark says
-            complain(err, f"Spark failed: {first_complaint(log.read()) or first_line(exc)}")
+            print_error(
+                err, f"Spark failed: {first_logged_error(log.read()) or error_summary(exc)}"
+            )
             raise typer.Exit(FAILED) from exc
 
 
@@ -162,7 +164,7 @@ def _show(out: Console, found: Any) -> None:
         for row in table.rows:
             shown.add_row(*map(escape, row))
         # Nothing is cut, not even on a terminal that is too narrow: its lines are broken there.
-        out.width = max(out.width, width_of(out, shown))
+        out.width = max(out.width, natural_width(out, shown))
         out.print(shown)
         if table.note:
             out.print(escape(table.note))
@@ -172,11 +174,11 @@ def _complain(err: Console, found: Any) -> None:
     from pairbus.cost import report_tables
 
     if lost := report_tables.missing(found):
-        complain(err, lost, "yellow")
+        print_error(err, lost, "yellow")
     for one in found.problems:
         path, what, fate = report_tables.trouble(one)
-        complain(err, f"{path}: {what}: {fate}", "yellow")
+        print_error(err, f"{path}: {what}: {fate}", "yellow")
     if (more := found.problem_count - len(found.problems)) > 0:
-        complain(err, f"and {more:,} more", "yellow")
+        print_error(err, f"and {more:,} more", "yellow")
     for path in found.copies:
-        complain(err, f"{path}: a copy, counted once", "yellow")
+        print_error(err, f"{path}: a copy, counted once", "yellow")

@@ -18,7 +18,7 @@ LINES = 15
 """Destinations that are shown at most."""
 
 
-class Speed:
+class RateMeter:
     """Messages a second, of the last few seconds. Whoever calls says what time it is."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Speed:
         return count / (ended - began) if ended > began else 0.0
 
 
-def time_to_go(left: int | None, rate: float) -> float | None:
+def seconds_to_go(left: int | None, rate: float) -> float | None:
     """Seconds. None: nobody knows."""
     return None if left is None or rate <= 0 else left / rate
 
@@ -65,7 +65,7 @@ class DrainScreen:
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
 
-    def show(self, status: Any, left: int | None, speed: Speed, now: float) -> None:
+    def show(self, status: Any, left: int | None, speed: RateMeter, now: float) -> None:
         """Show how it is. `left` is what the backlog queues hold, if that is known."""
         if left == 0:
             # What comes later is another backlog, with a bar of its own.
@@ -75,7 +75,7 @@ class DrainScreen:
         else:
             self._tell(status, left, speed, now)
 
-    def picture(self, status: Any, left: int | None, speed: Speed) -> RenderableType:
+    def picture(self, status: Any, left: int | None, speed: RateMeter) -> RenderableType:
         """One overall bar and a line for each destination."""
         top = Table.grid(padding=(0, 1))
         moved = status.moved.total() - self._moved_before
@@ -99,7 +99,7 @@ class DrainScreen:
             )
         return Group(top, lines)
 
-    def _tell(self, status: Any, left: int | None, speed: Speed, now: float) -> None:
+    def _tell(self, status: Any, left: int | None, speed: RateMeter, now: float) -> None:
         complaints = dict(status.errors)
         if status.unreadable is not None:
             complaints["the backlog cannot be read"] = status.unreadable
@@ -118,7 +118,7 @@ def _so_far(moved: int, left: int | None, rate: float) -> str:
     if left is not None:
         parts.append(f"{left:,} left")
     parts.append(f"{rate:,.0f}/s")
-    seconds = time_to_go(left, rate)
+    seconds = seconds_to_go(left, rate)
     if seconds is not None and left:
         minutes, rest = divmod(round(seconds), 60)
         parts.append(f"{minutes // 60}:{minutes % 60:02}:{rest:02} to go")

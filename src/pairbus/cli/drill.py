@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from pairbus.cli.screen import complain, has_java, screens
+from pairbus.cli.console import check_java, consoles, print_error
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def drill(
     Exit status: 0 nothing was lost; 1 something was, or the drill failed; 2 a wrong option; 4
     stopped.
     """
-    out, err = screens()
+    out, err = consoles()
     screen_to = err if as_json else out
     logging.getLogger("pairbus").setLevel(logging.CRITICAL)  # the screen says the same
     logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -89,12 +89,12 @@ def drill(
             )
             place = _folder(folder, places)
             site = _site(primary, secondary, place)
-            if not has_java(err):
+            if not check_java(err):
                 raise typer.Exit(FAILED)
             if primary is not None and not yes:
                 _ask(site, options)
         except ConfigurationError as exc:
-            complain(err, exc)
+            print_error(err, exc)
             raise typer.Exit(WRONG) from exc
         status = _run(site, options, place, screen_to, err, as_json=as_json)
     raise typer.Exit(status)
@@ -158,10 +158,10 @@ def _run(
             screen.watch(drill.snapshot)
             result = drill.run()
     except KeyboardInterrupt:
-        complain(err, "Stopped. What the drill had made is removed.", "yellow")
+        print_error(err, "Stopped. What the drill had made is removed.", "yellow")
         return STOPPED
     except (PairbusError, OSError) as exc:
-        complain(err, f"The drill failed: {exc}")
+        print_error(err, f"The drill failed: {exc}")
         return FAILED
     if as_json:
         typer.echo(json.dumps(result.plain(), indent=2, ensure_ascii=False))

@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pairbus.cli.drain_screen import DrainScreen, Speed
-from pairbus.cli.tables import show, table
+from pairbus.cli.drain_screen import DrainScreen, RateMeter
+from pairbus.cli.tables import new_table, print_table
 from pairbus.drill.reconciliation import Reconciliation
-from pairbus.drill.result import MOST, Result
-from pairbus.drill.run import Snapshot
+from pairbus.drill.result import MOST, DrillResult
+from pairbus.drill.run import DrillSnapshot
 from pairbus.usage.operations import Amount
 
 COLOURS = {"healthy": "green", "suspect": "yellow", "failover": "red", "draining": "cyan"}
@@ -29,9 +29,9 @@ class DrillScreen:
 
     def __init__(self, out: Console, err: Console) -> None:
         self._out = out
-        self._look: Callable[[], Snapshot] | None = None
+        self._look: Callable[[], DrillSnapshot] | None = None
         self._drain = DrainScreen(out, err)
-        self._speed = Speed()
+        self._speed = RateMeter()
         self._said_at = monotonic()
         self._live = Live(
             get_renderable=self._picture, console=out, transient=True, refresh_per_second=4
@@ -45,7 +45,7 @@ class DrillScreen:
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
 
-    def watch(self, look: Callable[[], Snapshot]) -> None:
+    def watch(self, look: Callable[[], DrillSnapshot]) -> None:
         self._look = look
 
     def tell(self, what: str) -> None:
@@ -81,7 +81,7 @@ class DrillScreen:
         return Padding(Group(*parts), (1, 2))
 
 
-def board(now: Snapshot) -> Table:
+def board(now: DrillSnapshot) -> Table:
     """A line for each path."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("path", "state"):
@@ -102,7 +102,7 @@ def board(now: Snapshot) -> Table:
     return made
 
 
-def _lines(now: Snapshot) -> list[str]:
+def _lines(now: DrillSnapshot) -> list[str]:
     return [
         f"{path}: {now.states[path].value}, {line.sent:,} sent, {line.stored:,} of them to the "
         f"backlog, {line.errors:,} errors"
@@ -111,7 +111,7 @@ def _lines(now: Snapshot) -> list[str]:
     ]
 
 
-def show_result(out: Console, result: Result) -> None:
+def show_result(out: Console, result: DrillResult) -> None:
     """The reckoning, what it cost, and a verdict."""
     reckoning = result.reckoning
     _show_reckoning(out, reckoning)
@@ -141,7 +141,7 @@ def _show_reckoning(out: Console, whole: Reconciliation) -> None:
         *("sent", "delivered", "in backlog", "dead-lettered", "lost", "duplicated"),
         "out of order",
     )
-    made = table(out, ("", *numbers), numbers)
+    made = new_table(out, ("", *numbers), numbers)
 
     def row(name: str, one: Reconciliation, style: str = "") -> None:
         lost, twice = len(one.lost), sum(one.duplicated.values())
@@ -162,10 +162,10 @@ def _show_reckoning(out: Console, whole: Reconciliation) -> None:
         row(escape(path), one)
     made.add_section()
     row("all", whole, "bold")
-    show(out, made)
+    print_table(out, made)
 
 
-def _show_times(out: Console, result: Result) -> None:
+def _show_times(out: Console, result: DrillResult) -> None:
     found = result.moments
     steps = (
         ("down", "back", "the primary was down"),
@@ -186,11 +186,11 @@ def _show_times(out: Console, result: Result) -> None:
     )
 
 
-def _show_cost(out: Console, result: Result) -> None:
+def _show_cost(out: Console, result: DrillResult) -> None:
     cost = result.cost
     out.print("\n[bold]What it cost, by the ledger, beside the forecast for such an outage[/]")
     numbers = ("forecast", "operations", "unanswered", "charges", "MB")
-    made = table(out, ("", *numbers), numbers)
+    made = new_table(out, ("", *numbers), numbers)
 
     def row(name: str, foretold: Amount, done: Amount, vain: Amount, style: str = "") -> None:
         made.add_row(
@@ -208,7 +208,7 @@ def _show_cost(out: Console, result: Result) -> None:
     made.add_section()
     vain = sum(cost.unanswered.values(), Amount())
     row("all", cost.forecast_total, cost.total, vain, "bold")
-    show(out, made)
+    print_table(out, made)
     out.print(
         "Pings to a namespace that is down reach nobody and cost nothing; a forecast has them."
     )

@@ -32,7 +32,7 @@ def size(count: int | None) -> str:
     return f"{value:,.1f} {name}"
 
 
-def when(milliseconds: int | None) -> str:
+def utc_time(milliseconds: int | None) -> str:
     """A time in UTC; empty where it is not known, or in no calendar."""
     if milliseconds is None:
         return ""

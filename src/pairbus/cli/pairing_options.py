@@ -66,7 +66,7 @@ Timeout = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
-def pair_of(
+def target_of(
     primary: str | None,
     secondary: str,
     primary_name: str | None,

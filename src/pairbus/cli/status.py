@@ -14,19 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from pairbus.backlog.discovery import list_backlog_queues
-from pairbus.backlog.probe import reach
-from pairbus.backlog.queues import BacklogContents, look_at
+from pairbus.backlog.probe import probe_namespaces
+from pairbus.backlog.queues import BacklogContents, inspect_backlog
 from pairbus.backlog.status import (
     FAILED,
     UNCERTAIN,
     WAITING,
     WELL,
     PairingObservation,
-    SyphonReport,
-    syphon_word,
+    SyphonSummary,
+    parse_syphon_status,
 )
 from pairbus.backlog.target import Target
-from pairbus.cli.formatting import age, count, printable, when
+from pairbus.cli.console import consoles, print_error
+from pairbus.cli.formatting import age, count, printable, utc_time
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
@@ -34,9 +35,8 @@ from pairbus.cli.pairing_options import (
     PrimaryName,
     Secondary,
     Timeout,
-    pair_of,
+    target_of,
 )
-from pairbus.cli.screen import complain, screens
 from pairbus.errors import ConfigurationError, PairbusError
 
 WRONG = 2
@@ -77,15 +77,15 @@ def status(
     the backlog, or are dead-lettered; 4 nothing was seen to wait, but the queues could not be
     listed, so that there may be others.
     """
-    out, err = screens()
+    out, err = consoles()
     try:
-        pair = pair_of(primary, secondary, primary_name, backlog_queues, timeout)
+        pair = target_of(primary, secondary, primary_name, backlog_queues, timeout)
         if watch is None:
             ended = _once(out, pair, status_file, as_json)
         else:
             ended = _again_and_again(out, pair, status_file, watch, as_json)
     except PairbusError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(WRONG) from exc
     raise typer.Exit(ended)
 
@@ -94,19 +94,19 @@ def _look(pair: Target, status_file: Path | None) -> PairingObservation:
     syphon = None if status_file is None else _read(status_file)
     assert pair.primary is not None
     # A token for a backlog queue: rights to the secondary may be for those alone.
-    answers = reach(
+    answers = probe_namespaces(
         {"primary": (pair.primary, ""), "secondary": (pair.secondary, pair.backlog_queues[0])}
     )
     backlog = None
     if answers["secondary"].answers:
-        backlog = look_at(pair, list_backlog_queues(pair), peeked=1)
+        backlog = inspect_backlog(pair, list_backlog_queues(pair), peeked=1)
     return PairingObservation(time.time_ns() // 1_000_000, answers, backlog, syphon)
 
 
-def _read(path: Path) -> SyphonReport:
+def _read(path: Path) -> SyphonSummary:
     try:
         values = json.loads(path.read_text()) if path.exists() else None
-        return syphon_word(values, time.time())
+        return parse_syphon_status(values, time.time())
     except (OSError, ValueError) as exc:
         raise ConfigurationError(f"--status-file: {path}: {exc}") from exc
 
@@ -143,7 +143,7 @@ def _again_and_again(
             elif pictured:
                 live.update(_picture(found), refresh=True)
             else:
-                typer.echo(f"{when(found.at_ms)}  {found.verdict.words}")
+                typer.echo(f"{utc_time(found.at_ms)}  {found.verdict.words}")
             pause.wait(seconds)
     except KeyboardInterrupt:
         return ended
@@ -180,8 +180,8 @@ def _lines(found: PairingObservation) -> list[tuple[str, Text]]:
         lines.append(("backlog", Text("not known: it is in the secondary")))
     else:
         lines.append(("backlog", _backlog_line(backlog, found.at_ms)))
-        if backlog.disagreement is not None:
-            lines.append(("", Text(backlog.disagreement, "yellow")))
+        if backlog.queue_mismatch is not None:
+            lines.append(("", Text(backlog.queue_mismatch, "yellow")))
         if backlog.not_listed is not None:
             why = (
                 f"not listed: {printable(backlog.not_listed)}; backlog queues with an index above "
@@ -212,7 +212,7 @@ def _backlog_line(backlog: BacklogContents, now_ms: int) -> Text:
     return Text(f"{queues}: {', '.join(parts)}" if parts else queues)
 
 
-def _syphon_line(word: SyphonReport | None) -> Text:
+def _syphon_line(word: SyphonSummary | None) -> Text:
     if word is None:
         return Text("not known: give the --status-file of a syphon")
     if not word.at_work:

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pairbus.cli.background import in_background
-from pairbus.cli.drain_screen import DrainScreen, Speed, time_to_go
+from pairbus.cli.console import check_java, consoles, print_error
+from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.drain_screen import DrainScreen, RateMeter, seconds_to_go
 from pairbus.cli.pairing_options import BacklogQueues, Primary, PrimaryName, Secondary
-from pairbus.cli.places import ledger_folder
-from pairbus.cli.screen import complain, has_java, screens
-from pairbus.cli.spark_words import first_line
+from pairbus.cli.spark_errors import error_summary
+from pairbus.cli.threads import run_in_thread
 from pairbus.errors import ConfigurationError, PairbusError
 
 DRAINED, FAILED, WRONG, STUCK, STOPPED = 0, 1, 2, 3, 4
@@ -90,7 +90,7 @@ def syphon(
     """
     from pairbus.syphon.options import SyphonOptions, TimeToLive
 
-    out, err = screens()
+    out, err = consoles()
     try:
         options = SyphonOptions(
             primary=cast(Any, primary),
@@ -106,9 +106,9 @@ def syphon(
         )
         _check_status_file(status_file)
     except PairbusError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(WRONG) from exc
-    if not dry_run and not has_java(err):
+    if not dry_run and not check_java(err):
         raise typer.Exit(FAILED)
     try:
         _warn_of_unread_queues(err, options)
@@ -118,7 +118,7 @@ def syphon(
             run = _Run(options, master, checkpoint, once=once, status_file=status_file)
             status = run.run(out, err)
     except KeyboardInterrupt:
-        complain(err, "Stopped.", "yellow")
+        print_error(err, "Stopped.", "yellow")
         status = STOPPED if once or dry_run else DRAINED
     raise typer.Exit(status)
 
@@ -131,16 +131,16 @@ def _check_status_file(path: Path | None) -> None:
 def _warn_of_unread_queues(err: Console, options: Any) -> None:
     """Name the backlog queues that exist and are not read. Says nothing where they cannot be
     listed."""
-    from pairbus.backlog.discovery import queues_in_words
+    from pairbus.backlog.discovery import describe_queues
     from pairbus.syphon.counts import unread_queues
 
     count = options.backlog_queue_count
-    unread = in_background(
+    unread = run_in_thread(
         lambda: unread_queues(options.secondary, options.name, count, options.usage)
     )
     if unread:
-        named, single = queues_in_words(unread), len(unread) == 1
-        complain(
+        named, single = describe_queues(unread), len(unread) == 1
+        print_error(
             err,
             f"{named[0].upper()}{named[1:]} {'exists' if single else 'exist'}, but "
             f"{'is' if single else 'are'} not drained, because --backlog-queues is {count}. Stop "
@@ -167,7 +167,7 @@ class _Run:
         self._once = once
         self._status_file = status_file
         self._stopped = threading.Event()
-        self._speed = Speed()
+        self._speed = RateMeter()
 
     def run(self, out: Console, err: Console) -> int:
         """The exit status."""
@@ -175,9 +175,9 @@ class _Run:
         out.print("Starting Spark…")
         try:
             # Where Spark starts in the main thread, it puts its own handler of Ctrl-C in our place.
-            in_background(lambda: self._syphon.start(once=self._once))
+            run_in_thread(lambda: self._syphon.start(once=self._once))
         except Exception as exc:  # noqa: BLE001  whatever Spark says
-            complain(err, f"Spark did not start: {first_line(exc)}")
+            print_error(err, f"Spark did not start: {error_summary(exc)}")
             return FAILED
         left = _Left(self._syphon)
         try:
@@ -235,7 +235,7 @@ class _Run:
                 "left": left,
                 "errors": status.errors,
                 "rate": rate,
-                "seconds_to_go": time_to_go(left, rate),
+                "seconds_to_go": seconds_to_go(left, rate),
                 "when": time.time(),
             },
         )
@@ -245,25 +245,25 @@ class _Run:
             out.print(escape(f"  {path}: {count:,} moved"))
         if not status.drained:
             for path, why in sorted(status.errors.items()):
-                complain(err, f"  {path}: does not take its messages: {why}", "yellow")
+                print_error(err, f"  {path}: does not take its messages: {why}", "yellow")
         buried = status.dead_lettered.total()
         out.print(f"{status.moved.total():,} messages moved, {buried:,} dead-lettered.")
 
     def _exit_status(self, err: Console, status: Any) -> int:
         if status.failure is not None:
-            complain(err, first_line(status.failure))
+            print_error(err, error_summary(status.failure))
             return FAILED
         if not self._once:
             return DRAINED
         if self._stopped.is_set():
-            complain(err, "Stopped before the backlog was drained.", "yellow")
+            print_error(err, "Stopped before the backlog was drained.", "yellow")
             return STOPPED
         if status.unreadable is not None:
-            complain(err, f"The backlog cannot be read: {status.unreadable}")
+            print_error(err, f"The backlog cannot be read: {status.unreadable}")
             # Once something was moved, the namespaces are right, and it is worth trying again.
             return STUCK if status.moved else FAILED
         if not status.drained:
-            complain(err, f"Stuck: {status.problem or 'messages are left'}", "yellow")
+            print_error(err, f"Stuck: {status.problem or 'messages are left'}", "yellow")
             return STUCK
         return DRAINED
 
@@ -301,9 +301,9 @@ def _show_what_would_go_where(out: Console, err: Console, options: Any) -> int:
     from pairbus.syphon.dry_run import dry_run
 
     try:
-        summaries = in_background(lambda: dry_run(options))
+        summaries = run_in_thread(lambda: dry_run(options))
     except PairbusError as exc:
-        complain(err, f"The backlog cannot be read: {exc}")
+        print_error(err, f"The backlog cannot be read: {exc}")
         return FAILED
     table = Table("destination", "messages", "oldest", "")
     for summary in summaries:

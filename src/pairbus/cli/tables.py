@@ -10,7 +10,7 @@ from rich.table import Table
 WIDEST = 2000
 
 
-def table(out: Console, columns: Iterable[str], right: Iterable[str] = ()) -> Table:
+def new_table(out: Console, columns: Iterable[str], right: Iterable[str] = ()) -> Table:
     """An empty table; the columns of `right` hold numbers."""
     framed = out.is_terminal
     made = Table(
@@ -34,16 +34,16 @@ def add_row(made: Table, cells: Iterable[str]) -> None:
     made.add_row(*map(escape, cells))
 
 
-def width_of(out: Console, made: Table) -> int:
+def natural_width(out: Console, made: Table) -> int:
     """How wide a table would like to be."""
     return out.measure(made, options=out.options.update(width=WIDEST)).maximum
 
 
-def show(out: Console, made: Table) -> None:
+def print_table(out: Console, made: Table) -> None:
     if out.is_terminal:
         out.print(made)
         return
-    out.width = max(out.width, width_of(out, made))
+    out.width = max(out.width, natural_width(out, made))
     with out.capture() as captured:
         out.print(made)
     for line in captured.get().splitlines():

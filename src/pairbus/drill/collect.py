@@ -7,8 +7,8 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusSubQueue
 
-from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape
-from pairbus.drill.reconciliation import Key
+from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType
+from pairbus.drill.reconciliation import MessageKey
 from pairbus.pairing.ping import is_ping
 from pairbus.transfer import PATH_ALIAS
 
@@ -19,11 +19,11 @@ LOOKS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    delivered: list[Key]
+class CollectedMessages:
+    delivered: list[MessageKey]
     """In the order of delivery, of each entity."""
-    in_backlog: list[Key]
-    dead_lettered: dict[Key, str]
+    in_backlog: list[MessageKey]
+    dead_lettered: dict[MessageKey, str]
     """With the reason."""
 
 
@@ -33,11 +33,11 @@ def collect(
     entities: tuple[DrillEntity, ...],
     sessions: tuple[str, ...],
     backlog_queues: tuple[str, ...],
-) -> Collected:
+) -> CollectedMessages:
     """Receive all messages of the entities, and peek at the backlog and all dead-letter queues."""
-    delivered: list[Key] = []
-    in_backlog: list[Key] = []
-    dead: dict[Key, str] = {}
+    delivered: list[MessageKey] = []
+    in_backlog: list[MessageKey] = []
+    dead: dict[MessageKey, str] = {}
     letters: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
     with ServiceBusClient.from_connection_string(primary) as client:
         jobs = [(one, session) for one in entities for session in _sessions(one, sessions)]
@@ -46,32 +46,34 @@ def collect(
                 delivered += found
         for entity in entities:
             for message in _peeked(_receiver(client, entity, **letters)):
-                dead[Key(entity.path, message.message_id)] = _reason(message)
+                dead[MessageKey(entity.path, message.message_id)] = _reason(message)
     with ServiceBusClient.from_connection_string(secondary) as client:
         for queue in backlog_queues:
             in_backlog += map(_destined, _peeked(client.get_queue_receiver(queue)))
             for message in _peeked(client.get_queue_receiver(queue, **letters)):
                 dead[_destined(message)] = _reason(message)
-    return Collected(delivered, in_backlog, dead)
+    return CollectedMessages(delivered, in_backlog, dead)
 
 
 def _sessions(entity: DrillEntity, sessions: tuple[str, ...]) -> tuple[str | None, ...]:
-    return sessions if entity.shape is Shape.SESSIONS else (None,)
+    return sessions if entity.shape is EntityType.SESSIONS else (None,)
 
 
 def _receiver(client: ServiceBusClient, entity: DrillEntity, **options: Any) -> Any:
-    if entity.shape is Shape.TOPIC:
+    if entity.shape is EntityType.TOPIC:
         return client.get_subscription_receiver(entity.path, SUBSCRIPTION, **options)
     return client.get_queue_receiver(entity.path, **options)
 
 
-def _received(client: ServiceBusClient, entity: DrillEntity, session: str | None) -> list[Key]:
+def _received(
+    client: ServiceBusClient, entity: DrillEntity, session: str | None
+) -> list[MessageKey]:
     options: dict[str, Any] = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE}
     if session is not None:
         options["session_id"] = session
     with _receiver(client, entity, **options) as receiver:
         found = [one for one in _taken(receiver) if not is_ping(one)]
-    return [Key(entity.path, str(one.message_id)) for one in found]
+    return [MessageKey(entity.path, str(one.message_id)) for one in found]
 
 
 def _taken(receiver: Any) -> Iterator[Any]:
@@ -94,11 +96,13 @@ def _peeked(receiver: Any) -> Iterator[Any]:
             number = messages[-1].sequence_number + 1
 
 
-def _destined(message: Any) -> Key:
+def _destined(message: Any) -> MessageKey:
     """A message of the backlog, known by where it was going."""
     properties = message.application_properties or {}
     path = properties.get(PATH_ALIAS, properties.get(PATH_ALIAS.encode(), b""))
-    return Key(path.decode() if isinstance(path, bytes) else str(path), str(message.message_id))
+    return MessageKey(
+        path.decode() if isinstance(path, bytes) else str(path), str(message.message_id)
+    )
 
 
 def _reason(message: Any) -> str:

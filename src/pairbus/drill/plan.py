@@ -13,7 +13,7 @@ MOST = 1000
 SUBSCRIPTION = "all"
 
 
-class Shape(Enum):
+class EntityType(Enum):
     """What an entity is."""
 
     QUEUE = "a queue"
@@ -26,14 +26,14 @@ class DrillEntity(NamedTuple):
     remove duplicates."""
 
     path: str
-    shape: Shape
+    shape: EntityType
 
 
 def entities(prefix: str = "") -> tuple[DrillEntity, ...]:
     return (
-        DrillEntity(f"{prefix}orders", Shape.QUEUE),
-        DrillEntity(f"{prefix}payments", Shape.SESSIONS),
-        DrillEntity(f"{prefix}news", Shape.TOPIC),
+        DrillEntity(f"{prefix}orders", EntityType.QUEUE),
+        DrillEntity(f"{prefix}payments", EntityType.SESSIONS),
+        DrillEntity(f"{prefix}news", EntityType.TOPIC),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Key(NamedTuple):
+class MessageKey(NamedTuple):
     """One message, wherever it is."""
 
     path: str
@@ -20,7 +20,7 @@ class Key(NamedTuple):
 class SentMessage(NamedTuple):
     """A message whose send was acknowledged."""
 
-    key: Key
+    key: MessageKey
     session: str | None = None
     number: int = 0
     """Its place in its session, in the order of sending."""
@@ -36,14 +36,14 @@ class Reconciliation:
     delivered: int
     in_backlog: int
     dead_lettered: int
-    lost: tuple[Key, ...]
-    duplicated: dict[Key, int]
+    lost: tuple[MessageKey, ...]
+    duplicated: dict[MessageKey, int]
     """Messages that were delivered more than once, and how often more."""
-    still_to_come: tuple[Key, ...]
+    still_to_come: tuple[MessageKey, ...]
     """Messages that were delivered, and are in the backlog still: they come a second time."""
-    out_of_order: tuple[Key, ...]
+    out_of_order: tuple[MessageKey, ...]
     """Messages that came after a later one of their session."""
-    not_acknowledged: tuple[Key, ...]
+    not_acknowledged: tuple[MessageKey, ...]
     """Messages that are there though their senders were told that they failed, or nothing."""
     by_path: dict[str, "Reconciliation"] = field(default_factory=dict)
 
@@ -56,16 +56,16 @@ class Reconciliation:
 def reconcile(
     sent: Iterable[SentMessage],
     *,
-    delivered: Sequence[Key],
-    in_backlog: Iterable[Key] = (),
-    dead_lettered: Iterable[Key] = (),
+    delivered: Sequence[MessageKey],
+    in_backlog: Iterable[MessageKey] = (),
+    dead_lettered: Iterable[MessageKey] = (),
 ) -> Reconciliation:
     """Look for all that was sent. `delivered` is in the order of delivery."""
     known = {one.key: one for one in sent}
     backlog, dead = set(in_backlog), set(dead_lettered)
 
     def part(path: str | None) -> Reconciliation:
-        def mine(keys: Iterable[Key]) -> list[Key]:
+        def mine(keys: Iterable[MessageKey]) -> list[MessageKey]:
             return [key for key in keys if path is None or key.path == path]
 
         wanted = mine(known)
@@ -79,7 +79,7 @@ def reconcile(
             lost=tuple(key for key in rest if key not in backlog and key not in dead),
             duplicated={key: count - 1 for key, count in arrived.items() if count > 1},
             still_to_come=tuple(sorted(key for key in mine(backlog) if key in arrived)),
-            out_of_order=tuple(overtaken(known, mine(delivered))),
+            out_of_order=tuple(out_of_order(known, mine(delivered))),
             not_acknowledged=tuple(sorted({*arrived, *mine(backlog), *mine(dead)} - known.keys())),
             by_path={}
             if path is not None
@@ -89,10 +89,12 @@ def reconcile(
     return part(None)
 
 
-def overtaken(known: dict[Key, SentMessage], delivered: Iterable[Key]) -> Iterable[Key]:
+def out_of_order(
+    known: dict[MessageKey, SentMessage], delivered: Iterable[MessageKey]
+) -> Iterable[MessageKey]:
     """Messages that first came after a later one of their session."""
     last: dict[tuple[str, str], int] = {}
-    seen: set[Key] = set()
+    seen: set[MessageKey] = set()
     for key in delivered:
         one = known.get(key)
         if one is None or one.session is None or key in seen:

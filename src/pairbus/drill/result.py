@@ -4,17 +4,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pairbus.drill.bill import Cost
-from pairbus.drill.reconciliation import Key, Reconciliation
+from pairbus.drill.costs import DrillCost
+from pairbus.drill.reconciliation import MessageKey, Reconciliation
 
 MOST = 20
 """Messages that are named at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class DrillResult:
     reckoning: Reconciliation
-    reasons: dict[Key, str]
+    reasons: dict[MessageKey, str]
     """Why messages were dead-lettered."""
     through_backlog: int
     errors: int
@@ -25,7 +25,7 @@ class Result:
     outage ended (`back`), a ping had got through for every path (`pinged`), the syphon ran
     (`drain`), all paths were healthy and the backlog empty (`drained`). What did not happen is not
     there."""
-    cost: Cost
+    cost: DrillCost
     problem: str | None
     """What kept the drill from its end."""
 

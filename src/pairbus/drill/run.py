@@ -13,13 +13,13 @@ from typing import Any
 from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusClient
 
-from pairbus.drill.bill import Times, cost_of, foretell
-from pairbus.drill.collect import Collected, collect
+from pairbus.drill.collect import CollectedMessages, collect
+from pairbus.drill.costs import OutageTimes, drill_cost, forecast_counts
 from pairbus.drill.environments import Environment
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.reconciliation import reconcile
-from pairbus.drill.result import Result
-from pairbus.drill.senders import Line, Senders
+from pairbus.drill.result import DrillResult
+from pairbus.drill.senders import SendCounts, Senders
 from pairbus.errors import PairbusError, StateError
 from pairbus.events import Event, PathStatus, Pinged, StateChanged
 from pairbus.options import SendAvailabilityOptions
@@ -38,11 +38,11 @@ PATIENCE_S = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class DrillSnapshot:
     """A drill now, for whoever watches."""
 
     states: dict[str, PathStatus]
-    lines: dict[str, Line]
+    lines: dict[str, SendCounts]
     pings: int
     syphon: Any
     """The status of the syphon, once it runs."""
@@ -69,9 +69,9 @@ class Drill:
         self._left: int | None = None
         self._pause = threading.Event()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DrillSnapshot:
         bus, fleet, syphon = self._bus, self._fleet, self._syphon
-        return Snapshot(
+        return DrillSnapshot(
             states={} if bus is None else {k: v.state for k, v in bus.status().paths.items()},
             lines={} if fleet is None else fleet.lines,
             pings=self._pings,
@@ -79,7 +79,7 @@ class Drill:
             left=self._left,
         )
 
-    def run(self) -> Result:
+    def run(self) -> DrillResult:
         """All of it. Whatever happens, what the drill has made is removed again. Raises
         PairbusError where it could not begin."""
         try:
@@ -87,7 +87,7 @@ class Drill:
         except AzureError as exc:
             raise StateError(str(exc).splitlines()[0]) from exc
 
-    def _run(self) -> Result:
+    def _run(self) -> DrillResult:
         queues: tuple[str, ...] = ()
         with contextlib.ExitStack() as made:
             made.callback(lambda: self._clean_up(queues))
@@ -124,10 +124,10 @@ class Drill:
             primary = bus.status().primary
             bus.close()  # the ledger is whole
             moved = 0 if self._syphon is None else self._syphon.status().moved.total()
-            times = Times.of(self._moments, moved, self._options)
-            foretold = foretell(self._options, options, len(self._site.entities), times)
-            cost = cost_of(foretold, self._ledger, primary)
-            return Result(
+            times = OutageTimes.of(self._moments, moved, self._options)
+            foretold = forecast_counts(self._options, options, len(self._site.entities), times)
+            cost = drill_cost(foretold, self._ledger, primary)
+            return DrillResult(
                 reckoning=reconcile(
                     fleet.sent,
                     delivered=found.delivered,
@@ -232,7 +232,7 @@ class Drill:
         if self._syphon is not None:
             self._syphon.stop()
 
-    def _collect(self, fleet: Senders, queues: tuple[str, ...]) -> Collected:
+    def _collect(self, fleet: Senders, queues: tuple[str, ...]) -> CollectedMessages:
         site = self._site
         return collect(site.primary, site.secondary, site.entities, fleet.sessions, queues)
 

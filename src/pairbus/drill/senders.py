@@ -10,8 +10,8 @@ from uuid import uuid4
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.drill.plan import DrillEntity, DrillOptions, Shape
-from pairbus.drill.reconciliation import Key, SentMessage
+from pairbus.drill.plan import DrillEntity, DrillOptions, EntityType
+from pairbus.drill.reconciliation import MessageKey, SentMessage
 from pairbus.errors import PairbusError
 from pairbus.events import PathStatus
 from pairbus.pairing.client import PairedClient
@@ -26,7 +26,7 @@ _STORED = (PathStatus.FAILOVER, PathStatus.DRAINING)
 
 
 @dataclass(slots=True)
-class Line:
+class SendCounts:
     """What the senders of one path have done."""
 
     sent: int = 0
@@ -53,7 +53,7 @@ class _Sender:
         made = []
         for _ in range(count):
             self.numbers[session] += 1
-            key = Key(self.entity.path, str(uuid4()))
+            key = MessageKey(self.entity.path, str(uuid4()))
             body = f"{key.id} ".ljust(size, ".")[:size]
             message = ServiceBusMessage(body, message_id=key.id, session_id=session)
             made.append((SentMessage(key, session, self.numbers[session]), message))
@@ -74,9 +74,9 @@ class Senders:
         self._pause = threading.Event()
         self._give_up_at = float("inf")
         self.sent: list[SentMessage] = []
-        self.not_acknowledged: list[Key] = []
+        self.not_acknowledged: list[MessageKey] = []
         """Given up when the fleet was stopped."""
-        self.lines = {entity.path: Line() for entity in entities}
+        self.lines = {entity.path: SendCounts() for entity in entities}
         self.failures: list[BaseException] = []
         """What ended a sender before its time."""
         self._threads = [
@@ -109,12 +109,12 @@ class Senders:
 
     def _work(self, number: int, entity: DrillEntity) -> None:
         sessions: tuple[str | None, ...] = (None,)
-        if entity.shape is Shape.SESSIONS:
+        if entity.shape is EntityType.SESSIONS:
             sessions = tuple(f"customer-{number}-{n}" for n in range(SESSIONS))
         mine = _Sender(entity, sessions)
         make = (
             self._bus.get_topic_sender
-            if entity.shape is Shape.TOPIC
+            if entity.shape is EntityType.TOPIC
             else self._bus.get_queue_sender
         )
         a_turn = self._options.rate / self._options.senders / TURNS_A_SECOND

@@ -10,17 +10,18 @@ Whatever is unknown or wrong is a ConfigurationError that says where it is.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pairbus.emulator.admin.atom_rules import CORRELATED
+from pairbus.emulator.admin.atom_rules import CORRELATION_PROPERTIES
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
-    from_text,
+    parse_setting,
     property_name,
-    settings_of,
+    setting_fields,
 )
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
@@ -32,7 +33,12 @@ from pairbus.emulator.filters.rules import (
 )
 from pairbus.emulator.jsonc import JsonNode, parse_jsonc
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import check_name, check_path, path_of, same_path
+from pairbus.servicebus.entity_paths import (
+    check_name,
+    check_path,
+    normalize_path,
+    path_from_address,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,23 @@ class NamespaceConfig:
     topics: tuple[TopicConfig, ...] = ()
 
 
+def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceConfig]:
+    """Return the namespaces to serve: those of a Config.json, then one without entities for each
+    further name. With neither there is one namespace, `local`.
+
+    Raises ConfigurationError if the file is not valid, and OSError if it cannot be read.
+    """
+    namespaces: list[NamespaceConfig] = []
+    if file is not None:
+        try:
+            namespaces += read_config(file.read_text(encoding="utf-8"))
+        except ConfigurationError as exc:
+            raise ConfigurationError(f"{file}: {exc}") from exc
+    configured = {namespace.name for namespace in namespaces}
+    namespaces += [NamespaceConfig(name=name) for name in names if name not in configured]
+    return namespaces or [NamespaceConfig(name="local")]
+
+
 def read_config(content: str) -> tuple[NamespaceConfig, ...]:
     """The namespaces that a Config.json describes. Raises ConfigurationError."""
     root = parse_jsonc(content)
@@ -74,18 +97,18 @@ def _namespace(node: JsonNode) -> NamespaceConfig:
     name = _name(node, parts, lambda name: check_name("namespace", name))
     queues = [(item, _queue(item)) for item in _list(parts, "Queues")]
     topics = [(item, _topic(item)) for item in _list(parts, "Topics")]
-    described: list[tuple[JsonNode, Description]] = [
+    described: list[tuple[JsonNode, EntityDescription]] = [
         *queues,
         *((item, topic.description) for item, topic in topics),
     ]
     _check_unique("entity", [(item, one.path) for item, one in described])
-    targets = {same_path(one.path) for _, one in described}
+    targets = {normalize_path(one.path) for _, one in described}
     for item, topic in topics:
         described += [(item, below.description) for below in topic.subscriptions]
     for item, one in described:
         for field in ("forward_to", "forward_dead_lettered_messages_to"):
             target = getattr(one, field, None)
-            if target is not None and same_path(path_of(target)) not in targets:
+            if target is not None and normalize_path(path_from_address(target)) not in targets:
                 raise item.wrong(
                     f"{property_name(field)} of {one.path!r} is {target!r}, which is no queue or "
                     "topic of this namespace"
@@ -162,7 +185,7 @@ def _sql(node: JsonNode) -> str:
 
 
 def _correlation(node: JsonNode) -> CorrelationFilter:
-    given = node.members(*CORRELATED, "Properties", "RequiresPreprocessing")
+    given = node.members(*CORRELATION_PROPERTIES, "Properties", "RequiresPreprocessing")
     given.pop("RequiresPreprocessing", None)
     properties: dict[str, Any] = {}
     if (own := given.pop("Properties", None)) is not None:
@@ -170,7 +193,7 @@ def _correlation(node: JsonNode) -> CorrelationFilter:
             if not isinstance(value.value, str | int | float):
                 raise value.wrong("a string, number or boolean is needed here")
             properties[key] = value.value
-    texts = {CORRELATED[name]: value.text() for name, value in given.items()}
+    texts = {CORRELATION_PROPERTIES[name]: value.text() for name, value in given.items()}
     return node.tried(lambda: CorrelationFilter(**texts, properties=properties))
 
 
@@ -186,10 +209,10 @@ def _list(parts: dict[str, JsonNode], name: str) -> list[JsonNode]:
     return parts[name].items() if name in parts else []
 
 
-def _settings(parts: dict[str, JsonNode], kind: type[Description]) -> dict[str, Any]:
+def _settings(parts: dict[str, JsonNode], kind: type[EntityDescription]) -> dict[str, Any]:
     if "Properties" not in parts:
         return {}
-    known = settings_of(kind)
+    known = setting_fields(kind)
     known.pop("AuthorizationRules", None)  # keys do not belong in this file
     found: dict[str, Any] = {}
     for name, value in parts["Properties"].members(*known).items():
@@ -203,12 +226,12 @@ def _setting(node: JsonNode, kind: Any) -> Any:
         return node.number()
     if kind in (bool, bool | None):
         return node.flag()
-    return node.tried(lambda: from_text(node.text(), kind))
+    return node.tried(lambda: parse_setting(node.text(), kind))
 
 
 def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:
     seen: set[str] = set()
     for node, name in named:
-        if same_path(name) in seen:
+        if normalize_path(name) in seen:
             raise node.wrong(f"there is another {kind} of the name {name!r}")
-        seen.add(same_path(name))
+        seen.add(normalize_path(name))

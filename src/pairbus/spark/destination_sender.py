@@ -2,17 +2,16 @@
 
 from collections import deque
 
-from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_size
-from pairbus.amqp.client import Posted, Sender
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
+from pairbus.amqp.client import PendingDelivery, Sender
 from pairbus.errors import AmqpError, NotAuthorized, QuotaExceeded, Refused
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import OutcomeRecorder
 
 MAX_BATCH_MESSAGES = 500
 MAX_IN_FLIGHT = 4
 """Deliveries to one destination that are not answered yet."""
-DEFAULT_MAX_BYTES = 256 * 1024
-"""The size limit of a batch if the link reports none."""
 ENVELOPE_BYTES = 1024
 """Reserved for the envelope of a batch: message id, session and partition key of its first
 message."""
@@ -21,12 +20,14 @@ message."""
 class _BatchInFlight:
     """A batch that was sent and is not answered yet."""
 
-    __slots__ = ("messages", "posted", "sessions")
+    __slots__ = ("delivery", "messages", "sessions")
 
-    def __init__(self, messages: list[RestoredMessage], sessions: set[str], posted: Posted) -> None:
+    def __init__(
+        self, messages: list[RestoredMessage], sessions: set[str], delivery: PendingDelivery
+    ) -> None:
         self.messages = messages
         self.sessions = sessions
-        self.posted = posted
+        self.delivery = delivery
 
 
 class DestinationSender:
@@ -80,8 +81,8 @@ class DestinationSender:
             self._wait_for_oldest()
 
     def _add_to_batch(self, message: RestoredMessage) -> None:
-        size = member_size(len(message.payload))
-        max_bytes = (self._sender.max_message_size or DEFAULT_MAX_BYTES) - ENVELOPE_BYTES
+        size = size_in_batch(len(message.payload))
+        max_bytes = (self._sender.max_message_size or MAX_MESSAGE_SIZE_STANDARD) - ENVELOPE_BYTES
         if len(self._batch) >= MAX_BATCH_MESSAGES or self._batch_bytes + size > max_bytes:
             self._send_batch()
             if self._error is not None:
@@ -110,23 +111,23 @@ class DestinationSender:
         payloads = [message.payload for message in messages]
         try:
             if len(payloads) == 1:
-                posted = self._sender.post(payloads[0])
+                delivery = self._sender.post(payloads[0])
             else:
-                batch = make_batch(payloads, envelope_of(payloads[0]))
-                posted = self._sender.post(batch, message_format=BATCH_FORMAT)
+                batch = make_batch(payloads, batch_envelope(payloads[0]))
+                delivery = self._sender.post(batch, message_format=BATCH_FORMAT)
         except AmqpError as exc:
             self._handle_failure(messages, exc)
         else:
-            self._in_flight.append(_BatchInFlight(messages, sessions, posted))
+            self._in_flight.append(_BatchInFlight(messages, sessions, delivery))
 
     def _wait_for_oldest(self) -> None:
         batch = self._in_flight.popleft()
         try:
-            self._sender.wait([batch.posted])
+            self._sender.wait([batch.delivery])
         except AmqpError as exc:
-            batch.posted.error = batch.posted.error or exc
-        if batch.posted.error is not None:
-            self._handle_failure(batch.messages, batch.posted.error)
+            batch.delivery.error = batch.delivery.error or exc
+        if batch.delivery.error is not None:
+            self._handle_failure(batch.messages, batch.delivery.error)
         else:
             self._recorder.delivered(self._path, batch.messages)
 

@@ -171,7 +171,7 @@ class LongPolls:
         with self._changed:
             for poll in self._polls.values():
                 if poll.credit_since is not None:
-                    self._store(poll, poll.receiver.collect())
+                    self._store(poll, poll.receiver.take_received())
             self._changed.notify_all()
 
     def _grant(self, poll: _QueuePoll) -> None:
@@ -187,7 +187,7 @@ class LongPolls:
             return
         if poll.credit_since is None:
             try:
-                poll.receiver.grant(1)
+                poll.receiver.grant_credit(1)
             except EntityNotFound:
                 if not self._allow_missing:
                     raise
@@ -204,7 +204,7 @@ class LongPolls:
             poll.message = ReceivedMessage(poll.receiver.path, delivery.payload, delivery.tag)
             poll.credit_since, poll.locked_at = None, self._now()
             # Messages are settled by lock token, so the session need not track the delivery.
-            delivery.link.session.inbound.unsettled.pop(delivery.id, None)
+            delivery.link.session.incoming.unsettled.pop(delivery.id, None)
 
     def _renew(self, poll: _QueuePoll) -> None:
         """Renew the lock of a message that waits to be taken, so that it keeps its position."""

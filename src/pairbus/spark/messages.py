@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from pairbus.amqp.sections import Message
 from pairbus.errors import DecodeError
+from pairbus.servicebus import annotations
 from pairbus.transfer import PATH_ALIAS
 
 LOCK_MS = 60_000
 """The lock duration of a queue, if it was created with the default."""
 
-_SEQUENCE_NUMBER = b"x-opt-sequence-number"
+_SEQUENCE_NUMBER = annotations.SEQUENCE_NUMBER.encode()
 _LONG, _SMALL_LONG = 0x81, 0x55
 """AMQP type codes."""
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pairbus.amqp.client.management import ABANDONED, COMPLETED
 from pairbus.errors import AmqpError, Busy
+from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.settler import Settler
 from pairbus.spark.usage import UsageRecorder

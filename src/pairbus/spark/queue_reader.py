@@ -67,7 +67,7 @@ class QueueReader(Generic[Row]):
         try:
             with Receiver(client, queue, confirm=False) as receiver:
                 is_empty = True
-                for deliveries in receiver.pull(count):
+                for deliveries in receiver.receive_available(count):
                     is_empty = is_empty and not deliveries
                     yield deliveries
                 if is_empty:

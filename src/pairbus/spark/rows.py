@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import CONTENT_TYPE, GROUP_ID, MESSAGE_ID, SUBJECT, Message
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import Timestamp
+from pairbus.servicebus import annotations
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.transfer import PATH_ALIAS
 
@@ -83,10 +84,10 @@ def _text(value: Any) -> str:
 
 _GETTERS: dict[str, Callable[[_ParsedMessage], Any]] = {
     "queue": lambda parsed: parsed.received.queue,
-    "sequence_number": lambda parsed: parsed.annotation("x-opt-sequence-number"),
-    "enqueued_time": lambda parsed: parsed.time_us("x-opt-enqueued-time"),
+    "sequence_number": lambda parsed: parsed.annotation(annotations.SEQUENCE_NUMBER),
+    "enqueued_time": lambda parsed: parsed.time_us(annotations.ENQUEUED_TIME),
     "lock_token": lambda parsed: parsed.received.lock_token,
-    "locked_until": lambda parsed: parsed.time_us("x-opt-locked-until"),
+    "locked_until": lambda parsed: parsed.time_us(annotations.LOCKED_UNTIL),
     "message_id": lambda parsed: parsed.property(MESSAGE_ID),
     "session_id": lambda parsed: parsed.property(GROUP_ID),
     "subject": lambda parsed: parsed.property(SUBJECT),

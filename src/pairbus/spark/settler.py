@@ -7,9 +7,9 @@ import logging
 from uuid import UUID
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED
-from pairbus.amqp.client.requests import Response
+from pairbus.amqp.client.request_response import Response
 from pairbus.errors import AmqpError, Unavailable
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED
 from pairbus.spark.connections import management_for
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.usage import UsageRecorder

@@ -3,12 +3,10 @@
 They need the Manage right, and are for display only: without the right there are no counts.
 """
 
-from dataclasses import replace
-
 from pairbus.amqp.client import ClientOptions
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import listing_of
 from pairbus.errors import EntityNotFound, PairbusError
+from pairbus.servicebus.administration import AdministrationClient
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 from pairbus.usage.operations import OperationKind
 
@@ -31,8 +29,8 @@ def backlog_size(
 def message_count(options: ClientOptions, queue: str) -> int | None:
     """Return the number of messages in a queue, or None if it is not known."""
     try:
-        with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
-            return administration.counts(queue).messages
+        with AdministrationClient(options.administration(timeout_s=TIMEOUT_S)) as administration:
+            return administration.get_queue(queue).active_message_count
     except EntityNotFound:
         return 0
     except PairbusError:
@@ -44,13 +42,16 @@ def unread_queues(
 ) -> tuple[int, ...]:
     """Return the indexes of backlog queues that exist beyond the first `count`. Empty: there are
     none, or the queues cannot be listed."""
+    answers: list[bool] = []
     try:
-        with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
+        with AdministrationClient(
+            options.administration(timeout_s=TIMEOUT_S),
+            on_request=lambda _, answered: answers.append(answered),
+        ) as administration:
             listing = listing_of(administration, primary_name, count)
-            requests = administration.requests
     except PairbusError:  # no token
         return ()
-    for _ in range(requests):
-        usage.add(OperationKind.MANAGEMENT, None, answered=listing.error is None)
+    for answered in answers:
+        usage.add(OperationKind.MANAGEMENT, None, answered=answered)
     usage.flush()
     return tuple(index for index in listing.indexes or () if index >= count)

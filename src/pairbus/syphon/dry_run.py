@@ -10,9 +10,10 @@ from pairbus.backlog.destinations import DestinationSummaries, DestinationSummar
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek
 from pairbus.errors import EntityNotFound
+from pairbus.servicebus.application_properties import TTL_EXPIRED
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.restore import EXPIRED, restore
+from pairbus.syphon.restore import restore
 
 
 def dry_run(options: SyphonOptions) -> list[DestinationSummary]:
@@ -35,7 +36,7 @@ def would_move(
     for message in messages:
         if message.problem is None and options.ttl == "deduct":
             restored = restore(ReceivedMessage(message.queue, message.payload), now_ms)
-            if restored.problem == EXPIRED:
-                message = replace(message, problem=EXPIRED)
+            if restored.problem == TTL_EXPIRED:
+                message = replace(message, problem=TTL_EXPIRED)
         if not options.only or message.problem is not None or message.destination in options.only:
             yield message

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
-from pairbus.amqp.client import ClientOptions, SharedKey, Signature
+from pairbus.amqp.client import ClientOptions, SharedAccessKey, SharedAccessSignature
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.spark.usage import UsageRecorder
 
 TimeToLive = Literal["restore", "deduct"]
@@ -89,7 +90,7 @@ class SyphonOptions:
         """The primary's name. None: only `queues` are known."""
         if self.primary_name is not None:
             return self.primary_name
-        return name_of(self.primary.host)
+        return namespace_name(self.primary.host)
 
     @property
     def usage(self) -> UsageRecorder:
@@ -106,7 +107,9 @@ class SyphonOptions:
 
 def _check_picklable(name: str, options: ClientOptions) -> None:
     """Raise ConfigurationError if Spark could not send the options to its workers."""
-    if options.sasl is None and isinstance(options.tokens, SharedKey | Signature | None):
+    if options.sasl is None and isinstance(
+        options.tokens, SharedAccessKey | SharedAccessSignature | None
+    ):
         return
     # Spark uses cloudpickle, which pickles more than `pickle` does: the functions of a notebook.
     from pyspark import cloudpickle

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from pairbus.backlog.message import NOT_A_MESSAGE
 from pairbus.errors import DecodeError, NotTransferable
+from pairbus.servicebus.application_properties import TTL_EXPIRED
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage
 from pairbus.transfer import from_backlog
 
@@ -14,8 +15,6 @@ BACKLOG_SCHEMA = (
     "destination string, payload binary, problem string, description string"
 )
 """The columns of `RestoredMessage`."""
-EXPIRED = "TTLExpiredException"
-"""The dead-letter reason of Service Bus for an expired message."""
 
 _TYPES: dict[str, pa.DataType] = {
     "queue": pa.string(),
@@ -40,7 +39,7 @@ def restore(received: ReceivedMessage, now_ms: int | None) -> RestoredMessage:
         message = from_backlog(received.payload, now_ms=now_ms)
         payload, destination, session_id = message.payload, message.path, message.session
         if message.expired:
-            problem, description = EXPIRED, "The time-to-live expired in the backlog."
+            problem, description = TTL_EXPIRED, "The time-to-live expired in the backlog."
     except NotTransferable as exc:
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:

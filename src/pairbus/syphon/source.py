@@ -7,8 +7,8 @@ from uuid import UUID
 import pyarrow as pa
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.amqp.client.management import ABANDONED
 from pairbus.errors import AmqpError
+from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.connections import management_for
 from pairbus.spark.long_polls import LongPolls
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage, destination_of

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pairbus.amqp.sections import Message
-from pairbus.drill.reconciliation import Key
+from pairbus.drill.reconciliation import MessageKey
 from pairbus.spark.messages import destination_of
 from tests.faults.matrix.verdict import Copy
 from tests.faults.matrix.world import World
@@ -35,22 +35,22 @@ class Entities:
     def copies(self) -> list[Copy]:
         """What has arrived, in the order in which it came, and when."""
         return [
-            Copy(Key(path, id_of(payload)), _enqueued_at(payload))
+            Copy(MessageKey(path, id_of(payload)), _enqueued_at(payload))
             for path in self.all
             for payload in _messages(self._world.primary, self._source(path))
         ]
 
-    def in_backlog(self) -> list[Key]:
+    def in_backlog(self) -> list[MessageKey]:
         return [
             _key_of(payload)
             for queue in self._world.backlog_queues
             for payload in _messages(self._world.secondary, queue)
         ]
 
-    def dead_letters(self) -> list[Key]:
+    def dead_letters(self) -> list[MessageKey]:
         """Of the entities, and of the backlog."""
         here = [
-            Key(path, id_of(payload))
+            MessageKey(path, id_of(payload))
             for path in self.all
             for payload in _messages(self._world.primary, self._source(path) + DEAD)
         ]
@@ -68,9 +68,9 @@ def _messages(namespace: Namespace, source: str) -> Iterator[bytes]:
     return payloads(namespace.connection_string, source)
 
 
-def _key_of(payload: bytes) -> Key:
+def _key_of(payload: bytes) -> MessageKey:
     """Of a message in the backlog."""
-    return Key(destination_of(payload) or "", id_of(payload))
+    return MessageKey(destination_of(payload) or "", id_of(payload))
 
 
 def _enqueued_at(payload: bytes) -> float:

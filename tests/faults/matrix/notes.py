@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbus.drill.reconciliation import Key, SentMessage
+from pairbus.drill.reconciliation import MessageKey, SentMessage
 
 HEALTHY, FAILOVER = "healthy", "failover"
 QUEUE_PULLED = "BacklogQueuePulled"
@@ -37,11 +37,11 @@ class NoteWriter:
 class Notes:
     """The notes of one life, so far, or of several. `take` adds to them."""
 
-    tries: Counter[Key] = field(default_factory=Counter)
-    failed: set[Key] = field(default_factory=set)
+    tries: Counter[MessageKey] = field(default_factory=Counter)
+    failed: set[MessageKey] = field(default_factory=set)
     """Messages of which a try failed."""
-    acknowledged: dict[Key, SentMessage] = field(default_factory=dict)
-    calls: dict[Key, tuple[float, float]] = field(default_factory=dict)
+    acknowledged: dict[MessageKey, SentMessage] = field(default_factory=dict)
+    calls: dict[MessageKey, tuple[float, float]] = field(default_factory=dict)
     """From when to when the call took that was acknowledged."""
     states: dict[str, str] = field(default_factory=dict)
     """Of paths that are not, or not any more, as they were at first: healthy."""
@@ -53,7 +53,7 @@ class Notes:
     """Errors that are nobody's to expect."""
     events: Counter[str] = field(default_factory=Counter)
     _rest: bytes = b""
-    _began: dict[Key, float] = field(default_factory=dict)
+    _began: dict[MessageKey, float] = field(default_factory=dict)
 
     def take(self, data: bytes) -> None:
         """What was added to the file. A last line may be torn."""
@@ -63,7 +63,7 @@ class Notes:
 
     def _note(self, note: dict[str, Any]) -> None:
         what, at, path = note["what"], note["at"], note.get("path", "")
-        keys = [Key(path, id) for id in note.get("ids", ())]
+        keys = [MessageKey(path, id) for id in note.get("ids", ())]
         match what:
             case "try":
                 self.tries.update(keys)
@@ -89,14 +89,14 @@ class Notes:
     def state(self, path: str) -> str:
         return self.states.get(path, HEALTHY)
 
-    def doubtful(self) -> set[Key]:
+    def doubtful(self) -> set[MessageKey]:
         """Messages that may have been sent more than once: a try failed, or was never answered, or
         there was more than one."""
         unanswered = self.tries.keys() - self.acknowledged.keys()
         return self.failed | unanswered | {key for key, tries in self.tries.items() if tries > 1}
 
 
-def sent(key: Key, session: str | None) -> SentMessage:
+def sent(key: MessageKey, session: str | None) -> SentMessage:
     return SentMessage(key, session, int(key.id.rpartition("-")[2]))
 
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from pairbus.drill.reconciliation import Key, SentMessage
+from pairbus.drill.reconciliation import MessageKey, SentMessage
 from tests.faults.matrix.entities import Entities
 from tests.faults.matrix.faults import Outage, happening
 from tests.faults.matrix.notes import FAILOVER, HEALTHY, Notes, sent, together
@@ -227,4 +227,4 @@ class Course:
             start = len(self._stock)
             ids = [f"{self._prefix}-stock-{start + n}" for n in range(STOCK // 2)]
             self._world.put(path, ids)
-            self._stock += [sent(Key(path, id), None) for id in ids]
+            self._stock += [sent(MessageKey(path, id), None) for id in ids]

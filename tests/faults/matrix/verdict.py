@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from pairbus.drill.reconciliation import Key, Reconciliation, SentMessage, reconcile
+from pairbus.drill.reconciliation import MessageKey, Reconciliation, SentMessage, reconcile
 from tests.faults.matrix.notes import Notes
 
 SLACK_S = 5.0
@@ -31,7 +31,7 @@ class Window(NamedTuple):
 class Copy(NamedTuple):
     """A message where it was going."""
 
-    key: Key
+    key: MessageKey
     at: float
     """When it came there, by the clock on the wall."""
 
@@ -53,8 +53,8 @@ def judge(
     exact: Iterable[str],
     windows: Sequence[Window],
     unsettled: int,
-    in_backlog: Iterable[Key] = (),
-    dead_lettered: Iterable[Key] = (),
+    in_backlog: Iterable[MessageKey] = (),
+    dead_lettered: Iterable[MessageKey] = (),
 ) -> Verdict:
     """`stock`: what was sent besides. `exact`: paths with duplicate detection. `unsettled`: how
     many duplicates the syphon itself knows of."""
@@ -85,15 +85,18 @@ def judge(
 
 
 def explain(
-    duplicated: dict[Key, int], copies: Iterable[Copy], windows: Sequence[Window], notes: Notes
-) -> tuple[Counter[str], list[Key]]:
+    duplicated: dict[MessageKey, int],
+    copies: Iterable[Copy],
+    windows: Sequence[Window],
+    notes: Notes,
+) -> tuple[Counter[str], list[MessageKey]]:
     """Reasons, and the copies that have none.
 
     The sender may have sent a message to two places: it was told of a failure; or within its call
     something was given up, or a fault was under way. The syphon may have: it comes again if a
     completion was lost after it had come, so between the two a fault was under way.
     """
-    times: dict[Key, list[float]] = {}
+    times: dict[MessageKey, list[float]] = {}
     for copy in copies:
         if copy.key in duplicated:
             times.setdefault(copy.key, []).append(copy.at)
@@ -111,7 +114,7 @@ def explain(
     return reasons, rest
 
 
-def _of_the_call(key: Key, windows: Sequence[Window], notes: Notes) -> str | None:
+def _of_the_call(key: MessageKey, windows: Sequence[Window], notes: Notes) -> str | None:
     if key not in notes.calls:
         return None
     began, ended = notes.calls[key]
@@ -129,7 +132,7 @@ def _under_way(windows: Sequence[Window], first: float, second: float) -> str | 
     return None
 
 
-def _some(what: str, keys: Sequence[Key]) -> str:
+def _some(what: str, keys: Sequence[MessageKey]) -> str:
     if not keys:
         return ""
     shown = ", ".join(f"{key.id} of {key.path}" for key in keys[:SHOWN])

@@ -5,12 +5,12 @@ import pytest
 from pairbus.backlog.discovery import (
     PROBE_GAP,
     QueueListing,
-    QueueWalk,
-    disagreement,
-    queues_in_words,
+    QueueSearch,
+    describe_queues,
+    queue_mismatch,
 )
 from pairbus.errors import NotAuthorized
-from pairbus.servicebus.addresses import backlog_index, backlog_path
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path
 
 REFUSED = NotAuthorized("listing queues needs the Manage right")
 
@@ -23,7 +23,7 @@ def not_listed(expected: int, name: str = "shop") -> QueueListing:
     return QueueListing(name, expected, None, REFUSED)
 
 
-def try_all(walk: QueueWalk, existing: set[int]) -> list[int]:
+def try_all(walk: QueueSearch, existing: set[int]) -> list[int]:
     """Return the indexes that are tried where some have a queue."""
     tried = []
     for index in walk:
@@ -121,7 +121,7 @@ def test_search_that_was_left_early_says_nothing_about_the_number_of_queues() ->
     next(iter(walk))
 
     assert not walk.complete
-    assert walk.disagreement is None
+    assert walk.queue_mismatch is None
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_search_that_was_left_early_says_nothing_about_the_number_of_queues() ->
 def test_difference_between_expected_and_existing_queues_is_said_in_words(
     expected: int, found: list[int], said: str | None
 ) -> None:
-    assert disagreement(expected, found) == said
+    assert queue_mismatch(expected, found) == said
 
 
 def test_queues_are_named_by_ranges_of_their_indexes() -> None:
-    assert queues_in_words([4]) == "backlog queue 4"
-    assert queues_in_words([0, 1, 2, 5, 7, 8]) == "backlog queues 0 to 2, 5, 7 to 8"
-    assert queues_in_words(range(12)) == "backlog queues 0 to 11"
+    assert describe_queues([4]) == "backlog queue 4"
+    assert describe_queues([0, 1, 2, 5, 7, 8]) == "backlog queues 0 to 2, 5, 7 to 8"
+    assert describe_queues(range(12)) == "backlog queues 0 to 11"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import Array, Int32, Symbol, Timestamp, UInt
-from pairbus.backlog.message import NOT_A_MESSAGE, BacklogMessage, read
+from pairbus.backlog.message import NOT_A_MESSAGE, BacklogMessage, read_message
 from pairbus.transfer import MISSING_PATH, WRONG_ALIAS, to_backlog
 
 QUEUE = "p/x-servicebus-transfer/0"
@@ -39,7 +39,7 @@ def plain(**changes: Any) -> bytes:
 
 def seen(payload: bytes) -> dict[str, Any]:
     """As a program sees it: through JSON, and back."""
-    return json.loads(json.dumps(read(QUEUE, payload).as_json(NOW_MS), allow_nan=False))
+    return json.loads(json.dumps(read_message(QUEUE, payload).as_json(NOW_MS), allow_nan=False))
 
 
 def test_an_ordinary_message_says_where_it_is_going_and_all_that_it_was() -> None:
@@ -55,7 +55,7 @@ def test_an_ordinary_message_says_where_it_is_going_and_all_that_it_was() -> Non
         )
     )
 
-    found = read(QUEUE, payload)
+    found = read_message(QUEUE, payload)
 
     assert found == BacklogMessage(
         queue=QUEUE,
@@ -80,7 +80,7 @@ def test_an_ordinary_message_says_where_it_is_going_and_all_that_it_was() -> Non
 
 
 def test_a_message_without_a_path_says_nowhere_and_why_it_is_poison() -> None:
-    found = read(QUEUE, stored(plain()))
+    found = read_message(QUEUE, stored(plain()))
 
     assert (found.destination, found.problem) == (None, MISSING_PATH)
     assert "x-ms-path" in (found.problem_description or "")
@@ -106,7 +106,7 @@ def test_an_alias_of_a_wrong_type_is_poison_and_is_not_taken_for_what_it_is_not(
     message = Message.parse(to_backlog(plain(), "orders"))
     message.edit_application_properties({alias: value})
 
-    found = read(QUEUE, stored(message.encode()))
+    found = read_message(QUEUE, stored(message.encode()))
 
     assert found.problem == WRONG_ALIAS
     assert alias in (found.problem_description or "")
@@ -125,7 +125,7 @@ def test_an_alias_of_a_wrong_type_is_poison_and_is_not_taken_for_what_it_is_not(
     [b"", b"\x00", b"\x00\x01", b"not AMQP at all", b"\x00\x53\x75\xa0\xff", b"\xff" * 99],
 )
 def test_what_is_not_amqp_at_all_is_shown_as_its_bytes(payload: bytes) -> None:
-    found, shown = read(QUEUE, payload), seen(payload)
+    found, shown = read_message(QUEUE, payload), seen(payload)
 
     assert found.problem in (NOT_A_MESSAGE, MISSING_PATH)  # no bytes are a message without a body
     assert (found.sequence_number, found.destination, found.message_id) == (None, None, None)
@@ -137,7 +137,7 @@ def test_what_is_not_amqp_at_all_is_shown_as_its_bytes(payload: bytes) -> None:
 def test_a_message_that_ends_in_nonsense_still_has_the_number_to_go_on_from() -> None:
     annotations = Message.parse(stored(plain())).message_annotations
 
-    found = read(QUEUE, annotations + b"\x00\x53\xff nonsense")
+    found = read_message(QUEUE, annotations + b"\x00\x53\xff nonsense")
 
     assert found.problem == NOT_A_MESSAGE
     assert (found.sequence_number, found.enqueued_ms) == (7, ENQUEUED_MS)
@@ -148,7 +148,7 @@ def test_a_dead_letter_says_its_reason_and_description() -> None:
         application_properties={"DeadLetterReason": "Gone", "DeadLetterErrorDescription": "no q"}
     )
 
-    found = read(QUEUE, payload)
+    found = read_message(QUEUE, payload)
 
     assert (found.reason, found.description) == ("Gone", "no q")
 
@@ -209,4 +209,4 @@ def test_no_bytes_are_too_odd(noise: bytes, start: int, end: int) -> None:
     payload = stored(to_backlog(plain(application_properties={"n": 1}), "orders"))
 
     for odd in (noise, payload[:start] + noise + payload[end:], payload[:start]):
-        json.dumps(read(QUEUE, odd).as_json(NOW_MS), allow_nan=False)
+        json.dumps(read_message(QUEUE, odd).as_json(NOW_MS), allow_nan=False)

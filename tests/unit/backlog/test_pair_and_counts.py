@@ -1,33 +1,20 @@
-"""Which pairing is looked at; what its namespace says of a queue; how peeking goes on."""
+"""The pairing that is inspected, the sums by destination, and the end of peeking."""
 
 from typing import Any
 
 import pytest
 
-from pairbus.backlog.counts import QueueCounts, read_counts, read_queue_page
 from pairbus.backlog.destinations import DestinationSummaries
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import peek
 from pairbus.backlog.target import Target
 from pairbus.errors import (
-    AmqpError,
     ConfigurationError,
-    EntityNotFound,
-    NotAuthorized,
     ProtocolError,
-    Unavailable,
 )
 
 ONE = "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
 TWO = ONE.replace("one.", "two.")
-ENTRY = (
-    b'<entry><content><QueueDescription xmlns="http://x"><SizeInBytes>512</SizeInBytes>'
-    b'<MessageCount>9</MessageCount><CountDetails xmlns:d2p1="http://y">'
-    b"<d2p1:ActiveMessageCount>5</d2p1:ActiveMessageCount>"
-    b"<d2p1:DeadLetterMessageCount>4</d2p1:DeadLetterMessageCount>"
-    b"<d2p1:TransferDeadLetterMessageCount>1</d2p1:TransferDeadLetterMessageCount>"
-    b"</CountDetails></QueueDescription></content></entry>"
-)
 
 
 def test_backlog_queues_have_the_name_of_the_primary() -> None:
@@ -78,67 +65,6 @@ def test_a_host_without_a_name_gives_no_paths() -> None:
     with pytest.raises(ConfigurationError, match="no name of its own"):
         nameless.queue("0")
     assert nameless.queue("a/path") == "a/path"
-
-
-def test_counts_are_those_of_the_queue() -> None:
-    assert read_counts("q", 200, ENTRY) == QueueCounts(messages=5, dead_lettered=4, size=512)
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "error"),
-    [
-        (401, b"", NotAuthorized),
-        (403, b"", NotAuthorized),
-        (404, b"", EntityNotFound),
-        (200, b"<feed></feed>", EntityNotFound),
-        (503, b"", Unavailable),
-        (500, ENTRY, Unavailable),
-        (200, b"<QueueDescription></QueueDescription>", Unavailable),
-        (200, ENTRY.replace(b">512<", b">many<"), Unavailable),
-        (200, b"<html><p>not XML", Unavailable),
-    ],
-)
-def test_an_answer_without_counts_says_why(
-    status: int, body: bytes, error: type[AmqpError]
-) -> None:
-    with pytest.raises(error):
-        read_counts("q", status, body)
-
-
-FEED = (
-    b'<feed xmlns="http://www.w3.org/2005/Atom"><title>Queues</title>'
-    b'<link rel="self" href="https://x/"/>%b'
-    b'<entry><id>https://x/a</id><title type="text">a&amp;b/c</title><content/></entry>'
-    b"<entry><title>d</title></entry></feed>"
-)
-
-
-def test_page_of_queues_has_paths_and_says_whether_more_follow() -> None:
-    last = read_queue_page(200, FEED % b"")
-    other = read_queue_page(200, FEED % b'<link rel="next" href="https://x/?$skip=2"/>')
-
-    assert (last.paths, last.more) == (["a&b/c", "d"], False)
-    assert (other.paths, other.more) == (["a&b/c", "d"], True)
-    assert read_queue_page(200, b"<feed/>") == ([], False)
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "error"),
-    [
-        (401, b"", NotAuthorized),
-        (403, b"", NotAuthorized),
-        (404, b"", Unavailable),
-        (503, b"", Unavailable),
-        (200, b"<html/>", Unavailable),
-        (200, b"not XML", Unavailable),
-        (200, b"<feed><entry/></feed>", Unavailable),
-    ],
-)
-def test_response_without_a_list_of_queues_is_an_error(
-    status: int, body: bytes, error: type[AmqpError]
-) -> None:
-    with pytest.raises(error):
-        read_queue_page(status, body)
 
 
 def message(destination: str | None, enqueued_ms: int | None, size: int = 1) -> BacklogMessage:

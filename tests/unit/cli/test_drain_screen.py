@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from pairbus.cli.drain_screen import LINES, WINDOW_S, DrainScreen, Speed, time_to_go
+from pairbus.cli.drain_screen import LINES, WINDOW_S, DrainScreen, RateMeter, seconds_to_go
 
 
 @dataclass
@@ -26,14 +26,14 @@ def screens(*, terminal: bool = True) -> tuple[DrainScreen, io.StringIO, io.Stri
     return DrainScreen(*consoles), out, err
 
 
-def picture(status: Status, left: int | None, speed: Speed) -> list[str]:
+def picture(status: Status, left: int | None, speed: RateMeter) -> list[str]:
     screen, out, _ = screens()
     screen._out.print(screen.picture(status, left, speed))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def test_rate_covers_the_last_seconds_and_is_zero_without_progress():
-    speed = Speed()
+    speed = RateMeter()
     assert speed.of() == 0.0
     for second in range(20):
         speed.note(second, Counter(a=100 * second, b=second))
@@ -47,13 +47,13 @@ def test_rate_covers_the_last_seconds_and_is_zero_without_progress():
 
 
 def test_time_to_go_needs_a_count_and_a_rate():
-    assert time_to_go(100, 50.0) == 2.0
-    assert time_to_go(None, 50.0) is None
-    assert time_to_go(100, 0.0) is None
+    assert seconds_to_go(100, 50.0) == 2.0
+    assert seconds_to_go(None, 50.0) is None
+    assert seconds_to_go(100, 0.0) is None
 
 
 def test_screen_has_a_bar_for_all_and_a_line_for_each_destination():
-    speed = Speed()
+    speed = RateMeter()
     speed.note(0.0, Counter())
     speed.note(10.0, Counter({"bills": 1000, "orders": 4000}))
     status = Status(moved=Counter({"bills": 1000, "orders": 4000}), errors={"[x]": "is down"})
@@ -70,22 +70,22 @@ def test_screen_has_a_bar_for_all_and_a_line_for_each_destination():
 
 
 def test_screen_shows_an_empty_and_an_unreadable_backlog():
-    assert picture(Status(), 0, Speed())[0].endswith("waiting for messages")
-    assert picture(Status(), None, Speed())[0].endswith("waiting for messages")
-    assert "left" not in picture(Status(moved=Counter(a=1)), None, Speed())[0]
-    unreadable = picture(Status(unreadable="refused"), None, Speed())
+    assert picture(Status(), 0, RateMeter())[0].endswith("waiting for messages")
+    assert picture(Status(), None, RateMeter())[0].endswith("waiting for messages")
+    assert "left" not in picture(Status(moved=Counter(a=1)), None, RateMeter())[0]
+    unreadable = picture(Status(unreadable="refused"), None, RateMeter())
     assert unreadable[0].endswith("the backlog cannot be read")
 
 
 def test_number_of_lines_is_limited():
     status = Status(moved=Counter({f"path-{n}": 1 for n in range(100)}))
 
-    assert len(picture(status, 5, Speed())) == 1 + LINES
+    assert len(picture(status, 5, RateMeter())) == 1 + LINES
 
 
 def test_output_that_is_not_a_terminal_gets_a_plain_line_every_few_seconds():
     screen, out, err = screens(terminal=False)
-    speed = Speed()
+    speed = RateMeter()
     with screen:
         for half in range(41):
             moved = Counter(orders=10 * half)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.status import SyphonReport, syphon_word
-from pairbus.cli.drain_screen import Speed
+from pairbus.backlog.status import SyphonSummary, parse_syphon_status
+from pairbus.cli.drain_screen import RateMeter
 from pairbus.cli.syphon import _Run
 
 
@@ -20,7 +20,7 @@ def test_the_file_of_a_syphon_is_understood(
     tmp_path: Path, left: int | None, problem: str | None
 ) -> None:
     run: Any = _Run.__new__(_Run)
-    run._status_file, run._speed = tmp_path / "status.json", Speed()
+    run._status_file, run._speed = tmp_path / "status.json", RateMeter()
     status = SimpleNamespace(
         running=True,
         healthy=problem is None,
@@ -31,6 +31,6 @@ def test_the_file_of_a_syphon_is_understood(
     )
 
     run._tell(status, left)
-    found = syphon_word(json.loads(run._status_file.read_text()), time.time())
+    found = parse_syphon_status(json.loads(run._status_file.read_text()), time.time())
 
-    assert found == SyphonReport(True, problem, 6, left, 0.0)
+    assert found == SyphonSummary(True, problem, 6, left, 0.0)

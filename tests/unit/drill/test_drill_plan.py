@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pairbus import SendAvailabilityOptions
-from pairbus.drill.bill import Times, foretell
+from pairbus.drill.costs import OutageTimes, forecast_counts
 from pairbus.drill.plan import DrillOptions, entities
 from pairbus.errors import ConfigurationError
 from pairbus.usage.operations import Part
@@ -45,15 +45,15 @@ def at(**seconds: float) -> dict[str, datetime]:
 
 
 def test_the_forecast_takes_the_times_that_things_took() -> None:
-    times = Times.of(at(down=5, drain=25, drained=35), 4000, DrillOptions())
+    times = OutageTimes.of(at(down=5, drain=25, drained=35), 4000, DrillOptions())
 
-    assert times == Times(down_s=20.0, drain_rate=400.0)
+    assert times == OutageTimes(down_s=20.0, drain_rate=400.0)
 
 
 def test_a_drill_that_was_not_drained_is_forecast_by_its_plan() -> None:
     options = DrillOptions(rate=100)
 
-    assert Times.of(at(down=5), 0, options) == Times(15.0, 200)
+    assert OutageTimes.of(at(down=5), 0, options) == OutageTimes(15.0, 200)
 
 
 def test_the_forecast_of_a_drill_has_its_parts() -> None:
@@ -63,7 +63,7 @@ def test_the_forecast_of_a_drill_has_its_parts() -> None:
         ping_primary_interval=options.ping_primary_interval,
     )
 
-    found = foretell(options, pairing, 3, Times(12.0, 1000.0)).by_part()
+    found = forecast_counts(options, pairing, 3, OutageTimes(12.0, 1000.0)).by_part()
 
     # 8 healthy seconds, and 2 whose messages are sent again; then 10 in failover.
     assert found[Part.TRAFFIC].operations == 1000

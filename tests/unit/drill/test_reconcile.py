@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.drill.reconciliation import Key, SentMessage, reconcile
+from pairbus.drill.reconciliation import MessageKey, SentMessage, reconcile
 
 pytestmark = pytest.mark.rule("X1", "X2")
 ORDERS, BILLS = "orders", "bills"
 
 
-def keys(path: str, text: str) -> list[Key]:
-    return [Key(path, id) for id in text]
+def keys(path: str, text: str) -> list[MessageKey]:
+    return [MessageKey(path, id) for id in text]
 
 
 def sent(path: str, text: str, session: str | None = None) -> list[SentMessage]:
@@ -49,7 +49,7 @@ def test_a_message_with_the_right_id_at_the_wrong_path_is_lost() -> None:
 def test_copies_are_counted() -> None:
     found = reconcile(sent(ORDERS, "abc"), delivered=keys(ORDERS, "abacca"))
 
-    assert found.duplicated == {Key(ORDERS, "a"): 2, Key(ORDERS, "c"): 1}
+    assert found.duplicated == {MessageKey(ORDERS, "a"): 2, MessageKey(ORDERS, "c"): 1}
     assert found.delivered == 3
 
 
@@ -79,7 +79,7 @@ def test_what_a_later_one_of_its_session_has_overtaken_is_out_of_order(
 
 def test_sessions_and_paths_have_orders_of_their_own_and_no_session_has_none() -> None:
     given = [*sent(ORDERS, "ab", "s"), *sent(ORDERS, "cd", "t"), *sent(BILLS, "ab", "s")]
-    mixed = [Key(ORDERS, "c"), *keys(BILLS, "ab"), *keys(ORDERS, "adb")]
+    mixed = [MessageKey(ORDERS, "c"), *keys(BILLS, "ab"), *keys(ORDERS, "adb")]
     assert reconcile(given, delivered=mixed).out_of_order == ()
 
     assert reconcile(sent(ORDERS, "ab"), delivered=keys(ORDERS, "ba")).out_of_order == ()
@@ -94,7 +94,7 @@ def test_each_path_has_a_reckoning_of_its_own() -> None:
     assert list(found.by_path) == [BILLS, ORDERS]
     assert found.by_path[BILLS].complete
     assert found.by_path[ORDERS].lost == tuple(keys(ORDERS, "c"))
-    assert found.by_path[ORDERS].duplicated == {Key(ORDERS, "a"): 1}
+    assert found.by_path[ORDERS].duplicated == {MessageKey(ORDERS, "a"): 1}
 
 
 @given(
@@ -106,8 +106,8 @@ def test_each_path_has_a_reckoning_of_its_own() -> None:
 def test_nothing_is_counted_twice_and_nothing_is_forgotten(
     acknowledged: set[int], delivered: list[int], backlog: set[int], dead: set[int]
 ) -> None:
-    def key(number: int) -> Key:
-        return Key("q", str(number))
+    def key(number: int) -> MessageKey:
+        return MessageKey("q", str(number))
 
     found = reconcile(
         [SentMessage(key(number)) for number in acknowledged],

@@ -6,10 +6,10 @@ import pytest
 
 from pairbus.amqp.sections import Header, Message
 from pairbus.amqp.types import Symbol, Timestamp, UInt
-from pairbus.backlog.message import read
+from pairbus.backlog.message import read_message
+from pairbus.servicebus.application_properties import TTL_EXPIRED
 from pairbus.syphon.dry_run import would_move
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.restore import EXPIRED
 from pairbus.transfer import MISSING_PATH, to_backlog
 
 PRIMARY = "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -25,10 +25,10 @@ def stored(path: str, ttl_ms: int) -> bytes:
 
 
 MESSAGES = [
-    read("q", stored("orders", ttl_ms=60_000)),
-    read("q", stored("orders", ttl_ms=500)),
-    read("q", stored("bills", ttl_ms=60_000)),
-    read("q", Message.build(data=b"without a destination").encode()),
+    read_message("q", stored("orders", ttl_ms=60_000)),
+    read_message("q", stored("orders", ttl_ms=500)),
+    read_message("q", stored("bills", ttl_ms=60_000)),
+    read_message("q", Message.build(data=b"without a destination").encode()),
 ]
 
 
@@ -40,7 +40,7 @@ MESSAGES = [
         ({"only": ("bills",)}, [("bills", None), (None, MISSING_PATH)]),
         (
             {"ttl": "deduct"},
-            [("orders", None), ("orders", EXPIRED), ("bills", None), (None, MISSING_PATH)],
+            [("orders", None), ("orders", TTL_EXPIRED), ("bills", None), (None, MISSING_PATH)],
         ),
     ],
     ids=["all", "only", "deduct"],

@@ -5,8 +5,9 @@ import pytest
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp, UInt
 from pairbus.backlog.message import NOT_A_MESSAGE
+from pairbus.servicebus.application_properties import TTL_EXPIRED
 from pairbus.spark.messages import ReceivedMessage
-from pairbus.syphon.restore import EXPIRED, restore, to_backlog_batch
+from pairbus.syphon.restore import restore, to_backlog_batch
 from pairbus.transfer import MISSING_PATH, to_backlog
 
 
@@ -47,7 +48,9 @@ def test_message_that_cannot_be_restored_has_a_problem(payload: bytes, problem: 
     assert restored.payload == payload
 
 
-@pytest.mark.parametrize(("now_ms", "problem"), [(10_000, EXPIRED), (1_100, None), (None, None)])
+@pytest.mark.parametrize(
+    ("now_ms", "problem"), [(10_000, TTL_EXPIRED), (1_100, None), (None, None)]
+)
 def test_message_that_expired_in_the_backlog_has_a_problem_if_its_time_is_deducted(
     now_ms: int | None, problem: str | None
 ):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.events import Delivery, Sent
+from pairbus.amqp.events import Delivery, OutgoingDelivery
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
@@ -18,12 +18,12 @@ from pairbus.amqp.performatives import (
     Released,
     Source,
 )
-from pairbus.amqp.serial import ranges
+from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.emulator.auth import Right
-from pairbus.emulator.entities.envelope import deliver, read
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import encode_delivery, parse_message
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.faults import ON_SEND, Fault
 from pairbus.errors import (
     AmqpError,
@@ -34,6 +34,9 @@ from pairbus.errors import (
     OperationTimeout,
     Refused,
 )
+from pairbus.servicebus import conditions, links
+from pairbus.servicebus.application_properties import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from pairbus.servicebus.limits import KB, MAX_MESSAGE_KB_STANDARD
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -44,10 +47,10 @@ ROUND = 500
 """Messages that one outlet gets before others have their turn."""
 ROUND_BYTES = 1024 * 1024
 """How many bytes of messages are enough for that."""
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
-LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
-BATCH_LIMIT = Symbol("com.microsoft:max-message-batch-size")
-TIMEOUT = Symbol("com.microsoft:timeout")
+SESSION_FILTER = Symbol(links.SESSION_FILTER)
+LOCKED_UNTIL = Symbol(links.LOCKED_UNTIL)
+BATCH_LIMIT = Symbol(links.MAX_MESSAGE_BATCH_SIZE)
+TIMEOUT = Symbol(links.TIMEOUT)
 _TICKS_1970 = 621355968000000000
 DEFAULT_WAIT_MS = 60_000
 
@@ -68,7 +71,9 @@ class IncomingLink:
         """A fault has detached the link: what came behind is not taken."""
 
     def accept(self) -> None:
-        limit = getattr(self.entity.description, "max_message_size_in_kilobytes", 256) * 1024
+        limit = KB * getattr(
+            self.entity.description, "max_message_size_in_kilobytes", MAX_MESSAGE_KB_STANDARD
+        )
         self.link.accept(
             # The Azure SDK asks to settle second, and then waits for us to settle first.
             rcv_settle_mode=SETTLE_FIRST,
@@ -119,7 +124,7 @@ class IncomingLink:
 
     def _take(self, delivery: Delivery) -> None:
         if delivery.state is not None:
-            raise Refused("Transactions are not supported.", condition="amqp:not-implemented")
+            raise Refused("Transactions are not supported.", condition=conditions.NOT_IMPLEMENTED)
         self.peer.check(self.path, Right.SEND)
         core = self.core
         if core.faults and core.faults.fire(("disable",), self.path):
@@ -130,15 +135,15 @@ class IncomingLink:
             payloads = split_batch(delivery.payload)
         else:
             payloads = [delivery.payload]
-        messages = [read(payload) for payload in payloads]
+        messages = [parse_message(payload) for payload in payloads]
         kept = [message for message in messages if not message.is_ping]
-        core.entities.send(self.entity, kept, core.now_ms())
+        core.entities.router.send(self.entity, kept, core.now_ms())
         for message in messages:
             core.meter.add(self.path, "send", message.size)
 
     def _answer(self) -> None:
         accepted, self._accepted = sorted(self._accepted), []
-        for first, last in ranges(accepted):
+        for first, last in contiguous_ranges(accepted):
             self.link.session.settle(first, last, Accepted())
         self.peer.touch()
 
@@ -153,7 +158,7 @@ class OutgoingLink:
     right = Right.LISTEN
 
     def __init__(
-        self, peer: "AmqpConnection", link: SenderLink, entity: Entity, queue: Queue
+        self, peer: "AmqpConnection", link: SenderLink, entity: Entity, queue: MessageQueue
     ) -> None:
         self.peer = peer
         self.core: NamespaceRuntime = peer.core
@@ -208,7 +213,7 @@ class OutgoingLink:
         if self.session is not None and isinstance(source, Source):
             source = replace(source, filter={SESSION_FILTER: self.session})
             assert self.queue.sessions is not None
-            until_ms = self.queue.sessions.held_until(self.session, self)
+            until_ms = self.queue.sessions.locked_until(self.session, self)
             properties = {LOCKED_UNTIL: until_ms * 10000 + _TICKS_1970}
         # The Azure SDK announces a maximum that it does not mean.
         self.link.remote_max_message_size = None
@@ -243,13 +248,13 @@ class OutgoingLink:
         if self._waiting:
             self._try_session()
             return
-        if not self.peer.may_write() or link.session.outbound.waiting:
+        if not self.peer.may_write() or link.session.outgoing.queued:
             return
         if link.credit > 0 and core.faults and core.faults.fire(("disable",), self.path):
             self.on_disabled()
             return
         more = False
-        if link.credit > 0 and self.entity.description.status.receives:
+        if link.credit > 0 and self.entity.description.status.allows_receiving:
             more = self._hand_out(min(link.credit, ROUND))
         if link.drain and not (more and link.credit > 0):
             if self._granted:
@@ -262,12 +267,12 @@ class OutgoingLink:
         """True: there may be more, but the others first."""
         link, core = self.link, self.core
         try:
-            taken = self.queue.take(
+            taken = self.queue.receive(
                 limit,
                 core.now_ms(),
                 locked=self._locked,
                 session=self.session,
-                room=ROUND_BYTES,
+                max_bytes=ROUND_BYTES,
             )
         except LockLost as exc:
             self._detach(exc)
@@ -276,9 +281,9 @@ class OutgoingLink:
         for stored, lock in taken:
             handed_out += stored.size
             if lock is None:
-                payload, tag = deliver(stored, stored.deliveries, None), core.new_token()
+                payload, tag = encode_delivery(stored, stored.deliveries, None), core.new_token()
             else:
-                payload, tag = deliver(stored, stored.deliveries, lock.until_ms), lock.token
+                payload, tag = encode_delivery(stored, stored.deliveries, lock.until_ms), lock.token
             link.send(payload, tag=tag, settled=lock is None)
             core.meter.add(self.path, "receive", stored.size)
         if taken:
@@ -304,7 +309,7 @@ class OutgoingLink:
         return True
 
     def tick(self, now_ms: int) -> None:
-        if not self.entity.description.status.receives:
+        if not self.entity.description.status.allows_receiving:
             self.on_disabled()
         elif self._waiting:
             if not self._try_session() and now_ms >= self._wait_until_ms:
@@ -315,11 +320,11 @@ class OutgoingLink:
                 self.peer.touch()
         elif self.session is not None and self.queue.sessions is not None:
             try:
-                self.queue.sessions.held_until(self.session, self)
+                self.queue.sessions.locked_until(self.session, self)
             except LockLost as exc:
                 self._detach(exc)
 
-    def settle(self, sent: Sequence[Sent], state: Any, settled: bool) -> None:
+    def settle(self, sent: Sequence[OutgoingDelivery], state: Any, settled: bool) -> None:
         """Do as the peer says with what it received, and confirm it after the commit."""
         if self._over:
             # We took the link away. The Azure SDK will not see our answer, and settles once more
@@ -343,7 +348,7 @@ class OutgoingLink:
             self.core.after_commit(lambda: self._confirm(done, echo))
 
     def _confirm(self, ids: list[int], echo: Any) -> None:
-        for first, last in ranges(sorted(ids)):
+        for first, last in contiguous_ranges(sorted(ids)):
             self.link.session.confirm(first, last, echo)
         self.peer.touch()
 
@@ -365,8 +370,8 @@ class OutgoingLink:
                 meter.add(self.path, "abandon")
         elif isinstance(state, Rejected):
             info = _text_keys(state.error.info if state.error is not None else None)
-            reason = info.pop("DeadLetterReason", None)
-            description = info.pop("DeadLetterErrorDescription", None)
+            reason = info.pop(DEAD_LETTER_REASON, None)
+            description = info.pop(DEAD_LETTER_DESCRIPTION, None)
             self.queue.dead_letter(token, reason, description, info, now_ms)
             meter.add(self.path, "dead-letter")
         else:
