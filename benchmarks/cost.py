@@ -273,9 +273,9 @@ def spark_actions() -> Callable[[dict[str, Any]], Any]:
     from pairbus.cost.report.aggregates import sum_by_day
     from pairbus.cost.report.files import HadoopFiles, find_input
     from pairbus.cost.report.rows import read_lines, valid_rows
-    from pairbus.syphon.spark_session import own_session
+    from pairbus.spark.sessions import create_session
 
-    spark = own_session(None, "pairbus-bench", sums=True)
+    spark = create_session(None, "pairbus-bench", fast_start=False)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
 

@@ -133,9 +133,9 @@ def _run_on_spark(
     **options: Any,
 ) -> "Report":
     from pairbus.cost.report import report as make_report
-    from pairbus.syphon.spark_session import own_session
+    from pairbus.spark.sessions import create_session
 
-    spark = own_session(master, "pairbus-cost-report", sums=True, log=log)
+    spark = create_session(master, "pairbus-cost-report", fast_start=False, log=log)
     try:
         if master is None or master.startswith("local"):
             # Spark's default of 200 partitions is meant for a cluster.

@@ -1,7 +1,7 @@
-"""What a syphon did, for the ledger: each operation that a namespace may bill.
+"""Records billable operations of Spark tasks in the usage ledger.
 
-Its parts run in several processes, on several machines where Spark does; each process has a file of
-its own.
+The parts of a query run in several processes, on several machines of a cluster. Each process writes
+a separate ledger file.
 """
 
 from collections import Counter
@@ -17,20 +17,26 @@ _ledgers: dict[str, Ledger] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class SyphonUsage:
-    """Writes to a ledger, or to none. Plain values, which can be sent to workers."""
+class UsageRecorder:
+    """Records operations in the ledger of a folder; without a folder, does nothing.
 
-    folder: str | None
-    primary: str
-    secondary: str
+    It consists of plain values, so that Spark can send it to workers.
+    """
+
+    folder: str | None = None
+    primary: str = ""
+    secondary: str = ""
 
     @classmethod
-    def of(
+    def create(
         cls, folder: str | None, primary: ClientOptions, secondary: ClientOptions
-    ) -> "SyphonUsage":
+    ) -> "UsageRecorder":
+        """Return a recorder for operations on two namespaces."""
         return cls(folder, _label(primary), _label(secondary))
 
-    def __bool__(self) -> bool:
+    @property
+    def enabled(self) -> bool:
+        """Return whether operations are recorded at all."""
         return self.folder is not None
 
     def add(
@@ -42,8 +48,10 @@ class SyphonUsage:
         purpose: Purpose = Purpose.DRAIN,
         answered: bool = True,
     ) -> None:
-        """An operation on each of some messages, or one on none. Sends are to the primary, all else
-        is at the secondary."""
+        """Record one operation for each message size, or one operation without a message.
+
+        Sends are operations on the primary, all others on the secondary.
+        """
         if self.folder is None:
             return
         self._ledger.add_messages(
@@ -55,16 +63,16 @@ class SyphonUsage:
             answered=answered,
         )
 
-    def settled(
-        self, kind: OperationKind, entities: Iterable[str], *, answered: bool = True
+    def add_settlements(
+        self, kind: OperationKind, destinations: Iterable[str], *, answered: bool = True
     ) -> None:
-        """An operation on each of some messages, by where they are going. It has no size."""
+        """Record one operation of zero bytes for each message, given by its destination."""
         if self.folder is not None:
-            for entity, count in Counter(entities).items():
-                self.add(kind, entity, [0] * count, answered=answered)
+            for destination, count in Counter(destinations).items():
+                self.add(kind, destination, [0] * count, answered=answered)
 
     def flush(self) -> None:
-        """Write. A worker may be ended at any time when its task is over."""
+        """Write to disk. Spark may end a worker at any time after its task."""
         if self.folder is not None:
             self._ledger.flush()
 
@@ -74,6 +82,9 @@ class SyphonUsage:
         if self.folder not in _ledgers:
             _ledgers[self.folder] = Ledger(self.folder, writer="syphon")
         return _ledgers[self.folder]
+
+
+NO_USAGE = UsageRecorder()
 
 
 def _label(options: ClientOptions) -> str:

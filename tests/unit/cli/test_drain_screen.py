@@ -1,4 +1,4 @@
-"""What `pairbus syphon` shows of a drain."""
+"""The progress display of `pairbus syphon`."""
 
 import io
 from collections import Counter
@@ -32,7 +32,7 @@ def picture(status: Status, left: int | None, speed: RateMeter) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_the_rate_is_of_the_last_seconds_and_zero_when_nothing_moves():
+def test_rate_covers_the_last_seconds_and_is_zero_without_progress():
     speed = RateMeter()
     assert speed.of() == 0.0
     for second in range(20):
@@ -46,13 +46,13 @@ def test_the_rate_is_of_the_last_seconds_and_zero_when_nothing_moves():
     assert speed.of() == 0.0
 
 
-def test_the_time_to_go_is_known_where_both_numbers_are():
+def test_time_to_go_needs_a_count_and_a_rate():
     assert seconds_to_go(100, 50.0) == 2.0
     assert seconds_to_go(None, 50.0) is None
     assert seconds_to_go(100, 0.0) is None
 
 
-def test_a_bar_for_all_and_a_line_for_each_destination():
+def test_screen_has_a_bar_for_all_and_a_line_for_each_destination():
     speed = RateMeter()
     speed.note(0.0, Counter())
     speed.note(10.0, Counter({"bills": 1000, "orders": 4000}))
@@ -69,7 +69,7 @@ def test_a_bar_for_all_and_a_line_for_each_destination():
     ]
 
 
-def test_without_a_backlog_it_waits_and_a_count_that_is_not_known_is_not_shown():
+def test_screen_shows_an_empty_and_an_unreadable_backlog():
     assert picture(Status(), 0, RateMeter())[0].endswith("waiting for messages")
     assert picture(Status(), None, RateMeter())[0].endswith("waiting for messages")
     assert "left" not in picture(Status(moved=Counter(a=1)), None, RateMeter())[0]
@@ -77,13 +77,13 @@ def test_without_a_backlog_it_waits_and_a_count_that_is_not_known_is_not_shown()
     assert unreadable[0].endswith("the backlog cannot be read")
 
 
-def test_many_destinations_do_not_fill_the_screen():
+def test_number_of_lines_is_limited():
     status = Status(moved=Counter({f"path-{n}": 1 for n in range(100)}))
 
     assert len(picture(status, 5, RateMeter())) == 1 + LINES
 
 
-def test_where_nobody_watches_there_are_plain_lines_and_not_too_many():
+def test_output_that_is_not_a_terminal_gets_a_plain_line_every_few_seconds():
     screen, out, err = screens(terminal=False)
     speed = RateMeter()
     with screen:
