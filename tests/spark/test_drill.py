@@ -165,7 +165,7 @@ def test_ctrl_c_ends_it_and_its_namespaces(tmp_path: Path) -> None:
         line = process.stdout.readline()
         assert line, seen
         seen += line
-    served = [one.pid for one in all_processes() if str(tmp_path) in " ".join(one.words)]
+    served = [one.pid for one in all_processes() if str(tmp_path) in " ".join(one.arguments)]
     assert len(served) == 3  # itself, and two namespaces
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
