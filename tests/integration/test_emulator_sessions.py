@@ -47,7 +47,7 @@ def sent(body: str, session: str) -> ServiceBusMessage:
 def is_free(bench: Bench, queue: str, session: str) -> bool:
     """Whether nobody holds a session."""
     return bench.namespace.call(
-        lambda core: session not in core.entities.get(queue).queue.sessions._held
+        lambda core: session not in core.entities.get(queue).queue.sessions._locks
     )
 
 
