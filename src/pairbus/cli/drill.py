@@ -117,7 +117,9 @@ def _site(primary: str | None, secondary: str | None, folder: Path) -> "Environm
         return LocalEnvironment(folder)
     if primary is None or secondary is None:
         raise ConfigurationError("--primary and --secondary are given together, or neither")
-    Target.of(primary=primary, secondary=secondary)  # two namespaces, and not one of them twice
+    Target.from_connection_strings(
+        primary=primary, secondary=secondary
+    )  # two namespaces, and not one of them twice
     return ExistingEnvironment(primary, secondary)
 
 

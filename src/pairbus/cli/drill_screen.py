@@ -76,8 +76,8 @@ class DrillScreen:
             return Text("")
         parts: list[RenderableType] = [board(now)]
         if now.syphon is not None and now.syphon.running:
-            self._speed.note(monotonic(), now.syphon.moved)
-            parts.append(self._drain.picture(now.syphon, now.left, self._speed))
+            self._speed.add(monotonic(), now.syphon.moved)
+            parts.append(self._drain.panel(now.syphon, now.left, self._speed))
         return Padding(Group(*parts), (1, 2))
 
 
