@@ -110,7 +110,7 @@ def send(sender: Sender, payload: bytes, count: int, window: int, message_format
     deadline = client.deadline(TIMEOUT_S)
     while sent < count or sender.in_flight:
         while sent < count and sender.in_flight < window:
-            posted.append(sender.put(payload, message_format, deadline))
+            posted.append(sender.enqueue(payload, message_format, deadline))
             sent += 1
         client.step(deadline)
         assert client.now() < deadline, f"only {sent - sender.in_flight} of {count} were accepted"

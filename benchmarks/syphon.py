@@ -25,7 +25,7 @@ from benchmarks.syphon_process import SyphonProcess
 from benchmarks.syphon_tree import Usage, Watch
 from pairbus.amqp.client import Client, Sender
 from pairbus.amqp.sections import Message, Properties
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.counts import backlog_size
 from pairbus.transfer import to_backlog
 

@@ -10,8 +10,8 @@ from itertools import groupby
 
 import azure.servicebus
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from frame_log import Frame, FrameLog
 from memory_server import MemoryServer
-from wire import Frame, FrameLog
 
 from pairbus.amqp.batch import BATCH_FORMAT
 

@@ -37,7 +37,7 @@ from pairbus.amqp.performatives import (
     Source,
     Target,
 )
-from pairbus.amqp.sasl import SaslServer, read_plain
+from pairbus.amqp.sasl import SaslServer, parse_plain_response
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Int32, Symbol, ULong
 from pairbus.errors import AmqpError, DecodeError
@@ -107,7 +107,7 @@ def offer(*mechanisms: str, users: Mapping[str, str] | None = None) -> SaslServe
     """SASL with these mechanisms; PLAIN lets in `users`, names with their passwords."""
 
     def check_plain(response: bytes) -> str | None:
-        name, password = read_plain(response) or ("", "")
+        name, password = parse_plain_response(response) or ("", "")
         return name if users and users.get(name) == password else None
 
     return SaslServer({m: check_plain if m == "PLAIN" else lambda _: "peer" for m in mechanisms})
@@ -272,7 +272,7 @@ class LinkEnd:
     link: Any  # a SenderLink or a ReceiverLink
     address: str
     queue: deque[Entry]
-    unsettled: dict[ev.Sent, Entry] = field(default_factory=dict)
+    unsettled: dict[ev.OutgoingDelivery, Entry] = field(default_factory=dict)
 
     @property
     def is_node(self) -> bool:
@@ -333,7 +333,7 @@ class Peer(asyncio.Protocol):
         if self.timer is not None:
             self.timer.cancel()
         self.server.peers.discard(self)
-        self.handle(self.connection.lost(str(exc) if exc else "the peer hung up"))
+        self.handle(self.connection.connection_lost(str(exc) if exc else "the peer hung up"))
         self.gone.set_result(None)
 
     def tick(self) -> None:
@@ -386,15 +386,15 @@ class Peer(asyncio.Protocol):
                 limit = server.outgoing_frame_size
                 if limit is not None and limit < open_.max_frame_size:
                     self.connection.remote_max_frame_size = limit
-            case ev.Attaching(link=link):
+            case ev.AttachReceived(link=link):
                 self.on_attaching(link)
             case ev.Delivery():
                 self.on_delivery(event)
-            case ev.Flowed(link=SenderLink(context=LinkEnd() as end) as link):
+            case ev.FlowReceived(link=SenderLink(context=LinkEnd() as end) as link):
                 server.drains += link.drain
                 end.pump()
-            case ev.Updated():
-                self.on_updated(event)
+            case ev.OutgoingDeliveriesUpdated():
+                self.on_outcome(event)
             case ev.Detached(link=link):
                 self.on_end(event, lambda end: end.link is link)
             case ev.Ended(session=session):
@@ -497,13 +497,13 @@ class Peer(asyncio.Protocol):
             end.queue.append(Entry(reply.encode()))
             end.pump()
 
-    def on_updated(self, event: ev.Updated) -> None:
+    def on_outcome(self, event: ev.OutgoingDeliveriesUpdated) -> None:
         """Do with our deliveries as the peer says, and confirm it where the peer waits for that."""
         server, state = self.server, event.state
         again = []
         if not event.settled and not isinstance(state, OUTCOMES):
             return  # still under way
-        for sent in event.sent:
+        for sent in event.deliveries:
             end = sent.link.context
             entry = end.unsettled.pop(sent)
             server.settlements.append(Settlement(end.address, entry.payload, state, event.settled))
@@ -517,10 +517,10 @@ class Peer(asyncio.Protocol):
         if not event.settled:
             # An error in the echo says to the Azure SDK that its settlement has failed.
             echo = Rejected() if isinstance(state, Rejected) else state
-            denied = server.deny.get(event.sent[0].link.context.address)
+            denied = server.deny.get(event.deliveries[0].link.context.address)
             if denied is not None:
                 echo = Rejected(Error.of(denied))
-            event.session.confirm(event.sent[0].id, event.sent[-1].id, echo)
+            event.session.confirm(event.deliveries[0].id, event.deliveries[-1].id, echo)
         for queue, entry in reversed(again):
             queue.appendleft(entry)
         for queue, _ in again:

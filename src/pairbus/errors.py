@@ -31,6 +31,7 @@
         └── Refused                       the same request would be refused again
             ├── NotAuthorized             no right to do this, or a token that is not valid
             ├── EntityNotFound            no queue, topic or subscription of this name
+            ├── EntityExists              an entity of this name exists already
             ├── MessageTooLarge           larger than the link takes
             ├── QuotaExceeded             the entity is full
             ├── LockLost                  the lock of a message or session has expired
@@ -242,6 +243,12 @@ class EntityNotFound(Refused):
     """There is no entity at this address."""
 
     default_condition = "amqp:not-found"
+
+
+class EntityExists(Refused):
+    """An entity or rule of this name exists already."""
+
+    default_condition = "com.microsoft:entity-already-exists"
 
 
 class MessageTooLarge(Refused):

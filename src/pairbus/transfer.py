@@ -22,6 +22,18 @@ from typing import Any, Final, NamedTuple
 
 from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.encode import encode
+from pairbus.amqp.section_edit import (
+    APPLICATION_PROPERTIES,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    EncodedKeys,
+    encode_section,
+    extract_entries,
+    map_entries,
+    read_fields,
+    replace_fields,
+)
 from pairbus.amqp.sections import (
     ABSOLUTE_EXPIRY_TIME,
     DELIVERY_COUNT,
@@ -29,18 +41,6 @@ from pairbus.amqp.sections import (
     MESSAGE_ID,
     TTL,
     Message,
-)
-from pairbus.amqp.splice import (
-    APPLICATION_PROPERTIES,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    Keys,
-    map_entries,
-    put_fields,
-    put_together,
-    read_fields,
-    take_entries,
 )
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
@@ -69,10 +69,10 @@ _OF_THE_BROKER = (
     "x-opt-partition-id",
 )
 _RESERVED = frozenset((*ALIASES, *(name.encode() for name in ALIASES)))
-_ALIAS_KEYS = Keys(ALIASES)
-_SCHEDULE_KEYS = Keys((_SCHEDULE,))
-_BROKER_KEYS = Keys(_OF_THE_BROKER)
-_BROKER_AND_SCHEDULE_KEYS = Keys((*_OF_THE_BROKER, _SCHEDULE))
+_ALIAS_KEYS = EncodedKeys(ALIASES)
+_SCHEDULE_KEYS = EncodedKeys((_SCHEDULE,))
+_BROKER_KEYS = EncodedKeys(_OF_THE_BROKER)
+_BROKER_AND_SCHEDULE_KEYS = EncodedKeys((*_OF_THE_BROKER, _SCHEDULE))
 _SESSION_KEY, _TTL_KEY, _SCHEDULED_KEY, _PATH_KEY = (encode(name) for name in ALIASES)
 _SCHEDULE_KEY = encode(Symbol(_SCHEDULE))
 _TYPES = dict(zip(ALIASES, (str, int, Timestamp, str), strict=True))
@@ -83,7 +83,7 @@ _MAX_TTL = 0xFFFFFFFF
 _number = Struct(">xq").unpack
 
 
-def reserved_in(names: Collection[str | bytes]) -> str | None:
+def reserved_name(names: Collection[str | bytes]) -> str | None:
     """The first of these names of application properties that the backlog needs for itself (S7)."""
     if _RESERVED.isdisjoint(names):
         return None
@@ -104,7 +104,7 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     if not path:
         raise EncodeError("a message for the backlog needs the path that it was going to")
     message = Message.parse(payload)
-    count, entries, reserved = take_entries(message.application_properties, _ALIAS_KEYS)
+    count, entries, reserved = extract_entries(message.application_properties, _ALIAS_KEYS)
     for name in reserved:
         raise ReservedProperty(f"the application property {name!r} is reserved: rename it")
     aliases = [entries]
@@ -117,12 +117,12 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     if ttl is not None:
         if type(ttl) is not UInt:
             raise DecodeError("the time-to-live is not a uint")
-        message.header = put_fields(message.header, HEADER, TTL, (_NULL,))
+        message.header = replace_fields(message.header, HEADER, TTL, (_NULL,))
         aliases.append(_TTL_KEY + encode(int(ttl)))
     message.properties = _properties(message.properties, None if session is None else _NULL, ttl)
     scheduled = None if scheduled_ms is None else encode(Timestamp(scheduled_ms))
     if message.message_annotations:
-        left, others, taken = take_entries(message.message_annotations, _SCHEDULE_KEYS)
+        left, others, taken = extract_entries(message.message_annotations, _SCHEDULE_KEYS)
         if scheduled is None and taken and taken[_SCHEDULE][0] == _TIMESTAMP:
             scheduled = taken[_SCHEDULE]
         if scheduled is not None and taken:
@@ -136,7 +136,7 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     return message.encode()
 
 
-class Transferred(NamedTuple):
+class TransferredMessage(NamedTuple):
     """A message out of the backlog, ready for the primary.
 
     `payload` is what to send to `path`. `session`, `ttl_ms` and `scheduled_ms` are what it carries.
@@ -158,7 +158,7 @@ class Transferred(NamedTuple):
         return read_fields(Message.parse(self.payload).properties, (MESSAGE_ID,))[0]
 
 
-def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
+def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMessage:
     """Turn back a message that was received from the backlog (Y3).
 
     The outcome is what the SDK would have sent to the primary: the aliases are back in their
@@ -176,7 +176,7 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
     that are not a message. An alias that is null is not set.
     """
     message = Message.parse(payload)
-    count, entries, aliases = take_entries(message.application_properties, _ALIAS_KEYS)
+    count, entries, aliases = extract_entries(message.application_properties, _ALIAS_KEYS)
     message.application_properties = _map(APPLICATION_PROPERTIES, count, entries)
     raw_path = aliases.get(PATH_ALIAS, _NULL)
     raw_session = aliases.get(SESSION_ALIAS, _NULL)
@@ -208,7 +208,7 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
     enqueued = None
     if scheduled is not None or message.message_annotations:
         keys = _BROKER_KEYS if scheduled is None else _BROKER_AND_SCHEDULE_KEYS
-        count, entries, taken = take_entries(message.message_annotations, keys)
+        count, entries, taken = extract_entries(message.message_annotations, keys)
         when = taken.get(_ENQUEUED)
         if when is not None and when[0] == _TIMESTAMP:
             (enqueued,) = _number(when)
@@ -227,16 +227,16 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
     if ttl is not None or message.header:
         header = message.header
         message.header = (_header if len(header) <= 64 else _header.__wrapped__)(header, ttl)
-    return Transferred(path, message.encode(), session, ttl, scheduled, enqueued, expired)
+    return TransferredMessage(path, message.encode(), session, ttl, scheduled, enqueued, expired)
 
 
 def _properties(properties: bytes, session: bytes | None, ttl: int | None) -> bytes:
     """Properties with this session, if any, and without the times that come of a time-to-live."""
     if ttl is not None and ttl > 0:  # the SDK derives no times from zero
         times = (_NULL, _NULL) if session is None else (_NULL, _NULL, session)
-        return put_fields(properties, PROPERTIES, ABSOLUTE_EXPIRY_TIME, times)
+        return replace_fields(properties, PROPERTIES, ABSOLUTE_EXPIRY_TIME, times)
     if session is not None:
-        return put_fields(properties, PROPERTIES, GROUP_ID, (session,))
+        return replace_fields(properties, PROPERTIES, GROUP_ID, (session,))
     return properties
 
 
@@ -245,13 +245,13 @@ def _properties(properties: bytes, session: bytes | None, ttl: int | None) -> by
 def _header(header: bytes, ttl: int | None) -> bytes:
     """A header with this time-to-live and without a delivery count; none where nothing is left."""
     field = _NULL if ttl is None else encode(UInt(ttl))
-    header = put_fields(header, HEADER, DELIVERY_COUNT, (_NULL,))
-    header = put_fields(header, HEADER, TTL, (field,))
+    header = replace_fields(header, HEADER, DELIVERY_COUNT, (_NULL,))
+    header = replace_fields(header, HEADER, TTL, (field,))
     return header if map_entries(header)[1].strip(_NULL) else b""
 
 
 def _map(code: int, count: int, entries: bytes) -> bytes:
-    return put_together(code, 0xC1, count, entries) if count else b""
+    return encode_section(code, 0xC1, count, entries) if count else b""
 
 
 def _read(raw: bytes, alias: str) -> Any:

@@ -33,7 +33,7 @@ from pairbus import SendAvailabilityOptions
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.sections import Message
-from pairbus.emulator.port import HeldPort
+from pairbus.emulator.port import ReservedPort
 
 DEADLINE_S = 60.0
 """How long anything may take before a test gives up on it."""
@@ -64,8 +64,8 @@ class Namespace:
         self._folder = folder
         self._arguments = ["--namespace", name, "--folder", str(folder)]
         self._arguments += [word for queue in queues for word in ("--queue", queue)]
-        self._held_port = HeldPort("127.0.0.1")
-        self._held_port.hold()
+        self._held_port = ReservedPort("127.0.0.1")
+        self._held_port.reserve()
         self.port = self._held_port.number
         self.kills = 0
         self.start()

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.amqp.client import Client, ClientOptions, Management
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import MESSAGE_ID, Message
-from pairbus.amqp.splice import read_fields
 from pairbus.spark.columns import destination_of, sequence_of
 from pairbus.syphon.counts import backlog_size
 from pairbus.syphon.progress import WriterStatus, WriterStatusFile

@@ -95,7 +95,7 @@ def numbers(connection_string: str) -> list[int]:
     found: list[int] = []
     options = ClientOptions.from_connection_string(connection_string)
     with Client(options) as client, Receiver(client, "q", settled=True) as receiver:
-        for deliveries in receiver.pull(100_000):
+        for deliveries in receiver.receive_available(100_000):
             bodies = [Message.parse(one.payload).read_body()[1][0] for one in deliveries]
             found += [int(body) for body in bodies]
     return found

@@ -220,7 +220,7 @@ def drained(connection_string: str) -> list[str]:
     with Client(options) as client:
         for queue in QUEUES:
             receiver = Receiver(client, queue, settled=True)
-            for deliveries in receiver.pull(100_000):
+            for deliveries in receiver.receive_available(100_000):
                 ids += [id_of(delivery) for delivery in deliveries]
     return ids
 

@@ -1,6 +1,6 @@
 """Whatever an engine is told, what it writes itself keeps to the protocol."""
 
-from pairbus.amqp.composite import from_described
+from pairbus.amqp.composite import decode_composite
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.decode import decode
 from pairbus.amqp.frames import AMQP_HEADER, MIN_MAX_FRAME_SIZE, SASL_HEADER, frame_header
@@ -46,7 +46,7 @@ class Audit:
             if kind == 1:
                 assert not self._open, "a SASL frame behind an open"
             elif body:
-                self._take(channel, from_described(decode(body)[0]))
+                self._take(channel, decode_composite(decode(body)[0]))
 
     def _take(self, channel: int, said: object) -> None:
         if isinstance(said, Open):

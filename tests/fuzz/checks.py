@@ -8,7 +8,7 @@ from typing import Any
 
 from pairbus.amqp import frames
 from pairbus.amqp.batch import make_batch, split_batch
-from pairbus.amqp.decode import decode, decode_whole, skip
+from pairbus.amqp.decode import decode, decode_whole, skip_value
 from pairbus.amqp.encode import encode
 from pairbus.amqp.events import Closed
 from pairbus.amqp.sections import Message
@@ -52,7 +52,7 @@ def check_engine(case: Case) -> None:
     audit.take(engine.data_to_send(30.0))
     engine.tick(1e9)
     audit.take(engine.data_to_send(1e9))
-    engine.lost("the end of the test")
+    engine.connection_lost("the end of the test")
     assert engine.closed
     assert engine.receive(b"AMQP\x00\x01\x00\x00", 0.0) == []
     assert not engine.has_data_to_send
@@ -68,15 +68,15 @@ def _check_memory(engine: Any, chunk: bytes) -> None:
     kept = 0
     for session in engine._by_remote_channel.values():
         assert len(session._by_remote_handle) <= settings.handle_max + 1
-        kept += sum(len(partial.data) for partial in session.inbound._partials.values())
+        kept += sum(len(partial.data) for partial in session.incoming._partials.values())
     assert kept == engine.buffered, f"{engine.buffered} bytes counted, {kept} kept"
 
 
 def check_decode(data: bytes) -> None:
-    """A value that can be written again and ends where `skip` says, or a DecodeError."""
+    """A value that can be written again and ends where `skip_value` says, or a DecodeError."""
     skipped: int | None
     try:
-        skipped = skip(data, 0)
+        skipped = skip_value(data, 0)
     except DecodeError:
         skipped = None
     try:
@@ -105,15 +105,15 @@ def check_transfer(data: bytes) -> None:
     for before, after in ((b"", b""), (b"\x43", b""), (b"", b"\x43\x43\xa0\x01a\x43\x41")):
         whole = before + data + after
         start, end = len(before), len(before) + len(data)
-        careful = _outcome(lambda s=start, e=end, w=whole: frames._read_any_transfer(w, s, e))
+        careful = _outcome(lambda s=start, e=end, w=whole: frames._decode_any_transfer(w, s, e))
         for _ in range(2):
-            quick = _outcome(lambda s=start, e=end, w=whole: frames.read_transfer(w, s, e))
+            quick = _outcome(lambda s=start, e=end, w=whole: frames.decode_transfer(w, s, e))
             assert quick == careful or (
                 quick is not None and careful is not None and same(list(quick), list(careful))
             ), f"read_transfer says {quick}, the careful reader {careful}"
             if quick is not None:
-                plain = quick[4] == frames.PLAIN_FLAGS
-                assert (quick[4] is frames.PLAIN_FLAGS) == plain, "plain flags are one object"
+                plain = quick[4] == frames.DEFAULT_FLAGS
+                assert (quick[4] is frames.DEFAULT_FLAGS) == plain, "plain flags are one object"
 
 
 def _outcome(read: Callable[[], Any]) -> Any:
@@ -143,7 +143,7 @@ def check_sections(data: bytes) -> None:
         pos = 0
         while pos < len(section):
             assert section[pos] == 0
-            pos = skip(section, pos)
+            pos = skip_value(section, pos)
         assert pos == len(section), "a section does not end where it ends"
     for read in (
         message.read_header,

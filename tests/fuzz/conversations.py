@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from pairbus.amqp.connection import Connection, ConnectionSettings
-from pairbus.amqp.sasl import SaslClient, SaslServer, read_plain
+from pairbus.amqp.sasl import SaslClient, SaslServer, parse_plain_response
 from tests.fuzz.program import Program
 
 KINDS = ("bare", "anonymous", "plain", "small")
@@ -36,9 +36,13 @@ def engine(kind: str, client: bool) -> Connection:
     )
     sasl: SaslClient | SaslServer | None = None
     if kind == "anonymous":
-        sasl = SaslClient.anonymous() if client else SaslServer.open_to_all()
+        sasl = SaslClient.anonymous() if client else SaslServer.anonymous()
     elif kind == "plain":
-        sasl = SaslClient.plain("me", "secret") if client else SaslServer({"PLAIN": read_plain})
+        sasl = (
+            SaslClient.plain("me", "secret")
+            if client
+            else SaslServer({"PLAIN": parse_plain_response})
+        )
     return Connection(settings, sasl=sasl, client=client, now=0.0)
 
 

@@ -4,9 +4,9 @@ import dataclasses
 from random import Random
 from typing import Any
 
-from pairbus.amqp.composite import write
+from pairbus.amqp.composite import encode_composite
 from pairbus.amqp.encode import encode
-from pairbus.amqp.frames import first_transfer, frame, next_transfer
+from pairbus.amqp.frames import encode_first_transfer, encode_frame, encode_next_transfer
 from pairbus.amqp.performatives import (
     Accepted,
     Attach,
@@ -193,20 +193,20 @@ def one_frame(chance: Random) -> bytes:
     """A frame around a performative."""
     said = performative(chance)
     try:
-        body = write(said)
+        body = encode_composite(said)
     except EncodeError:
         body = noise(chance)
     if isinstance(said, Transfer):
         body += b"x" * chance.choice((0, 1, 100, 400))
     channel = chance.choice((0, 0, 0, 0, 1, 2, 7, 8, 65535))
-    return frame(channel, body, 1 if type(said).__name__.startswith("Sasl") else 0)
+    return encode_frame(channel, body, 1 if type(said).__name__.startswith("Sasl") else 0)
 
 
 def transfer(chance: Random) -> bytes:
     """The list of a transfer, as peers write it or in another way."""
     match chance.randrange(4):
         case 0:
-            head = first_transfer(
+            head = encode_first_transfer(
                 encode(UInt(chance.choice(NUMBERS))),
                 chance.choice(NUMBERS),
                 b"t" * chance.randrange(40),
@@ -215,7 +215,7 @@ def transfer(chance: Random) -> bytes:
                 chance.random() < 0.5,
             )
         case 1:
-            head = next_transfer(b"\x43", chance.random() < 0.5, chance.random() < 0.5)
+            head = encode_next_transfer(b"\x43", chance.random() < 0.5, chance.random() < 0.5)
         case 2:
             fields = [value(chance, 2) for _ in range(chance.randrange(13))]
             try:
@@ -227,7 +227,7 @@ def transfer(chance: Random) -> bytes:
                 field.name: _field(chance, field.name) for field in dataclasses.fields(Transfer)
             }
             try:
-                head = write(Transfer(**named))
+                head = encode_composite(Transfer(**named))
             except EncodeError:
                 head = noise(chance)
     return head[3:] + b"payload"

@@ -6,14 +6,14 @@ from typing import Any
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     Attached,
-    Attaching,
+    AttachReceived,
     Begun,
     Delivery,
     Detached,
     Event,
-    Flowed,
+    FlowReceived,
     Opened,
-    Updated,
+    OutgoingDeliveriesUpdated,
 )
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import (
@@ -58,18 +58,18 @@ class Program:
             self.engine.begin()
         elif isinstance(event, Begun) and self.client:
             self._ask(event.session)
-        elif isinstance(event, Attaching):
+        elif isinstance(event, AttachReceived):
             self._answer(event.link)
         elif isinstance(event, Attached) and isinstance(event.link, ReceiverLink):
             event.link.flow(4, echo=True)
         elif isinstance(event, Delivery):
             self._on_delivery(event)
-        elif isinstance(event, Flowed) and isinstance(event.link, SenderLink):
+        elif isinstance(event, FlowReceived) and isinstance(event.link, SenderLink):
             self._send(event.link)
-        elif isinstance(event, Updated):
+        elif isinstance(event, OutgoingDeliveriesUpdated):
             if not event.settled:
-                event.session.confirm(event.sent[0].id, event.sent[-1].id, event.state)
-            self._send(event.sent[0].link)
+                event.session.confirm(event.deliveries[0].id, event.deliveries[-1].id, event.state)
+            self._send(event.deliveries[0].link)
         elif isinstance(event, Detached) and self.client and event.by_peer:
             self._on_detached(event.link)
 

@@ -9,7 +9,7 @@ import pytest
 from pairbus.amqp import decode, frames
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import Closed
-from pairbus.amqp.inbound import Inbound
+from pairbus.amqp.incoming import IncomingTransfers
 from tests.fuzz.checks import check_engine, count_calls, peak_memory
 from tests.fuzz.conversations import KINDS, record
 from tests.fuzz.run import fuzz
@@ -39,14 +39,16 @@ def test_the_conversations_that_it_starts_from_are_valid_and_whole(kind: str) ->
 
 
 def test_it_finds_an_exception_and_makes_its_input_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Inbound.take
+    take = IncomingTransfers.take
 
-    def broken(self: Inbound, data: bytes, pos: int, end: int, events: list[object]) -> None:
+    def broken(
+        self: IncomingTransfers, data: bytes, pos: int, end: int, events: list[object]
+    ) -> None:
         if data[pos:end].count(0x78) > 600:
             raise KeyError("planted")
         take(self, data, pos, end, events)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Inbound, "take", broken)
+    monkeypatch.setattr(IncomingTransfers, "take", broken)
     _, failure = fuzz(1, iterations=200)
 
     assert failure is not None
@@ -56,7 +58,7 @@ def test_it_finds_an_exception_and_makes_its_input_small(monkeypatch: pytest.Mon
 
 def test_it_finds_readers_that_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_TAG_SIZE", 5)
-    careful = frames._read_any_transfer
+    careful = frames._decode_any_transfer
 
     def lenient(data: bytes, pos: int, end: int) -> object:
         monkeypatch.setattr(frames, "MAX_TAG_SIZE", 300)
@@ -65,8 +67,8 @@ def test_it_finds_readers_that_disagree(monkeypatch: pytest.MonkeyPatch) -> None
         finally:
             monkeypatch.setattr(frames, "MAX_TAG_SIZE", 5)
 
-    monkeypatch.setattr(frames, "read_transfer", careful)
-    monkeypatch.setattr(frames, "_read_any_transfer", lenient)
+    monkeypatch.setattr(frames, "decode_transfer", careful)
+    monkeypatch.setattr(frames, "_decode_any_transfer", lenient)
     _, failure = fuzz(2, iterations=500)
 
     assert failure is not None
@@ -88,7 +90,7 @@ def test_it_finds_bytes_behind_the_close(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_work_and_memory_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "MAX_EMPTY_ITEMS", 2**32)
+    monkeypatch.setattr(decode, "MAX_ZERO_WIDTH_ELEMENTS", 2**32)
     many = b"\xf0\x00\x00\x00\x05\x00\x0f\xff\xff\x40"
 
     assert count_calls(lambda: decode.decode(many)) > 1_000_000

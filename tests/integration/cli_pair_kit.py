@@ -19,12 +19,12 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
-from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message, Properties
 from pairbus.cli.app import app
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_path, backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
+from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.transfer import to_backlog
 
 ROOT = Path(__file__).parents[2]

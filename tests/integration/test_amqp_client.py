@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusClient
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Peer, Request, Response, offer
-from examples.engine.wire import FrameLog
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
     Client,
@@ -19,10 +19,9 @@ from pairbus.amqp.client import (
     Management,
     Receiver,
     Sender,
-    SharedKey,
-    Signature,
+    SharedAccessKey,
+    SharedAccessSignature,
 )
-from pairbus.amqp.client.tokens import JWT_TYPE, SAS_TYPE, sign
 from pairbus.amqp.performatives import Accepted, Error, Rejected, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import Message
@@ -41,6 +40,7 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
 from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
 from tests.interop.conftest import TlsFiles
 
@@ -109,7 +109,11 @@ def test_server_of_another_name_is_not_trusted(
 ):
     server = start_server(tls=tls_files.server_context())
     client = connect(
-        server, tls=True, host="bus.example.com", dial="127.0.0.1", ca_file=str(tls_files.ca)
+        server,
+        tls=True,
+        host="bus.example.com",
+        endpoint_host="127.0.0.1",
+        ca_file=str(tls_files.ca),
     )
 
     with pytest.raises(ConnectionLost, match=r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname"):
@@ -124,7 +128,7 @@ def test_name_that_is_asked_for_may_differ_from_the_address(
     server = start_server(tls=tls_files.server_context())
 
     connect(
-        server, tls=True, host="localhost", dial="127.0.0.1", ca_file=str(tls_files.ca)
+        server, tls=True, host="localhost", endpoint_host="127.0.0.1", ca_file=str(tls_files.ca)
     ).connect()
 
     assert server.opens[0].hostname == "localhost"
@@ -276,14 +280,16 @@ def cbs_requests(server: MemoryServer) -> list[Request]:
 def test_shared_key_token_is_put_before_the_link_is_asked_for(
     server: MemoryServer, connect: Connect
 ):
-    client = connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: 1_800_000_000.0)
+    client = connect(
+        server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: 1_800_000_000.0
+    )
 
     send(client)
 
     audience = f"sb://127.0.0.1:{server.port}/orders"
     expiry = 1_800_003_600
     [request] = cbs_requests(server)
-    assert request.body == sign(audience, "root", "key", expiry)
+    assert request.body == sign_token(audience, "root", "key", expiry)
     assert dict(request.application_properties) == {
         "operation": "put-token",
         "type": SAS_TYPE,
@@ -323,7 +329,7 @@ def test_put_token_request_is_that_of_the_azure_sdk(server: MemoryServer, connec
         }
         audience, expiry = properties["name"], properties["expiration"] // 1000
         assert audience == f"sb://127.0.0.1:{server.port}/orders"
-        assert request.body == sign(audience, "root", "a2V5", expiry)
+        assert request.body == sign_token(audience, "root", "a2V5", expiry)
 
 
 def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Connect):
@@ -337,16 +343,16 @@ def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Conn
 
 
 def test_ready_made_signature_is_put_as_it_is(server: MemoryServer, connect: Connect):
-    text = sign("sb://namespace/", "root", "key", int(time.time()) + 60)
+    text = sign_token("sb://namespace/", "root", "key", int(time.time()) + 60)
 
-    send(connect(server, tokens=Signature(text)))
+    send(connect(server, tokens=SharedAccessSignature(text)))
 
     [request] = cbs_requests(server)
     assert request.body == text
 
 
 def test_each_entity_has_one_token_for_all_its_links(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     server.handlers["$management"] = lambda request: Response(204)
 
     for _ in range(2):
@@ -381,7 +387,7 @@ def test_token_that_is_refused_says_why(
     server: MemoryServer, connect: Connect, response: Response, kind: type[AmqpError]
 ):
     server.handlers["$cbs"] = lambda request: response
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     sender = Sender(client, "orders")
 
     with pytest.raises(kind, match=response.description.replace("?", r"\?")) as caught:
@@ -407,7 +413,7 @@ def swallow_cbs(peer: Peer, event: ev.Event) -> bool:
 
 @pytest.mark.timeout(20)
 def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     Sender(client, "invoices").open()  # and with it, a link to `$cbs`
     server.call(server.requests.clear)
     set_knob(server, "intercept", swallow_cbs)
@@ -434,7 +440,7 @@ def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Co
         return isinstance(event, ev.Delivery)
 
     set_knob(server, "intercept", reject)
-    sender = Sender(connect(server, tokens=SharedKey("root", "key")), "orders")
+    sender = Sender(connect(server, tokens=SharedAccessKey("root", "key")), "orders")
 
     with pytest.raises(Busy, match="not today"):
         sender.send(HELLO)
@@ -466,7 +472,7 @@ def test_signature_that_cannot_be_used_is_a_configuration_error(
     server: MemoryServer, connect: Connect
 ):
     with pytest.raises(ConfigurationError, match="expiry"):
-        send(connect(server, tokens=Signature("SharedAccessSignature sig=x")))
+        send(connect(server, tokens=SharedAccessSignature("SharedAccessSignature sig=x")))
 
 
 @pytest.mark.parametrize("source", ["shared key", "credential"])
@@ -475,7 +481,9 @@ def test_token_near_its_end_is_put_again_before_the_next_send(
 ):
     clock, wall = Clock(time.monotonic), Clock(time.time)
     credential = FakeCredential(wall)
-    tokens = SharedKey("root", "key") if source == "shared key" else Credential(lambda: credential)
+    tokens = (
+        SharedAccessKey("root", "key") if source == "shared key" else Credential(lambda: credential)
+    )
     # The server is not told that so much time has passed.
     client = connect(server, tokens=tokens, clock=clock, wall_clock=wall, idle_timeout_s=100_000)
     sender = Sender(client, "orders")
@@ -500,7 +508,7 @@ def test_token_near_its_end_is_put_again_before_the_next_send(
 
 
 def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     sender = Sender(client, "orders")
     sender.send(HELLO)
 
@@ -733,7 +741,7 @@ def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_work
 
     def skip_delivery_ids() -> None:
         for end in server.ends:
-            end.link.session.outbound.next_delivery_id += 5
+            end.link.session.outgoing.next_delivery_id += 5
 
     server.put("orders", HELLO)
     assert [each.payload for each in receiver.receive()] == [HELLO]
@@ -1002,6 +1010,6 @@ def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
 def test_clients_clock_and_the_servers_need_not_agree(server: MemoryServer, connect: Connect):
     long_ago = datetime.datetime(1980, 1, 1, tzinfo=datetime.UTC).timestamp()
 
-    send(connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: long_ago))
+    send(connect(server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: long_ago))
 
     assert payloads(server) == [HELLO]

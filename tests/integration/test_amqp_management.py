@@ -11,13 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from examples.engine.memory_server import Entry, MemoryServer, Peer, Request, Response
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, lock_token
-from pairbus.amqp.client.management import (
-    ABANDONED,
-    COMPLETED,
-    DEAD_LETTERED,
-    DEFERRED,
-    Taken,
-)
+from pairbus.amqp.client.management import DeferredMessage
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import Accepted, Error, Rejected
 from pairbus.amqp.sections import Message, Properties
@@ -38,6 +32,7 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from tests.integration.conftest import Connect
 from tests.interop.sdk_cases import exactly
 
@@ -303,10 +298,10 @@ def test_nothing_to_peek_or_receive_is_no_error(
 
 
 def test_received_messages_have_their_locks(server: MemoryServer, management: Management):
-    assert management.receive([1]) == [Taken(HELLO, ID)]
+    assert management.receive([1]) == [DeferredMessage(HELLO, ID)]
 
     answer_with(server, Response(200, "OK", {"messages": [{"message": HELLO}]}))
-    assert management.receive([1], settled=True) == [Taken(HELLO, None)]
+    assert management.receive([1], settled=True) == [DeferredMessage(HELLO, None)]
 
 
 def test_renewed_locks_say_until_when(management: Management):

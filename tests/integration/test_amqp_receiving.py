@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import Entry, MemoryServer, Peer
-from examples.engine.wire import FrameLog
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import AnySession, Receiver, lock_token
 from pairbus.amqp.performatives import (
@@ -132,7 +132,7 @@ def test_messages_beyond_the_count_are_kept_for_the_next_call(
 
 def test_call_waits_for_a_message_that_is_sent_meanwhile(server: MemoryServer, connect: Connect):
     def send_soon(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Flowed) and event.link is not None:
+        if isinstance(event, ev.FlowReceived) and event.link is not None:
             peer.loop.call_later(0.1, put)
         return False
 
@@ -198,7 +198,7 @@ def test_sender_that_exceeds_the_credit_breaks_the_link(server: MemoryServer, co
     server.put("orders", *MESSAGES[:3])
 
     def give_itself_credit(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Flowed) and event.link is not None and event.link.credit:
+        if isinstance(event, ev.FlowReceived) and event.link is not None and event.link.credit:
             event.link.credit = 3
         return False
 
@@ -261,7 +261,7 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: 
     seen = []
 
     def ignore_drain(peer: Peer, event: ev.Event) -> bool:
-        drains = isinstance(event, ev.Flowed) and event.link is not None and event.link.drain
+        drains = isinstance(event, ev.FlowReceived) and event.link is not None and event.link.drain
         if drains:
             seen.append(event)
         return drains
@@ -410,9 +410,9 @@ def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, con
     seen = []
 
     def ignore(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Updated):
+        if isinstance(event, ev.OutgoingDeliveriesUpdated):
             seen.append(event)
-        return isinstance(event, ev.Updated)
+        return isinstance(event, ev.OutgoingDeliveriesUpdated)
 
     set_knob(server, "intercept", ignore)
     server.put("orders", MESSAGES[0])
@@ -455,9 +455,9 @@ def test_settling_over_a_connection_that_is_cut_is_in_doubt(server: MemoryServer
     deliveries = receiver.receive()
 
     def cut(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Updated):
+        if isinstance(event, ev.OutgoingDeliveriesUpdated):
             peer.cut()
-        return isinstance(event, ev.Updated)
+        return isinstance(event, ev.OutgoingDeliveriesUpdated)
 
     set_knob(server, "intercept", cut)
 
@@ -568,9 +568,9 @@ def test_any_session_is_the_one_that_the_server_gives(
     server: MemoryServer, connect: Connect, written: Any
 ):
     def choose(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Attaching):
+        if isinstance(event, ev.AttachReceived):
             event.link.accept(source=Source("orders", filter={SESSION_FILTER: written}))
-        return isinstance(event, ev.Attaching)
+        return isinstance(event, ev.AttachReceived)
 
     set_knob(server, "intercept", choose)
     receiver = Receiver(connect(server), "orders", session_id=AnySession)
@@ -620,11 +620,11 @@ def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
     ended: list[Any] = []
 
     def wait(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Attaching):
+        if isinstance(event, ev.AttachReceived):
             asked.append(event.link)
         if isinstance(event, ev.Detached):
             ended.append(event.link)
-        return isinstance(event, ev.Attaching)
+        return isinstance(event, ev.AttachReceived)
 
     set_knob(server, "intercept", wait)
     client = connect(server)
@@ -645,7 +645,7 @@ def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
 
 def test_session_that_is_lost_in_mid_receive_says_so(server: MemoryServer, connect: Connect):
     def lose(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Flowed) and event.link is not None:
+        if isinstance(event, ev.FlowReceived) and event.link is not None:
             error = AmqpError("expired", condition="com.microsoft:session-lock-lost")
             event.link.detach(error)
         return False
@@ -658,7 +658,7 @@ def test_session_that_is_lost_in_mid_receive_says_so(server: MemoryServer, conne
 
 def test_link_that_is_detached_in_mid_receive_is_lost(server: MemoryServer, connect: Connect):
     def lose(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Flowed) and event.link is not None:
+        if isinstance(event, ev.FlowReceived) and event.link is not None:
             event.link.detach()
         return False
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Peer
-from examples.engine.wire import FrameLog
 from pairbus.amqp import events as ev
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch
 from pairbus.amqp.client import Sender
@@ -51,11 +51,11 @@ class Holding:
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
         self.held: list[ev.Delivery] = []
-        self.settled: list[ev.Resolved] = []
+        self.settled: list[ev.IncomingDeliveriesUpdated] = []
         set_knob(server, "intercept", self)
 
     def __call__(self, peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Resolved):
+        if isinstance(event, ev.IncomingDeliveriesUpdated):
             self.settled.append(event)
         if not isinstance(event, ev.Delivery) or event.link.context.address != "orders":
             return False
@@ -454,7 +454,7 @@ def test_link_that_is_lost_while_it_waits_for_credit_says_why(
     server = start_server(credit=0)
 
     def detach_soon(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Attaching):
+        if isinstance(event, ev.AttachReceived):
             peer.loop.call_later(0.05, detach, event.link)
         return False
 
@@ -506,7 +506,7 @@ def test_drain_takes_the_message_that_waits_for_credit(start_server: StartServer
     links: list[Any] = []
 
     def drain_soon(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Attaching):
+        if isinstance(event, ev.AttachReceived):
             links.append(event.link)
             peer.loop.call_later(0.05, drain, peer)
         return False

@@ -12,7 +12,7 @@ from pairbus.backlog.counts import PAGE_SIZE, Administration
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import NotAuthorized
-from pairbus.servicebus.addresses import backlog_path
+from pairbus.servicebus.backlog_paths import backlog_path
 from pairbus.syphon.counts import backlog_size, unread_queues
 from pairbus.syphon.usage import SyphonUsage
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from typer.testing import Result
 
-from pairbus.amqp.client import ClientOptions, SharedKey
+from pairbus.amqp.client import ClientOptions, SharedAccessKey
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
 from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
@@ -22,7 +22,7 @@ from pairbus.backlog.target import Target
 from pairbus.cli.backlog_screen import PeekProgress
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_path
+from pairbus.servicebus.backlog_paths import backlog_path
 from pairbus.transfer import to_backlog
 from tests.integration.cli_pair_kit import (
     KEY,
@@ -152,7 +152,7 @@ def test_counts_and_peeks_work_over_tls(pairing: Pairing) -> None:
 
 @pytest.mark.parametrize("host", ["no such host", "a..b", "x" * 70])
 def test_invalid_host_is_a_problem_of_the_result(host: str) -> None:
-    target = target_in(ClientOptions(host=host, tokens=SharedKey("n", KEY)), "p", 1)
+    target = target_in(ClientOptions(host=host, tokens=SharedAccessKey("n", KEY)), "p", 1)
     found = inspect_backlog(target, list_backlog_queues(target), peek_count=1)
 
     assert found.problem is not None

@@ -35,12 +35,12 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.amqp.client import Client, ClientOptions, Management
-from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import LinkLost
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_bench import QUICK
 from tests.integration.emulator_flavours import (
     Flavour,
@@ -472,7 +472,7 @@ class TestRights:
         queue = aio.queue()
         parsed = ConnectionString.parse(aio.namespace.connection_string)
         where = f"sb://localhost:{aio.namespace.port}/{queue}"
-        signature = sign(where, parsed.key_name, parsed.key, int(time.time()) + 600)
+        signature = sign_token(where, parsed.key_name, parsed.key, int(time.time()) + 600)
         for credential, right in (
             (AzureSasCredential(signature), True),
             (AzureNamedKeyCredential(parsed.key_name, parsed.key), True),

@@ -14,10 +14,10 @@ from uuid import uuid4
 import pytest
 
 from pairbus.amqp.client import Client, Management, Receiver, Sender
-from pairbus.amqp.client.requests import Requests
-from pairbus.amqp.client.wire import Wire
-from pairbus.amqp.composite import write
-from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.client.request_response import RequestResponseLinks
+from pairbus.amqp.client.transport import Transport
+from pairbus.amqp.composite import encode_composite
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import (
     Accepted,
     Attach,
@@ -97,10 +97,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def said(performative: Any, channel: int = 0, payload: bytes = b"") -> bytes:
-    return frame(channel, write(performative) + payload)
+    return encode_frame(channel, encode_composite(performative) + payload)
 
 
-HEADERS = SASL_HEADER + frame(0, write(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME) + AMQP_HEADER
+HEADERS = (
+    SASL_HEADER
+    + encode_frame(0, encode_composite(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
+    + AMQP_HEADER
+)
 OPENED = HEADERS + said(Open("peer"))
 BEGUN = OPENED + said(Begin(None, 0, 100, 100))
 ATTACHED = BEGUN + said(
@@ -131,21 +135,22 @@ MALFORMED = {
     "a version of the future": b"AMQP\x00\x02\x00\x00",
     "a SASL frame that is none": SASL_HEADER + b"\xff" * 40,
     "a mechanism that is not offered": SASL_HEADER
-    + frame(0, write(SaslInit(Symbol("SCRAM-SHA-1"))), SASL_FRAME),
+    + encode_frame(0, encode_composite(SaslInit(Symbol("SCRAM-SHA-1"))), SASL_FRAME),
     "PLAIN without names": SASL_HEADER
-    + frame(0, write(SaslInit(Symbol("PLAIN"), b"\xff\xfe")), SASL_FRAME),
+    + encode_frame(0, encode_composite(SaslInit(Symbol("PLAIN"), b"\xff\xfe")), SASL_FRAME),
     "a frame of two gigabytes": HEADERS + b"\x7f\xff\xff\xff\x02\x00\x00\x00",
     "a frame of three bytes": HEADERS + b"\x00\x00\x00\x03\x02\x00\x00\x00",
     "a data offset of one": OPENED + b"\x00\x00\x00\x08\x01\x00\x00\x00",
     "a data offset behind the frame": OPENED + b"\x00\x00\x00\x08\xff\x00\x00\x00",
     "a frame type that is none": OPENED + b"\x00\x00\x00\x08\x02\x09\x00\x00",
-    "a body of noise": OPENED + frame(0, b"\x00\x53\xff" + b"\xc1" * 30),
-    "a performative that is none": OPENED + frame(0, b"\x00\x53\x77\x45"),
-    "a list longer than its frame": OPENED + frame(0, b"\x00\x53\x11\xc0\xff\x04\x40"),
+    "a body of noise": OPENED + encode_frame(0, b"\x00\x53\xff" + b"\xc1" * 30),
+    "a performative that is none": OPENED + encode_frame(0, b"\x00\x53\x77\x45"),
+    "a list longer than its frame": OPENED + encode_frame(0, b"\x00\x53\x11\xc0\xff\x04\x40"),
     "an array of four billion": OPENED
-    + frame(0, b"\x00\x53\x11\xd0\x00\x00\x00\x08\xff\xff\xff\xff"),
-    "nesting without end": OPENED + frame(0, b"\x00\x53\x11\xc0\xf0\x01" + b"\xc0\x80\x01" * 70),
-    "a field of the wrong type": OPENED + frame(0, b"\x00\x53\x11\xc0\x04\x02\x40\xa1\x00"),
+    + encode_frame(0, b"\x00\x53\x11\xd0\x00\x00\x00\x08\xff\xff\xff\xff"),
+    "nesting without end": OPENED
+    + encode_frame(0, b"\x00\x53\x11\xc0\xf0\x01" + b"\xc0\x80\x01" * 70),
+    "a field of the wrong type": OPENED + encode_frame(0, b"\x00\x53\x11\xc0\x04\x02\x40\xa1\x00"),
     "a second open": OPENED + said(Open("peer")),
     "no open": HEADERS + said(Begin(None, 0, 100, 100)),
     "a begin twice": BEGUN + said(Begin(None, 0, 100, 100)),
@@ -321,7 +326,7 @@ class Asking:
 
     def __post_init__(self) -> None:
         cbs = self.node == "$cbs"
-        self._requests = Requests(
+        self._requests = RequestResponseLinks(
             self.client,
             self.node,
             status_key="status-code" if cbs else "statusCode",
@@ -504,15 +509,15 @@ class Healthy:
 def record_a_talk(namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What a client says that does each kind of thing, with a good token."""
     chunks: list[bytes] = []
-    exchange = Wire.exchange
+    exchange = Transport.exchange
 
-    def listen(self: Wire, data: bytes, deadline: float) -> bytes:
+    def listen(self: Transport, data: bytes, deadline: float) -> bytes:
         if data:
             chunks.append(bytes(data))
         return exchange(self, data, deadline)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Wire, "exchange", listen)
+        patched.setattr(Transport, "exchange", listen)
         with ours(namespace) as client:
             sender, receiver = Sender(client, "target"), Receiver(client, "target")
             sender.send(HELLO)

@@ -235,7 +235,7 @@ def test_the_nth_of_many_in_flight_ends_connection_or_link_and_nothing_behind_it
     with Sender(client, "q") as sender:
         fault = namespace.add_fault(kind, "q", after=5, count=1)
         deadline = client.deadline(None)
-        posted = [sender.put(payload(str(number)), 0, deadline) for number in range(20)]
+        posted = [sender.enqueue(payload(str(number)), 0, deadline) for number in range(20)]
         try:
             sender.wait(posted)
         except ConnectionLost:
@@ -352,7 +352,7 @@ def test_expired_tokens_end_the_links_of_their_entity_and_no_others(
         with Sender(client, "q") as sender, Sender(bystander, "other") as other:
             fault = namespace.add_fault("expire-tokens", "q", count=1)
             wait_until(lambda: fault.fired == 1, "the fault")
-            client.run(lambda: sender.error is not None, client.deadline(None), "a detach")
+            client.run_until(lambda: sender.error is not None, client.deadline(None), "a detach")
             assert isinstance(sender.error, NotAuthorized)
             other.send(payload())
             assert bystander.generation == 1
@@ -369,7 +369,7 @@ def test_expired_tokens_are_not_counted_where_there_is_no_link_to_end(
         sender = Sender(client, "q")
         with contextlib.suppress(NotAuthorized):  # its end may come together with its beginning
             sender.open()
-        client.run(lambda: sender.error is not None, client.deadline(None), "a detach")
+        client.run_until(lambda: sender.error is not None, client.deadline(None), "a detach")
     assert isinstance(sender.error, NotAuthorized)
     assert fault.fired == 1
 

@@ -226,7 +226,7 @@ def test_throttled_messages_do_not_use_up_the_credit_of_their_sender(
     with Sender(client, "q") as sender:
         for _ in range(15):
             deadline = client.deadline(None)
-            sender.wait([sender.put(payload(), 0, deadline) for _ in range(100)])
+            sender.wait([sender.enqueue(payload(), 0, deadline) for _ in range(100)])
         assert fault.fired == 1500
         sender.send(payload())
     assert stored(namespace) == ["x"]

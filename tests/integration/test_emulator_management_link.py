@@ -9,12 +9,12 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus.amqp.client import Management, Receiver, lock_token
-from pairbus.amqp.client.management import ABANDONED, DEAD_LETTERED, DEFERRED
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import LinkLost, LockLost, MessageNotFound, Refused
+from pairbus.servicebus.management import ABANDONED, DEAD_LETTERED, DEFERRED
 from tests.integration.emulator_fixtures import (
     Bench,
     bench,

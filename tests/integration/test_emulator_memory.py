@@ -11,8 +11,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.amqp.client import Client, Management, Receiver, Sender
-from pairbus.amqp.composite import write
-from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.composite import encode_composite
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import Attach, Begin, Detach, Open, SaslInit, Target
 from pairbus.amqp.types import Symbol
@@ -146,7 +146,7 @@ def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
         link = ours._link
         assert isinstance(link, ReceiverLink)
         link.flow(COUNT + 5, drain=True)
-        client.run(lambda: link.credit == 0, client.deadline(None), "the answer to a drain")
+        client.run_until(lambda: link.credit == 0, client.deadline(None), "the answer to a drain")
         assert len(ours.receive(COUNT, timeout_s=0)) == COUNT
     assert max(turns.handed_out) == FULL
 
@@ -211,17 +211,19 @@ def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client)
 
 HELLO = (
     SASL_HEADER
-    + frame(0, write(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
+    + encode_frame(0, encode_composite(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
     + AMQP_HEADER
-    + frame(0, write(Open("peer")))
-    + frame(0, write(Begin(None, 0, 100, 100)))
+    + encode_frame(0, encode_composite(Open("peer")))
+    + encode_frame(0, encode_composite(Begin(None, 0, 100, 100)))
 )
 LONG_NAME = "x" * 1000
 """Comes back with the answer."""
-ATTACH = frame(
+ATTACH = encode_frame(
     0,
-    write(Attach(LONG_NAME, 0, False, target=Target("nowhere"), initial_delivery_count=0)),
-) + frame(0, write(Detach(0, closed=True)))
+    encode_composite(
+        Attach(LONG_NAME, 0, False, target=Target("nowhere"), initial_delivery_count=0)
+    ),
+) + encode_frame(0, encode_composite(Detach(0, closed=True)))
 GET = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nPadding: " + b"x" * 1000 + b"\r\n\r\n"
 
 

@@ -15,13 +15,13 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
-from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.emulator.meter import Reading
+from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from tests.integration.emulator_kit import (
     BRISK,
     ask,
@@ -58,7 +58,7 @@ def client(namespace: LocalNamespace) -> Iterator[Client]:
         yield client
 
 
-def readings(namespace: LocalNamespace, path: str = "q") -> dict[str, Reading]:
+def readings(namespace: LocalNamespace, path: str = "q") -> dict[str, MeterReading]:
     return {kind: one for (entity, kind), one in namespace.meter().items() if entity == path}
 
 
@@ -94,14 +94,14 @@ def polling(client: Client, path: str = "q", *, credit: int = 1) -> Iterator[Rec
 @pytest.mark.rule("C1")
 def test_a_message_is_one_send_with_its_bytes(namespace: LocalNamespace, client: Client) -> None:
     put(client, sized(1200))
-    assert readings(namespace) == {"send": Reading(1, 1, 1200, 1)}
+    assert readings(namespace) == {"send": MeterReading(1, 1, 1200, 1)}
 
 
 @pytest.mark.rule("C1")
 def test_a_batch_of_a_hundred_is_a_hundred(namespace: LocalNamespace, client: Client) -> None:
     with Sender(client, "q") as sender:
         sender.send_batch([sized(1100)] * 100)
-    assert readings(namespace) == {"send": Reading(100, 100, 110_000, 100)}
+    assert readings(namespace) == {"send": MeterReading(100, 100, 110_000, 100)}
 
 
 @pytest.mark.rule("C1")
@@ -126,15 +126,15 @@ def test_a_message_counts_in_units_of_64_kb(
     with Receiver(client, "q", settled=True) as receiver:
         assert len(receiver.receive()) == 1
     assert readings(namespace) == {
-        "send": Reading(1, 1, size, units),
-        "receive": Reading(1, 1, size, units),
+        "send": MeterReading(1, 1, size, units),
+        "receive": MeterReading(1, 1, size, units),
     }
 
 
 @pytest.mark.rule("C1", "G3")
 def test_a_ping_is_one_send_and_never_received(namespace: LocalNamespace, client: Client) -> None:
     put(client, PING)
-    assert readings(namespace) == {"send": Reading(1, 1, len(PING), 1)}
+    assert readings(namespace) == {"send": MeterReading(1, 1, len(PING), 1)}
     with polling(client) as receiver:
         receiver.drain()
     assert operations(namespace) == {"send": 1, "receive": 1}
@@ -177,7 +177,7 @@ def test_an_empty_poll_that_is_drained_is_one_receive(
 ) -> None:
     with polling(client, credit=10) as receiver:
         assert receiver.drain() == []
-        assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+        assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
     assert operations(namespace) == {"receive": 1}
 
 
@@ -187,7 +187,7 @@ def test_an_empty_poll_that_is_detached_is_one_receive(
 ) -> None:
     with polling(client, credit=10):
         pass
-    assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+    assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
 
 
 @pytest.mark.rule("C1")
@@ -197,7 +197,7 @@ def test_an_empty_poll_whose_connection_is_lost_is_one_receive(namespace: LocalN
         client._hang_up()
         wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
     client.close()
-    assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+    assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
 
 
 @pytest.mark.rule("C1")
@@ -220,7 +220,7 @@ def test_an_empty_poll_that_ends_with_the_namespace_is_one_receive(
     with polling(client):
         namespace.stop()
         namespace.start()
-        assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+        assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
     client.close()
 
 
@@ -246,7 +246,7 @@ def test_a_delivered_message_is_one_receive_and_its_grant_is_not_counted_again(
         assert receiver.credit == 9
         assert receiver.drain() == []
         assert receiver.credit == 0
-    assert readings(namespace)["receive"] == Reading(1, 1, 1100, 1)
+    assert readings(namespace)["receive"] == MeterReading(1, 1, 1100, 1)
 
 
 @pytest.mark.rule("C1")
@@ -321,7 +321,7 @@ def test_a_settlement_is_one_for_each_message(
             taken += receiver.receive(3 - len(taken))
         receiver.settle(taken, outcome)
     assert operations(namespace) == {"send": 3, "receive": 3, kind: 3}
-    assert readings(namespace)[kind] == Reading(3, 3, 0, 3)
+    assert readings(namespace)[kind] == MeterReading(3, 3, 0, 3)
 
 
 @pytest.mark.rule("C1")
@@ -392,10 +392,10 @@ def test_peeks_are_counted_for_each_message_and_one_for_nothing(
 ) -> None:
     with Management(client, "q") as management:
         assert management.peek(count=10) == []
-        assert readings(namespace) == {"peek": Reading(1, 0, 0, 1)}
+        assert readings(namespace) == {"peek": MeterReading(1, 0, 0, 1)}
         put(client, sized(1100), sized(65_537), sized(1300))
         assert len(management.peek(count=10)) == 3
-    assert readings(namespace)["peek"] == Reading(4, 3, 67_937, 5)
+    assert readings(namespace)["peek"] == MeterReading(4, 3, 67_937, 5)
 
 
 @pytest.mark.rule("C1")
@@ -405,7 +405,7 @@ def test_schedules_and_cancellations_are_counted_for_each_message(
     first, second = scheduled("first"), scheduled("second")
     with Management(client, "q") as management:
         numbers = management.schedule([first, second])
-        assert readings(namespace) == {"schedule": Reading(2, 2, len(first) + len(second), 2)}
+        assert readings(namespace) == {"schedule": MeterReading(2, 2, len(first) + len(second), 2)}
         management.cancel(numbers)
     assert operations(namespace) == {"schedule": 2, "cancel": 2}
 
@@ -432,7 +432,7 @@ def test_receiving_deferred_messages_is_a_receive_for_each(
         management.settle(tokens, DEFERRED)
         assert len(management.receive([1, 2])) == 2
     assert operations(namespace) == {"send": 2, "receive": 4, "defer": 2}
-    assert readings(namespace)["receive"] == Reading(4, 4, 4400, 4)
+    assert readings(namespace)["receive"] == MeterReading(4, 4, 4400, 4)
 
 
 @pytest.mark.rule("C1")
@@ -466,7 +466,7 @@ def test_administration_calls_are_counted_as_one_each(namespace: LocalNamespace)
         admin.create_queue("made")
         admin.get_queue("made")
         admin.get_queue_runtime_properties("made")
-    assert readings(namespace, "made") == {"management": Reading(3, 0, 0, 3)}
+    assert readings(namespace, "made") == {"management": MeterReading(3, 0, 0, 3)}
 
 
 @pytest.mark.rule("C1")
@@ -506,8 +506,8 @@ def test_http_tells_the_same_as_python_and_is_not_counted_itself(
     assert told == (
         200,
         [
-            {"entity": "q", "kind": "peek", **asdict(Reading(1, 1, 1100, 1))},
-            {"entity": "q", "kind": "send", **asdict(Reading(2, 2, 71_100, 3))},
+            {"entity": "q", "kind": "peek", **asdict(MeterReading(1, 1, 1100, 1))},
+            {"entity": "q", "kind": "send", **asdict(MeterReading(2, 2, 71_100, 3))},
         ],
     )
     assert ask(namespace, "GET", "meter") == told
@@ -519,10 +519,10 @@ def test_readings_survive_a_stop_and_go_on_from_there(namespace: LocalNamespace)
         put(client, sized(1100))
     namespace.stop()
     namespace.start()
-    assert readings(namespace) == {"send": Reading(1, 1, 1100, 1)}
+    assert readings(namespace) == {"send": MeterReading(1, 1, 1100, 1)}
     with client_of(namespace) as client:
         put(client, sized(1100))
-    assert readings(namespace) == {"send": Reading(2, 2, 2200, 2)}
+    assert readings(namespace) == {"send": MeterReading(2, 2, 2200, 2)}
 
 
 def test_a_reset_namespace_has_counted_nothing(namespace: LocalNamespace, client: Client) -> None:
@@ -565,7 +565,7 @@ def test_what_was_answered_is_still_counted_after_a_kill(tmp_path: Path) -> None
     client.close()
     with LocalNamespace("killed", folder=tmp_path) as namespace:
         assert readings(namespace) == {
-            "send": Reading(101, 101, 175_537, 102),
-            "receive": Reading(1, 1, 1100, 1),
-            "complete": Reading(1, 1, 0, 1),
+            "send": MeterReading(101, 101, 175_537, 102),
+            "receive": MeterReading(1, 1, 1100, 1),
+            "complete": MeterReading(1, 1, 0, 1),
         }

@@ -17,11 +17,11 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
-from pairbus.amqp.client.tokens import sign
 from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConnectionLost
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_bench import (
     QUICK,
     connect,
@@ -77,7 +77,7 @@ def http_get(namespace: LocalNamespace, path: str, scheme: str = "http") -> byte
     assert parsed.key_name is not None
     assert parsed.key is not None
     url = f"{scheme}://localhost:{namespace.port}/{path}"
-    token = sign(url, parsed.key_name, parsed.key, int(time.time()) + 60)
+    token = sign_token(url, parsed.key_name, parsed.key, int(time.time()) + 60)
     request = urllib.request.Request(url, headers={"Authorization": token})
     context = ssl.create_default_context(cafile=namespace.ca_file) if scheme == "https" else None
     with urllib.request.urlopen(request, timeout=20, context=context) as response:

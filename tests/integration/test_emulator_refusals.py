@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.composite import from_described, write
+from pairbus.amqp.composite import decode_composite, encode_composite
 from pairbus.amqp.decode import decode
-from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import (
     Accepted,
     Attach,
@@ -66,7 +66,7 @@ class Talk:
         self._sock = sock
         self._heard = b""
         plain = f"\0{name}\0{key}".encode()
-        init = frame(0, write(SaslInit(Symbol("PLAIN"), plain)), SASL_FRAME)
+        init = encode_frame(0, encode_composite(SaslInit(Symbol("PLAIN"), plain)), SASL_FRAME)
         self.say_raw(SASL_HEADER + init + AMQP_HEADER)
         self.say(Open("talk"))
         self.say(Begin(None, 0, 1000, 1000))
@@ -75,7 +75,7 @@ class Talk:
         self.hear(Begin)
 
     def say(self, performative: Any, payload: bytes = b"") -> None:
-        self.say_raw(frame(0, write(performative) + payload))
+        self.say_raw(encode_frame(0, encode_composite(performative) + payload))
 
     def say_raw(self, data: bytes) -> None:
         self._sock.sendall(data)
@@ -89,7 +89,7 @@ class Talk:
 
     def _next(self) -> Any:
         body = self._frame()
-        return from_described(decode(body)[0]) if body else None
+        return decode_composite(decode(body)[0]) if body else None
 
     def _frame(self) -> bytes:
         """The body of the next frame."""
@@ -229,10 +229,10 @@ def test_a_stale_settlement_is_rejected(namespace: LocalNamespace, state: Any) -
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        (frame(0, b"\x00\x53\x77\x45"), Close),
-        (frame(0, write(Begin(None, 0, 1, 1))), Close),
-        (frame(0, write(Transfer(7, 0, b"tag", 0)) + HELLO), End),
-        (frame(0, write(Detach(9, closed=True))), End),
+        (encode_frame(0, b"\x00\x53\x77\x45"), Close),
+        (encode_frame(0, encode_composite(Begin(None, 0, 1, 1))), Close),
+        (encode_frame(0, encode_composite(Transfer(7, 0, b"tag", 0)) + HELLO), End),
+        (encode_frame(0, encode_composite(Detach(9, closed=True))), End),
     ],
     ids=["a performative that is none", "a begin twice", "no link", "no link to detach"],
 )

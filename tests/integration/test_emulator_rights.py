@@ -24,10 +24,9 @@ from pairbus.amqp.client import (
     Management,
     Receiver,
     Sender,
-    SharedKey,
-    Signature,
+    SharedAccessKey,
+    SharedAccessSignature,
 )
-from pairbus.amqp.client.tokens import sign
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol, Timestamp
@@ -35,6 +34,7 @@ from pairbus.emulator.auth import GRACE_S, Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError, NotAuthorized
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_bench import (
     QUICK,
     ours,
@@ -108,7 +108,7 @@ def namespace(running: LocalNamespace, clock: Clock) -> Iterator[LocalNamespace]
 
 
 def client_with(namespace: LocalNamespace, rule: SharedAccessRule, **options: Any) -> Client:
-    return ours(namespace, tokens=SharedKey(rule.name, rule.primary_key), **options)
+    return ours(namespace, tokens=SharedAccessKey(rule.name, rule.primary_key), **options)
 
 
 def may_send(client: Client, path: str) -> bool:
@@ -203,7 +203,7 @@ class TestRules:
 
     def test_both_keys_of_a_rule_are_good(self, namespace: LocalNamespace) -> None:
         for key in ("primary-key-of-sends", "secondary-key-of-sends"):
-            with ours(namespace, tokens=SharedKey("sends", key)) as client:
+            with ours(namespace, tokens=SharedAccessKey("sends", key)) as client:
                 assert may_send(client, "orders")
 
     def test_only_manage_administers(self, namespace: LocalNamespace) -> None:
@@ -233,36 +233,40 @@ class TestTokens:
     def signature(self, namespace: LocalNamespace, path: str = "orders", **changes: Any) -> str:
         given = {"rule": "sends", "key": "primary-key-of-sends", "life_s": 600} | changes
         audience = f"sb://localhost:{namespace.port}/{path}"
-        return sign(audience, given["rule"], given["key"], int(time.time() + given["life_s"]))
+        return sign_token(audience, given["rule"], given["key"], int(time.time() + given["life_s"]))
 
     def test_a_signature_that_is_right_lets_in(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=Signature(self.signature(namespace))) as client:
+        with ours(namespace, tokens=SharedAccessSignature(self.signature(namespace))) as client:
             assert may_send(client, "orders")
 
     def test_a_wrong_key_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, key="another key")
-        assert "InvalidSignature" in self.refused(namespace, Signature(text))
+        assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
     def test_an_unknown_rule_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, rule="nobody")
-        assert "InvalidSignature" in self.refused(namespace, Signature(text))
+        assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
     def test_an_expired_token_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, life_s=-GRACE_S - 5)
-        assert "ExpiredToken" in self.refused(namespace, Signature(text))
+        assert "ExpiredToken" in self.refused(namespace, SharedAccessSignature(text))
 
     def test_a_token_that_was_changed_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, path="other").replace("other", "orders")
-        assert "InvalidSignature" in self.refused(namespace, Signature(text))
+        assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
     def test_a_token_for_another_entity_gives_no_right_here(
         self, namespace: LocalNamespace
     ) -> None:
         text = self.signature(namespace, path="other")
-        assert "'Send' claim(s) are required" in self.refused(namespace, Signature(text))
+        assert "'Send' claim(s) are required" in self.refused(
+            namespace, SharedAccessSignature(text)
+        )
 
     def test_a_token_for_the_namespace_covers_its_entities(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=Signature(self.signature(namespace, path=""))) as client:
+        with ours(
+            namespace, tokens=SharedAccessSignature(self.signature(namespace, path=""))
+        ) as client:
             assert may_send(client, "orders")
             assert may_send(client, "other")
 
@@ -312,7 +316,7 @@ class TestSdk:
         expiry = int(time.time()) + 600
         where = f"sb://localhost:{namespace.port}/orders"
         for credential in (
-            AzureSasCredential(sign(where, BOTH.name, BOTH.primary_key, expiry)),
+            AzureSasCredential(sign_token(where, BOTH.name, BOTH.primary_key, expiry)),
             AzureNamedKeyCredential(BOTH.name, BOTH.primary_key),
         ):
             with ServiceBusClient(
@@ -325,7 +329,7 @@ class TestSdk:
         expiry = int(time.time()) + 600
         where = f"sb://localhost:{namespace.port}/orders"
         for credential in (
-            AzureSasCredential(sign(where, BOTH.name, "another key", expiry)),
+            AzureSasCredential(sign_token(where, BOTH.name, "another key", expiry)),
             AzureNamedKeyCredential(BOTH.name, "another key"),
         ):
             with (
@@ -361,14 +365,14 @@ class TestPlain:
 
 class TestExpiry:
     def ended(self, client: Client, link: Sender | Receiver) -> Exception:
-        client.run(lambda: link.error is not None, client.deadline(None), "the link to end")
+        client.run_until(lambda: link.error is not None, client.deadline(None), "the link to end")
         assert link.error is not None
         return link.error
 
     def test_a_token_that_expires_ends_its_links_after_the_grace(
         self, namespace: LocalNamespace, clock: Clock
     ) -> None:
-        tokens = SharedKey(BOTH.name, BOTH.primary_key, lifetime_s=600)
+        tokens = SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600)
         with ours(namespace, tokens=tokens) as client:
             sender, receiver = Sender(client, "orders"), Receiver(client, "other")
             sender.send(HELLO)
@@ -388,7 +392,7 @@ class TestExpiry:
     ) -> None:
         options = ClientOptions.from_connection_string(
             namespace.connection_string,
-            tokens=SharedKey(BOTH.name, BOTH.primary_key, lifetime_s=600),
+            tokens=SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600),
             idle_timeout_s=4_000_000,  # its clock leaps
         )
         with Client(
@@ -436,14 +440,18 @@ def test_secrets_are_never_logged(
     caplog.set_level(logging.DEBUG, logger="asyncio")
     root = ConnectionString.parse(namespace.connection_string).key
     assert root is not None
-    good = sign(f"sb://localhost:{namespace.port}/orders", "sends", SEND.primary_key, 4_000_000_000)
-    bad = sign(f"sb://localhost:{namespace.port}/orders", "sends", "another key", 4_000_000_000)
+    good = sign_token(
+        f"sb://localhost:{namespace.port}/orders", "sends", SEND.primary_key, 4_000_000_000
+    )
+    bad = sign_token(
+        f"sb://localhost:{namespace.port}/orders", "sends", "another key", 4_000_000_000
+    )
 
     with sdk(namespace) as sdk_client:
         send_with_sdk(sdk_client, "orders", "a")
         receive_with_sdk(sdk_client, "orders")
     for text in (good, bad):
-        with ours(namespace, tokens=Signature(text)) as client:
+        with ours(namespace, tokens=SharedAccessSignature(text)) as client:
             may_send(client, "orders")
     for key in (BOTH.primary_key, "another key"):
         client = ours(namespace, sasl=SaslClient.plain(BOTH.name, key), tokens=None)

@@ -29,7 +29,6 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import TransportType
 
-from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.admin.api import Admin
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
@@ -40,9 +39,10 @@ from pairbus.pairing import administration, backlog_queues
 from pairbus.pairing.aio import administration as aio_administration
 from pairbus.pairing.aio import backlog_queues as aio_backlog
 from pairbus.pairing.backlog_queues import Bounds, Create, Look, Wait, steps
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
+from pairbus.servicebus.tokens import sign_token
 
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
@@ -205,8 +205,8 @@ async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -
             name=path,
             max_size_in_megabytes=5120,
             max_delivery_count=2147483647,
-            default_message_time_to_live=MAX_SPAN,
-            auto_delete_on_idle=MAX_SPAN,
+            default_message_time_to_live=MAX_TIME_SPAN,
+            auto_delete_on_idle=MAX_TIME_SPAN,
             lock_duration=timedelta(minutes=1),
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
@@ -263,7 +263,7 @@ import sys, json
 from azure.servicebus import ServiceBusClient
 from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog_queues import ensure_queues
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 client = ServiceBusClient.from_connection_string(sys.argv[1])
 with administration_of(client) as admin:
@@ -553,7 +553,7 @@ def signature(namespace: LocalNamespace, *, key: str | None = None) -> str:
     parsed = ConnectionString.parse(namespace.connection_string)
     address = f"sb://localhost:{namespace.port}/"
     given = parsed.key if key is None else key
-    return sign(address, parsed.key_name, given, int(time.time()) + 600)
+    return sign_token(address, parsed.key_name, given, int(time.time()) + 600)
 
 
 def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: Any) -> Any:

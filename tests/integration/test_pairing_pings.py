@@ -7,8 +7,8 @@ import pytest
 from azure.servicebus import ServiceBusReceivedMessage
 
 import pairbus.aio
+from pairbus.amqp.section_edit import DATA
 from pairbus.amqp.sections import Message, Properties
-from pairbus.amqp.splice import DATA
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.connections import links
 from pairbus.emulator.entities.envelope import read

@@ -61,7 +61,7 @@ class World:
         until = time.time_ns() // 1_000_000 + 60_000
         with Client(self.options) as client:
             receiver = Receiver(client, self.backlog, confirm=False)
-            found = [one for some in receiver.pull(len(payloads)) for one in some]
+            found = [one for some in receiver.receive_available(len(payloads)) for one in some]
             assert len(found) == len(payloads)
             return [
                 turn_back(ReceivedMessage(self.backlog, one.payload, one.tag), until, None)

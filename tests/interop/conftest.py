@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer
-from examples.engine.wire import FrameLog
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from proton.reactor import (
 )
 from proton.utils import BlockingConnection, SyncRequestResponse
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Request, Response, offer
-from examples.engine.wire import FrameLog
 from pairbus.amqp import performatives as p
 from pairbus.amqp import sections
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch

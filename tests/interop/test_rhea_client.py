@@ -11,7 +11,7 @@ import pytest
 from examples.engine.memory_server import MemoryServer, offer
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch
 from pairbus.amqp.encode import encode
-from pairbus.amqp.events import Attaching, Delivery, Flowed, Resolved
+from pairbus.amqp.events import AttachReceived, Delivery, FlowReceived, IncomingDeliveriesUpdated
 from pairbus.amqp.performatives import (
     SETTLE_SECOND,
     SETTLE_SETTLED,
@@ -457,7 +457,7 @@ class TestFlow:
         dial(rhea, listener.getsockname()[1])
         with BareEngine.accept(listener) as engine:
             rhea.do("sender", name="sender", options={"target": "q"})
-            link = engine.next(Attaching).link
+            link = engine.next(AttachReceived).link
             link.accept()
             link.flow(5)
             engine.flush()
@@ -469,7 +469,7 @@ class TestFlow:
             engine.flush()
             rhea.next("sender_draining")
 
-            engine.next(Flowed, lambda flowed: flowed.link is link)
+            engine.next(FlowReceived, lambda flowed: flowed.link is link)
             assert link.credit == 0
 
 
@@ -530,7 +530,7 @@ class TestSettlement:
         [settlement] = server.settlements
         assert (settlement.state, settlement.settled) == (Accepted(), False)
         [end] = server.ends
-        assert end.link.session.outbound.unsettled == {}
+        assert end.link.session.outgoing.unsettled == {}
 
     def test_when_we_settle_second_rhea_settles_what_it_sent(
         self, rhea: RheaPeer, listener: socket.socket
@@ -539,7 +539,7 @@ class TestSettlement:
         with BareEngine.accept(listener) as engine:
             options = {"target": "q", "rcv_settle_mode": SETTLE_SECOND}
             rhea.do("sender", name="sender", options=options)
-            link = engine.next(Attaching).link
+            link = engine.next(AttachReceived).link
             assert link.remote.rcv_settle_mode == SETTLE_SECOND
             link.accept()
             link.flow(1)
@@ -552,13 +552,13 @@ class TestSettlement:
             session.settle(delivery.id, delivery.id, Accepted(), settled=False)
             engine.flush()
             assert rhea.next("accepted")["settled"] is False
-            assert list(session.inbound.unsettled) == [delivery.id]
+            assert list(session.incoming.unsettled) == [delivery.id]
             rhea.do("confirm", link="sender", id=sent)
 
-            resolved = engine.next(Resolved)
-            assert (resolved.received, resolved.state) == ([delivery], Accepted())
+            resolved = engine.next(IncomingDeliveriesUpdated)
+            assert (resolved.deliveries, resolved.state) == ([delivery], Accepted())
             assert resolved.settled
-            assert session.inbound.unsettled == {}
+            assert session.incoming.unsettled == {}
 
     def test_a_range_of_deliveries_is_settled_by_one_disposition(
         self, rhea: RheaPeer, listener: socket.socket
@@ -566,7 +566,7 @@ class TestSettlement:
         dial(rhea, listener.getsockname()[1])
         with BareEngine.accept(listener) as engine:
             rhea.do("sender", name="sender", options={"target": "q"})
-            link = engine.next(Attaching).link
+            link = engine.next(AttachReceived).link
             link.accept()
             link.flow(10)
             engine.flush()
@@ -643,7 +643,7 @@ class TestOutcomes:
         with BareEngine.accept(listener) as engine:
             options = {"target": "q", "treat_modified_as_released": False}
             rhea.do("sender", name="sender", options=options)
-            link = engine.next(Attaching).link
+            link = engine.next(AttachReceived).link
             link.accept()
             link.flow(len(states))
             engine.flush()

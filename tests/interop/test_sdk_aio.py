@@ -21,8 +21,8 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Request, Response
-from examples.engine.wire import FrameLog
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
 from pairbus.amqp.performatives import Accepted, Error, Modified, Rejected
 from pairbus.amqp.sections import DATA, VALUE, Message

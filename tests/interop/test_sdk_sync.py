@@ -28,8 +28,8 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Received, Request, Response, offer
-from examples.engine.wire import FrameLog
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.performatives import (
@@ -1038,7 +1038,7 @@ class TestManagement:
 
         [request] = requests
         assert request.operation == "com.microsoft:renew-lock"
-        assert request.body["lock-tokens"].items == (token,)
+        assert request.body["lock-tokens"].elements == (token,)
 
     def test_an_operation_that_is_not_implemented_raises(self, server: MemoryServer) -> None:
         with (

@@ -24,8 +24,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pairbus.emulator.entities.locks import Lock
 from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, Stored
+from pairbus.emulator.storage.store import StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.local import Local, body, message, properties
 
 LOCK_MS = 1000
@@ -416,7 +417,7 @@ class Machine(RuleBasedStateMachine):
         assert [stored.sequence for stored, _ in taken] == numbers
         self.note_taken(which, taken)
 
-    def note_taken(self, which: str, taken: list[tuple[Stored, Lock | None]]) -> None:
+    def note_taken(self, which: str, taken: list[tuple[StoredMessage, Lock | None]]) -> None:
         line = self.lines[which]
         for stored, lock in taken:
             item = line.items[body(stored)]
@@ -663,7 +664,7 @@ def some(items: list[Item], amount: int, pick: int) -> list[Item]:
     return items[start : start + amount]
 
 
-def reason(stored: Stored) -> str | None:
+def reason(stored: StoredMessage) -> str | None:
     return properties(stored).get("DeadLetterReason")
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.sections import Message, Properties
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -21,10 +20,11 @@ from pairbus.amqp.splice import (
     SEQUENCE,
     VALUE,
 )
+from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
 from pairbus.emulator.entities import envelope
-from pairbus.emulator.storage.store import ACTIVE
 from pairbus.errors import DecodeError, NotTransferable, ReservedProperty
+from pairbus.servicebus.message_states import ACTIVE
 from pairbus.transfer import ALIASES, from_backlog, to_backlog
 from tests.property.amqp_values import scalars
 from tests.unit.amqp.same import same

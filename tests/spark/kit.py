@@ -9,12 +9,12 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Header, Message, Properties
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import UInt
 from pairbus.emulator.entities.envelope import restore
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.options import SyphonOptions
 from pairbus.transfer import to_backlog
 

@@ -142,7 +142,7 @@ def test_in_a_terminal_there_is_a_bar_and_a_line_for_each_destination_and_ctrl_c
         assert list(seen["errors"]) == [down]
         assert isinstance(seen["when"], float)
         terminal.interrupt()
-        assert terminal.ended() == 0
+        assert terminal.exit_status() == 0
         text = terminal.text
     backlog.primary.clear_faults()
 

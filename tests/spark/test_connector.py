@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
-from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message
+from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.spark.connector import ConnectorOptions
 from tests.spark.kit import Backlog, message
 
@@ -217,7 +217,8 @@ def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
     with Client(options) as client:
         Sender(client, topic).send_batch([message(f"m-{n}") for n in range(6)])
         with Receiver(client, subscription, confirm=False) as receiver:
-            tokens = [UUID(bytes_le=one.tag) for some in receiver.pull(2) for one in some]
+            arrived = [one for some in receiver.receive_available(2) for one in some]
+        tokens = [UUID(bytes_le=one.tag) for one in arrived]
         Management(client, subscription).settle(
             tokens, DEAD_LETTERED, reason="Reason", description="because"
         )

@@ -460,7 +460,7 @@ def test_command_that_is_stopped_or_fails_says_so_in_a_line(ledgers: Path) -> No
     with Terminal(100, "cost", "report", str(ledgers)) as terminal:
         wait_until(lambda: "Summing up the ledgers" in terminal.text, "Spark to be at work")
         terminal.interrupt()
-        assert terminal.ended() == 130
+        assert terminal.exit_status() == 130
     assert terminal.text.splitlines()[-1].endswith("Stopped.")
 
     ended = run("cost", "report", str(ledgers), "--master", "nonsense")

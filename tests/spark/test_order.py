@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from pairbus import PathStatus
 from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Message
-from pairbus.amqp.splice import read_fields
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.syphon import Syphon

@@ -17,6 +17,7 @@ from azure.servicebus.amqp import (
 )
 
 from pairbus import transfer
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import (
     ABSOLUTE_EXPIRY_TIME,
     CREATION_TIME,
@@ -28,12 +29,11 @@ from pairbus.amqp.sections import (
     Message,
     Properties,
 )
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import Described, Float32, Int32, Symbol, Timestamp, UInt, ULong
 from pairbus.emulator.entities import envelope
-from pairbus.emulator.storage.store import ACTIVE
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
-from pairbus.transfer import ALIASES, Transferred, from_backlog, reserved_in, to_backlog
+from pairbus.servicebus.message_states import ACTIVE
+from pairbus.transfer import ALIASES, TransferredMessage, from_backlog, reserved_name, to_backlog
 from tests.unit.amqp.same import same
 
 PATH = "orders/incoming"
@@ -382,15 +382,15 @@ def edited(edit: Callable[[Message, dict[int, Any]], None], fields: dict[int, An
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("name", ALIASES)
 def test_alias_among_the_names_of_application_properties_is_found(name: str):
-    assert reserved_in({"a": 1, name: 2}) == name
-    assert reserved_in({b"a": 1, name.encode(): 2}) == name
-    assert reserved_in(["a", name]) == name
+    assert reserved_name({"a": 1, name: 2}) == name
+    assert reserved_name({b"a": 1, name.encode(): 2}) == name
+    assert reserved_name(["a", name]) == name
 
 
 @pytest.mark.rule("S7")
 def test_other_names_are_not_reserved():
-    assert reserved_in({}) is None
-    assert reserved_in({"x-ms-other": 1, b"x-ms-": 2, "X-MS-PATH": 3, "x-ms-path ": 4}) is None
+    assert reserved_name({}) is None
+    assert reserved_name({"x-ms-other": 1, b"x-ms-": 2, "X-MS-PATH": 3, "x-ms-path ": 4}) is None
 
 
 @pytest.mark.rule("S7")
@@ -412,7 +412,7 @@ def test_what_the_syphon_must_know_is_told():
 
     back = from_backlog(received(to_backlog(sent, PATH)))
 
-    assert back == Transferred(PATH, back.payload, "s", 60_000, WHEN_MS, ENQUEUED, False)
+    assert back == TransferredMessage(PATH, back.payload, "s", 60_000, WHEN_MS, ENQUEUED, False)
     assert back.message_id == message_id
 
 

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from struct import Struct
 from struct import error as StructError
 
-from pairbus.amqp.decode import decode, skip
+from pairbus.amqp.decode import decode, skip_value
+from pairbus.amqp.section_edit import DATA, SEQUENCE, VALUE, read_descriptor, read_fields
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, Message
-from pairbus.amqp.splice import DATA, SEQUENCE, VALUE, read_descriptor, read_fields
 from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError
+from pairbus.servicebus import annotations
 
-_PARTITION_KEY = Symbol("x-opt-partition-key")
+_PARTITION_KEY = Symbol(annotations.PARTITION_KEY)
 BATCH_FORMAT = 0x80013700
 """The message format of a delivery that is a batch."""
 
@@ -33,7 +34,7 @@ def make_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
     return b"".join(parts)
 
 
-def envelope_of(message: bytes) -> bytes:
+def batch_envelope(message: bytes) -> bytes:
     """The envelope for a batch that starts with this message: its id, session and partition key.
 
     A namespace routes a batch to its partition by them.
@@ -50,7 +51,7 @@ def envelope_of(message: bytes) -> bytes:
     return envelope.encode()
 
 
-def member_size(message_size: int) -> int:
+def size_in_batch(message_size: int) -> int:
     """What a message of this size adds to a batch."""
     return message_size + (5 if message_size < 256 else 8)
 
@@ -91,4 +92,4 @@ def _take_section(payload: bytes, pos: int, messages: list[bytes]) -> int:
         return after
     if code in (DATA, SEQUENCE, VALUE):
         raise DecodeError("a batch has a body that is not made of messages")
-    return skip(payload, pos)
+    return skip_value(payload, pos)

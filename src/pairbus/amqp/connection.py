@@ -14,7 +14,7 @@ program an event that says so.
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbus.amqp.composite import from_described, write
+from pairbus.amqp.composite import decode_composite, encode_composite
 from pairbus.amqp.decode import decode
 from pairbus.amqp.events import Authenticated, Closed, Event, Opened
 from pairbus.amqp.frames import (
@@ -24,8 +24,8 @@ from pairbus.amqp.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_FRAME,
     SASL_HEADER,
-    TRANSFER,
-    frame,
+    TRANSFER_PREFIX,
+    encode_frame,
     frame_header,
 )
 from pairbus.amqp.performatives import (
@@ -37,7 +37,7 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from pairbus.amqp.sasl import ClientHandshake, SaslClient, SaslServer, ServerHandshake
-from pairbus.amqp.session import Session, error_of
+from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.types import Described, Symbol
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import (
@@ -48,6 +48,7 @@ from pairbus.errors import (
     ProtocolError,
     StateError,
 )
+from pairbus.servicebus import conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ class Connection:
             self._write_close(error)
         else:
             self.closed = True
-        self._bury()
+        self._mark_ended()
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer; what they mean, in order."""
@@ -171,18 +172,18 @@ class Connection:
             self._fail(exc, events)
         except EncodeError as exc:
             # Our answer does not fit the peer's frame size.
-            self._fail(ProtocolError(str(exc), condition="amqp:frame-size-too-small"), events)
+            self._fail(ProtocolError(str(exc), condition=conditions.FRAME_SIZE_TOO_SMALL), events)
         else:
             if rest < len(data) and not self.closed:
                 self._input += data[rest:]
         return events
 
-    def lost(self, reason: str) -> list[Event]:
+    def connection_lost(self, reason: str) -> list[Event]:
         """The transport has ended. A Closed event, unless there was one."""
         if self.closed:
             return []
         self.closed = True
-        self._bury()
+        self._mark_ended()
         return [Closed(ConnectionLost(reason), by_peer=not self._closing)]
 
     def tick(self, now: float) -> list[Event]:
@@ -195,7 +196,7 @@ class Connection:
             self._fail(
                 ProtocolError(
                     f"nothing was heard for {timeout:g} seconds",
-                    condition="amqp:resource-limit-exceeded",
+                    condition=conditions.RESOURCE_LIMIT_EXCEEDED,
                 ),
                 events,
             )
@@ -255,13 +256,13 @@ class Connection:
             self._ended_channels.add(session.remote_channel)
 
     def _write_frame_of(self, channel: int, performative: Any) -> None:
-        body = write(performative)
+        body = encode_composite(performative)
         if len(body) + 8 > self.remote_max_frame_size and self.remote is not None:
             raise EncodeError(
                 f"{type(performative).__name__} takes {len(body) + 8} bytes, "
                 f"the peer's frames hold {self.remote_max_frame_size}"
             )
-        self._output.append(frame(channel, body))
+        self._output.append(encode_frame(channel, body))
 
     def _send_header(self, header: bytes) -> None:
         self._header_sent = header
@@ -289,11 +290,13 @@ class Connection:
         try:
             self._write_frame_of(0, Close(None if error is None else Error.of(error)))
         except EncodeError:
-            self._write_frame_of(0, Close(None if error is None else Error.of(error).brief()))
+            self._write_frame_of(
+                0, Close(None if error is None else Error.of(error).without_description())
+            )
 
-    def _bury(self) -> None:
+    def _mark_ended(self) -> None:
         for session in {*self._sessions.values(), *self._by_remote_channel.values()}:
-            session.bury()
+            session.mark_ended()
 
     def _fail(self, error: AmqpError, events: list[Event]) -> None:
         self.close(error)
@@ -317,7 +320,7 @@ class Connection:
             if length > limit or offset < 2 or length < offset * 4:
                 raise ProtocolError(
                     f"a frame of {length} bytes with a header of {offset * 4}; at most {limit}",
-                    condition="amqp:connection:framing-error",
+                    condition=conditions.FRAMING_ERROR,
                 )
             end = pos + length
             if end > size:
@@ -325,12 +328,16 @@ class Connection:
                 return pos
             start = pos + offset * 4
             try:
-                if data[start : start + 3] == TRANSFER and kind == 0 and self.remote is not None:
+                if (
+                    data[start : start + 3] == TRANSFER_PREFIX
+                    and kind == 0
+                    and self.remote is not None
+                ):
                     session = sessions.get(channel)
                     if session is None:
                         raise _no_session(channel)
                     if not session.ended:
-                        session.inbound.take(data, start + 3, end, events)
+                        session.incoming.take(data, start + 3, end, events)
                 elif start < end:
                     self._on_frame(kind, channel, data[start:end], events)
                     if self.closed:
@@ -356,7 +363,7 @@ class Connection:
                 Closed(
                     ProtocolError(
                         f"the peer speaks {said}, expected {list(expected[4:])}",
-                        condition="amqp:not-implemented",
+                        condition=conditions.NOT_IMPLEMENTED,
                     ),
                     by_peer=False,
                 )
@@ -368,11 +375,11 @@ class Connection:
                 self._write_sasl(performative)
 
     def _write_sasl(self, performative: Any) -> None:
-        self._output.append(frame(0, write(performative), SASL_FRAME))
+        self._output.append(encode_frame(0, encode_composite(performative), SASL_FRAME))
 
     def _on_frame(self, kind: int, channel: int, body: bytes, events: list[Event]) -> None:
         described, after = decode(body)
-        performative = from_described(described) if isinstance(described, Described) else None
+        performative = decode_composite(described) if isinstance(described, Described) else None
         if performative is None or isinstance(performative, Described):
             raise DecodeError("a frame holds no performative that AMQP knows")
         if after != len(body) and not isinstance(performative, Transfer):
@@ -403,15 +410,16 @@ class Connection:
                 session.on_performative(performative, events)
             elif not session.ended:
                 # Its descriptor is not spelled as all known peers spell it: spell it so.
-                data = write(performative) + body[after:]
-                session.inbound.take(data, len(TRANSFER), len(data), events)
+                data = encode_composite(performative) + body[after:]
+                session.incoming.take(data, len(TRANSFER_PREFIX), len(data), events)
 
     def _on_open(self, open_: Open, events: list[Event]) -> None:
         if self.remote is not None:
             raise ProtocolError("a second open")
         if open_.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ProtocolError(
-                f"a maximum frame size of {open_.max_frame_size}", condition="amqp:invalid-field"
+                f"a maximum frame size of {open_.max_frame_size}",
+                condition=conditions.INVALID_FIELD,
             )
         if not self._opened:
             self._open()
@@ -426,14 +434,14 @@ class Connection:
             if not self._opened:
                 self._open()
             self._write_close(None)
-            self._bury()
+            self._mark_ended()
         self.closed = True
-        events.append(Closed(error_of(close.error)))
+        events.append(Closed(exception_from(close.error)))
 
     def _on_begin(self, channel: int, begin: Begin, events: list[Event]) -> None:
         if channel > self.settings.channel_max:
             raise ProtocolError(
-                f"channel {channel} is above the maximum", condition="amqp:connection:framing-error"
+                f"channel {channel} is above the maximum", condition=conditions.FRAMING_ERROR
             )
         if channel in self._by_remote_channel:
             raise ProtocolError(f"a second begin on channel {channel}")
@@ -449,7 +457,7 @@ class Connection:
         free = next((n for n in range(limit + 1) if n not in self._sessions), None)
         if free is None:
             raise ProtocolError(
-                "too many sessions on this connection", condition="amqp:resource-limit-exceeded"
+                "too many sessions on this connection", condition=conditions.RESOURCE_LIMIT_EXCEEDED
             )
         session = self._sessions[free] = self._by_remote_channel[channel] = Session(self, free)
         session.begin(channel)
@@ -479,4 +487,4 @@ def _no_session(channel: int) -> ProtocolError:
 
 
 def _wrong_kind(kind: int) -> ProtocolError:
-    return ProtocolError(f"a frame of type {kind}", condition="amqp:connection:framing-error")
+    return ProtocolError(f"a frame of type {kind}", condition=conditions.FRAMING_ERROR)

@@ -36,13 +36,13 @@ from pairbus.errors import DecodeError
 MAX_DEPTH = 32
 """How deeply lists, maps, arrays and described values may stand in each other."""
 
-MAX_EMPTY_ITEMS = 16
+MAX_ZERO_WIDTH_ELEMENTS = 16
 """How many elements an array may have whose encoding takes no bytes: they cost memory, not bytes,
 and a frame has room for thousands of such arrays."""
 
 _FEW_KEYS = 64
 
-Reader = Callable[[bytes, int, int], tuple[Any, int]]
+Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
 _U16, _U32, _U64 = Struct(">H").unpack_from, Struct(">I").unpack_from, Struct(">Q").unpack_from
 _I8, _I16 = Struct(">b").unpack_from, Struct(">h").unpack_from
@@ -59,7 +59,7 @@ def decode(data: bytes, pos: int = 0) -> tuple[Any, int]:
     if type(data) is not bytes:
         data = bytes(data)
     try:
-        value, after = READERS[data[pos]](data, pos + 1, 0)
+        value, after = DECODERS[data[pos]](data, pos + 1, 0)
     except (IndexError, StructError):
         raise DecodeError("the bytes end within a value") from None
     except UnicodeDecodeError as exc:
@@ -77,11 +77,11 @@ def decode_whole(data: bytes) -> Any:
     return value
 
 
-def skip(data: bytes, pos: int) -> int:
+def skip_value(data: bytes, pos: int) -> int:
     """The place behind the value at `pos`, found without reading the value."""
     try:
         while data[pos] == 0:  # a descriptor, then what it describes
-            pos = skip(data, pos + 1)
+            pos = skip_value(data, pos + 1)
         code = data[pos]
         width = _WIDTHS[code]
         if width >= 0:
@@ -119,8 +119,8 @@ def _unassigned(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
 def _described(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     if depth >= MAX_DEPTH:
         raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
-    descriptor, pos = READERS[data[pos]](data, pos + 1, depth + 1)
-    value, pos = READERS[data[pos]](data, pos + 1, depth + 1)
+    descriptor, pos = DECODERS[data[pos]](data, pos + 1, depth + 1)
+    value, pos = DECODERS[data[pos]](data, pos + 1, depth + 1)
     return Described(descriptor, value), pos
 
 
@@ -147,7 +147,7 @@ def _uuid(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 def _fixed(
     unpack: Callable[[bytes, int], tuple[Any, ...]], width: int, kind: type | None
-) -> Reader:
+) -> Decoder:
     """Numbers of a fixed width, as `kind` or, without one, as Python unpacks them."""
     if kind is None:
 
@@ -162,14 +162,14 @@ def _fixed(
     return read
 
 
-def _opaque(kind: type, width: int) -> Reader:
+def _opaque(kind: type, width: int) -> Decoder:
     def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
         return kind(data[pos : pos + width]), pos + width
 
     return read
 
 
-def _constant(value: Any) -> Reader:
+def _constant(value: Any) -> Decoder:
     def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
         return value, pos
 
@@ -246,7 +246,7 @@ def _compound32(data: bytes, pos: int, depth: int) -> tuple[int, int, int]:
 
 def _items(data: bytes, count: int, pos: int, end: int, depth: int) -> list[Any]:
     # Each element takes a byte at least, so a count beyond the bytes ends the loop early.
-    readers = READERS
+    readers = DECODERS
     items = []
     for _ in range(count):
         if pos >= end:
@@ -296,7 +296,8 @@ def _identity(key: Any) -> str:
     if isinstance(key, list | tuple):
         return f"{type(key).__name__}[{','.join(_identity(item) for item in key)}]"
     if isinstance(key, Array):
-        return f"array[{key.kind.__name__},{_identity(key.items)},{_identity(key.descriptor)}]"
+        element_type = key.element_type.__name__
+        return f"array[{element_type},{_identity(key.elements)},{_identity(key.descriptor)}]"
     if isinstance(key, Described):
         return f"described[{_identity(key.descriptor)},{_identity(key.value)}]"
     return f"{type(key).__name__}:{key!r}"
@@ -318,7 +319,7 @@ def _array(data: bytes, count: int, pos: int, end: int, depth: int) -> Array:
     descriptor = None
     code = data[pos]
     if code == 0:
-        descriptor, pos = READERS[data[pos + 1]](data, pos + 2, depth)
+        descriptor, pos = DECODERS[data[pos + 1]](data, pos + 2, depth)
         if descriptor is None:
             raise DecodeError("the elements of an array are described by null")
         code = data[pos]
@@ -330,11 +331,13 @@ def _array(data: bytes, count: int, pos: int, end: int, depth: int) -> Array:
     pos += 1
     width = _WIDTHS[code]
     if width == 0:
-        if count > MAX_EMPTY_ITEMS:
-            raise DecodeError(f"an array has more than {MAX_EMPTY_ITEMS} elements of no size")
+        if count > MAX_ZERO_WIDTH_ELEMENTS:
+            raise DecodeError(
+                f"an array has more than {MAX_ZERO_WIDTH_ELEMENTS} elements of no size"
+            )
     elif count > end - pos:
         raise DecodeError("an array has fewer elements than it says")
-    reader = READERS[code]
+    reader = DECODERS[code]
     items = []
     for _ in range(count):
         value, pos = reader(data, pos, depth)
@@ -354,7 +357,7 @@ def _array32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     return _array(data, count, pos, end, depth + 1), end
 
 
-_CODES: dict[int, tuple[type, Reader]] = {
+_CODES: dict[int, tuple[type, Decoder]] = {
     0x40: (type(None), _constant(None)),
     0x41: (bool, _constant(True)),
     0x42: (bool, _constant(False)),
@@ -396,11 +399,13 @@ _CODES: dict[int, tuple[type, Reader]] = {
     0xF0: (Array, _array32),
 }
 
-READERS: list[Reader] = [_CODES[code][1] if code in _CODES else _unassigned for code in range(256)]
-READERS[0] = _described
+DECODERS: list[Decoder] = [
+    _CODES[code][1] if code in _CODES else _unassigned for code in range(256)
+]
+DECODERS[0] = _described
 _KINDS: list[type | None] = [_CODES[code][0] if code in _CODES else None for code in range(256)]
 _WIDTHS: list[int] = [_width_of(code) for code in range(256)]
-STEPS: list[int] = [width + 1 if width >= 0 else width for width in _WIDTHS]
+VALUE_STEPS: list[int] = [width + 1 if width >= 0 else width for width in _WIDTHS]
 """For walking over values: how far it is to the next one, constructor included; -1 and -4: as far
-as a size of one or of four bytes says; anything else: ask `skip`."""
-STEPS[0] = -9
+as a size of one or of four bytes says; anything else: ask `skip_value`."""
+VALUE_STEPS[0] = -9

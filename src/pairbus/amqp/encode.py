@@ -27,7 +27,7 @@ from pairbus.amqp.types import (
 )
 from pairbus.errors import EncodeError
 
-Writer = Callable[[Any], bytes]
+Encoder = Callable[[Any], bytes]
 
 _U32 = Struct(">I").pack
 _CODE_U32 = Struct(">BI").pack
@@ -37,7 +37,7 @@ _CODE_SIZE_COUNT = Struct(">BII").pack
 def encode(value: Any) -> bytes:
     """The smallest encoding of a value. Raises EncodeError for a value that has none."""
     try:
-        return _WRITERS[type(value)](value)
+        return _ENCODERS[type(value)](value)
     except StructError as exc:
         raise EncodeError(f"a value is out of the range of its AMQP type: {exc}") from None
     except UnicodeEncodeError as exc:
@@ -46,18 +46,18 @@ def encode(value: Any) -> bytes:
         raise EncodeError("values are nested too deeply") from None
 
 
-class _Writers(dict[type, Writer]):
+class _Encoders(dict[type, Encoder]):
     """Writers by class. A class derived from one of them (an IntEnum, a str Enum) has its
     base's."""
 
-    def __missing__(self, kind: type) -> Writer:
+    def __missing__(self, kind: type) -> Encoder:
         for base in kind.__mro__:
             if base in self:
                 return self[base]
         raise EncodeError(f"AMQP has no encoding for {kind.__module__}.{kind.__qualname__}")
 
 
-def _number(small: int, zero: bytes | None, large: Callable[..., bytes], code: int) -> Writer:
+def _number(small: int, zero: bytes | None, large: Callable[..., bytes], code: int) -> Encoder:
     """An unsigned integer that takes no byte as zero and one below 256."""
 
     def write(value: int) -> bytes:
@@ -68,7 +68,7 @@ def _number(small: int, zero: bytes | None, large: Callable[..., bytes], code: i
     return write
 
 
-def _signed(small: int, large: Callable[..., bytes], code: int) -> Writer:
+def _signed(small: int, large: Callable[..., bytes], code: int) -> Encoder:
     def write(value: int) -> bytes:
         if -128 <= value < 128:
             return bytes((small, value & 0xFF))
@@ -77,7 +77,7 @@ def _signed(small: int, large: Callable[..., bytes], code: int) -> Writer:
     return write
 
 
-def _fixed(format_: str, code: int) -> Writer:
+def _fixed(format_: str, code: int) -> Encoder:
     pack = Struct(">B" + format_).pack
 
     def write(value: Any) -> bytes:
@@ -86,7 +86,7 @@ def _fixed(format_: str, code: int) -> Writer:
     return write
 
 
-def _opaque(code: int, width: int) -> Writer:
+def _opaque(code: int, width: int) -> Encoder:
     def write(value: bytes) -> bytes:
         if len(value) != width:
             raise EncodeError(f"{type(value).__name__} takes {width} bytes, not {len(value)}")
@@ -141,7 +141,7 @@ def _symbol(value: str) -> bytes:
     return raw
 
 
-def compound(small: int, count: int, body: bytes) -> bytes:
+def encode_compound(small: int, count: int, body: bytes) -> bytes:
     """A list (0xc0), map (0xc1) or array (0xe0) around its encoded elements."""
     size = len(body)
     if size < 255 and count < 256:
@@ -152,52 +152,54 @@ def compound(small: int, count: int, body: bytes) -> bytes:
 def _list(value: Any) -> bytes:
     if not value:
         return b"\x45"
-    return compound(0xC0, len(value), b"".join([_WRITERS[type(item)](item) for item in value]))
+    return encode_compound(
+        0xC0, len(value), b"".join([_ENCODERS[type(item)](item) for item in value])
+    )
 
 
 def _map(value: dict[Any, Any]) -> bytes:
     parts = []
     for key, item in value.items():
-        parts.append(_WRITERS[type(key)](key))
-        parts.append(_WRITERS[type(item)](item))
-    return compound(0xC1, len(parts), b"".join(parts))
+        parts.append(_ENCODERS[type(key)](key))
+        parts.append(_ENCODERS[type(item)](item))
+    return encode_compound(0xC1, len(parts), b"".join(parts))
 
 
 def _pairs(value: Pairs) -> bytes:
     if any(len(pair) != 2 for pair in value):
         raise EncodeError("Pairs holds something that is not a key and a value")
-    parts = [_WRITERS[type(part)](part) for pair in value for part in pair]
-    return compound(0xC1, len(parts), b"".join(parts))
+    parts = [_ENCODERS[type(part)](part) for pair in value for part in pair]
+    return encode_compound(0xC1, len(parts), b"".join(parts))
 
 
 def _described(value: Described) -> bytes:
     return (
         b"\x00"
-        + _WRITERS[type(value.descriptor)](value.descriptor)
-        + _WRITERS[type(value.value)](value.value)
+        + _ENCODERS[type(value.descriptor)](value.descriptor)
+        + _ENCODERS[type(value.value)](value.value)
     )
 
 
 def _array(value: Array) -> bytes:
     """Elements share one constructor, so each is written in the smallest one that fits them all."""
-    if value.kind not in _WRITERS or value.kind in (Described, Pairs, tuple):
-        raise EncodeError(f"an array cannot hold {value.kind.__qualname__}")
-    encoded = [_WRITERS[type(item)](item) for item in value.items]
-    widest = _WIDEST.get(value.kind)
-    code = max((raw[0] for raw in encoded), default=_EMPTY_ARRAY.get(value.kind, 0x40))
+    if value.element_type not in _ENCODERS or value.element_type in (Described, Pairs, tuple):
+        raise EncodeError(f"an array cannot hold {value.element_type.__qualname__}")
+    encoded = [_ENCODERS[type(item)](item) for item in value.elements]
+    widest = _WIDEST.get(value.element_type)
+    code = max((raw[0] for raw in encoded), default=_EMPTY_ARRAY.get(value.element_type, 0x40))
     if widest is not None:
         # Booleans, small integers and empty lists have constructors without any bytes behind
         # them; one that several elements share must have room for each.
         code = widest(code)
     elements = []
-    for item, raw in zip(value.items, encoded, strict=True):
-        if not _of_kind(item, value.kind):
-            raise EncodeError(f"an array of {value.kind.__name__} cannot hold {item!r}")
+    for item, raw in zip(value.elements, encoded, strict=True):
+        if not _of_kind(item, value.element_type):
+            raise EncodeError(f"an array of {value.element_type.__name__} cannot hold {item!r}")
         elements.append(raw[1:] if raw[0] == code else _widen(raw, code))
     constructor = bytes((code,))
     if value.descriptor is not None:
-        constructor = b"\x00" + _WRITERS[type(value.descriptor)](value.descriptor) + constructor
-    return compound(0xE0, len(elements), constructor + b"".join(elements))
+        constructor = b"\x00" + _ENCODERS[type(value.descriptor)](value.descriptor) + constructor
+    return encode_compound(0xE0, len(elements), constructor + b"".join(elements))
 
 
 def _of_kind(item: Any, kind: type) -> bool:
@@ -259,7 +261,7 @@ _EMPTY_ARRAY: dict[type, int] = {
     Array: 0xE0,
 }
 
-_WRITERS = _Writers(
+_ENCODERS = _Encoders(
     {
         type(None): lambda value: b"\x40",
         bool: lambda value: b"\x41" if value else b"\x42",
@@ -293,4 +295,4 @@ _WRITERS = _Writers(
     }
 )
 
-encode_uint: Callable[[int], bytes] = _WRITERS[UInt]
+encode_uint: Callable[[int], bytes] = _ENCODERS[UInt]

@@ -37,7 +37,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Attaching:
+class AttachReceived:
     """The peer asks for a link. Answer with `link.accept()` or `link.refuse()`."""
 
     link: "Link"
@@ -78,14 +78,14 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
+class DeliveryAborted:
     """The peer took back a delivery whose first frames had arrived."""
 
     link: "ReceiverLink"
     id: int
 
 
-class Sent:
+class OutgoingDelivery:
     """A delivery of ours. It has an id once its first frame is written."""
 
     __slots__ = ("context", "id", "link", "settled", "tag")
@@ -103,28 +103,28 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Updated:
+class OutgoingDeliveriesUpdated:
     """The peer says how deliveries of ours fared. `settled`: it has forgotten them, and so have
     we."""
 
     session: "Session"
-    sent: list[Sent]
+    deliveries: list[OutgoingDelivery]
     state: Any
     settled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class IncomingDeliveriesUpdated:
     """The peer has settled deliveries that it sent, or says more of their state."""
 
     session: "Session"
-    received: list[Delivery]
+    deliveries: list[Delivery]
     state: Any
     settled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Flowed:
+class FlowReceived:
     """Credit, drain or the session's window has changed. Without a link: the window alone."""
 
     session: "Session"
@@ -163,13 +163,13 @@ Event = (
     Authenticated
     | Opened
     | Begun
-    | Attaching
+    | AttachReceived
     | Attached
     | Delivery
-    | Aborted
-    | Updated
-    | Resolved
-    | Flowed
+    | DeliveryAborted
+    | OutgoingDeliveriesUpdated
+    | IncomingDeliveriesUpdated
+    | FlowReceived
     | Detached
     | Ended
     | Closed

@@ -9,10 +9,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pairbus.amqp.encode import encode_uint
-from pairbus.amqp.events import Sent
+from pairbus.amqp.events import OutgoingDelivery
 from pairbus.amqp.frames import (
     MAX_TAG_SIZE,
-    next_transfer,
+    encode_next_transfer,
 )
 from pairbus.amqp.performatives import (
     RECEIVER,
@@ -26,8 +26,9 @@ from pairbus.amqp.performatives import (
     Source,
     Target,
 )
-from pairbus.amqp.serial import SERIAL, ahead
+from pairbus.amqp.serial import SERIAL_MASK, serial_distance
 from pairbus.errors import AmqpError, EncodeError, ProtocolError, StateError
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
@@ -39,10 +40,10 @@ _ALL = 1 << 64
 
 
 class LinkState(Enum):
-    ATTACHING = "we have asked, the peer has not answered"
-    ASKED = "the peer has asked, we have not answered"
-    ATTACHED = "both have attached"
-    DETACHING = "we have detached, the peer has not"
+    ATTACH_SENT = "we sent an attach, the peer has not answered"
+    ATTACH_RECEIVED = "the peer sent an attach, we have not answered"
+    ATTACHED = "both sides have attached"
+    DETACH_SENT = "we sent a detach, the peer has not answered"
     DETACHED = "ended"
 
 
@@ -99,7 +100,7 @@ class Link:
         Raises EncodeError where that does not fit the peer's frames; the link can still be refused.
         """
         asked = self.remote
-        if self.state is not LinkState.ASKED or asked is None:
+        if self.state is not LinkState.ATTACH_RECEIVED or asked is None:
             return
         self._answer(
             Attach(
@@ -124,7 +125,7 @@ class Link:
         The order matters: the Azure SDK takes anything else for a broken connection.
         """
         asked = self.remote
-        if self.state is not LinkState.ASKED or asked is None:
+        if self.state is not LinkState.ATTACH_RECEIVED or asked is None:
             return
         sender = self.role == SENDER
         try:
@@ -141,39 +142,39 @@ class Link:
                 )
             )
         except EncodeError as exc:
-            self.session.end(ProtocolError(str(exc), condition="amqp:frame-size-too-small"))
+            self.session.end(ProtocolError(str(exc), condition=conditions.FRAME_SIZE_TOO_SMALL))
             return
         self.detach(error)
 
     def _answer(self, attach: Attach) -> None:
         self.session.write(attach)
         self.state = LinkState.ATTACHED
-        self.on_local(attach)
+        self.on_attach_sent(attach)
 
-    def on_local(self, attach: Attach) -> None:
+    def on_attach_sent(self, attach: Attach) -> None:
         """Our attach is sent."""
         self.local = attach
 
-    def on_remote(self, attach: Attach) -> None:
+    def on_attach_received(self, attach: Attach) -> None:
         """The peer's attach is here."""
         self.remote = attach
         self.remote_max_message_size = attach.max_message_size or None  # 0 is no limit too
 
     def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
         """End the link. The peer's answer comes as a Detached event."""
-        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_SENT):
             return
-        self.session.outbound.drop_waiting(self)
-        self.session.inbound.drop_partial(self)
+        self.session.outgoing.drop_waiting(self)
+        self.session.incoming.drop_partial(self)
         self.session.write_last(
             Detach(self.handle, closed, None if error is None else Error.of(error))
         )
-        self.state = LinkState.DETACHING
+        self.state = LinkState.DETACH_SENT
         self.credit = 0
 
     def write_flow(self, *, echo: bool = False, properties: dict[Any, Any] | None = None) -> None:
         """Tell the peer how this end stands."""
-        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_SENT):
             return
         known = self.role == SENDER or self.remote is not None
         self._send_flow(
@@ -195,7 +196,7 @@ class Link:
         """The peer's flow is here."""
         self.properties = flow.properties
 
-    def bury(self) -> None:
+    def mark_ended(self) -> None:
         """It is over, for whatever reason."""
         self.state = LinkState.DETACHED
         self.credit = 0
@@ -211,11 +212,11 @@ class SenderLink(Link):
         self.settle_mode = SETTLE_MIXED
         self._initial_count = 0
         self.handle_bytes = encode_uint(handle)
-        self._unfinished: tuple[Sent, int] | None = None
+        self._unfinished: tuple[OutgoingDelivery, int] | None = None
         """A delivery whose last frame is still to come, and its size so far."""
 
-    def on_local(self, attach: Attach) -> None:
-        super().on_local(attach)
+    def on_attach_sent(self, attach: Attach) -> None:
+        super().on_attach_sent(attach)
         self.settle_mode = attach.snd_settle_mode
         if attach.initial_delivery_count is not None:
             self.delivery_count = self._initial_count = attach.initial_delivery_count
@@ -224,7 +225,7 @@ class SenderLink(Link):
         if flow.link_credit is not None:
             # A receiver that has not seen our attach yet counts from where it starts.
             seen = self._initial_count if flow.delivery_count is None else flow.delivery_count
-            under_way = (self.delivery_count - seen) & SERIAL
+            under_way = (self.delivery_count - seen) & SERIAL_MASK
             self.credit = max(flow.link_credit - under_way, 0)
         self.drain = flow.drain
         super().on_flow(flow)
@@ -237,7 +238,7 @@ class SenderLink(Link):
         message_format: int = 0,
         settled: bool | None = None,
         more: bool = False,
-    ) -> Sent:
+    ) -> OutgoingDelivery:
         """Send a delivery, or a part of one where `more` is set.
 
         It goes out in as many frames as the peer's frame size asks for, as soon as the session's
@@ -257,23 +258,25 @@ class SenderLink(Link):
             raise EncodeError(f"{len(payload)} bytes exceed the link's limit of {limit}")
         if tag is not None and not 0 < len(tag) <= MAX_TAG_SIZE:
             raise EncodeError(f"a delivery tag has 1 to {MAX_TAG_SIZE} bytes, not {len(tag)}")
-        if message_format and not 0 < message_format <= SERIAL:
+        if message_format and not 0 < message_format <= SERIAL_MASK:
             raise EncodeError(f"a message format is 0 to 4294967295, not {message_format}")
-        sent = Sent(self, tag, settled)
-        self.delivery_count = (self.delivery_count + 1) & SERIAL
+        sent = OutgoingDelivery(self, tag, settled)
+        self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
         self.credit -= 1
         session = self.session
         room = session.connection.remote_max_frame_size - _HEAD_ROOM
         if len(payload) <= room:
-            session.outbound.write_first(sent, message_format, more, payload)
+            session.outgoing.write_first(sent, message_format, more, payload)
             if more:
                 self._unfinished = sent, len(payload)
         else:
-            session.outbound.write_first(sent, message_format, True, payload[:room])
+            session.outgoing.write_first(sent, message_format, True, payload[:room])
             self._continue(sent, room, payload[room:], more)
         return sent
 
-    def _continue(self, sent: Sent, size: int, payload: bytes, more: bool) -> Sent:
+    def _continue(
+        self, sent: OutgoingDelivery, size: int, payload: bytes, more: bool
+    ) -> OutgoingDelivery:
         if self.state is not LinkState.ATTACHED:
             raise StateError(f"{self} cannot send")
         session = self.session
@@ -286,8 +289,8 @@ class SenderLink(Link):
         room = session.connection.remote_max_frame_size - _HEAD_ROOM
         for start in range(0, max(len(payload), 1), room):
             last = start + room >= len(payload) and not more
-            head = next_transfer(self.handle_bytes, sent.settled, not last)
-            session.outbound.write_next(sent, head, payload[start : start + room])
+            head = encode_next_transfer(self.handle_bytes, sent.settled, not last)
+            session.outgoing.write_next(sent, head, payload[start : start + room])
         self._unfinished = (sent, size) if more else None
         return sent
 
@@ -295,20 +298,20 @@ class SenderLink(Link):
         """Take back the delivery whose last frame is still to come."""
         if self._unfinished is None or self.state is not LinkState.ATTACHED:
             return
-        self.session.outbound.abort(self._unfinished[0])
+        self.session.outgoing.abort(self._unfinished[0])
         self._unfinished = None
 
     def drained(self) -> None:
         """Answer a drain: there is nothing more to send, and the credit is used up."""
         if not self.drain:
             return
-        self.delivery_count = (self.delivery_count + self.credit) & SERIAL
+        self.delivery_count = (self.delivery_count + self.credit) & SERIAL_MASK
         self.credit = 0
         self.write_flow()
         self.drain = False
 
     def _send_flow(self, fields: dict[str, Any]) -> None:
-        self.session.outbound.write_flow(self, fields)
+        self.session.outgoing.write_flow(self, fields)
 
 
 class ReceiverLink(Link):
@@ -320,28 +323,28 @@ class ReceiverLink(Link):
         super().__init__(session, name, handle, state)
         self.max_message_size = _ALL
         """What we take at most."""
-        self.settles = False
+        self.presettled = False
         """Whether the sender settles everything as it sends."""
-        self.taken_back = 0
+        self.revoked_credit = 0
         """Credit that was taken back, but which the peer may have used before it knew."""
 
-    def on_local(self, attach: Attach) -> None:
-        super().on_local(attach)
+    def on_attach_sent(self, attach: Attach) -> None:
+        super().on_attach_sent(attach)
         if attach.max_message_size:  # 0 and null: no limit
             self.max_message_size = attach.max_message_size
 
-    def on_remote(self, attach: Attach) -> None:
-        super().on_remote(attach)
-        self.settles = attach.snd_settle_mode == SETTLE_SETTLED
+    def on_attach_received(self, attach: Attach) -> None:
+        super().on_attach_received(attach)
+        self.presettled = attach.snd_settle_mode == SETTLE_SETTLED
         if attach.initial_delivery_count is not None:
             self.delivery_count = attach.initial_delivery_count
 
     def on_flow(self, flow: Flow) -> None:
         if flow.delivery_count is not None:
             # The sender's count is ahead of ours where it has given up credit to a drain.
-            given_up = ahead(flow.delivery_count, self.delivery_count)
-            if 0 < given_up <= self.credit + self.taken_back:
-                self.taken_back -= max(given_up - self.credit, 0)
+            given_up = serial_distance(flow.delivery_count, self.delivery_count)
+            if 0 < given_up <= self.credit + self.revoked_credit:
+                self.revoked_credit -= max(given_up - self.credit, 0)
                 self.credit = max(self.credit - given_up, 0)
                 self.delivery_count = flow.delivery_count
         if flow.available is not None:
@@ -361,9 +364,9 @@ class ReceiverLink(Link):
         """Let the peer send this many more deliveries. With `drain` it uses the credit at once or
         gives it up: a Flowed event with no credit left says that it has. Less credit than before
         takes the rest back, but deliveries that were under way by then still arrive."""
-        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_SENT):
             return
-        self.taken_back = max(self.credit + self.taken_back - credit, 0)
+        self.revoked_credit = max(self.credit + self.revoked_credit - credit, 0)
         self.credit = credit
         self.drain = drain
         self.write_flow(echo=echo, properties=properties)

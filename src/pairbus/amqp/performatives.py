@@ -20,7 +20,7 @@ SETTLE_FIRST, SETTLE_SECOND = 0, 1
 """Receiver settle modes."""
 
 
-@composite(0x1D, "amqp:error:list", keep_nulls=True)
+@composite(0x1D, "amqp:error:list", keep_trailing_nulls=True)
 @dataclass(frozen=True, slots=True)
 class Error:
     """Nulls at the end are written too: the Azure SDK looks for all three fields."""
@@ -36,7 +36,7 @@ class Error:
         symbolic = {Symbol(key) if type(key) is str else key: info[key] for key in info}
         return cls(exc.condition, exc.description, symbolic)
 
-    def brief(self) -> "Error":
+    def without_description(self) -> "Error":
         """The condition without its story, for a peer whose frames do not hold the story."""
         return Error(self.condition, None, {Symbol("condition"): self.condition})
 

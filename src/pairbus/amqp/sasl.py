@@ -19,7 +19,7 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.types import Symbol
 from pairbus.errors import AmqpError, ConnectionLost, NotAuthorized, ProtocolError
 
-OK, AUTH_FAILED = 0, 1
+SASL_OK, SASL_AUTH_FAILED = 0, 1
 _OUTCOMES = {
     1: "the name, password or certificate was not accepted",
     2: "a system error",
@@ -27,7 +27,7 @@ _OUTCOMES = {
     4: "a temporary system error",
 }
 
-Step = tuple[list[Any], Authenticated | AmqpError | None]
+HandshakeStep = tuple[list[Any], Authenticated | AmqpError | None]
 """Frames to answer with, and how it ended, if it did."""
 
 
@@ -61,7 +61,7 @@ class SaslServer:
     mechanisms: Mapping[str, Callable[[bytes], Any]]
 
     @classmethod
-    def open_to_all(cls) -> "SaslServer":
+    def anonymous(cls) -> "SaslServer":
         return cls({"MSSBCBS": _anybody, "ANONYMOUS": _anybody})
 
 
@@ -77,7 +77,7 @@ class ClientHandshake:
     def start(self) -> list[Any]:
         return []
 
-    def take(self, performative: Any) -> Step:
+    def take(self, performative: Any) -> HandshakeStep:
         if isinstance(performative, SaslMechanisms) and self._mechanism is None:
             offered = performative.sasl_server_mechanisms
             for mechanism, response in self._sasl.responses.items():
@@ -93,10 +93,10 @@ class ClientHandshake:
             self._challenged = True
             return [SaslResponse(self._sasl.responses[mechanism])], None
         if isinstance(performative, SaslOutcome) and mechanism:
-            if performative.code == OK:
+            if performative.code == SASL_OK:
                 return [], Authenticated(mechanism, None)
             reason = _OUTCOMES.get(performative.code, "a reason that AMQP does not know")
-            kind = NotAuthorized if performative.code == AUTH_FAILED else ConnectionLost
+            kind = NotAuthorized if performative.code == SASL_AUTH_FAILED else ConnectionLost
             return [], kind(f"SASL {mechanism} failed: {reason}")
         raise ProtocolError(f"{type(performative).__name__} is out of place")
 
@@ -112,7 +112,7 @@ class ServerHandshake:
     def start(self) -> list[Any]:
         return [SaslMechanisms(tuple(map(Symbol, self._sasl.mechanisms)))]
 
-    def take(self, performative: Any) -> Step:
+    def take(self, performative: Any) -> HandshakeStep:
         if isinstance(performative, SaslInit) and self._mechanism is None:
             self._mechanism = performative.mechanism
             if performative.initial_response is None and self._mechanism in ("PLAIN", "EXTERNAL"):
@@ -124,20 +124,20 @@ class ServerHandshake:
             return self._decide(self._mechanism, performative.response)
         raise ProtocolError(f"{type(performative).__name__} is out of place")
 
-    def _decide(self, mechanism: str, response: bytes) -> Step:
+    def _decide(self, mechanism: str, response: bytes) -> HandshakeStep:
         check = self._sasl.mechanisms.get(mechanism)
         identity = None if check is None else check(response)
         if identity is None:
             error = NotAuthorized(f"a client was not let in by SASL {mechanism}")
-            return [SaslOutcome(AUTH_FAILED)], error
-        return [SaslOutcome(OK)], Authenticated(mechanism, identity)
+            return [SaslOutcome(SASL_AUTH_FAILED)], error
+        return [SaslOutcome(SASL_OK)], Authenticated(mechanism, identity)
 
 
 def _anybody(response: bytes) -> str:
     return "anonymous"
 
 
-def read_plain(response: bytes) -> tuple[str, str] | None:
+def parse_plain_response(response: bytes) -> tuple[str, str] | None:
     """Name and password of a PLAIN response, or None where it is not one (RFC 4616)."""
     parts = response.split(b"\x00")
     if len(parts) != 3:

@@ -10,10 +10,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any
 
-from pairbus.amqp.composite import U8, U32, Map, Sym, composite, from_described, write
-from pairbus.amqp.decode import STEPS, decode, decode_whole, skip
+from pairbus.amqp.composite import U8, U32, Map, Sym, composite, decode_composite, encode_composite
+from pairbus.amqp.decode import VALUE_STEPS, decode, decode_whole, skip_value
 from pairbus.amqp.encode import encode
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -125,7 +125,7 @@ class Message:
         header = delivery_annotations = message_annotations = properties = b""
         application_properties = footer = b""
         pos, size, last, body_start, body_end = 0, len(data), 0, 0, 0
-        steps = STEPS
+        steps = VALUE_STEPS
         try:
             while pos < size:
                 start = pos
@@ -192,11 +192,11 @@ class Message:
         """A message from values. Its body is `data`, else `sequence`, else `value`."""
         message = cls()
         if header is not None:
-            message.header = write(header)
+            message.header = encode_composite(header)
         if message_annotations is not None:
             message.message_annotations = _section(MESSAGE_ANNOTATIONS, dict(message_annotations))
         if properties is not None:
-            message.properties = write(properties)
+            message.properties = encode_composite(properties)
         if application_properties is not None:
             message.application_properties = _section(
                 APPLICATION_PROPERTIES, dict(application_properties)
@@ -288,11 +288,11 @@ def _section(code: int, value: Any) -> bytes:
 def _pass_section(data: bytes, pos: int) -> tuple[int, int, int]:
     """Code, constructor and end of a section, however it is written."""
     code, pos = read_descriptor(data, pos)
-    return code, data[pos], skip(data, pos)
+    return code, data[pos], skip_value(data, pos)
 
 
 def _read_list(section: bytes, kind: Any) -> Any:
-    value = from_described(decode_whole(section))
+    value = decode_composite(decode_whole(section))
     if not isinstance(value, kind):
         raise DecodeError(f"a section is not {kind.__name__}")
     return value

@@ -130,13 +130,13 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values of one type. `kind` is their Python class from the table above (`NoneType` for null).
+    """Values of one type. `element_type` is their Python class in the table above.
 
-    With a `descriptor` every element is described by it, and `items` holds the bare values.
+    With a `descriptor` every element is described by it, and `elements` holds the bare values.
     """
 
-    kind: type
-    items: tuple[Any, ...]
+    element_type: type
+    elements: tuple[Any, ...]
     descriptor: Any = None
 
 

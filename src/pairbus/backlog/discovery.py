@@ -9,13 +9,12 @@ from typing import Final
 from pairbus.backlog.counts import Administration
 from pairbus.backlog.target import Target
 from pairbus.errors import AmqpError, NotAuthorized
-from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.limits import MAX_PATH, MAX_QUEUES
 
 PROBE_GAP: Final = 10
 """Without a list, indexes beyond the expected count are probed until this many in a row have no
 queue. It is the default number of backlog queues."""
-MAX_QUEUES: Final = 10_000
-"""The maximum number of queues in a namespace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def to_json(value: Any) -> Any:
         case UUID():
             return str(value)
         case Array():
-            return [to_json(item) for item in value.items]
+            return [to_json(item) for item in value.elements]
         case Pairs():
             return [[to_json(key), to_json(item)] for key, item in value]
         case dict():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pairbus.amqp.decode import decode
+from pairbus.amqp.section_edit import DATA, SEQUENCE, read_fields
 from pairbus.amqp.sections import (
     CONTENT_TYPE,
     CORRELATION_ID,
@@ -17,10 +18,11 @@ from pairbus.amqp.sections import (
     SUBJECT,
     Message,
 )
-from pairbus.amqp.splice import DATA, SEQUENCE, read_fields
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.backlog.json_values import iso_time, key_text, to_json
 from pairbus.errors import DecodeError, NotTransferable
+from pairbus.servicebus import annotations
+from pairbus.servicebus.application_properties import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from pairbus.transfer import (
     PATH_ALIAS,
     SCHEDULE_ALIAS,
@@ -32,8 +34,6 @@ from pairbus.transfer import (
 NOT_A_MESSAGE: Final = "NotAMessage"
 """The reason with which a syphon dead-letters a message that it cannot decode."""
 
-_SEQUENCE = "x-opt-sequence-number"
-_ENQUEUED = "x-opt-enqueued-time"
 T = TypeVar("T")
 
 
@@ -104,8 +104,8 @@ def read_message(queue: str, payload: bytes) -> BacklogMessage:
     return BacklogMessage(
         queue=queue,
         payload=payload,
-        sequence_number=_annotation(payload, message, _SEQUENCE, int),
-        enqueued_ms=_annotation(payload, message, _ENQUEUED, Timestamp),
+        sequence_number=_annotation(payload, message, annotations.SEQUENCE_NUMBER, int),
+        enqueued_ms=_annotation(payload, message, annotations.ENQUEUED_TIME, Timestamp),
         destination=_exactly(properties.get(PATH_ALIAS), str),
         message_id=fields[0] if fields else None,
         session_id=_exactly(properties.get(SESSION_ALIAS), str),
@@ -113,8 +113,8 @@ def read_message(queue: str, payload: bytes) -> BacklogMessage:
         scheduled_ms=_exactly(properties.get(SCHEDULE_ALIAS), Timestamp),
         problem=problem,
         problem_description=problem_description,
-        dead_letter_reason=_text(properties.get("DeadLetterReason")),
-        dead_letter_description=_text(properties.get("DeadLetterErrorDescription")),
+        dead_letter_reason=_text(properties.get(DEAD_LETTER_REASON)),
+        dead_letter_description=_text(properties.get(DEAD_LETTER_DESCRIPTION)),
         application_properties=properties,
     )
 

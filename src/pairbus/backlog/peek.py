@@ -8,12 +8,12 @@ from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.backlog.discovery import QueueSearch
 from pairbus.backlog.message import BacklogMessage, read_message
 from pairbus.errors import EntityNotFound, NotAuthorized, ProtocolError
+from pairbus.servicebus.entity_paths import dead_letter_path
 
 BATCH_SIZE = 250
 """The number of messages in a request."""
 CLOSE_TIMEOUT_S = 1.0
 """The time to wait for the namespace to confirm that a connection is closed."""
-DEAD_LETTERS = "/$DeadLetterQueue"
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def peek(
 ) -> Iterator[list[BacklogMessage]]:
     """Yield batches of messages from a sequence number on, at most `count` messages in all. Needs
     the Listen right. Raises EntityNotFound and the other errors of the client."""
-    path = f"{queue}{DEAD_LETTERS}" if dead_letters else queue
+    path = dead_letter_path(queue) if dead_letters else queue
     remaining = count
     management = Management(client, path)
     while remaining is None or remaining > 0:

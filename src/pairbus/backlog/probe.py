@@ -9,7 +9,7 @@ from typing import Any
 from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.peek import connected
 from pairbus.errors import AmqpError, NotAuthorized, PairbusError
-from pairbus.servicebus.addresses import label_of
+from pairbus.servicebus.addresses import format_address
 
 GRACE_S = 2.0
 """The time by which a probe may exceed its timeout before it is abandoned, for example to close
@@ -63,7 +63,7 @@ def probe_namespaces(
     return {
         role: results.get(role)
         or ProbeResult(
-            label_of(options.host, options.port),
+            format_address(options.host, options.port),
             f"no response within {options.operation_timeout_s:g} s",
         )
         for role, (options, _) in namespaces.items()
@@ -72,7 +72,7 @@ def probe_namespaces(
 
 def probe_namespace(options: ClientOptions, path: str) -> ProbeResult:
     """Connect and authorize for a path, together within the operation timeout."""
-    host = label_of(options.host, options.port)
+    host = format_address(options.host, options.port)
     try:
         with connected(options) as client:
             deadline = client.deadline(None)

@@ -5,7 +5,8 @@ from typing import Any
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import backlog_path, backlog_paths, known_address, name_of
+from pairbus.servicebus.addresses import canonical_address, namespace_name
+from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
 
 
@@ -40,7 +41,7 @@ class Target:
                 "The primary and the secondary are the same namespace. Use two namespaces."
             )
         if primary_name is None and primary_options is not None:
-            primary_name = name_of(primary_options.host)
+            primary_name = namespace_name(primary_options.host)
         if primary_name is not None:
             backlog_paths(primary_name, backlog_queue_count)  # raises if the name is not valid
         return cls(
@@ -106,4 +107,4 @@ def _is_host(text: str) -> bool:
 
 
 def _address(options: ClientOptions) -> tuple[str, int | None]:
-    return known_address(options.host, options.port, options.dial)
+    return canonical_address(options.host, options.port, options.endpoint_host)

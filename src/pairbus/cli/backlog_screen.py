@@ -13,7 +13,7 @@ from pairbus.backlog.destinations import DestinationSummaries, DestinationSummar
 from pairbus.backlog.message import BacklogMessage
 from pairbus.cli.formatting import age, count, messages, printable, size, utc_time
 from pairbus.cli.tables import add_row, natural_width, new_table, print_table
-from pairbus.servicebus.addresses import TRANSFER
+from pairbus.servicebus.backlog_paths import TRANSFER_SEGMENT
 
 _COLUMNS = (
     "queue",
@@ -66,7 +66,7 @@ def _note(queue: QueueContents) -> str:
 
 def queue_name(path: str) -> str:
     """Return the index of a backlog queue, or the path of another queue. --queue accepts both."""
-    return printable(path.partition(f"/{TRANSFER}/")[2] or path)
+    return printable(path.partition(f"/{TRANSFER_SEGMENT}/")[2] or path)
 
 
 def print_messages(

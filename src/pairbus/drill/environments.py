@@ -1,11 +1,5 @@
 """Where a drill takes place: on two namespaces of this machine, or on two of the user's own."""
 
-import contextlib
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,11 +12,9 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import EntityStatus
 
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
-from pairbus.emulator.port import HeldPort
-from pairbus.errors import StateError
+from pairbus.emulator.process import EmulatorProcess
 from pairbus.pairing.administration import administration_of
 
-STOP_S = 20.0
 HISTORY = timedelta(minutes=10)
 """How long the entities know the ids of messages that were sent twice."""
 
@@ -53,77 +45,6 @@ class Environment(Protocol):
         """Remove what the drill has made; what could not be removed. Raises nothing."""
 
 
-class EmulatorProcess:
-    """A namespace as a process: `pairbus emulator` on a folder, always on the same port. It ends
-    with this process, whatever ends that."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self._name = name
-        self._folder = folder
-        self._port = HeldPort("127.0.0.1")
-        self.connection_string = ""
-        self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
-
-    def start(self) -> None:
-        """Raises StateError where it does not serve."""
-        self._port.hold()
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-u", "-m", "pairbus", "emulator", "--while-input"),
-                *("--namespace", self._name, "--folder", str(self._folder)),
-                *("--port", str(self._port.number)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for us: we stop it when we are done
-        )
-        assert self._process.stdout is not None
-        said = ""
-        while "Ctrl-C" not in said:
-            line = self._process.stdout.readline()
-            if not line:
-                raise StateError(f"the namespace {self._name} did not start: {said.strip()}")
-            said += line
-        self.connection_string = re.findall(r"Endpoint=\S+", said)[0]
-        self._port.number = int(re.findall(r"port (\d+)", said)[0])
-
-    def kill(self) -> int:
-        """Kill it with -9; its process id. Raises StateError where it ended otherwise."""
-        assert self._process is not None
-        os.kill(self.pid, signal.SIGKILL)
-        status = self._process.wait(STOP_S)
-        self._let_go(self._process)
-        if status != -signal.SIGKILL:
-            raise StateError(f"the namespace {self._name} ended by itself, with status {status}")
-        return self.pid
-
-    def close(self) -> None:
-        self._port.close()
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # it stops when its input ends
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(STOP_S)
-        self._let_go(self._process)
-
-    @staticmethod
-    def _let_go(process: "subprocess.Popen[str]") -> None:
-        for end in (process.stdin, process.stdout):
-            if end is not None:
-                with contextlib.suppress(OSError):
-                    end.close()
-
-
 class LocalEnvironment:
     """Two namespaces on this machine, each a process with its data on disk. The outage: the
     primary's process is killed."""
@@ -131,8 +52,8 @@ class LocalEnvironment:
     primary_name = "primary"
 
     def __init__(self, folder: Path) -> None:
-        self._primary = EmulatorProcess("primary", folder / "primary")
-        self._secondary = EmulatorProcess("secondary", folder / "secondary")
+        self._primary = EmulatorProcess("primary", folder=folder)
+        self._secondary = EmulatorProcess("secondary", folder=folder)
         self.entities = entities()
 
     @property
@@ -153,7 +74,8 @@ class LocalEnvironment:
         )
 
     def break_down(self) -> str:
-        return f"The primary is killed: kill -9 {self._primary.kill()}."
+        self._primary.kill()
+        return f"The primary is killed: kill -9 {self._primary.pid}."
 
     def bring_back(self) -> str:
         self._primary.start()

@@ -23,7 +23,7 @@ from enum import StrEnum
 from urllib.parse import quote_plus, unquote_plus
 
 from pairbus.errors import ConfigurationError, NotAuthorized
-from pairbus.servicebus.entity_paths import covers, path_of, same_path
+from pairbus.servicebus.entity_paths import covers, normalize_path, path_from_address
 
 GRACE_S = 300.0
 """How long an expired token still counts: the SDK's administration client renews its token only
@@ -202,11 +202,11 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _resource_path(resource: str) -> str:
-    """The path in `sr`, with or without scheme, in the form that `same_path` gives."""
+    """The path in `sr`, with or without scheme, in the form that `normalize_path` gives."""
     address = unquote_plus(resource)
     if "://" not in address:
         address = f"sb://{address}"
-    return same_path(path_of(address))
+    return normalize_path(path_from_address(address))
 
 
 def _spellings(resource: str) -> list[str]:

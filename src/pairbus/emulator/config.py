@@ -10,6 +10,7 @@ Whatever is unknown or wrong is a ConfigurationError that says where it is.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pairbus.emulator.admin.atom_rules import CORRELATED
@@ -32,7 +33,12 @@ from pairbus.emulator.filters.rules import (
 )
 from pairbus.emulator.jsonc import JsonNode, parse_jsonc
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import check_name, check_path, path_of, same_path
+from pairbus.servicebus.entity_paths import (
+    check_name,
+    check_path,
+    normalize_path,
+    path_from_address,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,23 @@ class NamespaceConfig:
     name: str
     queues: tuple[QueueDescription, ...] = ()
     topics: tuple[TopicConfig, ...] = ()
+
+
+def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceConfig]:
+    """Return the namespaces to serve: those of a Config.json, then one without entities for each
+    further name. With neither there is one namespace, `local`.
+
+    Raises ConfigurationError if the file is not valid, and OSError if it cannot be read.
+    """
+    namespaces: list[NamespaceConfig] = []
+    if file is not None:
+        try:
+            namespaces += read_config(file.read_text(encoding="utf-8"))
+        except ConfigurationError as exc:
+            raise ConfigurationError(f"{file}: {exc}") from exc
+    configured = {namespace.name for namespace in namespaces}
+    namespaces += [NamespaceConfig(name=name) for name in names if name not in configured]
+    return namespaces or [NamespaceConfig(name="local")]
 
 
 def read_config(content: str) -> tuple[NamespaceConfig, ...]:
@@ -79,13 +102,13 @@ def _namespace(node: JsonNode) -> NamespaceConfig:
         *((item, topic.description) for item, topic in topics),
     ]
     _check_unique("entity", [(item, one.path) for item, one in described])
-    targets = {same_path(one.path) for _, one in described}
+    targets = {normalize_path(one.path) for _, one in described}
     for item, topic in topics:
         described += [(item, below.description) for below in topic.subscriptions]
     for item, one in described:
         for field in ("forward_to", "forward_dead_lettered_messages_to"):
             target = getattr(one, field, None)
-            if target is not None and same_path(path_of(target)) not in targets:
+            if target is not None and normalize_path(path_from_address(target)) not in targets:
                 raise item.wrong(
                     f"{property_name(field)} of {one.path!r} is {target!r}, which is no queue or "
                     "topic of this namespace"
@@ -209,6 +232,6 @@ def _setting(node: JsonNode, kind: Any) -> Any:
 def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:
     seen: set[str] = set()
     for node, name in named:
-        if same_path(name) in seen:
+        if normalize_path(name) in seen:
             raise node.wrong(f"there is another {kind} of the name {name!r}")
-        seen.add(same_path(name))
+        seen.add(normalize_path(name))

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import same_path
+from pairbus.servicebus.entity_paths import normalize_path
 
 KINDS = (
     "refuse-connections",
@@ -96,7 +96,7 @@ class Fault:
 
     def concerns(self, path: str | None) -> bool:
         return self.entity is None or (
-            path is not None and same_path(self.entity) == same_path(path)
+            path is not None and normalize_path(self.entity) == normalize_path(path)
         )
 
 

@@ -7,12 +7,11 @@ An empty long poll is one receive without a message.
 from dataclasses import dataclass, replace
 
 from pairbus.emulator.storage.store import Store
-
-UNIT = 64 * 1024
+from pairbus.servicebus.limits import BILLING_UNIT
 
 
 @dataclass(slots=True)
-class Reading:
+class MeterReading:
     """The sums for one entity and kind."""
 
     operations: int = 0
@@ -26,14 +25,14 @@ class Meter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._readings: dict[tuple[str, str], Reading] = {
-            (entity, kind): Reading(*sums) for entity, kind, *sums in store.meter_rows()
+        self._readings: dict[tuple[str, str], MeterReading] = {
+            (entity, kind): MeterReading(*sums) for entity, kind, *sums in store.meter_rows()
         }
         self._changed: set[tuple[str, str]] = set()
 
     def add(self, entity: str, kind: str, size: int = 0) -> None:
         """One operation on one message of this size."""
-        self._add(entity, kind, 1, 1, size, max(1, -(-size // UNIT)))
+        self._add(entity, kind, 1, 1, size, max(1, -(-size // BILLING_UNIT)))
 
     def add_without_message(self, entity: str, kind: str) -> None:
         """One operation that moved no message."""
@@ -45,7 +44,7 @@ class Meter:
         key = entity, kind
         reading = self._readings.get(key)
         if reading is None:
-            reading = self._readings[key] = Reading()
+            reading = self._readings[key] = MeterReading()
         reading.operations += operations
         reading.messages += messages
         reading.bytes += size
@@ -61,7 +60,7 @@ class Meter:
             )
             self._changed.clear()
 
-    def readings(self) -> dict[tuple[str, str], Reading]:
+    def readings(self) -> dict[tuple[str, str], MeterReading]:
         """All sums as they are now, by entity and kind."""
         return {key: replace(reading) for key, reading in self._readings.items()}
 

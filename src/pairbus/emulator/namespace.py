@@ -29,7 +29,7 @@ from pairbus.emulator.admin.control import PREFIX, Control
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
-from pairbus.emulator.connections.server import Handler, Listener
+from pairbus.emulator.connections.server import Listener, RequestHandler
 from pairbus.emulator.entities.descriptions import (
     Description,
     QueueDescription,
@@ -38,8 +38,8 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.meter import Reading
-from pairbus.emulator.port import HeldPort
+from pairbus.emulator.meter import MeterReading
+from pairbus.emulator.port import ReservedPort
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
@@ -89,7 +89,7 @@ class LocalNamespace:
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._host = host
-        self._held_port = HeldPort(host, port)
+        self._port = ReservedPort(host, port)
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
         self._reached_as = "localhost" if _is_loopback(host) or _is_any(host) else host
@@ -123,7 +123,7 @@ class LocalNamespace:
     @property
     def port(self) -> int:
         """0 until it is known, where any will do."""
-        return self._held_port.number
+        return self._port.number
 
     @property
     def connection_string(self) -> str:
@@ -184,7 +184,7 @@ class LocalNamespace:
     def close(self) -> None:
         """Stop, and remove the folder if it was temporary. Can be called again."""
         self.stop()
-        self._held_port.close()
+        self._port.close()
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -219,7 +219,7 @@ class LocalNamespace:
 
         self.call(create)
 
-    def meter(self) -> dict[tuple[str, str], Reading]:
+    def meter(self) -> dict[tuple[str, str], MeterReading]:
         """What was done so far, by entity and kind."""
         return self.call(lambda core: core.meter.readings())
 
@@ -282,12 +282,12 @@ class LocalNamespace:
         with contextlib.ExitStack() as opened:
             # First, so that no client connects before the folder is known to be free.
             store = self._store = opened.enter_context(Store(self._database))
-            self._held_port.hold()
+            self._port.reserve()
             family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
             listening = opened.enter_context(
-                socket.create_server((self._host, self._held_port.number), family=family)
+                socket.create_server((self._host, self._port.number), family=family)
             )
-            self._held_port.number = listening.getsockname()[1]
+            self._port.number = listening.getsockname()[1]
             core = self._core = self._made(store)
             self._stopping = asyncio.Event()
             listener = Listener(
@@ -316,7 +316,7 @@ class LocalNamespace:
             trust_bearer_tokens=self._trust_bearer_tokens,
         )
 
-    def _admin(self, core: NamespaceRuntime) -> Handler:
+    def _admin(self, core: NamespaceRuntime) -> RequestHandler:
         admin = Admin(
             core.entities,
             core.authority,

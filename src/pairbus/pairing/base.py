@@ -15,9 +15,10 @@ from pairbus.pairing.health import PeekResult
 from pairbus.pairing.hosting import EmbeddedSyphon
 from pairbus.pairing.operations import ManagementUsage, SenderCall
 from pairbus.pairing.plan import PairingPlan
-from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch, size_of
+from pairbus.pairing.sdk import PairedBatch, size_of
 from pairbus.pairing.sides import Side
 from pairbus.pairing.state import PairingState, PairingStatus, PathState
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.usage.operations import OperationKind, Part
 
 logger = logging.getLogger("pairbus.pairing")
@@ -234,5 +235,5 @@ def paired_batch(made: ServiceBusMessageBatch | None, asked: int | None) -> Pair
     """A batch by the limits of one that was made; None: nobody answers, so by a limit that is safe
     anywhere."""
     if made is None:
-        return PairedBatch(max_size_in_bytes=STANDARD_LIMIT if asked is None else asked)
+        return PairedBatch(max_size_in_bytes=MAX_MESSAGE_SIZE_STANDARD if asked is None else asked)
     return PairedBatch.like(made)

@@ -14,7 +14,7 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.servicebus.addresses import known_address, label_of, split_host
+from pairbus.servicebus.addresses import canonical_address, format_address, split_host
 
 SdkClient: TypeAlias = ServiceBusClient | AsyncServiceBusClient
 
@@ -29,7 +29,7 @@ class NamespaceId:
     port: int | None = None
 
     def __str__(self) -> str:
-        return label_of(self.host, self.port)
+        return format_address(self.host, self.port)
 
     @classmethod
     def of(cls, client: SdkClient) -> "NamespaceId":
@@ -42,7 +42,7 @@ class NamespaceId:
         dialled = None
         if client._custom_endpoint_address:
             dialled, port = split_host(client._custom_endpoint_address)
-        return cls(*known_address(host, port, dialled))
+        return cls(*canonical_address(host, port, dialled))
 
 
 def refuse_entity_path(source: SdkClient | str, which: str) -> None:

@@ -24,8 +24,9 @@ from pairbus.errors import (
 from pairbus.pairing.failures import BacklogFailure, FailureKind, backlog_failure_of
 from pairbus.pairing.health import FailureAction, Route
 from pairbus.pairing.payloads import OutgoingMessages, check_size, fill, no_message
-from pairbus.pairing.sdk import STANDARD_LIMIT, batch_of
+from pairbus.pairing.sdk import batch_of
 from pairbus.pairing.state import PairingState, PathState
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.usage.operations import OperationKind
 
 T = TypeVar("T")
@@ -150,7 +151,7 @@ def _check_sizes(call: SenderCall, outgoing: OutgoingMessages, at: datetime | No
     """Where that is wanted: refuse what would not fit the backlog, whether it goes there or not."""
     if call.pairing.options.check_backlog_size:
         for payload in outgoing.for_backlog(call.destination, at):
-            check_size(payload, STANDARD_LIMIT)
+            check_size(payload, MAX_MESSAGE_SIZE_STANDARD)
 
 
 def cancel(

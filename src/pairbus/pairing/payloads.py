@@ -8,14 +8,13 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.amqp.batch import member_size
+from pairbus.amqp.batch import size_in_batch
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import GROUP_ID, Message
-from pairbus.amqp.splice import read_fields
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import PairedBatch, annotated, encode, members, with_id
-from pairbus.transfer import reserved_in, to_backlog
-
-MAX_HEADER_BYTES = 64 * 1024
+from pairbus.servicebus.limits import MAX_HEADER_SIZE
+from pairbus.transfer import reserved_name, to_backlog
 
 
 def checked(message: Any) -> Any:
@@ -34,7 +33,7 @@ def checked(message: Any) -> Any:
 
 
 def _refuse_reserved(properties: Mapping[Any, Any] | None) -> None:
-    name = reserved_in(properties) if properties else None
+    name = reserved_name(properties) if properties else None
     if name is not None:
         raise ReservedProperty(
             f"the application property {name!r} is one that pairbus needs for messages in the "
@@ -102,17 +101,17 @@ def _milliseconds(at: datetime) -> int:
 
 def check_size(payload: bytes, limit: int) -> None:
     """Raises MessageTooLargeForBacklog for a message that a backlog queue does not take."""
-    size = member_size(len(payload))
+    size = size_in_batch(len(payload))
     if size > limit:
         raise MessageTooLargeForBacklog(
             f"a message takes {size} bytes in the backlog, of {limit}; it was not sent"
         )
-    if len(payload) > MAX_HEADER_BYTES:
+    if len(payload) > MAX_HEADER_SIZE:
         headers = len(payload) - len(Message.parse(payload).body)
-        if headers > MAX_HEADER_BYTES:
+        if headers > MAX_HEADER_SIZE:
             raise MessageTooLargeForBacklog(
                 f"all but the body of a message takes {headers} bytes in the backlog, "
-                f"of {MAX_HEADER_BYTES}; it was not sent"
+                f"of {MAX_HEADER_SIZE}; it was not sent"
             )
 
 
@@ -121,7 +120,7 @@ def fill(payloads: list[bytes], places: list[int], limit: int) -> list[int]:
     size = 0
     taken: list[int] = []
     for place in places:
-        size += member_size(len(payloads[place]))
+        size += size_in_batch(len(payloads[place]))
         if taken and size > limit:
             break
         taken.append(place)

@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from azure.servicebus import ServiceBusMessage
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
+
 _TIME_TO_LIVE = timedelta(seconds=1)
 
 M = TypeVar("M", bound=ServiceBusMessage)

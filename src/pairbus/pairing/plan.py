@@ -10,7 +10,8 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.namespaces import NamespaceId, refuse_entity_path, registry
 from pairbus.pairing.to_syphon import syphon_options
 from pairbus.pairing.usage import PairingUsage
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,11 @@ def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any
     primary_id, secondary_id = NamespaceId.of(primary), NamespaceId.of(secondary)
     registry.enter(primary, primary_id, secondary_id)
     try:
-        name = name_of(primary_id.host) if options.primary_name is None else options.primary_name
+        name = (
+            namespace_name(primary_id.host)
+            if options.primary_name is None
+            else options.primary_name
+        )
         if name is None:
             raise ConfigurationError(
                 f"{primary_id} has no name of its own: set primary_name, which names the backlog "

@@ -20,8 +20,6 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import ServiceBusError
 
-STANDARD_LIMIT = 256 * 1024
-"""What a message may weigh where no link has said otherwise."""
 _LOOK_S = 0.25
 _DATA = 5
 """Where a batch keeps its members."""

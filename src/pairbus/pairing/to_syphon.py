@@ -9,12 +9,17 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import TransportType
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.amqp.client.tokens import Credential, SharedKey, Signature, TokenSource
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.administration import is_signed
 from pairbus.pairing.namespaces import SdkClient
 from pairbus.servicebus.addresses import split_host
+from pairbus.servicebus.tokens import (
+    Credential,
+    SharedAccessKey,
+    SharedAccessSignature,
+    TokenSource,
+)
 
 INSTEAD = "set syphon_options to a pairbus.syphon.SyphonOptions, or run a syphon elsewhere"
 
@@ -58,7 +63,7 @@ def client_options(client: SdkClient, which: str) -> ClientOptions:
     return ClientOptions(
         host=host,
         port=port,
-        dial=dial,
+        endpoint_host=dial,
         tls=bool(client._config.use_tls),
         ca_file=client._connection_verify,
         tokens=_tokens(client, which),
@@ -68,13 +73,13 @@ def client_options(client: SdkClient, which: str) -> ClientOptions:
 def _tokens(client: SdkClient, which: str) -> TokenSource:
     credential: Any = client._credential
     if isinstance(credential, AzureNamedKeyCredential):
-        return SharedKey(*credential.named_key)
+        return SharedAccessKey(*credential.named_key)
     if isinstance(credential, AzureSasCredential):
-        return Signature(credential.signature)
+        return SharedAccessSignature(credential.signature)
     if is_signed(client):  # of a connection string
         if hasattr(credential, "policy"):
-            return SharedKey(credential.policy, credential.key)
-        return Signature(credential.token)
+            return SharedAccessKey(credential.policy, credential.key)
+        return SharedAccessSignature(credential.token)
     if inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
         raise _cannot(which, "its credential is for an event loop, and Spark's workers have none")
     try:

@@ -1,8 +1,8 @@
 """Time spans as the management API writes them: ISO 8601, as .NET reads and prints a TimeSpan.
 
 The longest span, `P10675199DT2H48M5.4775807S`, is the service's word for "never". It counts in
-tenths of a microsecond, which `timedelta` cannot: it is kept as `MAX_SPAN`, the value to which the
-SDK rounds it, and printed in full again. Every other span is exact to the microsecond.
+tenths of a microsecond, which `timedelta` cannot: it is kept as `MAX_TIME_SPAN`, the value to which
+the SDK rounds it, and printed in full again. Every other span is exact to the microsecond.
 """
 
 import re
@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from pairbus.errors import ConfigurationError
 
-MAX_SPAN = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
-MAX_SPAN_TEXT = "P10675199DT2H48M5.4775807S"
+MAX_TIME_SPAN = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
+MAX_TIME_SPAN_TEXT = "P10675199DT2H48M5.4775807S"
 
 _MAX_TEXT = 64
 _FORM = re.compile(
@@ -21,7 +21,7 @@ _FORM = re.compile(
 )
 
 
-def parse_duration(text: str) -> timedelta:
+def parse_time_span(text: str) -> timedelta:
     """The span that a text such as `PT1M` or `P14DT0.5S` means; a year is 365 days, a month 30.
 
     Raises ConfigurationError for another form, and for more than the longest span.
@@ -46,17 +46,19 @@ def parse_duration(text: str) -> timedelta:
         )
     except OverflowError:
         span = timedelta.max
-    if span > MAX_SPAN:
-        raise ConfigurationError(f"{text} is longer than the longest time span, {MAX_SPAN_TEXT}")
+    if span > MAX_TIME_SPAN:
+        raise ConfigurationError(
+            f"{text} is longer than the longest time span, {MAX_TIME_SPAN_TEXT}"
+        )
     return -span if found["minus"] else span
 
 
-def format_duration(span: timedelta) -> str:
+def format_time_span(span: timedelta) -> str:
     """The span as .NET prints it: `PT1M`, `P1DT2H`, `PT0S`."""
-    if span == MAX_SPAN:
-        return MAX_SPAN_TEXT
+    if span == MAX_TIME_SPAN:
+        return MAX_TIME_SPAN_TEXT
     if span < timedelta(0):
-        return "-" + format_duration(-span)
+        return "-" + format_time_span(-span)
     hours, rest = divmod(span.seconds, 3600)
     minutes, seconds = divmod(rest, 60)
     part = f".{span.microseconds:06}".rstrip("0") if span.microseconds else ""
@@ -73,7 +75,7 @@ def format_duration(span: timedelta) -> str:
     return f"P{day}T{time}" if time else f"P{day}"
 
 
-def to_ms(span: timedelta) -> int:
+def to_milliseconds(span: timedelta) -> int:
     """Whole milliseconds, rounded down. The longest span has 15 digits: added to a time in
     milliseconds it overflows nothing, where a datetime would end with the year 9999."""
     return span // timedelta(milliseconds=1)

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import CONTENT_TYPE, GROUP_ID, MESSAGE_ID, SUBJECT, Message
-from pairbus.amqp.splice import read_fields
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import DecodeError, NotTransferable
+from pairbus.servicebus import annotations
+from pairbus.servicebus.application_properties import TTL_EXPIRED
 from pairbus.transfer import PATH_ALIAS, from_backlog
 
 SCHEMA = (
@@ -29,7 +31,6 @@ BACKLOG_SCHEMA = (
 )
 """What the syphon reads: `payload` is turned back already; `problem` is why it cannot be."""
 
-EXPIRED = "TTLExpiredException"
 NOT_A_MESSAGE = "NotAMessage"
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -102,10 +103,10 @@ def _text(value: Any) -> str:
 
 _GETTERS: dict[str, Callable[[_Look], Any]] = {
     "queue": lambda look: look.received.queue,
-    "sequence_number": lambda look: look.annotation("x-opt-sequence-number"),
-    "enqueued_time": lambda look: look.instant("x-opt-enqueued-time"),
+    "sequence_number": lambda look: look.annotation(annotations.SEQUENCE_NUMBER),
+    "enqueued_time": lambda look: look.instant(annotations.ENQUEUED_TIME),
     "lock_token": lambda look: look.received.token,
-    "locked_until": lambda look: look.instant("x-opt-locked-until"),
+    "locked_until": lambda look: look.instant(annotations.LOCKED_UNTIL),
     "message_id": lambda look: look.field(MESSAGE_ID),
     "session_id": lambda look: look.field(GROUP_ID),
     "subject": lambda look: look.field(SUBJECT),
@@ -150,7 +151,7 @@ def turn_back(received: ReceivedMessage, locked_until: int, now_ms: int | None) 
         turned = from_backlog(received.payload, now_ms=now_ms)
         payload, path, session = turned.payload, turned.path, turned.session
         if turned.expired:
-            problem, description = EXPIRED, "its time-to-live was used up in the backlog"
+            problem, description = TTL_EXPIRED, "its time-to-live was used up in the backlog"
     except NotTransferable as exc:
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
@@ -187,7 +188,7 @@ def destination_of(payload: bytes) -> str | None:
         return None
 
 
-_SEQUENCE_KEY = b"x-opt-sequence-number"
+_SEQUENCE_KEY = annotations.SEQUENCE_NUMBER.encode()
 
 
 def backlog_rows(messages: Sequence[RestoredMessage]) -> pa.RecordBatch:

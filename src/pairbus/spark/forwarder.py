@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_size
-from pairbus.amqp.client import ClientOptions, Posted, Sender
-from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED
-from pairbus.amqp.client.requests import Response
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
+from pairbus.amqp.client import ClientOptions, PendingDelivery, Sender
+from pairbus.amqp.client.request_response import Response
 from pairbus.errors import (
     AmqpError,
     Busy,
@@ -25,6 +24,8 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED
 from pairbus.spark.columns import RestoredMessage
 from pairbus.spark.connections import management_of, sender_of
 from pairbus.syphon.usage import SyphonUsage
@@ -36,7 +37,7 @@ BATCH = 500
 """Messages in one delivery at most."""
 WINDOW = 4
 """Deliveries in flight to one destination."""
-LIMIT = 256 * 1024
+LIMIT = MAX_MESSAGE_SIZE_STANDARD
 MARGIN_MS = 5_000
 """A lock that has less left is not used: the message comes again by itself."""
 SETTLED_AT_ONCE = 500
@@ -68,7 +69,9 @@ class Outcome:
 class _Batch:
     __slots__ = ("messages", "posted", "sessions")
 
-    def __init__(self, messages: list[RestoredMessage], sessions: set[str], posted: Posted) -> None:
+    def __init__(
+        self, messages: list[RestoredMessage], sessions: set[str], posted: PendingDelivery
+    ) -> None:
         self.messages = messages
         self.sessions = sessions
         self.posted = posted
@@ -154,7 +157,7 @@ class Forwarder:
         return found
 
     def _add(self, destination: _Destination, message: RestoredMessage) -> None:
-        size = member_size(len(message.payload))
+        size = size_in_batch(len(message.payload))
         limit = destination.sender.max_message_size or LIMIT
         # Some room for the envelope, which has the id, session and partition key of the first.
         if len(destination.waiting) >= BATCH or destination.size + size > limit - 1024:
@@ -184,7 +187,7 @@ class Forwarder:
             if len(payloads) == 1:
                 posted = destination.sender.post(payloads[0])
             else:
-                payload = make_batch(payloads, envelope_of(payloads[0]))
+                payload = make_batch(payloads, batch_envelope(payloads[0]))
                 posted = destination.sender.post(payload, message_format=BATCH_FORMAT)
         except AmqpError as exc:
             self._note(destination, messages, answered=False)

@@ -158,7 +158,7 @@ class Poll:
         with self._changed:
             for line in self._lines.values():
                 if line.granted_at is not None:
-                    self._keep(line, line.receiver.collect())
+                    self._keep(line, line.receiver.take_received())
             self._changed.notify_all()
 
     def _grant(self, line: _Line) -> None:
@@ -174,7 +174,7 @@ class Poll:
             return
         if line.granted_at is None:
             try:
-                line.receiver.grant(1)
+                line.receiver.grant_credit(1)
             except EntityNotFound:
                 if not self._may_be_absent:
                     raise
@@ -191,7 +191,7 @@ class Poll:
             line.found = ReceivedMessage(line.receiver.path, delivery.payload, delivery.tag)
             line.granted_at, line.locked_at = None, self._now()
             # The lock is settled by its token: nothing need be remembered here.
-            delivery.link.session.inbound.unsettled.pop(delivery.id, None)
+            delivery.link.session.incoming.unsettled.pop(delivery.id, None)
 
     def _note(self, line: _Line, *, answered: bool = True) -> None:
         """A poll has ended without a message."""

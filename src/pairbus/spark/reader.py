@@ -214,7 +214,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with Receiver(client, queue, confirm=False) as receiver:
                 came = False
-                for deliveries in receiver.pull(count):
+                for deliveries in receiver.receive_available(count):
                     came = came or bool(deliveries)
                     yield deliveries
                 if not came:

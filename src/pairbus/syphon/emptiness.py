@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.amqp.sections import Message
 from pairbus.errors import AmqpError, DecodeError, EntityNotFound
+from pairbus.servicebus import annotations
+from pairbus.servicebus.message_states import DEFERRED, SCHEDULED
 from pairbus.spark.columns import sequence_of
 
 PAGE = 100
 """Messages of one peek, where more than the first one matters."""
 COUNTED = 100
 """Messages of each queue that are counted at most, because each is billed."""
-DEFERRED, SCHEDULED = 1, 2
-"""Values of the annotation `x-opt-message-state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class EmptinessCheck:
 
 def _state_of(payload: bytes) -> int:
     try:
-        state = Message.parse(payload).read_message_annotations().get("x-opt-message-state")
+        state = Message.parse(payload).read_message_annotations().get(annotations.MESSAGE_STATE)
     except DecodeError:
         return 0
     return int(state) if state in (DEFERRED, SCHEDULED) else 0

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
-from pairbus.amqp.client import ClientOptions, SharedKey, Signature
+from pairbus.amqp.client import ClientOptions, SharedAccessKey, SharedAccessSignature
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.usage import SyphonUsage
 
 TimeToLive = Literal["restore", "deduct"]
@@ -80,7 +81,7 @@ class SyphonOptions:
         """The primary's name."""
         if self.primary_name is not None:
             return self.primary_name
-        return name_of(self.primary.host)
+        return namespace_name(self.primary.host)
 
     @property
     def books(self) -> SyphonUsage:
@@ -97,7 +98,9 @@ class SyphonOptions:
 
 def _can_be_sent(name: str, options: ClientOptions) -> None:
     """Raises ConfigurationError where Spark could not send them to its workers."""
-    if options.sasl is None and isinstance(options.tokens, SharedKey | Signature | None):
+    if options.sasl is None and isinstance(
+        options.tokens, SharedAccessKey | SharedAccessSignature | None
+    ):
         return
     # As Spark does it, which takes more than `pickle`: functions of a notebook, for one.
     from pyspark import cloudpickle

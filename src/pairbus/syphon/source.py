@@ -11,8 +11,8 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from pairbus.amqp.client.management import ABANDONED
 from pairbus.errors import AmqpError
+from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.columns import (
     ReceivedMessage,
     RestoredMessage,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.servicebus.addresses import known_address, label_of
+from pairbus.servicebus.addresses import canonical_address, format_address
 from pairbus.usage.ledger import Ledger
 from pairbus.usage.operations import OperationKind, Part
 
@@ -77,4 +77,4 @@ class SyphonUsage:
 
 
 def _label(options: ClientOptions) -> str:
-    return label_of(*known_address(options.host, options.port, options.dial))
+    return format_address(*canonical_address(options.host, options.port, options.endpoint_host))

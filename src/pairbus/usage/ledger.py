@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import UNIT, OperationKind, Part
+from pairbus.servicebus.limits import BILLING_UNIT
+from pairbus.usage.operations import OperationKind, Part
 from pairbus.usage.operations import units as units_of
 from pairbus.usage.records import CAUSE_LIMIT, line
 from pairbus.usage.rolled_file import RolledFile
@@ -114,7 +115,7 @@ class Ledger:
         if operations is None:
             operations = messages if messages > 0 else 1
         if units is None:
-            if bytes <= messages * UNIT:
+            if bytes <= messages * BILLING_UNIT:
                 units = operations
             else:
                 units = operations * units_of(-(-bytes // max(messages, 1)))
@@ -150,7 +151,7 @@ class Ledger:
             key = (int(time), namespace, entity, kind._value_, part._value_, answered)
             messages, size = len(sizes), sum(sizes)
             operations = messages or 1
-            small = size <= UNIT or max(sizes) <= UNIT
+            small = size <= BILLING_UNIT or max(sizes) <= BILLING_UNIT
             units = operations if small else sum(map(units_of, sizes))
             self._count(key, operations, messages, size, units)
 

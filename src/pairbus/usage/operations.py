@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-UNIT = 64 * 1024
-"""Bytes that one charge covers."""
+from pairbus.servicebus.limits import BILLING_UNIT
 
 
 class OperationKind(StrEnum):
@@ -81,7 +80,7 @@ class Amount:
 
 def units(size: int) -> int:
     """What an operation on a message of so many bytes is billed as."""
-    return max(1, -(-size // UNIT))
+    return max(1, -(-size // BILLING_UNIT))
 
 
 def amount_of(messages: int, size: int = 0) -> Amount:

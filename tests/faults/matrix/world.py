@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusClient
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.pairing.administration import administration_of
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.counts import backlog_size
 from pairbus.transfer import to_backlog
 from tests.faults.matrix.guard import Guard

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from pairbus.amqp.decode import decode, decode_whole, skip
+from pairbus.amqp.decode import decode, decode_whole, skip_value
 from pairbus.amqp.types import (
     Array,
     Byte,
@@ -134,7 +134,7 @@ def test_a_value_is_found_among_other_bytes_and_skipped_to_the_same_end(
     result, after = decode(surrounded, 2)
 
     assert same(result, value)
-    assert after == 2 + len(raw) == skip(surrounded, 2)
+    assert after == 2 + len(raw) == skip_value(surrounded, 2)
 
 
 @pytest.mark.parametrize(("data", "value"), ENCODINGS, ids=[data for data, _ in ENCODINGS])
@@ -145,7 +145,7 @@ def test_a_value_that_is_cut_off_anywhere_is_an_error(data: str, value: Any) -> 
         with pytest.raises(DecodeError):
             decode(raw[:size])
         with pytest.raises(DecodeError):
-            skip(raw[:size], 0)
+            skip_value(raw[:size], 0)
 
 
 def test_a_nan_is_read_as_a_nan() -> None:
@@ -167,7 +167,7 @@ def test_the_encodings_of_this_test_are_all_that_there_are() -> None:
         with pytest.raises(DecodeError, match="no AMQP type has the constructor"):
             decode(bytes((code,)) + bytes(64))
         with pytest.raises(DecodeError, match="no AMQP type has the constructor"):
-            skip(bytes((code,)) + bytes(64), 0)
+            skip_value(bytes((code,)) + bytes(64), 0)
     assert len(tested - {0}) == 39
 
 

@@ -10,7 +10,7 @@ from pairbus.backlog.discovery import (
     queue_mismatch,
 )
 from pairbus.errors import NotAuthorized
-from pairbus.servicebus.addresses import backlog_index, backlog_path
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path
 
 UNAUTHORIZED = NotAuthorized("listing queues needs the Manage right")
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from pairbus.cost.counts import PING_SIZE, CostKey, MessageGroup, TrafficCounts, lots, tally
 from pairbus.emulator.admin.api import MANAGEMENT
-from pairbus.emulator.meter import UNIT as METER_UNIT
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sdk import encode
-from pairbus.usage.operations import UNIT, Amount, NamespaceRole, OperationKind, Part, units
+from pairbus.servicebus.limits import BILLING_UNIT
+from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part, units
 
 EMULATOR = Path(__file__).parents[3] / "src" / "pairbus" / "emulator" / "connections"
 KB = 1024
@@ -60,10 +60,6 @@ some_counts = st.builds(
 )
 def test_units_are_64_kb_and_at_least_one(size: int, billed: int) -> None:
     assert units(size) == billed
-
-
-def test_the_unit_is_that_of_the_meter() -> None:
-    assert UNIT == METER_UNIT
 
 
 def test_kinds_are_those_of_the_meter_and_two_more() -> None:
@@ -201,7 +197,7 @@ def test_parts_and_kinds_add_up_to_the_whole(counts: TrafficCounts) -> None:
 def test_nothing_is_billed_less_than_once_nor_by_more_than_its_size(counts: TrafficCounts) -> None:
     for amount in tally(counts).slots.values():
         assert amount.operations <= amount.units
-        assert amount.units <= amount.operations + amount.bytes // UNIT
+        assert amount.units <= amount.operations + amount.bytes // BILLING_UNIT
 
 
 @given(st.lists(sizes, max_size=20))

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.limits import BILLING_UNIT
 from pairbus.usage import ledger as module
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import UNIT, OperationKind, Part
+from pairbus.usage.operations import OperationKind, Part
 from pairbus.usage.records import FORMAT, VERSION, Unreadable, is_torn, read_header
 
 ROOT = Path(__file__).parents[3]
@@ -101,14 +102,14 @@ def test_what_was_done_in_a_second_is_one_record(tmp_path: Path) -> None:
     ("given", "operations", "units"),
     [
         ({}, 1, 1),
-        ({"bytes": UNIT}, 1, 1),
-        ({"bytes": UNIT + 1}, 1, 2),
-        ({"messages": 100, "bytes": 100 * UNIT}, 100, 100),
-        ({"messages": 100, "bytes": 100 * (UNIT + 1)}, 100, 200),
+        ({"bytes": BILLING_UNIT}, 1, 1),
+        ({"bytes": BILLING_UNIT + 1}, 1, 2),
+        ({"messages": 100, "bytes": 100 * BILLING_UNIT}, 100, 100),
+        ({"messages": 100, "bytes": 100 * (BILLING_UNIT + 1)}, 100, 200),
         ({"messages": 0}, 1, 1),
         ({"messages": 0, "operations": 5}, 5, 5),
-        ({"messages": 2, "bytes": 3 * UNIT, "units": 3}, 2, 3),
-        ({"messages": 0, "bytes": UNIT + 1}, 1, 2),
+        ({"messages": 2, "bytes": 3 * BILLING_UNIT, "units": 3}, 2, 3),
+        ({"messages": 0, "bytes": BILLING_UNIT + 1}, 1, 2),
     ],
 )
 def test_operations_and_units_that_are_not_given(
@@ -235,7 +236,7 @@ def test_notes_that_wait_for_the_thread_are_bounded_and_all_counted(
             send_each(ledger, [5])
             most = max(most, len(ledger._noted))
         send_each(ledger, [])
-        send_each(ledger, [UNIT, UNIT + 1])
+        send_each(ledger, [BILLING_UNIT, BILLING_UNIT + 1])
         assert len(ledger._noted) == 9
     (found,) = records(tmp_path)
 
@@ -243,7 +244,7 @@ def test_notes_that_wait_for_the_thread_are_bounded_and_all_counted(
     assert found["operations"] == 3 * module.MOST_NOTED + 10
     assert found["messages"] == 3 * module.MOST_NOTED + 9
     assert found["units"] == 3 * module.MOST_NOTED + 11
-    assert found["bytes"] == 5 * (3 * module.MOST_NOTED + 7) + 2 * UNIT + 1
+    assert found["bytes"] == 5 * (3 * module.MOST_NOTED + 7) + 2 * BILLING_UNIT + 1
 
 
 @pytest.mark.rule("C4")

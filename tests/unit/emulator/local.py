@@ -15,7 +15,7 @@ from pairbus.emulator.entities.envelope import Incoming, deliver, read
 from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.storage.store import Store, StoredMessage
 
 SCHEDULED_FOR = Symbol("x-opt-scheduled-enqueue-time")
 
@@ -119,7 +119,7 @@ def take(queue: Queue, now: int = 0, limit: int = 100, session: str | None = Non
     return [lock.token for _, lock in taken if lock is not None]
 
 
-def take_one(queue: Queue, now: int = 0, session: str | None = None) -> tuple[Stored, bytes]:
+def take_one(queue: Queue, now: int = 0, session: str | None = None) -> tuple[StoredMessage, bytes]:
     """Lock the first message; with its token."""
     ((stored, lock),) = queue.take(1, now, locked=True, session=session)
     assert lock is not None
@@ -136,16 +136,16 @@ def seen(queue: Queue, session: str | None = None) -> list[str]:
     return [body(one) for one in queue.peek(0, 100_000, session)]
 
 
-def received(stored: Stored) -> Message:
+def received(stored: StoredMessage) -> Message:
     """A message as a receiver gets it."""
     return Message.parse(deliver(stored, stored.deliveries, None))
 
 
-def body(stored: Stored) -> str:
+def body(stored: StoredMessage) -> str:
     return received(stored).read_body()[1][0].decode()
 
 
-def properties(stored: Stored) -> dict[str, Any]:
+def properties(stored: StoredMessage) -> dict[str, Any]:
     return received(stored).read_application_properties()
 
 

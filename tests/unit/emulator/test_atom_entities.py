@@ -27,7 +27,7 @@ from pairbus.emulator.entities.descriptions import (
     TopicDescription,
 )
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 from tests.unit.emulator.admin_bench import KEY, MOMENT, RUNTIME, SITE, Service, client_of, failed
 
 MAX_INT32 = 2147483647
@@ -41,7 +41,7 @@ TEXTS = st.text(
 ).filter(lambda text: "ns1" not in text)
 
 
-def spans(least: timedelta, most: timedelta = MAX_SPAN) -> st.SearchStrategy[timedelta]:
+def spans(least: timedelta, most: timedelta = MAX_TIME_SPAN) -> st.SearchStrategy[timedelta]:
     # The SDK sends the longest span rounded in its own way: it has a test of its own.
     return st.timedeltas(least, most).filter(lambda span: span.days < 10675199)
 
@@ -176,14 +176,14 @@ def test_an_update_of_what_was_read_changes_nothing_but_the_roundings_of_the_sdk
 
     (now,) = service.entities.values()
     # Rounded up when it was read, less a microsecond, in floating point.
-    rounded = MAX_SPAN - timedelta(microseconds=42)
+    rounded = MAX_TIME_SPAN - timedelta(microseconds=42)
     assert replace_ordering(now) == replace_ordering(
         described(kind, **asked, default_message_time_to_live=rounded)
     )
     assert service.requests[-1].header("if-match") == "*"
 
 
-@pytest.mark.parametrize("never", [MAX_SPAN, "P10675199DT2H48M5.4775807S"])
+@pytest.mark.parametrize("never", [MAX_TIME_SPAN, "P10675199DT2H48M5.4775807S"])
 def test_the_longest_span_is_what_the_sdk_reads_however_it_was_sent(never: timedelta | str):
     service = Service()
     client = client_of(service)
@@ -192,7 +192,7 @@ def test_the_longest_span_is_what_the_sdk_reads_however_it_was_sent(never: timed
     read = client.get_queue("q")
 
     assert read.default_message_time_to_live == read.auto_delete_on_idle
-    assert MAX_SPAN - read.auto_delete_on_idle <= timedelta(microseconds=42)
+    assert MAX_TIME_SPAN - read.auto_delete_on_idle <= timedelta(microseconds=42)
 
 
 def test_the_path_of_an_entity_may_have_slashes():

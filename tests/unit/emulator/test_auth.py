@@ -10,9 +10,9 @@ from urllib.parse import quote, quote_plus
 import pytest
 from azure.servicebus._pyamqp.utils import generate_sas_token
 
-from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.auth import GRACE_S, MAX_TOKEN, Authority, Claims, Right, SharedAccessRule
 from pairbus.errors import ConfigurationError, NotAuthorized
+from pairbus.servicebus.tokens import sign_token
 
 NOW = 1_700_000_000
 KEY = "cHJpbWFyeS1rZXktb2YtdGhlLXJvb3QtcnVsZS0wMDE="
@@ -53,7 +53,7 @@ def jwt(**claims: object) -> str:
 
 
 @pytest.mark.parametrize("key", [KEY, SECOND])
-@pytest.mark.parametrize("make", [sign, generate_sas_token])
+@pytest.mark.parametrize("make", [sign_token, generate_sas_token])
 @pytest.mark.parametrize(
     ("audience", "path"),
     [
@@ -103,7 +103,7 @@ def test_a_rule_name_with_odd_characters_is_found_however_often_it_was_encoded(n
     authority = Authority([SharedAccessRule(name=name, primary_key=KEY)])
 
     for token in (
-        sign("sb://h/q", name, KEY, NOW + 60),
+        sign_token("sb://h/q", name, KEY, NOW + 60),
         generate_sas_token("sb://h/q", name, KEY, NOW + 60),
         signed("sb%3A%2F%2Fh%2Fq", name=quote(name)),
     ):
@@ -112,7 +112,7 @@ def test_a_rule_name_with_odd_characters_is_found_however_often_it_was_encoded(n
 
 def test_the_rule_of_an_entity_signs_for_the_entity_and_below():
     for path in ("orders", "Orders/$management", "events/Subscriptions/s"):
-        token = sign(f"sb://h/{path}", "sender", SEND_KEY, NOW + 60)
+        token = sign_token(f"sb://h/{path}", "sender", SEND_KEY, NOW + 60)
 
         claims = AUTHORITY.claims_of_token(token, NOW)
 
@@ -122,7 +122,7 @@ def test_the_rule_of_an_entity_signs_for_the_entity_and_below():
 
 @pytest.mark.parametrize("audience", ["sb://h", "sb://h/other", "sb://h/orders2", "https://h/$x"])
 def test_the_rule_of_an_entity_signs_for_nothing_else(audience: str):
-    token = sign(audience, "sender", SEND_KEY, NOW + 60)
+    token = sign_token(audience, "sender", SEND_KEY, NOW + 60)
 
     with pytest.raises(NotAuthorized, match="InvalidSignature"):
         AUTHORITY.claims_of_token(token, NOW)
@@ -158,7 +158,7 @@ def test_claims_allow_their_rights_only():
 
 
 def test_an_expired_token_counts_five_minutes_longer():
-    token = sign("sb://h/q", ROOT.name, KEY, NOW)
+    token = sign_token("sb://h/q", ROOT.name, KEY, NOW)
 
     claims = AUTHORITY.claims_of_token(token, NOW + GRACE_S - 1)
 
@@ -169,7 +169,7 @@ def test_an_expired_token_counts_five_minutes_longer():
         AUTHORITY.claims_of_token(token, NOW + GRACE_S)
 
 
-GOOD = sign("sb://h/orders", "RootManageSharedAccessKey", KEY, NOW + 60)
+GOOD = sign_token("sb://h/orders", "RootManageSharedAccessKey", KEY, NOW + 60)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ GOOD = sign("sb://h/orders", "RootManageSharedAccessKey", KEY, NOW + 60)
         GOOD.replace("se=", "se=1"),
         GOOD.replace("orders", "other"),
         GOOD.replace("skn=Root", "skn=root"),
-        sign("sb://h/orders", "RootManageSharedAccessKey", KEY[:-1], NOW + 60),
-        sign("sb://h/orders", "nobody", KEY, NOW + 60),
-        sign("sb://h/orders", "sender", KEY, NOW + 60),
+        sign_token("sb://h/orders", "RootManageSharedAccessKey", KEY[:-1], NOW + 60),
+        sign_token("sb://h/orders", "nobody", KEY, NOW + 60),
+        sign_token("sb://h/orders", "sender", KEY, NOW + 60),
         signed("sb%3A%2F%2Fh%2Forders", over="sb%3A%2F%2Fh"),
     ],
 )
@@ -289,7 +289,7 @@ def test_another_name_or_key_is_refused_without_being_shown(name: str, key: str)
 def test_no_refusal_shows_a_token_or_a_key():
     secrets = (KEY, SECOND, SEND_KEY, "sig=")
     tokens = [GOOD.replace("se=", "se=1"), GOOD + "&se=1", GOOD.replace("sig=", "sig=*")]
-    tokens += [sign("sb://h", ROOT.name, KEY, NOW - 9999), jwt(exp=1)]
+    tokens += [sign_token("sb://h", ROOT.name, KEY, NOW - 9999), jwt(exp=1)]
 
     for token in tokens:
         with pytest.raises(NotAuthorized) as refused:

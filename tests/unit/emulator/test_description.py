@@ -18,7 +18,7 @@ from pairbus.emulator.entities.descriptions import (
     updated,
 )
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 
 KEY = "c2VjcmV0LWtleS10aGF0LWlzLW5vdC1zaG93bg=="
 
@@ -33,7 +33,7 @@ def test_a_new_queue_has_the_defaults_of_the_service():
 
     assert queue.lock_duration == timedelta(minutes=1)
     assert queue.max_size_in_megabytes == 1024
-    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_SPAN
+    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_TIME_SPAN
     assert queue.duplicate_detection_history_time_window == timedelta(minutes=10)
     assert queue.max_delivery_count == 10
     assert queue.enable_batched_operations
@@ -55,8 +55,8 @@ def test_a_backlog_queue_can_be_described():
         name="primary/x-servicebus-transfer/0",
         max_size_in_megabytes=5120,
         max_delivery_count=2147483647,
-        default_message_time_to_live=MAX_SPAN,
-        auto_delete_on_idle=MAX_SPAN,
+        default_message_time_to_live=MAX_TIME_SPAN,
+        auto_delete_on_idle=MAX_TIME_SPAN,
         lock_duration=timedelta(minutes=1),
         dead_lettering_on_message_expiration=True,
         enable_batched_operations=True,

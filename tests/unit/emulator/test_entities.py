@@ -16,12 +16,13 @@ from pairbus.emulator.entities.descriptions import (
     TopicDescription,
 )
 from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity, EntityExists, EntityRegistry
+from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import (
     ConfigurationError,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     LockLost,
     MessageNotFound,

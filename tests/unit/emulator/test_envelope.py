@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pairbus.amqp.encode import encode
+from pairbus.amqp.section_edit import map_entries
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, TTL, Header, Message, Properties
-from pairbus.amqp.splice import map_entries
 from pairbus.amqp.types import (
     Array,
     Byte,
@@ -37,8 +37,9 @@ from pairbus.emulator.entities.envelope import (
     set_dead_letter_source,
     store,
 )
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, Stored
+from pairbus.emulator.storage.store import StoredMessage
 from pairbus.errors import DecodeError, PairbusError, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.amqp.same import same
 from tests.unit.emulator.local import payload
 
@@ -152,7 +153,7 @@ MESSAGES: dict[str, bytes] = {
 }
 
 
-def taken_in(raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000) -> Stored:
+def taken_in(raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000) -> StoredMessage:
     return store(read(raw), sequence, state, now, None)
 
 

@@ -16,8 +16,8 @@ from pairbus.emulator.entities.locks import SLACK
 from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.ready import BUFFER, CHUNK
 from pairbus.emulator.entities.sequences import RESERVE
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED
 from pairbus.errors import EncodeError, LockLost, MessageNotFound, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.local import (
     Local,
     body,

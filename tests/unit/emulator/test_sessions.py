@@ -8,8 +8,8 @@ import pytest
 from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.ready import BUFFER
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED
 from tests.unit.emulator.local import (
     Local,
     body,

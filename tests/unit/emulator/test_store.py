@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from pairbus.emulator.storage.store import (
-    ACTIVE,
-    DEFERRED,
     MAX_SEQUENCE,
-    SCHEDULED,
     Store,
-    Stored,
+    StoredMessage,
     StoreFailed,
 )
 from pairbus.errors import StateError
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.local import crash
 
 
@@ -31,7 +29,7 @@ def store(path: Path) -> Iterator[Store]:
         yield opened
 
 
-def stored(sequence: int, **changes: Any) -> Stored:
+def stored(sequence: int, **changes: Any) -> StoredMessage:
     values: dict[str, Any] = {
         "state": ACTIVE,
         "enqueued_ms": 1,
@@ -45,10 +43,10 @@ def stored(sequence: int, **changes: Any) -> Stored:
         "annotations": b"annotations",
         "rest": b"rest",
     }
-    return Stored(sequence, **values | changes)
+    return StoredMessage(sequence, **values | changes)
 
 
-def numbers(messages: list[Stored]) -> list[int]:
+def numbers(messages: list[StoredMessage]) -> list[int]:
     return [one.sequence for one in messages]
 
 

@@ -10,7 +10,6 @@ from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32, Pairs, Symbol, Timestamp
 from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.entities.envelope import read
-from pairbus.emulator.entities.registry import EntityExists
 from pairbus.emulator.entities.topic import View
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
@@ -19,7 +18,7 @@ from pairbus.emulator.filters.rules import (
     SqlAction,
     SqlFilter,
 )
-from pairbus.errors import ConfigurationError, EntityNotFound, QuotaExceeded
+from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, QuotaExceeded
 from tests.unit.emulator.local import (
     Local,
     body,

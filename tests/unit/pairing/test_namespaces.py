@@ -16,7 +16,8 @@ from pairbus.errors import (
     SecondaryIsPrimary,
 )
 from pairbus.pairing.namespaces import NamespaceId, Registry, refuse_entity_path
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 KINDS = [ServiceBusClient, AsyncServiceBusClient]
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
@@ -86,7 +87,7 @@ def test_hosts_without_a_name_are_told_apart_by_what_is_dialled() -> None:
 @pytest.mark.parametrize("address", ["", "sb://", "host:port", "[::1]:x"])
 def test_what_is_no_host_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="not a host"):
-        name_of(address)
+        namespace_name(address)
 
 
 @pytest.mark.rule("P3")
@@ -108,7 +109,7 @@ def test_what_is_no_host_is_refused(address: str) -> None:
     ],
 )
 def test_the_name_of_a_namespace_is_the_first_label_of_its_host(host: str, name: str) -> None:
-    assert name_of(host) == name
+    assert namespace_name(host) == name
 
 
 @pytest.mark.rule("P3")

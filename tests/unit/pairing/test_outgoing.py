@@ -12,11 +12,12 @@ from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from pairbus.amqp.batch import member_size
+from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.payloads import MAX_HEADER_BYTES, OutgoingMessages, check_size, checked, fill
+from pairbus.pairing.payloads import OutgoingMessages, check_size, checked, fill
 from pairbus.pairing.sdk import PairedBatch, batch_of, encode, members
+from pairbus.servicebus.limits import MAX_HEADER_SIZE
 from pairbus.transfer import ALIASES, PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -293,7 +294,7 @@ def test_the_sessions_of_messages_are_known_whatever_holds_them() -> None:
 def test_a_message_may_fill_its_limit_to_the_byte(length: int, overhead: int) -> None:
     payload = bytes(length)
 
-    assert member_size(len(payload)) == length + overhead
+    assert size_in_batch(len(payload)) == length + overhead
     check_size(payload, length + overhead)
     with pytest.raises(MessageTooLargeForBacklog, match=f"{length + overhead} bytes.*not sent"):
         check_size(payload, length + overhead - 1)
@@ -309,9 +310,9 @@ def test_all_but_the_body_may_take_64_kb_to_the_byte() -> None:
         )
 
     first = sized(0)
-    extra = MAX_HEADER_BYTES - (len(first) - len(Message.parse(first).body))
+    extra = MAX_HEADER_SIZE - (len(first) - len(Message.parse(first).body))
     check_size(sized(extra), 256 * 1024)
-    with pytest.raises(MessageTooLargeForBacklog, match=f"{MAX_HEADER_BYTES + 1} bytes"):
+    with pytest.raises(MessageTooLargeForBacklog, match=f"{MAX_HEADER_SIZE + 1} bytes"):
         check_size(sized(extra + 1), 256 * 1024)
 
 
@@ -341,7 +342,7 @@ def test_what_fill_counts_is_what_the_sdk_counts() -> None:
     messages = [ServiceBusMessage(b"x" * size) for size in (1, 100, 200, 300, 5000)]
     batch = filled(ServiceBusMessageBatch(), *messages)
 
-    assert batch.size_in_bytes == sum(member_size(len(encode(one))) for one in messages)
+    assert batch.size_in_bytes == sum(size_in_batch(len(encode(one))) for one in messages)
 
 
 def test_a_batch_of_payloads_has_them_in_their_order() -> None:

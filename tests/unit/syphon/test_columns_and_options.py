@@ -12,8 +12,8 @@ from pairbus.amqp.client import ClientOptions, Credential
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.application_properties import TTL_EXPIRED
 from pairbus.spark.columns import (
-    EXPIRED,
     NOT_A_MESSAGE,
     SCHEMA,
     ReceivedMessage,
@@ -94,7 +94,7 @@ def test_what_has_expired_in_the_backlog_says_so():
 
     row = turn_back(ReceivedMessage("q", delivered(to_backlog(message, "orders")), None), 0, 10_000)
 
-    assert row.problem == EXPIRED
+    assert row.problem == TTL_EXPIRED
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 200, 2**40])

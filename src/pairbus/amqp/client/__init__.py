@@ -11,8 +11,8 @@ from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
-from pairbus.amqp.client.sender import Posted, Sender
-from pairbus.amqp.client.tokens import Credential, SharedKey, Signature
+from pairbus.amqp.client.sender import PendingDelivery, Sender
+from pairbus.servicebus.tokens import Credential, SharedAccessKey, SharedAccessSignature
 
 __all__ = [
     "AnySession",
@@ -20,10 +20,10 @@ __all__ = [
     "ClientOptions",
     "Credential",
     "Management",
-    "Posted",
+    "PendingDelivery",
     "Receiver",
     "Sender",
-    "SharedKey",
-    "Signature",
+    "SharedAccessKey",
+    "SharedAccessSignature",
     "lock_token",
 ]

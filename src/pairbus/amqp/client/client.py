@@ -14,21 +14,20 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
+from pairbus.amqp.client.error_translation import translate_error
 from pairbus.amqp.client.options import ClientOptions
-from pairbus.amqp.client.tokens import Token
-from pairbus.amqp.client.translate import translate
-from pairbus.amqp.client.wire import Clock, Wire
+from pairbus.amqp.client.transport import Clock, Transport
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
-    Attaching,
+    AttachReceived,
     Closed,
     Delivery,
     Detached,
     Ended,
     Event,
-    Flowed,
-    Resolved,
-    Updated,
+    FlowReceived,
+    IncomingDeliveriesUpdated,
+    OutgoingDeliveriesUpdated,
 )
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.sasl import SaslClient
@@ -45,6 +44,8 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.entity_paths import without_management_node
+from pairbus.servicebus.tokens import Token
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Client:
         self._tls = options.ssl_context()
         self._container_id = f"pairbus-{uuid4()}"
         self._names = itertools.count(1)
-        self._wire: Wire | None = None
+        self._wire: Transport | None = None
         self._engine: Connection | None = None
         self._session: Session | None = None
         self._lost: AmqpError | None = None
@@ -104,7 +105,7 @@ class Client:
         wait = options.connect_timeout_s if timeout_s is None else timeout_s
         deadline = self._clock() + wait
         host, port = options.address
-        self._wire = Wire.connect(
+        self._wire = Transport.connect(
             host,
             port,
             tls=self._tls,
@@ -142,11 +143,11 @@ class Client:
         if self._session is None or self._session.ended:
             host, port = self.options.address
             where = f"{host}:{port}"
-            self.run(lambda: engine.remote is not None, deadline, f"{where} to open")
+            self.run_until(lambda: engine.remote is not None, deadline, f"{where} to open")
             if self._lost is not None:  # who is not welcome gets an open and a close in one
                 raise self._lost
             session = self._session = engine.begin()
-            self.run(lambda: session.begun, deadline, f"{where} to begin a session")
+            self.run_until(lambda: session.begun, deadline, f"{where} to begin a session")
             if session.ended:
                 raise self._why_ended()
         return self._session
@@ -161,7 +162,9 @@ class Client:
         if engine is not None and not engine.closed:
             engine.close()
             try:
-                self.run(lambda: engine.closed, self._clock() + timeout_s, "a close to be answered")
+                self.run_until(
+                    lambda: engine.closed, self._clock() + timeout_s, "a close to be answered"
+                )
             except AmqpError as exc:
                 logger.debug("closing: %s", exc)
         self._hang_up()
@@ -170,7 +173,7 @@ class Client:
         wire, engine = self._wire, self._engine
         self._wire = self._engine = None
         if engine is not None:
-            for event in engine.lost("the connection was given up"):
+            for event in engine.connection_lost("the connection was given up"):
                 self._deliver(event)
         if wire is not None:
             if engine is not None:
@@ -195,12 +198,14 @@ class Client:
 
     def authorize(self, path: str, deadline: float) -> None:
         """Put a token for the path, if one is due."""
-        path = path.removesuffix("/$management")  # a part of the entity, whose token covers it
+        path = without_management_node(path)  # the token of the entity covers it
         source = self.options.tokens
         if source is None or self._clock() < self._renewals.get(path, float("-inf")):
             return
         if self._cbs is None:
-            from pairbus.amqp.client.requests import Cbs  # made of links, which need a client
+            from pairbus.amqp.client.request_response import (
+                Cbs,  # made of links, which need a client
+            )
 
             self._cbs = Cbs(self)
         audience = self.options.audience(path)
@@ -213,16 +218,16 @@ class Client:
             refused = getattr(exc, "status_code", None) in (400, 401, 403, 404)
             kind = NotAuthorized if refused else Unavailable
             raise kind(f"no token for {audience} could be had: {exc}") from exc
-        self._cbs.put(token, audience, deadline)
+        self._cbs.put_token(token, audience, deadline)
         life = token.expires_at - self._wall_clock()
         self._renewals[path] = self._clock() + life * RENEW_AT
         logger.debug("a token for %s is valid for %.0f s", audience, life)
 
     def forget_token(self, path: str) -> None:
         """The namespace does not accept the token for a path, whatever it says of its life."""
-        self._renewals.pop(path.removesuffix("/$management"), None)
+        self._renewals.pop(without_management_node(path), None)
 
-    def run(self, done: Callable[[], bool], deadline: float, what: str) -> None:
+    def run_until(self, done: Callable[[], bool], deadline: float, what: str) -> None:
         """Exchange frames until `done`. Raises OperationTimeout at the deadline, and the reason
         when the connection ends before."""
         timed_out = False
@@ -256,7 +261,7 @@ class Client:
                 data = wire.exchange(output, deadline if due is None else min(deadline, due))
             events = engine.receive(data, self._clock())
         except ConnectionLost as exc:
-            engine.lost(exc.description)
+            engine.connection_lost(exc.description)
             events = [Closed(exc)]
         for event in events:
             self._deliver(event)
@@ -265,28 +270,30 @@ class Client:
     def _deliver(self, event: Event) -> None:
         if type(event) is Delivery:
             event.link.context.on_delivery(event)
-        elif isinstance(event, Updated):
-            for sent in event.sent:
-                sent.link.context.on_updated(sent, event.state, event.settled)
-        elif isinstance(event, Resolved):
-            for delivery in event.received:
-                delivery.link.context.on_resolved(delivery, event.state, event.settled)
-        elif isinstance(event, Flowed):
+        elif isinstance(event, OutgoingDeliveriesUpdated):
+            for sent in event.deliveries:
+                sent.link.context.on_outcome(sent, event.state, event.settled)
+        elif isinstance(event, IncomingDeliveriesUpdated):
+            for delivery in event.deliveries:
+                delivery.link.context.on_settled(delivery, event.state, event.settled)
+        elif isinstance(event, FlowReceived):
             link = event.link
             if isinstance(link, SenderLink) and link.drain and link.context is not None:
                 link.context.on_drain(link)
         elif isinstance(event, Detached):
-            error = translate(event.error, f"link {event.link.name!r} was detached", link=True)
+            error = translate_error(
+                event.error, f"link {event.link.name!r} was detached", link=True
+            )
             _lose(event.link, error)
         elif isinstance(event, Ended):
             if event.session is self._session:  # not one that was given up before
-                self._ended = translate(event.error, "the session was ended", link=True)
+                self._ended = translate_error(event.error, "the session was ended", link=True)
                 self._lose_all(self._ended)
         elif isinstance(event, Closed):
-            self._lost = translate(event.error, "the connection was closed", connection=True)
+            self._lost = translate_error(event.error, "the connection was closed", connection=True)
             self._lose_all(self._lost)
             self._hang_up()
-        elif isinstance(event, Attaching):
+        elif isinstance(event, AttachReceived):
             event.link.refuse(Refused("links are asked for by the client"))
 
     def _lose_all(self, error: AmqpError) -> None:

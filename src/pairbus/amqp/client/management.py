@@ -6,19 +6,19 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pairbus.amqp.client.client import Client
-from pairbus.amqp.client.requests import Requests, Response
+from pairbus.amqp.client.request_response import RequestResponseLinks, Response
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Int32, Timestamp, UInt
 from pairbus.errors import ProtocolError
+from pairbus.servicebus import annotations, management
+from pairbus.servicebus.entity_paths import management_path
+from pairbus.servicebus.management import COMPLETED
 
 Item = TypeVar("Item")
 
-COMPLETED, ABANDONED, DEFERRED, DEAD_LETTERED = "completed", "abandoned", "defered", "suspended"
-"""What `settle` can do. The third is spelled as the service spells it."""
-
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class DeferredMessage:
     """A message that was received by its sequence number: its bytes, and its lock if it has one."""
 
     payload: bytes
@@ -31,11 +31,11 @@ class Management:
     def __init__(self, client: Client, path: str) -> None:
         self.client = client
         self.path = path
-        self._requests = Requests(
+        self._requests = RequestResponseLinks(
             client,
-            f"{path}/$management",
-            status_key="statusCode",
-            description_key="statusDescription",
+            management_path(path),
+            status_key=management.STATUS_CODE,
+            description_key=management.STATUS_DESCRIPTION,
         )
 
     def __enter__(self) -> "Management":
@@ -62,7 +62,7 @@ class Management:
         }
         if session_id is not None:
             body["session-id"] = session_id
-        answer = self._ask("com.microsoft:peek-message", body, timeout_s)
+        answer = self._ask(management.PEEK_MESSAGE, body, timeout_s)
         return [_payload(entry) for entry in _messages(answer)]
 
     def post_settle(
@@ -90,7 +90,7 @@ class Management:
             body["properties-to-modify"] = dict(properties_to_modify)
         if session_id is not None:
             body["session-id"] = session_id
-        return self._post("com.microsoft:update-disposition", body, deadline)
+        return self._post(management.UPDATE_DISPOSITION, body, deadline)
 
     def wait(self, responses: Sequence[Response], *, timeout_s: float | None = None) -> None:
         """Wait until each has its answer; `response.raise_for_status` tells what it was."""
@@ -108,20 +108,20 @@ class Management:
     ) -> list[Timestamp]:
         """Start the locks anew; until when each holds now."""
         body = {"lock-tokens": Array(UUID, tuple(lock_tokens))}
-        answer = self._ask("com.microsoft:renew-lock", body, timeout_s)
+        answer = self._ask(management.RENEW_LOCK, body, timeout_s)
         return _items(answer, "expirations", Timestamp)
 
     def schedule(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> list[int]:
         """Hand over encoded messages that carry `x-opt-scheduled-enqueue-time`; their sequence
         numbers."""
         body = {"messages": [_to_schedule(payload) for payload in messages]}
-        answer = self._ask("com.microsoft:schedule-message", body, timeout_s)
+        answer = self._ask(management.SCHEDULE_MESSAGE, body, timeout_s)
         return _items(answer, "sequence-numbers", int)
 
     def cancel(self, sequence_numbers: Iterable[int], *, timeout_s: float | None = None) -> None:
         """Cancel scheduled messages. Raises MessageNotFound if one is not there any more."""
         body = {"sequence-numbers": Array(int, tuple(sequence_numbers))}
-        self._ask("com.microsoft:cancel-scheduled-message", body, timeout_s)
+        self._ask(management.CANCEL_SCHEDULED_MESSAGE, body, timeout_s)
 
     def receive(
         self,
@@ -130,7 +130,7 @@ class Management:
         settled: bool = False,
         session_id: str | None = None,
         timeout_s: float | None = None,
-    ) -> list[Taken]:
+    ) -> list[DeferredMessage]:
         """Receive deferred messages by their sequence numbers."""
         body: dict[str, Any] = {
             "sequence-numbers": Array(int, tuple(sequence_numbers)),
@@ -138,11 +138,11 @@ class Management:
         }
         if session_id is not None:
             body["session-id"] = session_id
-        answer = self._ask("com.microsoft:receive-by-sequence-number", body, timeout_s)
+        answer = self._ask(management.RECEIVE_BY_SEQUENCE_NUMBER, body, timeout_s)
         return [_taken(entry) for entry in _messages(answer)]
 
     def get_session_state(self, session_id: str, *, timeout_s: float | None = None) -> bytes | None:
-        answer = self._ask("com.microsoft:get-session-state", {"session-id": session_id}, timeout_s)
+        answer = self._ask(management.GET_SESSION_STATE, {"session-id": session_id}, timeout_s)
         state = answer.get("session-state") if isinstance(answer, dict) else None
         return state if isinstance(state, bytes) else None
 
@@ -150,13 +150,11 @@ class Management:
         self, session_id: str, state: bytes | None, *, timeout_s: float | None = None
     ) -> None:
         body = {"session-id": session_id, "session-state": state}
-        self._ask("com.microsoft:set-session-state", body, timeout_s)
+        self._ask(management.SET_SESSION_STATE, body, timeout_s)
 
     def renew_session_lock(self, session_id: str, *, timeout_s: float | None = None) -> Timestamp:
         """Start the lock of a session anew; until when it holds now."""
-        answer = self._ask(
-            "com.microsoft:renew-session-lock", {"session-id": session_id}, timeout_s
-        )
+        answer = self._ask(management.RENEW_SESSION_LOCK, {"session-id": session_id}, timeout_s)
         until = answer.get("expiration") if isinstance(answer, dict) else None
         if not isinstance(until, Timestamp):
             raise ProtocolError(f"{self.path!r} renewed a session without saying until when")
@@ -165,7 +163,7 @@ class Management:
     def _post(self, operation: str, body: dict[str, Any], deadline: float) -> Response:
         milliseconds = max(int((deadline - self.client.now()) * 1000), 1)
         return self._requests.post(
-            {"operation": operation, "com.microsoft:server-timeout": UInt(milliseconds)},
+            {"operation": operation, management.SERVER_TIMEOUT: UInt(milliseconds)},
             body,
             deadline,
         )
@@ -185,7 +183,7 @@ def _to_schedule(payload: bytes) -> dict[str, Any]:
     beside = {
         "message-id": None if properties.message_id is None else str(properties.message_id),
         "session-id": properties.group_id,
-        "partition-key": message.read_message_annotations().get("x-opt-partition-key"),
+        "partition-key": message.read_message_annotations().get(annotations.PARTITION_KEY),
     }
     return {name: value for name, value in beside.items() if value is not None} | {
         "message": payload
@@ -195,7 +193,7 @@ def _to_schedule(payload: bytes) -> dict[str, Any]:
 def _items(answer: Any, key: str, kind: type[Item]) -> list[Item]:
     """The list or array under a key of an answer, checked to be what it should be."""
     found = answer.get(key) if isinstance(answer, dict) else None
-    items = found.items if isinstance(found, Array) else found
+    items = found.elements if isinstance(found, Array) else found
     if not isinstance(items, list | tuple) or not all(isinstance(item, kind) for item in items):
         raise ProtocolError(f"an answer has no {key!r}, or not of the right type")
     return list(items)
@@ -215,8 +213,8 @@ def _payload(entry: dict[Any, Any]) -> bytes:
     return payload
 
 
-def _taken(entry: dict[Any, Any]) -> Taken:
+def _taken(entry: dict[Any, Any]) -> DeferredMessage:
     token = entry.get("lock-token")
     if token is not None and not isinstance(token, UUID):
         raise ProtocolError("an answer has a lock token that is not a uuid")
-    return Taken(_payload(entry), token)
+    return DeferredMessage(_payload(entry), token)

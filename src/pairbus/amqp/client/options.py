@@ -3,12 +3,12 @@
 import ssl
 from dataclasses import dataclass
 
-from pairbus.amqp.client.tokens import SharedKey, Signature, TokenSource
 from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import SharedAccessKey, SharedAccessSignature, TokenSource
 
-AMQPS_PORT, AMQP_PORT = 5671, 5672
 MAX_TIMEOUT_S = 4_000_000
 """46 days: AMQP writes timeouts as milliseconds in 32 bits."""
 
@@ -25,7 +25,7 @@ class ClientOptions:
     """Certificates to trust; None: the system's."""
     certificate_file: str | None = None
     """A certificate with its key, for SASL EXTERNAL."""
-    dial: str | None = None
+    endpoint_host: str | None = None
     """Connect to this host instead; `host` stays the name that is asked for."""
     tokens: TokenSource | None = None
     """Where tokens for CBS come from; None: none are sent."""
@@ -59,9 +59,9 @@ class ClientOptions:
         parsed = ConnectionString.parse(text)
         tokens: TokenSource | None = None
         if parsed.key_name is not None and parsed.key is not None:
-            tokens = SharedKey(parsed.key_name, parsed.key)
+            tokens = SharedAccessKey(parsed.key_name, parsed.key)
         elif parsed.signature is not None:
-            tokens = Signature(parsed.signature)
+            tokens = SharedAccessSignature(parsed.signature)
         given = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
         return cls(**{**given, "tokens": tokens, **options})  # type: ignore[arg-type]
 
@@ -69,7 +69,7 @@ class ClientOptions:
     def address(self) -> tuple[str, int]:
         """What to connect to."""
         default = AMQPS_PORT if self.tls else AMQP_PORT
-        return self.dial or self.host, default if self.port is None else self.port
+        return self.endpoint_host or self.host, default if self.port is None else self.port
 
     def audience(self, path: str) -> str:
         """What a token for this path is for."""

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from pairbus.amqp.client.client import Client
-from pairbus.amqp.client.link_end import LinkEnd
-from pairbus.amqp.client.translate import translate
+from pairbus.amqp.client.error_translation import translate_error
+from pairbus.amqp.client.link_endpoint import LinkEndpoint
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import (
@@ -19,12 +19,13 @@ from pairbus.amqp.performatives import (
     Rejected,
     Source,
 )
-from pairbus.amqp.serial import ranges
-from pairbus.amqp.session import Session, error_of
+from pairbus.amqp.serial import contiguous_ranges
+from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.types import Described, Symbol, UInt
 from pairbus.errors import AmqpError, LockLost, OperationTimeout, StateError
+from pairbus.servicebus import links
 
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
+SESSION_FILTER = Symbol(links.SESSION_FILTER)
 
 
 class AnySession:
@@ -36,7 +37,7 @@ def lock_token(delivery: Delivery) -> UUID:
     return UUID(bytes_le=delivery.tag)
 
 
-class Receiver(LinkEnd[ReceiverLink]):
+class Receiver(LinkEndpoint[ReceiverLink]):
     """Receives from a path, under a lock until settled, or with `settled=True` for good at once.
 
     `session_id` opens a session: one by its id, or any that is free (`AnySession`). Without
@@ -85,12 +86,12 @@ class Receiver(LinkEnd[ReceiverLink]):
         `drain` takes it back.
         """
         deadline = self.client.deadline(timeout_s)
-        link = self.attached(deadline)
+        link = self.ensure_attached(deadline)
         missing = count - len(self._arrived)
         if missing > link.credit:
             link.flow(missing)
         try:
-            self.client.run(
+            self.client.run_until(
                 lambda: bool(self._arrived) or self.error is not None, deadline, "a message"
             )
             while len(self._arrived) < count and self.error is None:
@@ -103,11 +104,11 @@ class Receiver(LinkEnd[ReceiverLink]):
             raise self.error
         return [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
 
-    def grant(self, count: int, *, timeout_s: float | None = None) -> None:
+    def grant_credit(self, count: int, *, timeout_s: float | None = None) -> None:
         """Let the namespace send so many messages when it has them; `collect` them then."""
-        self.attached(self.client.deadline(timeout_s)).flow(count)
+        self.ensure_attached(self.client.deadline(timeout_s)).flow(count)
 
-    def collect(self) -> list[Delivery]:
+    def take_received(self) -> list[Delivery]:
         """The messages that have come, without waiting. Raises why the link is gone."""
         if self.error is not None and not self._arrived:
             raise self.error
@@ -115,28 +116,30 @@ class Receiver(LinkEnd[ReceiverLink]):
         self._arrived.clear()
         return arrived
 
-    def pull(self, count: int, *, timeout_s: float | None = None) -> Iterator[list[Delivery]]:
+    def receive_available(
+        self, count: int, *, timeout_s: float | None = None
+    ) -> Iterator[list[Delivery]]:
         """Up to `count` messages that are there now, as they come. No credit is left behind."""
         deadline = self.client.deadline(timeout_s)
-        link = self.attached(deadline)
+        link = self.ensure_attached(deadline)
         link.flow(count, drain=True)
         while link.credit > 0 and self.error is None:
-            self.client.run(
+            self.client.run_until(
                 lambda: bool(self._arrived) or link.credit == 0 or self.error is not None,
                 deadline,
                 f"messages of {self.path!r}",
             )
             if self._arrived:
-                yield self.collect()
+                yield self.take_received()
         if self._arrived or self.error is not None:
-            yield self.collect()
+            yield self.take_received()
 
     def drain(self, *, timeout_s: float | None = None) -> list[Delivery]:
         """Take back all credit; the messages that came before it was gone."""
         link = self._link
         if link is not None and link.alive and link.credit > 0:
             link.flow(link.credit, drain=True)
-            self.client.run(
+            self.client.run_until(
                 lambda: link.credit == 0 or self.error is not None,
                 self.client.deadline(timeout_s),
                 f"{self.path!r} to drain",
@@ -163,17 +166,17 @@ class Receiver(LinkEnd[ReceiverLink]):
         if link is None or not link.alive or any(one.link is not link for one in todo):
             raise LockLost(f"the link to {self.path!r} that held the locks is gone") from self.error
         for delivery in todo:
-            if delivery.id not in link.session.inbound.unsettled:  # nobody would answer
+            if delivery.id not in link.session.incoming.unsettled:  # nobody would answer
                 raise StateError(f"{delivery} was settled before")
         self._refusals.clear()
         self._settling = {delivery.id for delivery in todo}
-        for first, last in ranges(sorted(self._settling)):
+        for first, last in contiguous_ranges(sorted(self._settling)):
             link.session.settle(first, last, state, settled=not self._confirm)
         if not self._confirm:
             self._settling.clear()
             self.client.step(self.client.now())
             return
-        self.client.run(
+        self.client.run_until(
             lambda: not self._settling or self.error is not None,
             self.client.deadline(timeout_s),
             f"{self.path!r} to confirm",
@@ -183,7 +186,7 @@ class Receiver(LinkEnd[ReceiverLink]):
         if self._refusals:
             raise self._refusals[0]
 
-    def ask(self, session: Session) -> ReceiverLink:
+    def attach_link(self, session: Session) -> ReceiverLink:
         filters: dict[Any, Any] | None = None
         if self._session_id is not None:
             # Bare, as the Azure SDKs write it, where AMQP would have the value described.
@@ -196,18 +199,20 @@ class Receiver(LinkEnd[ReceiverLink]):
             source=Source(self.path, filter=filters),
             snd_settle_mode=SETTLE_SETTLED if self._settled else SETTLE_UNSETTLED,
             rcv_settle_mode=SETTLE_SECOND if self._confirm else SETTLE_FIRST,
-            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+            properties={Symbol(links.TIMEOUT): UInt(milliseconds)},
         )
 
     def on_delivery(self, delivery: Delivery) -> None:
         self._arrived.append(delivery)
 
-    def on_resolved(self, delivery: Delivery, state: Any, settled: bool) -> None:
+    def on_settled(self, delivery: Delivery, state: Any, settled: bool) -> None:
         if not settled or delivery.id not in self._settling:
             return
         self._settling.discard(delivery.id)
         # Rejected with an error is a refusal, even of a rejection: without one it is its echo.
         if isinstance(state, Rejected) and state.error is not None:
             self._refusals.append(
-                translate(error_of(state.error), f"{self.path!r} did not settle a message")
+                translate_error(
+                    exception_from(state.error), f"{self.path!r} did not settle a message"
+                )
             )

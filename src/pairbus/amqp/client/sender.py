@@ -3,19 +3,20 @@
 from collections.abc import Iterable
 from typing import Any
 
-from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch
 from pairbus.amqp.client.client import Client
-from pairbus.amqp.client.link_end import LinkEnd
-from pairbus.amqp.client.translate import translate
-from pairbus.amqp.events import Sent
+from pairbus.amqp.client.error_translation import translate_error
+from pairbus.amqp.client.link_endpoint import LinkEndpoint
+from pairbus.amqp.events import OutgoingDelivery
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, Target
-from pairbus.amqp.session import Session, error_of
+from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.types import Symbol, UInt
 from pairbus.errors import AmqpError, MessageTooLarge, OperationTimeout, Unavailable
+from pairbus.servicebus import links
 
 
-class Posted:
+class PendingDelivery:
     """A delivery that is on its way: `done` once it was answered, `error` if it was not accepted.
 
     A delivery that ends with ConnectionLost, LinkLost or OperationTimeout may have arrived.
@@ -28,12 +29,12 @@ class Posted:
         self.error: AmqpError | None = None
 
 
-class Sender(LinkEnd[SenderLink]):
+class Sender(LinkEndpoint[SenderLink]):
     """Sends encoded messages to a path. Nothing counts as sent before the namespace accepted it."""
 
     def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
         super().__init__(client, path, authorize=authorize)
-        self._in_flight: set[Posted] = set()
+        self._in_flight: set[PendingDelivery] = set()
         self._needs_credit = False
 
     @property
@@ -50,7 +51,7 @@ class Sender(LinkEnd[SenderLink]):
     ) -> None:
         """Send one delivery and wait until it is accepted. Raises why it was not."""
         deadline = self.client.deadline(timeout_s)
-        posted = self.put(payload, message_format, deadline)
+        posted = self.enqueue(payload, message_format, deadline)
         self._wait([posted], deadline)
         if posted.error is not None:
             raise posted.error
@@ -59,25 +60,25 @@ class Sender(LinkEnd[SenderLink]):
         """Send encoded messages as one delivery: all are accepted, or none is."""
         members = list(messages)
         if members:  # without messages there is nothing that could be delivered
-            payload = make_batch(members, envelope_of(members[0]))
+            payload = make_batch(members, batch_envelope(members[0]))
             self.send(payload, message_format=BATCH_FORMAT, timeout_s=timeout_s)
 
     def post(
         self, payload: bytes, *, message_format: int = 0, timeout_s: float | None = None
-    ) -> Posted:
+    ) -> PendingDelivery:
         """Send one delivery without waiting for its answer; waits for credit if there is none."""
-        posted = self.put(payload, message_format, self.client.deadline(timeout_s))
+        posted = self.enqueue(payload, message_format, self.client.deadline(timeout_s))
         self.client.step(self.client.now())  # on its way now, not when somebody waits
         return posted
 
-    def wait(self, posted: Iterable[Posted], *, timeout_s: float | None = None) -> None:
+    def wait(self, posted: Iterable[PendingDelivery], *, timeout_s: float | None = None) -> None:
         """Wait until each is done; look at its `error` then. What has no answer in time is done,
         with OperationTimeout as its error."""
         self._wait(list(posted), self.client.deadline(timeout_s))
 
-    def put(self, payload: bytes, message_format: int, deadline: float) -> Posted:
+    def enqueue(self, payload: bytes, message_format: int, deadline: float) -> PendingDelivery:
         """Have a delivery written with whatever is exchanged next, as soon as there is credit."""
-        link = self.attached(deadline)
+        link = self.ensure_attached(deadline)
         limit = link.remote_max_message_size
         if limit is not None and len(payload) > limit:
             raise MessageTooLarge(
@@ -86,7 +87,7 @@ class Sender(LinkEnd[SenderLink]):
         if link.credit <= 0:
             self._needs_credit = True
             try:
-                self.client.run(
+                self.client.run_until(
                     lambda: link.credit > 0 or self.error is not None,
                     deadline,
                     f"credit to send to {self.path!r}",
@@ -95,36 +96,36 @@ class Sender(LinkEnd[SenderLink]):
                 self._needs_credit = False
             if self.error is not None:
                 raise self.error
-        posted = Posted()
+        posted = PendingDelivery()
         link.send(payload, message_format=message_format).context = posted
         self._in_flight.add(posted)
         if link.drain:
             link.drained()
         return posted
 
-    def _wait(self, posted: list[Posted], deadline: float) -> None:
+    def _wait(self, posted: list[PendingDelivery], deadline: float) -> None:
         try:
-            self.client.run(
+            self.client.run_until(
                 lambda: all(one.done for one in posted), deadline, f"{self.path!r} to accept"
             )
         except OperationTimeout as exc:
             self._give_up(posted, exc)
 
-    def _give_up(self, posted: list[Posted], error: AmqpError) -> None:
+    def _give_up(self, posted: list[PendingDelivery], error: AmqpError) -> None:
         for one in posted:
             if not one.done:
                 one.done, one.error = True, error
                 self._in_flight.discard(one)
 
-    def ask(self, session: Session) -> SenderLink:
+    def attach_link(self, session: Session) -> SenderLink:
         milliseconds = int(self.client.options.operation_timeout_s * 1000)
         return session.attach_sender(
             self.client.link_name("sender"),
             target=Target(self.path),
-            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+            properties={Symbol(links.TIMEOUT): UInt(milliseconds)},
         )
 
-    def on_updated(self, sent: Sent, state: Any, settled: bool) -> None:
+    def on_outcome(self, sent: OutgoingDelivery, state: Any, settled: bool) -> None:
         if not settled and not isinstance(state, Accepted | Rejected | Released | Modified):
             return
         if not settled and sent.id is not None:  # the peer waits for us to settle
@@ -135,8 +136,8 @@ class Sender(LinkEnd[SenderLink]):
         self._in_flight.discard(posted)
         posted.done = True
         if isinstance(state, Rejected):
-            posted.error = translate(
-                error_of(state.error) or AmqpError("no reason was given"),
+            posted.error = translate_error(
+                exception_from(state.error) or AmqpError("no reason was given"),
                 f"{self.path!r} rejected a message",
             )
         elif not isinstance(state, Accepted):

@@ -22,9 +22,9 @@ from pairbus.emulator.admin.resources import Resources
 from pairbus.emulator.admin.responses import AdminRequest, Refusal, moment
 from pairbus.emulator.auth import Authority, Claims, Right
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
-from pairbus.emulator.entities.registry import EntityExists, EntityRegistry
-from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
-from pairbus.servicebus.entity_paths import covers, same_path
+from pairbus.emulator.entities.registry import EntityRegistry
+from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
+from pairbus.servicebus.entity_paths import covers, normalize_path
 
 MANAGEMENT = "management"
 """The kind under which requests are metered."""
@@ -62,7 +62,7 @@ class Admin:
         self._resources = Resources(entities, authority, moment(created_ms))
         self._meter = meter
         longest_first = sorted(extensions.items(), key=lambda item: len(item[0]), reverse=True)
-        self._extensions = [(same_path(prefix), handler) for prefix, handler in longest_first]
+        self._extensions = [(normalize_path(prefix), handler) for prefix, handler in longest_first]
 
     def handle(self, request: HttpRequest, now_ms: int, *, scheme: str = "https") -> HttpResponse:
         """The answer to a request that came over `http` or `https`. Links in it lead to the host

@@ -32,7 +32,7 @@ from pairbus.emulator.entities.descriptions import (
     settings_of,
 )
 from pairbus.emulator.filters.rules import Rule
-from pairbus.servicebus.time_spans import format_duration
+from pairbus.servicebus.time_spans import format_time_span
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
@@ -225,7 +225,7 @@ def _settings(description: Description, api_version: str) -> Iterable[str]:
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return format_duration(value) if isinstance(value, timedelta) else str(value)
+    return format_time_span(value) if isinstance(value, timedelta) else str(value)
 
 
 def _runtime(description: Description, runtime: Runtime, api_version: str) -> Iterable[str]:

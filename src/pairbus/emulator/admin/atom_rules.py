@@ -41,7 +41,7 @@ from pairbus.emulator.filters.rules import (
 from pairbus.emulator.filters.sql_values import plain
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import check_name
-from pairbus.servicebus.time_spans import format_duration, parse_duration
+from pairbus.servicebus.time_spans import format_time_span, parse_time_span
 
 CORRELATED = {
     property_name(f.name): f.name for f in fields(CorrelationFilter) if f.name != "properties"
@@ -166,7 +166,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "boolean": _boolean,
     **dict.fromkeys(("double", "float", "decimal"), float),
     "dateTime": datetime.fromisoformat,
-    "duration": parse_duration,
+    "duration": parse_time_span,
     "guid": UUID,
 }
 
@@ -210,7 +210,7 @@ def _value(value: Any) -> str:
     elif isinstance(value, datetime):
         kind, written = "dateTime", value.isoformat().replace("+00:00", "Z")
     elif isinstance(value, timedelta):
-        kind, written, namespace = "duration", format_duration(value), SERIALIZATION
+        kind, written, namespace = "duration", format_time_span(value), SERIALIZATION
     elif isinstance(value, UUID):
         kind, namespace = "guid", SERIALIZATION
     return tag("Value", text(written), xmlns_d6p1=namespace, i_type=f"d6p1:{kind}")

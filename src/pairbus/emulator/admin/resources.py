@@ -22,7 +22,7 @@ from pairbus.emulator.entities.descriptions import (
 from pairbus.emulator.entities.registry import Entity, EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
-from pairbus.servicebus.entity_paths import path_of, same_path
+from pairbus.servicebus.entity_paths import SUBSCRIPTIONS, normalize_path, path_from_address
 
 _FORWARDING = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
@@ -123,7 +123,7 @@ class Resources:
             target = given.settings.get(name)
             if target is None:
                 continue
-            path, token = path_of(target), call.request.header(header)
+            path, token = path_from_address(target), call.request.header(header)
             if token is None:
                 raise NotAuthorized(f"forwarding to {path!r} needs a token for it in {header}.")
             claims = self._authority.claims_of_token(token, call.now_ms / 1000)
@@ -173,8 +173,8 @@ class Resources:
             topic = entities.get(place.entity)
             if not isinstance(topic.description, TopicDescription):
                 raise EntityNotFound(f"{topic.path!r} is not a topic.")
-            found = sorted(entities.subscriptions(topic), key=lambda one: same_path(one.path))
-            title, path = "Subscriptions", f"{topic.path}/Subscriptions"
+            found = sorted(entities.subscriptions(topic), key=lambda one: normalize_path(one.path))
+            title, path = SUBSCRIPTIONS, f"{topic.path}/{SUBSCRIPTIONS}"
         elif place.resource is Resource.TOPICS:
             found = entities.all(TopicDescription)
             title, path = "Topics", "$Resources/topics"

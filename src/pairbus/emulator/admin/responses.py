@@ -9,8 +9,8 @@ from pairbus.emulator.admin import atom
 from pairbus.emulator.admin.paths import AdminPath
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.limits import MAX_PAGE_SIZE
 
-MAX_PAGE = 100
 T = TypeVar("T")
 
 
@@ -53,9 +53,9 @@ def one(call: AdminRequest, entry: atom.Entry, status: int = 200) -> HttpRespons
 def page(
     call: AdminRequest, title: str, path: str, found: Sequence[T], show: Callable[[T], atom.Entry]
 ) -> HttpResponse:
-    """What `$skip` and `$top` ask for, at most MAX_PAGE."""
-    skip, top = _number(call.request, "skip", 0), _number(call.request, "top", MAX_PAGE)
-    top = min(top, MAX_PAGE)
+    """What `$skip` and `$top` ask for, at most MAX_PAGE_SIZE."""
+    skip, top = _number(call.request, "skip", 0), _number(call.request, "top", MAX_PAGE_SIZE)
+    top = min(top, MAX_PAGE_SIZE)
     entries = [show(one) for one in found[skip : skip + top]]
     # A page of none has none behind it: a client would follow that link for ever.
     more = top > 0 and len(found) > skip + top
@@ -78,7 +78,7 @@ def feed(
     entries: Iterable[atom.Entry],
     *,
     skip: int = 0,
-    top: int = MAX_PAGE,
+    top: int = MAX_PAGE_SIZE,
     more: bool = False,
 ) -> HttpResponse:
     body = atom.write_feed(

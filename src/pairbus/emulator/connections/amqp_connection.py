@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
-    Attaching,
+    AttachReceived,
     Authenticated,
     Closed,
     Delivery,
     Detached,
     Ended,
     Event,
-    Flowed,
-    Sent,
-    Updated,
+    FlowReceived,
+    OutgoingDeliveriesUpdated,
+    OutgoingDelivery,
 )
 from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, Source, Target
-from pairbus.amqp.sasl import SaslServer, read_plain
+from pairbus.amqp.sasl import SaslServer, parse_plain_response
 from pairbus.emulator.auth import Claims, Right
 from pairbus.emulator.connections.links import IncomingLink, OutgoingLink
-from pairbus.emulator.connections.management import refusal
-from pairbus.emulator.connections.request_nodes import CBS, MANAGEMENT, RequestNode
+from pairbus.emulator.connections.management import error_for_status
+from pairbus.emulator.connections.request_nodes import RequestNode
 from pairbus.emulator.entities.descriptions import TopicDescription
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.storage.store import StoreFailed
@@ -39,7 +39,13 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
-from pairbus.servicebus.entity_paths import path_of, same_path
+from pairbus.servicebus import conditions
+from pairbus.servicebus.entity_paths import (
+    CBS_NODE,
+    MANAGEMENT_NODE,
+    normalize_path,
+    path_from_address,
+)
 
 if TYPE_CHECKING:
     from pairbus.emulator.runtime import NamespaceRuntime
@@ -120,7 +126,7 @@ class AmqpConnection:
         self._handle(self.connection.receive(data, self._now()))
 
     def lost(self, reason: str) -> None:
-        self._handle(self.connection.lost(reason))
+        self._handle(self.connection.connection_lost(reason))
 
     def tick_if_due(self) -> None:
         """Let time pass: heartbeats, silence, tokens that expire, clients that never get on."""
@@ -198,7 +204,7 @@ class AmqpConnection:
         elif fault.kind == "internal-error":
             raise Unavailable("An internal error, as a fault asks for.")
         elif fault.kind == "refuse-tokens":
-            raise refusal(fault.status, "The token was refused, as a fault asks for.")
+            raise error_for_status(fault.status, "The token was refused, as a fault asks for.")
         return fault.kind in ("cut", "stop-reading", "detach", "ignore-tokens")
 
     def answer(self, answer: Callable[[], None], fault: Fault | None = None) -> None:
@@ -213,7 +219,7 @@ class AmqpConnection:
     # Rights.
 
     def _check_plain(self, response: bytes) -> Claims | None:
-        given = read_plain(response)
+        given = parse_plain_response(response)
         if given is None:
             return None
         try:
@@ -288,16 +294,16 @@ class AmqpConnection:
         if type(event) is Delivery:
             if not self._deaf:
                 event.link.context.on_delivery(event)
-        elif isinstance(event, Updated):
+        elif isinstance(event, OutgoingDeliveriesUpdated):
             if event.settled or isinstance(event.state, _OUTCOMES):
-                for end, sent in _by_end(event.sent).items():
+                for end, sent in _by_end(event.deliveries).items():
                     end.settle(sent, event.state, event.settled)
-        elif isinstance(event, Flowed):
+        elif isinstance(event, FlowReceived):
             # Without a link, the session's window has opened: for all links that send on it.
             for link in event.session.links if event.link is None else (event.link,):
                 if isinstance(link, SenderLink) and link.context is not None:
                     link.context.on_flow()
-        elif isinstance(event, Attaching):
+        elif isinstance(event, AttachReceived):
             self._on_attaching(event.link)
         elif isinstance(event, Detached):
             if event.error is not None and not event.by_peer:
@@ -331,13 +337,13 @@ class AmqpConnection:
         terminus = asked.source if isinstance(link, SenderLink) else asked.target
         address = terminus.address if isinstance(terminus, Source | Target) else None
         if not isinstance(address, str):
-            raise Refused("A link needs an address.", condition="amqp:invalid-field")
-        path = path_of(address)
-        if same_path(path) == CBS:
-            return RequestNode(self, link, CBS, None)
-        if same_path(path).endswith(MANAGEMENT):
-            entity, queue = self.core.entities.source(path[: -len(MANAGEMENT)])
-            return RequestNode(self, link, same_path(path), (entity, queue))
+            raise Refused("A link needs an address.", condition=conditions.INVALID_FIELD)
+        path = path_from_address(address)
+        if normalize_path(path) == CBS_NODE:
+            return RequestNode(self, link, CBS_NODE, None)
+        if normalize_path(path).endswith(f"/{MANAGEMENT_NODE}"):
+            entity, queue = self.core.entities.source(path[: -len(MANAGEMENT_NODE) - 1])
+            return RequestNode(self, link, normalize_path(path), (entity, queue))
         if self.core.faults and self.core.faults.fire(("disable",), path):
             raise EntityDisabled(f"{path!r} is disabled, as a fault asks for.")
         if isinstance(link, ReceiverLink):
@@ -356,8 +362,8 @@ class AmqpConnection:
         return OutgoingLink(self, link, entity, queue)
 
 
-def _by_end(sent: list[Sent]) -> dict[Any, list[Sent]]:
-    result: dict[Any, list[Sent]] = {}
+def _by_end(sent: list[OutgoingDelivery]) -> dict[Any, list[OutgoingDelivery]]:
+    result: dict[Any, list[OutgoingDelivery]] = {}
     for one in sent:
         if one.link.context is not None:
             result.setdefault(one.link.context, []).append(one)

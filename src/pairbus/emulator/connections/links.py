@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.events import Delivery, Sent
+from pairbus.amqp.events import Delivery, OutgoingDelivery
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
@@ -18,7 +18,7 @@ from pairbus.amqp.performatives import (
     Released,
     Source,
 )
-from pairbus.amqp.serial import ranges
+from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.envelope import deliver, read
@@ -34,6 +34,9 @@ from pairbus.errors import (
     OperationTimeout,
     Refused,
 )
+from pairbus.servicebus import conditions, links
+from pairbus.servicebus.application_properties import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from pairbus.servicebus.limits import KB, MAX_MESSAGE_KB_STANDARD
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -44,10 +47,10 @@ ROUND = 500
 """Messages that one outlet gets before others have their turn."""
 ROUND_BYTES = 1024 * 1024
 """How many bytes of messages are enough for that."""
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
-LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
-BATCH_LIMIT = Symbol("com.microsoft:max-message-batch-size")
-TIMEOUT = Symbol("com.microsoft:timeout")
+SESSION_FILTER = Symbol(links.SESSION_FILTER)
+LOCKED_UNTIL = Symbol(links.LOCKED_UNTIL)
+BATCH_LIMIT = Symbol(links.MAX_MESSAGE_BATCH_SIZE)
+TIMEOUT = Symbol(links.TIMEOUT)
 _TICKS_1970 = 621355968000000000
 DEFAULT_WAIT_MS = 60_000
 
@@ -68,7 +71,9 @@ class IncomingLink:
         """A fault has detached the link: what came behind is not taken."""
 
     def accept(self) -> None:
-        limit = getattr(self.entity.description, "max_message_size_in_kilobytes", 256) * 1024
+        limit = KB * getattr(
+            self.entity.description, "max_message_size_in_kilobytes", MAX_MESSAGE_KB_STANDARD
+        )
         self.link.accept(
             # The Azure SDK asks to settle second, and then waits for us to settle first.
             rcv_settle_mode=SETTLE_FIRST,
@@ -119,7 +124,7 @@ class IncomingLink:
 
     def _take(self, delivery: Delivery) -> None:
         if delivery.state is not None:
-            raise Refused("Transactions are not supported.", condition="amqp:not-implemented")
+            raise Refused("Transactions are not supported.", condition=conditions.NOT_IMPLEMENTED)
         self.peer.check(self.path, Right.SEND)
         core = self.core
         if core.faults and core.faults.fire(("disable",), self.path):
@@ -138,7 +143,7 @@ class IncomingLink:
 
     def _answer(self) -> None:
         accepted, self._accepted = sorted(self._accepted), []
-        for first, last in ranges(accepted):
+        for first, last in contiguous_ranges(accepted):
             self.link.session.settle(first, last, Accepted())
         self.peer.touch()
 
@@ -243,7 +248,7 @@ class OutgoingLink:
         if self._waiting:
             self._try_session()
             return
-        if not self.peer.may_write() or link.session.outbound.waiting:
+        if not self.peer.may_write() or link.session.outgoing.queued:
             return
         if link.credit > 0 and core.faults and core.faults.fire(("disable",), self.path):
             self.on_disabled()
@@ -319,7 +324,7 @@ class OutgoingLink:
             except LockLost as exc:
                 self._detach(exc)
 
-    def settle(self, sent: Sequence[Sent], state: Any, settled: bool) -> None:
+    def settle(self, sent: Sequence[OutgoingDelivery], state: Any, settled: bool) -> None:
         """Do as the peer says with what it received, and confirm it after the commit."""
         if self._over:
             # We took the link away. The Azure SDK will not see our answer, and settles once more
@@ -343,7 +348,7 @@ class OutgoingLink:
             self.core.after_commit(lambda: self._confirm(done, echo))
 
     def _confirm(self, ids: list[int], echo: Any) -> None:
-        for first, last in ranges(sorted(ids)):
+        for first, last in contiguous_ranges(sorted(ids)):
             self.link.session.confirm(first, last, echo)
         self.peer.touch()
 
@@ -365,8 +370,8 @@ class OutgoingLink:
                 meter.add(self.path, "abandon")
         elif isinstance(state, Rejected):
             info = _text_keys(state.error.info if state.error is not None else None)
-            reason = info.pop("DeadLetterReason", None)
-            description = info.pop("DeadLetterErrorDescription", None)
+            reason = info.pop(DEAD_LETTER_REASON, None)
+            description = info.pop(DEAD_LETTER_DESCRIPTION, None)
             self.queue.dead_letter(token, reason, description, info, now_ms)
             meter.add(self.path, "dead-letter")
         else:

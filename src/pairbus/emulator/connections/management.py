@@ -26,6 +26,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus import conditions, management
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -51,16 +52,21 @@ def status_of(error: PairbusError) -> int:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
-def refusal(status: int, description: str) -> AmqpError:
+def error_for_status(status: int, description: str) -> AmqpError:
     """The error that a status stands for."""
     kinds = (kind for kind, one in _STATUSES if one == status and issubclass(kind, AmqpError))
     kind = next(kinds, Unavailable if status >= 500 else Refused)
     return kind(description)
 
 
-def sends(operation: str) -> bool:
+def carries_messages(operation: str) -> bool:
     """Whether messages arrive with it."""
-    return operation.removeprefix("com.microsoft:") == "schedule-message"
+    return _bare(operation) == _bare(management.SCHEDULE_MESSAGE)
+
+
+def _bare(operation: str) -> str:
+    """Return an operation without its prefix, which some clients leave out."""
+    return operation.removeprefix(management.PREFIX)
 
 
 class ManagementRequest:
@@ -92,7 +98,7 @@ class ManagementRequest:
     def items(self, name: str, kind: type) -> list[Any]:
         """A parameter that is an array or a list of one type."""
         value = self.given(name, (Array, list))
-        found = list(value.items) if isinstance(value, Array) else value
+        found = list(value.elements) if isinstance(value, Array) else value
         if not all(isinstance(item, kind) for item in found):
             raise DecodeError(f"{name!r} of the request holds something of the wrong type.")
         return found
@@ -128,16 +134,16 @@ def _update_disposition(call: ManagementRequest) -> tuple[int, Any]:
                 f"been removed from {call.queue.path!r}."
             )
     for token in tokens:
-        if status == "completed":
+        if status == management.COMPLETED:
             call.queue.complete(token, call.now_ms)
             call.count("complete")
-        elif status == "abandoned":
+        elif status == management.ABANDONED:
             call.queue.abandon(token, changes, call.now_ms)
             call.count("abandon")
-        elif status == "defered":
+        elif status == management.DEFERRED:
             call.queue.defer(token, changes, call.now_ms)
             call.count("defer")
-        elif status == "suspended":
+        elif status == management.DEAD_LETTERED:
             call.queue.dead_letter(
                 token,
                 call.optional("deadletter-reason", str),
@@ -242,27 +248,27 @@ def _get_message_sessions(call: ManagementRequest) -> tuple[int, Any]:
 
 
 _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any]]]] = {
-    "peek-message": (Right.LISTEN, _peek),
-    "update-disposition": (Right.LISTEN, _update_disposition),
-    "renew-lock": (Right.LISTEN, _renew_lock),
-    "receive-by-sequence-number": (Right.LISTEN, _receive),
-    "renew-session-lock": (Right.LISTEN, _renew_session_lock),
-    "get-session-state": (Right.LISTEN, _get_session_state),
-    "set-session-state": (Right.LISTEN, _set_session_state),
-    "get-message-sessions": (Right.LISTEN, _get_message_sessions),
-    "schedule-message": (Right.SEND, _schedule),
-    "cancel-scheduled-message": (Right.SEND, _cancel),
+    _bare(management.PEEK_MESSAGE): (Right.LISTEN, _peek),
+    _bare(management.UPDATE_DISPOSITION): (Right.LISTEN, _update_disposition),
+    _bare(management.RENEW_LOCK): (Right.LISTEN, _renew_lock),
+    _bare(management.RECEIVE_BY_SEQUENCE_NUMBER): (Right.LISTEN, _receive),
+    _bare(management.RENEW_SESSION_LOCK): (Right.LISTEN, _renew_session_lock),
+    _bare(management.GET_SESSION_STATE): (Right.LISTEN, _get_session_state),
+    _bare(management.SET_SESSION_STATE): (Right.LISTEN, _set_session_state),
+    _bare(management.GET_MESSAGE_SESSIONS): (Right.LISTEN, _get_message_sessions),
+    _bare(management.SCHEDULE_MESSAGE): (Right.SEND, _schedule),
+    _bare(management.CANCEL_SCHEDULED_MESSAGE): (Right.SEND, _cancel),
 }
 
 
-def carry_out(
+def execute(
     peer: "AmqpConnection", entity: Entity, queue: Queue, operation: str, body: Any
 ) -> tuple[int, Any]:
     """Status and body of the response. Raises PairbusError."""
-    found = _OPERATIONS.get(operation.removeprefix("com.microsoft:"))
+    found = _OPERATIONS.get(_bare(operation))
     if found is None:
         raise Refused(
-            f"There is no operation {operation[:64]!r}.", condition="amqp:not-implemented"
+            f"There is no operation {operation[:64]!r}.", condition=conditions.NOT_IMPLEMENTED
         )
     right, run = found
     peer.check(queue.path, right)

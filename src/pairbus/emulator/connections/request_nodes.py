@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.events import Delivery, Sent
+from pairbus.amqp.events import Delivery, OutgoingDelivery
 from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Error, Rejected, Source, Target
 from pairbus.amqp.sections import Message, Properties
@@ -14,14 +14,14 @@ from pairbus.emulator.entities.queue import Queue
 from pairbus.emulator.entities.registry import Entity
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
 from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
-from pairbus.servicebus.entity_paths import path_of
+from pairbus.servicebus import management as protocol
+from pairbus.servicebus.entity_paths import path_from_address
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
 
 logger = logging.getLogger(__name__)
 
-CBS, MANAGEMENT = "$cbs", "/$management"
 CREDIT = 100
 
 
@@ -80,12 +80,12 @@ class RequestNode:
             if fault is not None and fault.kind == "refuse-tokens":
                 status = fault.status
             fault = None
-        code, text = ("status-code", "status-description")
+        code, text = (protocol.CBS_STATUS_CODE, protocol.CBS_STATUS_DESCRIPTION)
         if self.of is not None:
-            code, text = ("statusCode", "statusDescription")
+            code, text = (protocol.STATUS_CODE, protocol.STATUS_DESCRIPTION)
         told: dict[str, Any] = {code: Int32(status), text: described}
         if condition is not None:
-            told["errorCondition"] = Symbol(condition)
+            told[protocol.ERROR_CONDITION] = Symbol(condition)
         correlation = properties.message_id
         if correlation is None:
             correlation = properties.correlation_id
@@ -107,8 +107,10 @@ class RequestNode:
             return None
         if self.of is None:
             audience = asked.get("name")
-            return faults.fire(ON_TOKEN, path_of(audience) if isinstance(audience, str) else None)
-        if management.sends(str(asked.get("operation", ""))):
+            return faults.fire(
+                ON_TOKEN, path_from_address(audience) if isinstance(audience, str) else None
+            )
+        if management.carries_messages(str(asked.get("operation", ""))):
             return faults.fire(ON_SEND, self.of[1].path)
         return None
 
@@ -119,17 +121,17 @@ class RequestNode:
             return 200, None
         entity, queue = self.of
         operation = str(asked.get("operation", ""))
-        return management.carry_out(peer, entity, queue, operation, body)
+        return management.execute(peer, entity, queue, operation, body)
 
     def _put_token(self, asked: dict[Any, Any], body: Any) -> None:
         peer, audience = self.peer, asked.get("name")
-        if str(asked.get("operation")) != "put-token":
+        if str(asked.get("operation")) != protocol.PUT_TOKEN:
             raise NotAuthorized("$cbs knows put-token only.")
         if not isinstance(audience, str) or not isinstance(body, str | bytes):
             raise NotAuthorized("put-token needs a name and a token.")
         token = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         claims = peer.core.authority.claims_of_token(token, peer.core.now_ms() / 1000)
-        peer.claims[path_of(audience)] = claims
+        peer.claims[path_from_address(audience)] = claims
 
     def _respond(self, reply_to: Any, response: bytes) -> None:
         """Send a response on the link that the request names, or else on this node's other one."""
@@ -164,7 +166,7 @@ class RequestNode:
             link.drained()
         self.peer.touch()
 
-    def settle(self, sent: Sequence[Sent], state: Any, settled: bool) -> None:
+    def settle(self, sent: Sequence[OutgoingDelivery], state: Any, settled: bool) -> None:
         """A response has arrived."""
         if not settled:
             for one in sent:

@@ -29,7 +29,7 @@ TLS_HANDSHAKE_S = 30.0
 CLOSE_S = 5.0
 _TLS_HELLO = 0x16
 
-Handler = Callable[[HttpRequest, str], HttpResponse]
+RequestHandler = Callable[[HttpRequest, str], HttpResponse]
 """Answers a request that came over `http` or `https`."""
 
 
@@ -41,7 +41,7 @@ class Listener:
         core: NamespaceRuntime,
         listening: socket.socket,
         tls: ssl.SSLContext | None,
-        admin: Handler,
+        admin: RequestHandler,
         *,
         tls_only: bool = False,
         on_failure: Callable[[], None],

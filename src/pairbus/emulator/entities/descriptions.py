@@ -8,7 +8,6 @@ small: a lock may be shorter than five seconds, and a queue smaller than a gigab
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 from pairbus.emulator.auth import SharedAccessRule
@@ -16,31 +15,19 @@ from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import (
     check_name,
     check_path,
-    path_of,
-    same_path,
+    normalize_path,
+    path_from_address,
     subscription_path,
 )
-from pairbus.servicebus.time_spans import MAX_SPAN, format_duration, parse_duration
-
-MAX_RULES = 12
-MAX_INT32 = 2147483647
-
-
-class EntityStatus(StrEnum):
-    """What an entity can be set to do."""
-
-    ACTIVE = "Active"
-    DISABLED = "Disabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
-    SEND_DISABLED = "SendDisabled"
-
-    @property
-    def sends(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
-
-    @property
-    def receives(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+from pairbus.servicebus.entity_status import EntityStatus
+from pairbus.servicebus.limits import (
+    MAX_AUTHORIZATION_RULES,
+    MAX_DELIVERY_COUNT,
+    MAX_MESSAGE_KB_PREMIUM,
+    MAX_MESSAGE_KB_STANDARD,
+    MAX_USER_METADATA,
+)
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN, format_time_span, parse_time_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +39,7 @@ class QueueDescription:
     max_size_in_megabytes: int = 1024
     requires_duplicate_detection: bool = False
     requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     dead_lettering_on_message_expiration: bool = False
     duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
     max_delivery_count: int = 10
@@ -61,13 +48,13 @@ class QueueDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
     """None: ordered unless partitioned, as the service has it."""
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_express: bool = False
     forward_to: str | None = None
     user_metadata: str | None = None
     forward_dead_lettered_messages_to: str | None = None
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int = MAX_MESSAGE_KB_STANDARD
 
     def __post_init__(self) -> None:
         check_path("queue", self.name)
@@ -83,7 +70,7 @@ class TopicDescription:
     """The settings of a topic. Raises ConfigurationError where one is out of bounds."""
 
     name: str
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     max_size_in_megabytes: int = 1024
     requires_duplicate_detection: bool = False
     duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
@@ -93,12 +80,12 @@ class TopicDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
     """None: ordered unless partitioned, as the service has it."""
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_subscription_partitioning: bool = False
     enable_express: bool = False
     user_metadata: str | None = None
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int = MAX_MESSAGE_KB_STANDARD
 
     def __post_init__(self) -> None:
         check_path("topic", self.name)
@@ -117,7 +104,7 @@ class SubscriptionDescription:
     name: str
     lock_duration: timedelta = timedelta(minutes=1)
     requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     dead_lettering_on_message_expiration: bool = False
     dead_lettering_on_filter_evaluation_exceptions: bool = True
     max_delivery_count: int = 10
@@ -125,7 +112,7 @@ class SubscriptionDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     forward_to: str | None = None
     forward_dead_lettered_messages_to: str | None = None
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     user_metadata: str | None = None
 
     def __post_init__(self) -> None:
@@ -173,7 +160,7 @@ def from_text(text: str, kind: Any) -> Any:
         return text or None
     text = text.strip()
     if kind is timedelta:
-        return parse_duration(text)
+        return parse_time_span(text)
     if kind in (bool, bool | None):
         if text.lower() not in ("true", "false"):
             raise ConfigurationError(f"{text[:64]!r} is neither true nor false")
@@ -211,12 +198,12 @@ def _check(given: Description, path: str) -> None:
     minute, day = timedelta(minutes=1), timedelta(days=1)
     for name, least, most in (
         ("lock_duration", timedelta(milliseconds=1), 5 * minute),
-        ("default_message_time_to_live", timedelta(seconds=1), MAX_SPAN),
+        ("default_message_time_to_live", timedelta(seconds=1), MAX_TIME_SPAN),
         ("duplicate_detection_history_time_window", timedelta(seconds=20), 7 * day),
-        ("auto_delete_on_idle", 5 * minute, MAX_SPAN),
-        ("max_delivery_count", 1, MAX_INT32),
+        ("auto_delete_on_idle", 5 * minute, MAX_TIME_SPAN),
+        ("max_delivery_count", 1, MAX_DELIVERY_COUNT),
         ("max_size_in_megabytes", 1, 81920),
-        ("max_message_size_in_kilobytes", 1, 102400),
+        ("max_message_size_in_kilobytes", 1, MAX_MESSAGE_KB_PREMIUM),
     ):
         value = getattr(given, name, None)
         if value is not None and not least <= value <= most:
@@ -224,9 +211,10 @@ def _check(given: Description, path: str) -> None:
                 f"{property_name(name)} of {path!r} is {_shown(least)} to {_shown(most)}, "
                 f"not {_shown(value)}"
             )
-    if given.user_metadata is not None and len(given.user_metadata) > 1024:
+    if given.user_metadata is not None and len(given.user_metadata) > MAX_USER_METADATA:
         raise ConfigurationError(
-            f"UserMetadata of {path!r} has at most 1024 characters, not {len(given.user_metadata)}"
+            f"UserMetadata of {path!r} has at most {MAX_USER_METADATA} characters, not "
+            f"{len(given.user_metadata)}"
         )
     if not isinstance(given, SubscriptionDescription):
         _check_rules(given.authorization_rules, path)
@@ -237,16 +225,18 @@ def _check(given: Description, path: str) -> None:
     if not isinstance(given, TopicDescription):
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
             target = getattr(given, name)
-            if target is not None and same_path(path_of(target)) == same_path(path):
+            if target is not None and normalize_path(path_from_address(target)) == normalize_path(
+                path
+            ):
                 raise ConfigurationError(f"{property_name(name)} of {path!r} is {path!r} itself")
         if given.requires_session and given.forward_to is not None:
             raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo")
 
 
 def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
-    if len(rules) > MAX_RULES:
+    if len(rules) > MAX_AUTHORIZATION_RULES:
         raise ConfigurationError(
-            f"{path!r} has at most {MAX_RULES} authorization rules, not {len(rules)}"
+            f"{path!r} has at most {MAX_AUTHORIZATION_RULES} authorization rules, not {len(rules)}"
         )
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
@@ -254,4 +244,4 @@ def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
 
 
 def _shown(value: timedelta | int) -> str:
-    return format_duration(value) if isinstance(value, timedelta) else str(value)
+    return format_time_span(value) if isinstance(value, timedelta) else str(value)

@@ -10,40 +10,29 @@ from struct import Struct
 from typing import Any
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.sections import DELIVERY_COUNT, Message
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     MESSAGE_ANNOTATIONS,
-    Keys,
+    EncodedKeys,
+    encode_section,
     map_entries,
-    put_together,
     read_fields,
 )
+from pairbus.amqp.sections import DELIVERY_COUNT, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
-from pairbus.emulator.storage.store import SCHEDULED, Stored
+from pairbus.emulator.storage.store import StoredMessage
 from pairbus.errors import DecodeError, Refused
+from pairbus.servicebus import annotations
+from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
+from pairbus.servicebus.message_states import SCHEDULED
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-MAX_HEADER_BYTES = 64 * 1024
-MAX_ID = 128
-
-_OURS = Keys(
-    (
-        "x-opt-enqueued-time",
-        "x-opt-sequence-number",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-lock-token",
-        "x-opt-message-state",
-        "x-opt-partition-id",
-    )
-)
-_SCHEDULE = "x-opt-scheduled-enqueue-time"
-_ENQUEUED_KEY = encode(Symbol("x-opt-enqueued-time"))
-_SEQUENCE_KEY = encode(Symbol("x-opt-sequence-number"))
-_LOCKED_UNTIL_KEY = encode(Symbol("x-opt-locked-until"))
-_STATE_KEY = encode(Symbol("x-opt-message-state"))
-_SOURCE = Symbol("x-opt-deadletter-source")
-_SOURCE_KEYS = Keys(("x-opt-deadletter-source",))
+_SET_BY_SERVICE = EncodedKeys(annotations.SET_BY_SERVICE)
+_ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
+_SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
+_LOCKED_UNTIL_KEY = encode(Symbol(annotations.LOCKED_UNTIL))
+_STATE_KEY = encode(Symbol(annotations.MESSAGE_STATE))
+_SOURCE = Symbol(annotations.DEAD_LETTER_SOURCE)
+_SOURCE_KEYS = EncodedKeys((annotations.DEAD_LETTER_SOURCE,))
 _timestamp = Struct(">Bq").pack
 
 
@@ -68,10 +57,12 @@ def read(payload: bytes) -> Incoming:
     (ttl,) = read_fields(message.header, (2,))
     scheduled = None
     if message.message_annotations:
-        message.edit_message_annotations({}, _OURS)
-        for key in (_SCHEDULE, _SOURCE):
+        message.edit_message_annotations({}, _SET_BY_SERVICE)
+        for key in (annotations.SCHEDULED_ENQUEUE_TIME, _SOURCE):
             if key.encode() in message.message_annotations:
-                scheduled = message.read_message_annotations().get(_SCHEDULE)
+                scheduled = message.read_message_annotations().get(
+                    annotations.SCHEDULED_ENQUEUE_TIME
+                )
                 break
     if message.application_properties:
         # They are read by rules and changed by settlements, which must not fail then.
@@ -80,14 +71,14 @@ def read(payload: bytes) -> Incoming:
         raise DecodeError("the session id is not a string")
     if ttl is not None and not isinstance(ttl, UInt):
         raise DecodeError("the time-to-live is not a uint")
-    if session is not None and len(session) > MAX_ID:
-        raise Refused(f"a session id has at most {MAX_ID} characters")
-    if isinstance(message_id, str) and len(message_id) > MAX_ID:
-        raise Refused(f"a message id has at most {MAX_ID} characters")
+    if session is not None and len(session) > MAX_ID_LENGTH:
+        raise Refused(f"a session id has at most {MAX_ID_LENGTH} characters")
+    if isinstance(message_id, str) and len(message_id) > MAX_ID_LENGTH:
+        raise Refused(f"a message id has at most {MAX_ID_LENGTH} characters")
     if scheduled is not None and not isinstance(scheduled, Timestamp):
-        raise DecodeError(f"{_SCHEDULE} is not a timestamp")
-    if len(payload) - len(message.body) > MAX_HEADER_BYTES:
-        raise Refused(f"everything but the body may take {MAX_HEADER_BYTES} bytes")
+        raise DecodeError(f"{annotations.SCHEDULED_ENQUEUE_TIME} is not a timestamp")
+    if len(payload) - len(message.body) > MAX_HEADER_SIZE:
+        raise Refused(f"everything but the body may take {MAX_HEADER_SIZE} bytes")
     return Incoming(
         message,
         len(payload),
@@ -105,11 +96,11 @@ def store(
     state: int,
     now_ms: int,
     expires_ms: int | None,
-) -> Stored:
+) -> StoredMessage:
     """What is stored of a message under a sequence number."""
     message = incoming.message
     count, entries = map_entries(message.message_annotations)
-    return Stored(
+    return StoredMessage(
         sequence,
         state,
         now_ms,
@@ -143,7 +134,7 @@ def _header(header: bytes, deliveries: int) -> bytes:
     return result
 
 
-def deliver(stored: Stored, deliveries: int, locked_until_ms: int | None) -> bytes:
+def deliver(stored: StoredMessage, deliveries: int, locked_until_ms: int | None) -> bytes:
     """The bytes of a delivery."""
     entries = (
         stored.annotations
@@ -158,12 +149,12 @@ def deliver(stored: Stored, deliveries: int, locked_until_ms: int | None) -> byt
         count += 2
     return (
         _header(stored.header, deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
         + stored.rest
     )
 
 
-def peek(stored: Stored) -> bytes:
+def peek(stored: StoredMessage) -> bytes:
     """The bytes of a message that is only looked at: with its state, and without a lock."""
     entries = (
         stored.annotations
@@ -176,22 +167,22 @@ def peek(stored: Stored) -> bytes:
     )
     return (
         _header(stored.header, stored.deliveries)
-        + put_together(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count + 6, entries)
         + stored.rest
     )
 
 
-def restore(stored: Stored) -> bytes:
+def restore(stored: StoredMessage) -> bytes:
     """The bytes of a message as it was sent, but for the order of its sections."""
     annotations = b""
     if stored.annotation_count:
-        annotations = put_together(
+        annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     return stored.header + annotations + stored.rest
 
 
-def modify(stored: Stored, properties: dict[str, Any]) -> None:
+def modify(stored: StoredMessage, properties: dict[str, Any]) -> None:
     """Set application properties of a stored message (abandon, defer, dead-letter with changes)."""
     if not properties:
         return
@@ -200,11 +191,11 @@ def modify(stored: Stored, properties: dict[str, Any]) -> None:
     stored.rest = message.encode()
 
 
-def set_dead_letter_source(stored: Stored, path: str) -> None:
+def set_dead_letter_source(stored: StoredMessage, path: str) -> None:
     """Say which entity a message was dead-lettered on."""
     message = Message()
     if stored.annotation_count:
-        message.message_annotations = put_together(
+        message.message_annotations = encode_section(
             MESSAGE_ANNOTATIONS, 0xC1, stored.annotation_count, stored.annotations
         )
     # Removed by its text, so that a string of a sender goes like a symbol of ours.

@@ -2,7 +2,7 @@
 
 from heapq import heapify, heappop, heappush
 
-from pairbus.emulator.storage.store import Stored
+from pairbus.emulator.storage.store import StoredMessage
 
 
 class Lock:
@@ -10,7 +10,9 @@ class Lock:
 
     __slots__ = ("message", "session", "token", "until_ms")
 
-    def __init__(self, token: bytes, message: Stored, until_ms: int, session: str | None) -> None:
+    def __init__(
+        self, token: bytes, message: StoredMessage, until_ms: int, session: str | None
+    ) -> None:
         self.token = token
         self.message = message
         self.until_ms = until_ms

@@ -15,13 +15,19 @@ from pairbus.emulator.entities.locks import Lock, Locks
 from pairbus.emulator.entities.ready import Ready
 from pairbus.emulator.entities.sequences import Sequences
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, UNBOUNDED, Store, Stored
+from pairbus.emulator.storage.store import UNBOUNDED, Store, StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus import conditions
+from pairbus.servicebus.application_properties import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    TTL_EXPIRED,
+)
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
 NEVER_MS = 253402300799999
 """The end of the year 9999: a message that expires later never does."""
-
-DELIVERIES, EXPIRED = "MaxDeliveryCountExceeded", "TTLExpiredException"
 
 
 class QueueSettings(Protocol):
@@ -66,7 +72,7 @@ class Queue:
         """Where messages go that cannot be delivered; None: this is such a place."""
         self.arrived: Callable[[], None] = _nothing
         """Is called when something can be taken that could not before."""
-        self.send_on: Callable[[Stored, int], bool] = _stays
+        self.send_on: Callable[[StoredMessage, int], bool] = _stays
         """Takes what would be buried here elsewhere. False: it stays."""
         self._store = store
         self._sequences = sequences
@@ -106,7 +112,7 @@ class Queue:
         self._add(stored)
         return stored.sequence
 
-    def activate(self, stored: Stored, now_ms: int) -> None:
+    def activate(self, stored: StoredMessage, now_ms: int) -> None:
         """The time of a scheduled message has come: it goes to the end of the line."""
         self.drop(stored)
         stored.sequence = self.next_sequence()
@@ -122,7 +128,7 @@ class Queue:
         life = default if ttl_ms is None else min(ttl_ms, default)
         return None if start_ms + life >= NEVER_MS else start_ms + life
 
-    def _add(self, stored: Stored) -> None:
+    def _add(self, stored: StoredMessage) -> None:
         self._store.put(self.id, stored)
         self.counts[stored.state] += 1
         self.bytes += stored.size
@@ -133,7 +139,7 @@ class Queue:
                 self._ready.append(stored)
             self.arrived()
 
-    def drop(self, stored: Stored) -> None:
+    def drop(self, stored: StoredMessage) -> None:
         """It is no longer here."""
         self._store.delete(self.id, stored.sequence)
         self.counts[stored.state] -= 1
@@ -152,14 +158,14 @@ class Queue:
         session: str | None = None,
         holder: Any = None,
         room: int = UNBOUNDED,
-    ) -> list[tuple[Stored, Lock | None]]:
+    ) -> list[tuple[StoredMessage, Lock | None]]:
         """Up to `limit` messages, under a lock each, or for good; no more once they have `room`
         bytes together. Raises LockLost if the session is not held, or not by `holder`, where one is
         given."""
         line = self._ready
         if self.sessions is not None:
             line = self.sessions.line(session, now_ms, holder)
-        taken: list[tuple[Stored, Lock | None]] = []
+        taken: list[tuple[StoredMessage, Lock | None]] = []
         while len(taken) < limit and room > 0:
             stored = line.take()
             if stored is None:
@@ -171,14 +177,14 @@ class Queue:
             taken.append((stored, self._hand_over(stored, now_ms, locked)))
         return taken
 
-    def _hand_over(self, stored: Stored, now_ms: int, locked: bool) -> Lock | None:
+    def _hand_over(self, stored: StoredMessage, now_ms: int, locked: bool) -> Lock | None:
         """Give a message to somebody: under a lock, or for good."""
         if locked:
             return self._lock(stored, now_ms)
         self.drop(stored)
         return None
 
-    def _lock(self, stored: Stored, now_ms: int) -> Lock:
+    def _lock(self, stored: StoredMessage, now_ms: int) -> Lock:
         session = None if self.sessions is None else stored.session
         lock = Lock(self._new_token(), stored, self._locked_until(session, now_ms), session)
         self._locks.add(lock)
@@ -198,13 +204,13 @@ class Queue:
         locked: bool,
         session: str | None = None,
         room: int = UNBOUNDED,
-    ) -> list[tuple[Stored, Lock | None]]:
+    ) -> list[tuple[StoredMessage, Lock | None]]:
         """Deferred messages by their sequence numbers; those behind the one with which they have
         `room` bytes together are left where they are. Raises MessageNotFound, and takes none, if
         one of them is not there to be taken; LockLost if their session is not held."""
         if self.sessions is not None:
             self.sessions.line(session, now_ms)
-        found: list[Stored] = []
+        found: list[StoredMessage] = []
         for sequence in dict.fromkeys(sequences):
             if room <= 0:
                 break
@@ -221,7 +227,7 @@ class Queue:
 
     def peek(
         self, after: int, limit: int, session: str | None = None, room: int = UNBOUNDED
-    ) -> list[Stored]:
+    ) -> list[StoredMessage]:
         """Messages of every state behind a sequence number; no more once they have `room` bytes
         together."""
         return self._store.any_after(self.id, after, limit, session, room)
@@ -291,11 +297,11 @@ class Queue:
             raise LockLost(
                 "The lock supplied is invalid. Either the lock expired, or the message has already "
                 f"been removed from {self.path!r}.",
-                condition=None if self.sessions is None else "com.microsoft:session-lock-lost",
+                condition=None if self.sessions is None else conditions.SESSION_LOCK_LOST,
             )
         return lock
 
-    def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> Stored:
+    def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> StoredMessage:
         """End a lock; its message, changed. Raises LockLost, or EncodeError for changes that AMQP
         cannot carry, and the lock holds on."""
         lock = self._held(token, now_ms)
@@ -303,18 +309,18 @@ class Queue:
         self._locks.pop(token, now_ms)
         return lock.message
 
-    def _return(self, stored: Stored, now_ms: int) -> None:
+    def _return(self, stored: StoredMessage, now_ms: int) -> None:
         """A message was not wanted: it can be taken again, unless it was too often."""
         stored.deliveries += 1
         if stored.deliveries >= self.settings.max_delivery_count and self.dead_letters is not None:
             description = (
                 f"Message could not be consumed after {stored.deliveries} delivery attempts."
             )
-            self._bury(stored, _told(DELIVERIES, description), now_ms)
+            self._bury(stored, _told(MAX_DELIVERY_COUNT_EXCEEDED, description), now_ms)
         else:
             self._put_back(stored)
 
-    def _put_back(self, stored: Stored) -> None:
+    def _put_back(self, stored: StoredMessage) -> None:
         """A message is no longer locked, and is what it was."""
         self._store.put(self.id, stored)
         if stored.state == ACTIVE:
@@ -324,13 +330,13 @@ class Queue:
                 self.sessions.give_back(stored.session, stored)
             self.arrived()
 
-    def _bury(self, stored: Stored, told: dict[str, Any], now_ms: int) -> None:
+    def _bury(self, stored: StoredMessage, told: dict[str, Any], now_ms: int) -> None:
         assert self.dead_letters is not None
         self.drop(stored)
         envelope.modify(stored, told)
         self.dead_letters.bury_here(stored, self.path, now_ms)
 
-    def bury_here(self, stored: Stored, source: str, now_ms: int) -> None:
+    def bury_here(self, stored: StoredMessage, source: str, now_ms: int) -> None:
         """Take in a message that another queue gave up. It keeps its number and its age."""
         envelope.set_dead_letter_source(stored, source)
         stored.state, stored.due_ms, stored.expires_ms = ACTIVE, None, None
@@ -347,7 +353,7 @@ class Queue:
 
     # Time.
 
-    def expire(self, stored: Stored, now_ms: int) -> bool:
+    def expire(self, stored: StoredMessage, now_ms: int) -> bool:
         """A message's time-to-live is over. False: it is locked, and stays until that is over."""
         lock = self._locks.on(stored.sequence)
         if lock is not None:
@@ -360,9 +366,9 @@ class Queue:
         self._expire(stored, now_ms)
         return True
 
-    def _expire(self, stored: Stored, now_ms: int) -> None:
+    def _expire(self, stored: StoredMessage, now_ms: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead_letters is not None:
-            told = _told(EXPIRED, "The message expired and was dead lettered.")
+            told = _told(TTL_EXPIRED, "The message expired and was dead lettered.")
             self._bury(stored, told, now_ms)
         else:
             self.drop(stored)
@@ -395,7 +401,7 @@ class Queue:
 
 
 def _told(reason: str | None, description: str | None) -> dict[str, Any]:
-    told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    told = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
     return {name: text for name, text in told.items() if text is not None}
 
 
@@ -403,5 +409,5 @@ def _nothing() -> None:
     pass
 
 
-def _stays(stored: Stored, now_ms: int) -> bool:
+def _stays(stored: StoredMessage, now_ms: int) -> bool:
     return False

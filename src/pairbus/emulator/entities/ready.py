@@ -6,13 +6,13 @@ A queue has one such line, or, if it has sessions, one for each session that som
 from collections.abc import Callable, Container
 from heapq import heappop, heappush
 
-from pairbus.emulator.storage.store import Stored
+from pairbus.emulator.storage.store import StoredMessage
 
 BUFFER = 2000
 """How many messages a line keeps in memory at most, but for those that come back."""
 CHUNK = 1000
 
-Load = Callable[[int, int], list[Stored]]
+Load = Callable[[int, int], list[StoredMessage]]
 """Active messages behind a sequence number, at most so many."""
 
 
@@ -24,7 +24,7 @@ class Ready:
         self._load = load
         self._taken = taken
         self._heap: list[int] = []
-        self._messages: dict[int, Stored] = {}
+        self._messages: dict[int, StoredMessage] = {}
         self._reached = 0
         """All up to here have been in memory: they are, or are locked, or are gone."""
         self._all = False
@@ -34,7 +34,7 @@ class Ready:
         """How many messages are in memory."""
         return len(self._messages)
 
-    def append(self, message: Stored) -> None:
+    def append(self, message: StoredMessage) -> None:
         """A new message. Among dead letters it may be older than others that are here."""
         room = len(self._messages) < BUFFER
         if message.sequence <= self._reached:
@@ -55,12 +55,12 @@ class Ready:
         self._reached = sequence - 1
         self._all = False
 
-    def give_back(self, message: Stored) -> None:
+    def give_back(self, message: StoredMessage) -> None:
         """A message that was taken, and can be taken again."""
         if message.sequence <= self._reached:  # otherwise it is read with those before it
             self._add(message)
 
-    def _add(self, message: Stored) -> None:
+    def _add(self, message: StoredMessage) -> None:
         self._messages[message.sequence] = message
         heappush(self._heap, message.sequence)
 
@@ -68,7 +68,7 @@ class Ready:
         """It was taken otherwise, or is gone."""
         self._messages.pop(sequence, None)
 
-    def take(self) -> Stored | None:
+    def take(self) -> StoredMessage | None:
         """The first message; None: there is none."""
         while True:
             while self._heap:

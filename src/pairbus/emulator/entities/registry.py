@@ -20,21 +20,31 @@ from pairbus.emulator.entities.queue import NEVER_MS, Queue
 from pairbus.emulator.entities.sequences import Sequences
 from pairbus.emulator.entities.topic import View, changed
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, Selection, compile_rules
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, EntityRow, Store, Stored
+from pairbus.emulator.storage.store import EntityRow, Store, StoredMessage
 from pairbus.errors import (
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     MessageTooLarge,
     PairbusError,
     QuotaExceeded,
     Refused,
 )
-from pairbus.servicebus.entity_paths import DEFAULT_RULE, path_of, same_path
-from pairbus.servicebus.time_spans import MAX_SPAN, to_ms
+from pairbus.servicebus.application_properties import MAX_HOP_COUNT_EXCEEDED
+from pairbus.servicebus.entity_paths import (
+    DEAD_LETTER_QUEUE,
+    DEFAULT_RULE,
+    SUBSCRIPTIONS,
+    TRANSFER_DEAD_LETTER_QUEUE,
+    normalize_path,
+    path_from_address,
+)
+from pairbus.servicebus.limits import MAX_FORWARDING_HOPS
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN, to_milliseconds
 
-DEAD_LETTERS, TRANSFER_DEAD_LETTERS = "/$deadletterqueue", "/$transfer/$deadletterqueue"
-MAX_HOPS = 4
-"""How often a message is forwarded at most: more is a circle."""
+_DEAD_LETTERS = f"/{DEAD_LETTER_QUEUE}"
+_TRANSFER_DEAD_LETTERS = f"/{TRANSFER_DEAD_LETTER_QUEUE}"
 ACCESS_MS = 10_000
 """How far the time of the last access on disk may be behind."""
 _SITE = atom.AtomSite(namespace="", base="")
@@ -64,8 +74,8 @@ class Entity:
         """Whether it was of no use for so long that it is to be deleted."""
         limit = self.description.auto_delete_on_idle
         return (
-            limit < MAX_SPAN
-            and now_ms - self.accessed_ms >= to_ms(limit)
+            limit < MAX_TIME_SPAN
+            and now_ms - self.accessed_ms >= to_milliseconds(limit)
             and not self.queue.counts[SCHEDULED]
         )
 
@@ -81,12 +91,6 @@ class Entity:
     def bytes(self) -> int:
         """The sizes of all messages, dead letters included."""
         return self.queue.bytes + self.dead_letters.bytes + self.transfer_dead_letters.bytes
-
-
-class EntityExists(Refused):
-    """There is an entity or a rule of this name already."""
-
-    default_condition = "com.microsoft:entity-already-exists"
 
 
 class EntityRegistry:
@@ -118,10 +122,10 @@ class EntityRegistry:
             for entity in self._by_path.values()
             if kind is None or isinstance(entity.description, kind)
         ]
-        return sorted(found, key=lambda entity: same_path(entity.path))
+        return sorted(found, key=lambda entity: normalize_path(entity.path))
 
     def find(self, path: str) -> Entity | None:
-        return self._by_path.get(same_path(path))
+        return self._by_path.get(normalize_path(path))
 
     def get(self, path: str) -> Entity:
         """Raises EntityNotFound."""
@@ -131,14 +135,14 @@ class EntityRegistry:
         return entity
 
     def subscriptions(self, topic: Entity) -> list[Entity]:
-        prefix = same_path(topic.path) + "/subscriptions/"
+        prefix = normalize_path(topic.path) + f"/{SUBSCRIPTIONS.lower()}/"
         return [entity for path, entity in self._by_path.items() if path.startswith(prefix)]
 
     def source(self, address: str) -> tuple[Entity, Queue]:
         """What an address is that somebody wants to receive from. Raises EntityNotFound."""
-        path = same_path(path_of(address))
-        for suffix, index in ((TRANSFER_DEAD_LETTERS, 2), (DEAD_LETTERS, 1)):
-            if path.endswith(suffix):
+        path = normalize_path(path_from_address(address))
+        for suffix, index in ((_TRANSFER_DEAD_LETTERS, 2), (_DEAD_LETTERS, 1)):
+            if path.endswith(suffix.lower()):
                 entity = self.get(path[: -len(suffix)])
                 return entity, entity.queues[index]
         entity = self.get(path)
@@ -149,7 +153,8 @@ class EntityRegistry:
     def create(
         self, description: Description, now_ms: int, default_rule: Rule | None = None
     ) -> Entity:
-        """Raises Exists, ConfigurationError, or EntityNotFound where its topic or target is not."""
+        """Raises EntityExists, ConfigurationError, or EntityNotFound if its topic or target does
+        not exist."""
         if self.find(description.path) is not None:
             raise EntityExists(f"The entity {description.path!r} exists already.")
         if isinstance(description, SubscriptionDescription):
@@ -189,7 +194,7 @@ class EntityRegistry:
         self._remove(entity)
 
     def _remove(self, entity: Entity) -> None:
-        del self._by_path[same_path(entity.path)]
+        del self._by_path[normalize_path(entity.path)]
         del self._by_id[entity.row.id]
         self._store.delete_entity(entity.row.id)
         for queue in entity.queues:
@@ -206,31 +211,31 @@ class EntityRegistry:
     def _check_targets(self, description: Description) -> None:
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
             target = getattr(description, name, None)
-            if target is not None and self.find(path_of(target)) is None:
+            if target is not None and self.find(path_from_address(target)) is None:
                 raise EntityNotFound(f"{description.path!r} forwards to {target!r}, which is not.")
 
     def _load(self, row: EntityRow) -> Entity:
         given = atom_input.read_description(row.description.encode())
         identity: dict[str, Any] = {"name": row.path}
         if given.kind is SubscriptionDescription:
-            topic, _, name = row.path.rpartition("/Subscriptions/")
+            topic, _, name = row.path.rpartition(f"/{SUBSCRIPTIONS}/")
             identity = {"topic": topic, "name": name}
         description = given.kind(**identity, **given.settings)
         numbers = Sequences(self._store, row.id, row.next_sequence)
-        dead = self._queue(row, 1, "/$DeadLetterQueue", description, numbers, None)
+        dead = self._queue(row, 1, _DEAD_LETTERS, description, numbers, None)
         entity = Entity(
             row,
             description,
             self._queue(row, 0, "", description, numbers, dead),
             dead,
-            self._queue(row, 2, "/$Transfer/$DeadLetterQueue", description, numbers, None),
+            self._queue(row, 2, _TRANSFER_DEAD_LETTERS, description, numbers, None),
         )
         dead.send_on = partial(self._send_dead_letter_on, entity)
         for name, text in self._store.rules(row.id):
             entity.rules[name.lower()] = atom_input.read_rule(text.encode(), name)
         if isinstance(description, SubscriptionDescription):
             entity.select = compile_rules(entity.rules.values())
-        self._by_path[same_path(description.path)] = entity
+        self._by_path[normalize_path(description.path)] = entity
         self._by_id[row.id] = entity
         for queue in entity.queues:
             self._on_queue(queue)
@@ -350,13 +355,13 @@ class EntityRegistry:
             return False
         if not description.requires_duplicate_detection:
             return False
-        window = to_ms(description.duplicate_detection_history_time_window)
+        window = to_milliseconds(description.duplicate_detection_history_time_window)
         return self._store.seen(entity.row.id, str(message.message_id), now_ms, now_ms + window)
 
     def publish(self, topic: Entity, message: Incoming, now_ms: int, hops: int = 0) -> None:
         """Give each subscription of a topic what its rules let through."""
         view = View(message, now_ms)
-        ttl_ms = to_ms(topic.description.default_message_time_to_live)
+        ttl_ms = to_milliseconds(topic.description.default_message_time_to_live)
         for subscription in self.subscriptions(topic):
             assert subscription.select is not None
             selection = subscription.select(view)
@@ -395,11 +400,11 @@ class EntityRegistry:
         self, entity: Entity, target: str, message: Incoming, now_ms: int, hops: int
     ) -> None:
         """Send on; what cannot be sent on goes to the transfer dead-letter queue."""
-        if hops >= MAX_HOPS:
-            reason, why = "MaxTransferHopCountExceeded", f"It was forwarded {MAX_HOPS} times."
+        if hops >= MAX_FORWARDING_HOPS:
+            reason, why = MAX_HOP_COUNT_EXCEEDED, f"It was forwarded {MAX_FORWARDING_HOPS} times."
         else:
             try:
-                onward = self.get(path_of(target))
+                onward = self.get(path_from_address(target))
                 self._check(onward, [message])
             except PairbusError as exc:
                 reason, why = type(exc).__name__, str(exc)
@@ -408,7 +413,7 @@ class EntityRegistry:
                 return
         entity.transfer_dead_letters.bury_new(message, reason, why, entity.path, now_ms)
 
-    def _send_dead_letter_on(self, entity: Entity, stored: Stored, now_ms: int) -> bool:
+    def _send_dead_letter_on(self, entity: Entity, stored: StoredMessage, now_ms: int) -> bool:
         """Forward a dead letter, if its entity is set to. It may have outlived its time-to-live:
         from now on that of its new place counts."""
         target = getattr(entity.description, "forward_dead_lettered_messages_to", None)
@@ -440,7 +445,7 @@ class EntityRegistry:
     def _queue_of(self, queue_id: int) -> Queue:
         return self._by_id[queue_id >> 2].queues[queue_id & 3]
 
-    def _activate(self, queue_id: int, stored: Stored, now_ms: int) -> None:
+    def _activate(self, queue_id: int, stored: StoredMessage, now_ms: int) -> None:
         entity = self._by_id[queue_id >> 2]
         target = getattr(entity.description, "forward_to", None)
         if not isinstance(entity.description, TopicDescription) and target is None:

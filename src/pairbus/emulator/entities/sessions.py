@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from pairbus.emulator.entities.ready import Ready
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.storage.store import Store, StoredMessage
 from pairbus.errors import LockLost
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.emulator.entities.queue import Queue
@@ -37,13 +38,13 @@ class Sessions:
 
     # Messages.
 
-    def append(self, session: str, message: Stored) -> None:
+    def append(self, session: str, message: StoredMessage) -> None:
         self._active[session] = self._active.get(session, 0) + 1
         held = self._held.get(session)
         if held is not None:
             held.line.append(message)
 
-    def give_back(self, session: str, message: Stored) -> None:
+    def give_back(self, session: str, message: StoredMessage) -> None:
         held = self._held.get(session)
         if held is not None:
             held.line.give_back(message)
@@ -55,7 +56,7 @@ class Sessions:
         else:
             self._active.pop(session, None)
 
-    def remove(self, message: Stored) -> None:
+    def remove(self, message: StoredMessage) -> None:
         held = None if message.session is None else self._held.get(message.session)
         if held is not None:
             held.line.remove(message.sequence)
@@ -81,7 +82,7 @@ class Sessions:
         elif session in self._held:
             raise LockLost(
                 f"The requested session {session!r} cannot be accepted: another receiver has it.",
-                condition="com.microsoft:session-cannot-be-locked",
+                condition=conditions.SESSION_CANNOT_BE_LOCKED,
             )
         name = session
         line = Ready(
@@ -150,5 +151,5 @@ class Sessions:
 def _lost(session: str | None) -> LockLost:
     return LockLost(
         f"The lock of session {session!r} has expired or is not held by this receiver.",
-        condition="com.microsoft:session-lock-lost",
+        condition=conditions.SESSION_LOCK_LOST,
     )

@@ -22,6 +22,7 @@ from pairbus.emulator.entities.envelope import Incoming, read
 from pairbus.emulator.filters.sql_action import Changes
 from pairbus.emulator.filters.sql_values import EvaluationError
 from pairbus.errors import DecodeError
+from pairbus.servicebus import annotations
 
 T = TypeVar("T")
 
@@ -46,10 +47,10 @@ _ATTRIBUTES = {
     "ReplyToSessionId": "reply_to_group_id",
 }
 _ANNOTATIONS = {
-    "PartitionKey": "x-opt-partition-key",
-    "ViaPartitionKey": "x-opt-via-partition-key",
-    "ScheduledEnqueueTimeUtc": "x-opt-scheduled-enqueue-time",
-    "DeadLetterSource": "x-opt-deadletter-source",
+    "PartitionKey": annotations.PARTITION_KEY,
+    "ViaPartitionKey": annotations.VIA_PARTITION_KEY,
+    "ScheduledEnqueueTimeUtc": annotations.SCHEDULED_ENQUEUE_TIME,
+    "DeadLetterSource": annotations.DEAD_LETTER_SOURCE,
 }
 
 

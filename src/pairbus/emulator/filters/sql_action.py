@@ -38,7 +38,8 @@ from pairbus.emulator.filters.sql_values import (
     text_of,
 )
 from pairbus.emulator.filters.system_properties import MAX_LENGTH, SETTABLE
-from pairbus.servicebus.time_spans import parse_duration
+from pairbus.servicebus import described_types
+from pairbus.servicebus.time_spans import parse_time_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,7 @@ def _user_value(value: Any, before: Any) -> Any:
     if isinstance(value, datetime):
         return Timestamp.from_datetime(value)
     if isinstance(value, timedelta):
-        return Described(Symbol(_TIMESPAN), value // timedelta(microseconds=1) * 10)
+        return Described(Symbol(described_types.TIME_SPAN), value // timedelta(microseconds=1) * 10)
     return value
 
 
@@ -160,7 +161,7 @@ def _converted(value: Any, before: Any) -> Any:
             return uuid.UUID(text)
         if kind is Timestamp:
             return _time(text)
-        if kind is Described and before.descriptor == _TIMESPAN:
+        if kind is Described and before.descriptor == described_types.TIME_SPAN:
             return _span(text)
     except (ValueError, OverflowError):
         pass  # "if possible": otherwise the property takes the type of the new value
@@ -202,14 +203,13 @@ def _span(text: str) -> timedelta:
     """A duration as .NET writes it, `1.02:03:04.5`, or in ISO 8601."""
     found = _DOTNET_SPAN.fullmatch(text.strip())
     if found is None:
-        return parse_duration(text)
+        return parse_time_span(text)
     days, hours, minutes, seconds = (int(part or 0) for part in found.group(2, 3, 4, 5))
     part = int(f"{found[6] or '':0<7}") // 10
     span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=part)
     return -span if found[1] else span
 
 
-_TIMESPAN = "com.microsoft:timespan"
 _DOTNET_SPAN = re.compile(
     r"(-)?(?:([0-9]{1,8})\.)?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,7}))?)?"
 )

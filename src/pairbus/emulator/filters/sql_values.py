@@ -33,6 +33,7 @@ from pairbus.amqp.types import (
     UShort,
 )
 from pairbus.errors import ConfigurationError, PairbusError
+from pairbus.servicebus import described_types
 
 
 class EvaluationError(PairbusError):
@@ -78,9 +79,9 @@ _EQUALITY = {operator.eq, operator.ne}
 _YEAR_1 = datetime(1, 1, 1, tzinfo=UTC)
 # How .NET clients write types that AMQP lacks; a tick is a tenth of a microsecond.
 _DESCRIBED: dict[str, Callable[[Any], Any]] = {
-    "com.microsoft:timespan": lambda ticks: timedelta(microseconds=ticks // 10),
-    "com.microsoft:datetime-offset": lambda ticks: _YEAR_1 + timedelta(microseconds=ticks // 10),
-    "com.microsoft:uri": str,
+    described_types.TIME_SPAN: lambda ticks: timedelta(microseconds=ticks // 10),
+    described_types.DATE_TIME_OFFSET: lambda ticks: _YEAR_1 + timedelta(microseconds=ticks // 10),
+    described_types.URI: str,
 }
 
 

@@ -6,6 +6,8 @@ Names are matched without regard to case. The newer SDKs' names for three of the
 
 from datetime import datetime, timedelta
 
+from pairbus.servicebus.limits import MAX_ID_LENGTH
+
 # What an action may set, with the type that the value is turned into: what a sender may set too.
 SETTABLE: dict[str, type] = {
     "ContentType": str,
@@ -39,7 +41,9 @@ READ_ONLY = (
 SYSTEM_PROPERTIES = (*SETTABLE, *READ_ONLY)
 
 # The service refuses longer values of these.
-MAX_LENGTH = {"MessageId": 128, "PartitionKey": 128, "SessionId": 128, "ViaPartitionKey": 128}
+MAX_LENGTH = dict.fromkeys(
+    ("MessageId", "PartitionKey", "SessionId", "ViaPartitionKey"), MAX_ID_LENGTH
+)
 
 _ALIASES = {
     "subject": "Label",

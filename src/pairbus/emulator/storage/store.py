@@ -22,9 +22,6 @@ from typing import Any
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.errors import StateError
 
-ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
-"""States of a message, as `x-opt-message-state` has them."""
-
 UNBOUNDED = 1 << 62
 """More bytes than there are."""
 _SHIFT = 40
@@ -110,7 +107,7 @@ class EntityRow:
     accessed_ms: int
 
 
-class Stored:
+class StoredMessage:
     """A message as it is stored: the sections that the emulator changes, and the rest in one
     piece. `header` is the header and the delivery annotations."""
 
@@ -364,7 +361,7 @@ class Store:
 
     # Messages.
 
-    def put(self, entity: int, message: Stored) -> None:
+    def put(self, entity: int, message: StoredMessage) -> None:
         """Add a message, or write a changed one anew."""
         if self._deletes:  # the order of a delete and an insert of one key matters
             self._flush()
@@ -373,7 +370,7 @@ class Store:
     def delete(self, entity: int, sequence: int) -> None:
         self._deletes.append((entity << _SHIFT | sequence,))
 
-    def active_after(self, entity: int, sequence: int, limit: int) -> list[Stored]:
+    def active_after(self, entity: int, sequence: int, limit: int) -> list[StoredMessage]:
         """Active messages behind a sequence number, in order."""
         return self._messages(
             "key > ? AND key <= ? AND state = 0", _behind(entity, sequence), limit
@@ -381,7 +378,7 @@ class Store:
 
     def active_in_session(
         self, entity: int, session: str, sequence: int, limit: int
-    ) -> list[Stored]:
+    ) -> list[StoredMessage]:
         return self._messages(
             "key > ? AND key <= ? AND session = ? AND state = 0",
             (*_behind(entity, sequence), session),
@@ -395,7 +392,7 @@ class Store:
         limit: int,
         session: str | None = None,
         room: int = UNBOUNDED,
-    ) -> list[Stored]:
+    ) -> list[StoredMessage]:
         """Messages of every state behind a sequence number, for peeking; no more once they have
         `room` bytes together."""
         condition, values = "key > ? AND key <= ?", (*_behind(entity, sequence),)
@@ -403,17 +400,17 @@ class Store:
             return self._messages(condition, values, limit, room)
         return self._messages(f"{condition} AND session = ?", (*values, session), limit, room)
 
-    def get(self, entity: int, sequence: int) -> Stored | None:
+    def get(self, entity: int, sequence: int) -> StoredMessage | None:
         if not 0 < sequence <= MAX_SEQUENCE:  # from a client; it must not reach another entity
             return None
         found = self._messages("key = ?", (entity << _SHIFT | sequence,), 1)
         return found[0] if found else None
 
-    def due(self, now_ms: int, limit: int) -> list[tuple[int, Stored]]:
+    def due(self, now_ms: int, limit: int) -> list[tuple[int, StoredMessage]]:
         """Scheduled messages whose time has come, with their entities."""
         return self._with_entities("due_ms <= ? ORDER BY due_ms", now_ms, limit)
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, Stored]]:
+    def expired(self, now_ms: int, limit: int) -> list[tuple[int, StoredMessage]]:
         """Messages whose time-to-live is over, with their entities. Deferred ones stay, as in the
         service."""
         return self._with_entities(
@@ -515,15 +512,17 @@ class Store:
 
     def _messages(
         self, condition: str, values: tuple[object, ...], limit: int, room: int = UNBOUNDED
-    ) -> list[Stored]:
+    ) -> list[StoredMessage]:
         statement = f"SELECT * FROM message WHERE {condition} ORDER BY key LIMIT ?"
         gather = _all if room == UNBOUNDED else partial(_up_to, room)
         rows = self._read(statement, (*values, limit), gather)
-        return [Stored(row[0] & MAX_SEQUENCE, *row[1:]) for row in rows]
+        return [StoredMessage(row[0] & MAX_SEQUENCE, *row[1:]) for row in rows]
 
-    def _with_entities(self, condition: str, value: int, limit: int) -> list[tuple[int, Stored]]:
+    def _with_entities(
+        self, condition: str, value: int, limit: int
+    ) -> list[tuple[int, StoredMessage]]:
         rows = self._read(f"SELECT * FROM message WHERE {condition} LIMIT ?", (value, limit))
-        return [(row[0] >> _SHIFT, Stored(row[0] & MAX_SEQUENCE, *row[1:])) for row in rows]
+        return [(row[0] >> _SHIFT, StoredMessage(row[0] & MAX_SEQUENCE, *row[1:])) for row in rows]
 
     def _least(self, statement: str) -> int | None:
         value = self._read(statement)[0][0]

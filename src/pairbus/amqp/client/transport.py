@@ -12,7 +12,7 @@ _CHUNK = 256 * 1024
 Clock = Callable[[], float]
 
 
-class Wire:
+class Transport:
     """A connected socket. Writing never blocks reading: a peer that stops reading until it has been
     read from is no dead end."""
 
@@ -32,7 +32,7 @@ class Wire:
         server_name: str,
         deadline: float,
         clock: Clock,
-    ) -> "Wire":
+    ) -> "Transport":
         """Connect, and shake hands where there is TLS. Raises ConnectionLost, OperationTimeout, or
         ConfigurationError for a host that cannot be one."""
         where = f"{host}:{port}"

@@ -6,6 +6,7 @@ from pairbus.errors import (
     Busy,
     ConnectionLost,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     LinkLost,
     LockLost,
@@ -18,33 +19,34 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus import conditions
 
 BY_CONDITION: dict[str, type[AmqpError]] = {
-    "amqp:not-found": EntityNotFound,
-    "amqp:unauthorized-access": NotAuthorized,
-    "amqp:resource-limit-exceeded": QuotaExceeded,
-    "amqp:link:message-size-exceeded": MessageTooLarge,
-    "amqp:link:detach-forced": LinkLost,
-    "amqp:link:stolen": LinkLost,
-    "amqp:connection:forced": ConnectionLost,
-    "amqp:internal-error": Unavailable,
-    "amqp:not-allowed": Refused,
-    "amqp:not-implemented": Refused,
-    "amqp:decode-error": Refused,
-    "amqp:invalid-field": Refused,
-    "amqp:precondition-failed": Refused,
-    "com.microsoft:argument-error": Refused,
-    "com.microsoft:argument-out-of-range": Refused,
-    "com.microsoft:precondition-failed": Refused,
-    "com.microsoft:entity-already-exists": Refused,
-    "com.microsoft:auth-failed": NotAuthorized,
-    "com.microsoft:entity-disabled": EntityDisabled,
-    "com.microsoft:message-lock-lost": LockLost,
-    "com.microsoft:session-lock-lost": LockLost,
-    "com.microsoft:session-cannot-be-locked": LockLost,
-    "com.microsoft:message-not-found": MessageNotFound,
-    "com.microsoft:server-busy": Busy,
-    "com.microsoft:timeout": OperationTimeout,
+    conditions.NOT_FOUND: EntityNotFound,
+    conditions.UNAUTHORIZED_ACCESS: NotAuthorized,
+    conditions.RESOURCE_LIMIT_EXCEEDED: QuotaExceeded,
+    conditions.MESSAGE_SIZE_EXCEEDED: MessageTooLarge,
+    conditions.DETACH_FORCED: LinkLost,
+    conditions.LINK_STOLEN: LinkLost,
+    conditions.CONNECTION_FORCED: ConnectionLost,
+    conditions.INTERNAL_ERROR: Unavailable,
+    conditions.NOT_ALLOWED: Refused,
+    conditions.NOT_IMPLEMENTED: Refused,
+    conditions.DECODE_ERROR: Refused,
+    conditions.INVALID_FIELD: Refused,
+    conditions.PRECONDITION_FAILED: Refused,
+    conditions.ARGUMENT_ERROR: Refused,
+    conditions.ARGUMENT_OUT_OF_RANGE: Refused,
+    conditions.SERVICE_PRECONDITION_FAILED: Refused,
+    conditions.ENTITY_ALREADY_EXISTS: EntityExists,
+    conditions.AUTH_FAILED: NotAuthorized,
+    conditions.ENTITY_DISABLED: EntityDisabled,
+    conditions.MESSAGE_LOCK_LOST: LockLost,
+    conditions.SESSION_LOCK_LOST: LockLost,
+    conditions.SESSION_CANNOT_BE_LOCKED: LockLost,
+    conditions.MESSAGE_NOT_FOUND: MessageNotFound,
+    conditions.SERVER_BUSY: Busy,
+    conditions.TIMEOUT: OperationTimeout,
 }
 
 _BY_STATUS: dict[int, type[AmqpError]] = {
@@ -58,7 +60,7 @@ _BY_STATUS: dict[int, type[AmqpError]] = {
 }
 
 
-def translate(
+def translate_error(
     error: AmqpError | None, otherwise: str, *, link: bool = False, connection: bool = False
 ) -> AmqpError:
     """The error of our tree for what a peer said. Without an error: it hung up or detached, and
@@ -80,7 +82,7 @@ def translate(
     )
 
 
-def from_status(status: int, description: str, condition: str | None, what: str) -> AmqpError:
+def error_from_status(status: int, description: str, condition: str | None, what: str) -> AmqpError:
     """The error for a response of `$cbs` or `$management` that is not a success."""
     if condition is not None and condition in BY_CONDITION:
         kind = BY_CONDITION[condition]

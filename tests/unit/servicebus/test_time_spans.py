@@ -10,54 +10,54 @@ from hypothesis import strategies as st
 
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.time_spans import (
-    MAX_SPAN,
-    MAX_SPAN_TEXT,
-    format_duration,
-    parse_duration,
-    to_ms,
+    MAX_TIME_SPAN,
+    MAX_TIME_SPAN_TEXT,
+    format_time_span,
+    parse_time_span,
+    to_milliseconds,
 )
 
-SPANS = st.timedeltas(timedelta(0), MAX_SPAN)
+SPANS = st.timedeltas(timedelta(0), MAX_TIME_SPAN)
 
 
 @given(SPANS)
 def test_every_span_survives_being_written_and_read(span: timedelta):
-    assert parse_duration(format_duration(span)) == span
+    assert parse_time_span(format_time_span(span)) == span
 
 
 @given(SPANS)
 def test_what_the_sdk_writes_is_read_as_the_same_span(span: timedelta):
-    assert parse_duration(isodate.duration_isoformat(span)) == span
+    assert parse_time_span(isodate.duration_isoformat(span)) == span
 
 
 @given(SPANS)
 def test_the_sdk_reads_what_is_written_as_the_same_span(span: timedelta):
-    assert isodate.parse_duration(format_duration(span)) == span
+    assert isodate.parse_duration(format_time_span(span)) == span
 
 
 def test_the_longest_span_is_written_as_it_was_given():
     assert (
-        format_duration(parse_duration(MAX_SPAN_TEXT))
-        == MAX_SPAN_TEXT
+        format_time_span(parse_time_span(MAX_TIME_SPAN_TEXT))
+        == MAX_TIME_SPAN_TEXT
         == ("P10675199DT2H48M5.4775807S")
     )
 
 
 def test_the_longest_span_is_what_the_sdk_reads():
-    assert isodate.parse_duration(MAX_SPAN_TEXT) == MAX_SPAN
+    assert isodate.parse_duration(MAX_TIME_SPAN_TEXT) == MAX_TIME_SPAN
 
 
 def test_the_longest_span_rounded_up_by_the_sdk_is_the_longest_span():
-    rounded = isodate.duration_isoformat(isodate.parse_duration(MAX_SPAN_TEXT))
+    rounded = isodate.duration_isoformat(isodate.parse_duration(MAX_TIME_SPAN_TEXT))
 
     assert rounded == "P10675199DT2H48M5.477581S"
-    assert parse_duration(rounded) == MAX_SPAN
+    assert parse_time_span(rounded) == MAX_TIME_SPAN
 
 
 def test_what_the_sdk_makes_of_the_longest_span_in_an_update_is_kept_as_it_comes():
-    reduced = isodate.duration_isoformat(avoid_timedelta_overflow(MAX_SPAN))
+    reduced = isodate.duration_isoformat(avoid_timedelta_overflow(MAX_TIME_SPAN))
 
-    assert format_duration(parse_duration(reduced)) == reduced != MAX_SPAN_TEXT
+    assert format_time_span(parse_time_span(reduced)) == reduced != MAX_TIME_SPAN_TEXT
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_the_sdk_makes_of_the_longest_span_in_an_update_is_kept_as_it_comes
     ],
 )
 def test_a_duration_is_read(text: str, span: timedelta):
-    assert parse_duration(text) == span
+    assert parse_time_span(text) == span
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_duration_is_read(text: str, span: timedelta):
 )
 def test_another_form_is_refused(text: str):
     with pytest.raises(ConfigurationError, match="not an ISO 8601 duration"):
-        parse_duration(text)
+        parse_time_span(text)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_another_form_is_refused(text: str):
 )
 def test_more_than_the_longest_span_is_refused(text: str):
     with pytest.raises(ConfigurationError, match="longer than the longest time span"):
-        parse_duration(text)
+        parse_time_span(text)
 
 
 def test_a_negative_span_is_written_with_a_minus():
-    assert format_duration(timedelta(seconds=-90)) == "-PT1M30S"
+    assert format_time_span(timedelta(seconds=-90)) == "-PT1M30S"
 
 
 def test_milliseconds_are_rounded_down_and_do_not_overflow():
-    assert to_ms(timedelta(microseconds=1999)) == 1
-    assert to_ms(MAX_SPAN) == 922337203685477
+    assert to_milliseconds(timedelta(microseconds=1999)) == 1
+    assert to_milliseconds(MAX_TIME_SPAN) == 922337203685477

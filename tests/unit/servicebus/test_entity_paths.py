@@ -3,7 +3,13 @@
 import pytest
 
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import check_name, check_path, covers, path_of, same_path
+from pairbus.servicebus.entity_paths import (
+    check_name,
+    check_path,
+    covers,
+    normalize_path,
+    path_from_address,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +33,7 @@ def test_a_path_that_is_none_is_refused(path: str):
 
 @pytest.mark.parametrize("path", ["t/Subscriptions/s", "subscriptions", "a/SUBSCRIPTIONS"])
 def test_a_path_that_reads_like_a_subscription_is_refused(path: str):
-    with pytest.raises(ConfigurationError, match="leads to subscriptions"):
+    with pytest.raises(ConfigurationError, match="is reserved for subscriptions"):
         check_path("topic", path)
 
 
@@ -43,7 +49,7 @@ def test_the_default_rule_may_have_its_name():
 
 
 def test_case_and_outer_slashes_do_not_matter():
-    assert same_path("/A/b/") == same_path("a/B")
+    assert normalize_path("/A/b/") == normalize_path("a/B")
 
 
 @pytest.mark.parametrize(
@@ -76,4 +82,4 @@ def test_a_path_covers_itself_and_what_lies_below(above: str, path: str, covered
     ],
 )
 def test_the_path_of_an_address_is_found(address: str, path: str):
-    assert path_of(address) == path
+    assert path_from_address(address) == path

@@ -8,7 +8,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any
 
-from pairbus.amqp.decode import READERS, STEPS, decode, skip
+from pairbus.amqp.decode import DECODERS, VALUE_STEPS, decode, skip_value
 from pairbus.amqp.encode import encode
 from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError, EncodeError
@@ -17,7 +17,7 @@ HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS = 0x70, 0x71, 0x72
 PROPERTIES, APPLICATION_PROPERTIES = 0x73, 0x74
 DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
 
-_NAMES = {
+_CODES_BY_NAME = {
     f"amqp:{name}": code
     for name, code in {
         "header:list": HEADER,
@@ -42,13 +42,13 @@ def read_descriptor(data: bytes, pos: int) -> tuple[int, int]:
     if data[pos] != 0:
         raise DecodeError("a section does not start with a descriptor")
     descriptor, after = decode(data, pos + 1)
-    code = _NAMES.get(descriptor) if isinstance(descriptor, str) else descriptor
+    code = _CODES_BY_NAME.get(descriptor) if isinstance(descriptor, str) else descriptor
     if not isinstance(code, int) or not HEADER <= code <= FOOTER:
         raise DecodeError(f"{descriptor!r} is not the descriptor of a section")
     return int(code), after
 
 
-def content(section: bytes) -> tuple[int, int, int]:
+def section_bounds(section: bytes) -> tuple[int, int, int]:
     """Count, first element and end of the list or map that a section is."""
     try:
         pos = 3 if section[1] == 0x53 else read_descriptor(section, 0)[1]
@@ -64,7 +64,7 @@ def content(section: bytes) -> tuple[int, int, int]:
 
 
 def edit_list(section: bytes, code: int, fields: Mapping[int, Any]) -> bytes:
-    count, pos, end = content(section) if section else (0, 0, 0)
+    count, pos, end = section_bounds(section) if section else (0, 0, 0)
     for place in fields:
         if place < count:
             parts = _fields(section, count, pos, end)
@@ -77,25 +77,25 @@ def edit_list(section: bytes, code: int, fields: Mapping[int, Any]) -> bytes:
         parts[place] = encode(value)
     while parts and parts[-1] == _NULL:
         parts.pop()
-    return put_together(code, 0xC0, len(parts), b"".join(parts)) if parts else b""
+    return encode_section(code, 0xC0, len(parts), b"".join(parts)) if parts else b""
 
 
-def put_fields(section: bytes, code: int, first: int, values: Sequence[bytes]) -> bytes:
+def replace_fields(section: bytes, code: int, first: int, values: Sequence[bytes]) -> bytes:
     """Encoded fields in a row, from the place `first` on, in the stead of those that are there.
 
     Unlike `edit_list` this looks no further than it must, and a list keeps the nulls at its end: a
     field that is cleared and set again leaves the bytes that were.
     """
-    count, start, end = content(section) if section else (0, 0, 0)
+    count, start, end = section_bounds(section) if section else (0, 0, 0)
     new = b"".join(values)
     if count <= first:
         if new == _NULL * len(values):
             return section
         body = section[start:end] + _NULL * (first - count) + new
-        return put_together(code, 0xC0, first + len(values), body)
+        return encode_section(code, 0xC0, first + len(values), body)
     pos = keep = start
     last = first + len(values)
-    steps = STEPS
+    steps = VALUE_STEPS
     try:
         for place in range(min(last, count)):
             if place == first:
@@ -106,13 +106,13 @@ def put_fields(section: bytes, code: int, first: int, values: Sequence[bytes]) -
             elif step == -1:
                 pos += 2 + section[pos + 1]
             else:
-                pos = skip(section, pos)
+                pos = skip_value(section, pos)
     except IndexError as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos > end:
         raise DecodeError("the fields of a section do not fit its size")
     body = section[start:keep] + new + section[pos:end]
-    return put_together(code, 0xC0, max(count, last), body)
+    return encode_section(code, 0xC0, max(count, last), body)
 
 
 def read_fields(section: bytes, places: Sequence[int]) -> list[Any]:
@@ -120,22 +120,22 @@ def read_fields(section: bytes, places: Sequence[int]) -> list[Any]:
     values: list[Any] = [None] * len(places)
     if not section:
         return values
-    count, pos, end = content(section)
+    count, pos, end = section_bounds(section)
     try:
         at = 0
         for index, place in enumerate(places):
             if place >= count:
                 break
             while at < place:
-                step = STEPS[section[pos]]
+                step = VALUE_STEPS[section[pos]]
                 if step > 0:
                     pos += step
                 elif step == -1:
                     pos += 2 + section[pos + 1]
                 else:
-                    pos = skip(section, pos)
+                    pos = skip_value(section, pos)
                 at += 1
-            values[index], pos = READERS[section[pos]](section, pos + 1, 1)
+            values[index], pos = DECODERS[section[pos]](section, pos + 1, 1)
             at += 1
     except (IndexError, StructError, UnicodeDecodeError) as exc:
         raise DecodeError("a section ends within a field") from exc
@@ -148,7 +148,7 @@ def map_entries(section: bytes) -> tuple[int, bytes]:
     """Count and bytes of the keys and values of a map."""
     if not section:
         return 0, b""
-    count, start, end = content(section)
+    count, start, end = section_bounds(section)
     return count, section[start:end]
 
 
@@ -162,7 +162,7 @@ def _append_fields(
         if value is not None:
             body += _NULL * (place - count) + encode(value)
             count = place + 1
-    return section if count == had else put_together(code, 0xC0, count, body)
+    return section if count == had else encode_section(code, 0xC0, count, body)
 
 
 def _fields(section: bytes, count: int, pos: int, end: int) -> list[bytes]:
@@ -171,13 +171,13 @@ def _fields(section: bytes, count: int, pos: int, end: int) -> list[bytes]:
     try:
         for _ in range(count):
             start = pos
-            step = STEPS[section[pos]]
+            step = VALUE_STEPS[section[pos]]
             if step > 0:
                 pos += step
             elif step == -1:
                 pos += 2 + section[pos + 1]
             else:
-                pos = skip(section, pos)
+                pos = skip_value(section, pos)
             parts.append(section[start:pos])
     except (IndexError, StructError) as exc:
         raise DecodeError("a section ends within a field") from exc
@@ -186,13 +186,13 @@ def _fields(section: bytes, count: int, pos: int, end: int) -> list[bytes]:
     return parts
 
 
-class Keys(frozenset[str]):
+class EncodedKeys(frozenset[str]):
     """Names of entries, made ready for `remove`: worth it for names that are removed often."""
 
     __slots__ = ("encoded",)
     encoded: dict[bytes, str]
 
-    def __new__(cls, names: Iterable[str]) -> "Keys":
+    def __new__(cls, names: Iterable[str]) -> "EncodedKeys":
         keys = super().__new__(cls, names)
         keys.encoded = {encode(name): name for name in keys}
         keys.encoded |= {encode(Symbol(name)): name for name in keys if name.isascii()}
@@ -210,14 +210,14 @@ def edit_map(
         added += encode(key) + encode(value)
         # A key whose text is nowhere among the bytes is not there: mostly nothing is replaced.
         if section and key.encode() in section:
-            remove = Keys({*remove, key})
+            remove = EncodedKeys({*remove, key})
     if section:
         if remove:
-            keys = remove if isinstance(remove, Keys) else Keys(remove)
-            count, body, raw = take_entries(section, keys)
+            keys = remove if isinstance(remove, EncodedKeys) else EncodedKeys(remove)
+            count, body, raw = extract_entries(section, keys)
             try:
                 for name, value in raw.items():
-                    taken[name] = READERS[value[0]](value, 1, 1)[0]
+                    taken[name] = DECODERS[value[0]](value, 1, 1)[0]
             except (IndexError, StructError, UnicodeDecodeError) as exc:
                 raise DecodeError("an entry of a section is not a value") from exc
         else:
@@ -225,19 +225,19 @@ def edit_map(
         if not taken and not put:
             return section, taken
     count += 2 * len(put)
-    return (put_together(code, 0xC1, count, body + added) if count else b""), taken
+    return (encode_section(code, 0xC1, count, body + added) if count else b""), taken
 
 
-def take_entries(section: bytes, keys: Keys) -> tuple[int, bytes, dict[str, bytes]]:
+def extract_entries(section: bytes, keys: EncodedKeys) -> tuple[int, bytes, dict[str, bytes]]:
     """Take entries out of a map: count and bytes of the keys and values that stay, and the encoded
     values of those that do not, by name."""
     taken: dict[str, bytes] = {}
     if not section:
         return 0, b"", taken
-    count, pos, end = content(section)
+    count, pos, end = section_bounds(section)
     parts = []
     span = pos
-    encoded, steps = keys.encoded, STEPS
+    encoded, steps = keys.encoded, VALUE_STEPS
     try:
         for _ in range(count >> 1):
             start = pos
@@ -253,7 +253,7 @@ def take_entries(section: bytes, keys: Keys) -> tuple[int, bytes, dict[str, byte
             elif step == -1:
                 pos += 2 + section[pos + 1]
             else:
-                pos = skip(section, pos)
+                pos = skip_value(section, pos)
             if name is not None:
                 if name in taken:
                     raise DecodeError(f"a section has the key {name!r} twice")
@@ -271,7 +271,7 @@ def take_entries(section: bytes, keys: Keys) -> tuple[int, bytes, dict[str, byte
     return left, parts[0] if len(parts) == 1 else b"".join(parts), taken
 
 
-def put_together(code: int, constructor: int, count: int, body: bytes) -> bytes:
+def encode_section(code: int, constructor: int, count: int, body: bytes) -> bytes:
     """A section around the encoded elements of its list or map."""
     if len(body) < 255 and count < 256:
         return _SMALL(0, 0x53, code, constructor, len(body) + 1, count) + body

@@ -4,10 +4,9 @@ from typing import Any
 from uuid import uuid4
 
 from pairbus.amqp.client.client import Client
+from pairbus.amqp.client.error_translation import error_from_status
 from pairbus.amqp.client.receiver import Receiver
-from pairbus.amqp.client.sender import Posted, Sender
-from pairbus.amqp.client.tokens import Token
-from pairbus.amqp.client.translate import from_status
+from pairbus.amqp.client.sender import PendingDelivery, Sender
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import Link, ReceiverLink
 from pairbus.amqp.performatives import Accepted, Source, Target
@@ -15,6 +14,9 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.session import Session
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import AmqpError, DecodeError, OperationTimeout, ProtocolError
+from pairbus.servicebus import management
+from pairbus.servicebus.entity_paths import CBS_NODE
+from pairbus.servicebus.tokens import Token
 
 
 class Response:
@@ -40,10 +42,10 @@ class Response:
         if self.error is not None:
             raise self.error
         if self.status is None or not 200 <= self.status < 300:
-            raise from_status(self.status or 0, self.description, self.condition, what)
+            raise error_from_status(self.status or 0, self.description, self.condition, what)
 
 
-class Requests:
+class RequestResponseLinks:
     """Posts requests to a node and matches the responses; several may be on their way."""
 
     def __init__(
@@ -60,8 +62,8 @@ class Requests:
         self._status_key = status_key
         self._description_key = description_key
         self._reply_to = f"{node}-{uuid4()}"
-        self._waiting: dict[str, tuple[Response, Posted]] = {}
-        self._replies = _Replies(self, authorize)
+        self._waiting: dict[str, tuple[Response, PendingDelivery]] = {}
+        self._replies = _ResponseReceiver(self, authorize)
         self._sender = Sender(client, node, authorize=authorize)
 
     def post(
@@ -78,7 +80,7 @@ class Requests:
             application_properties=application_properties,
             value=body,
         )
-        posted = self._sender.put(message.encode(), 0, deadline)
+        posted = self._sender.enqueue(message.encode(), 0, deadline)
         if self._replies.error is not None:  # lost meanwhile: no response can come
             response.error = self._replies.error
         else:
@@ -89,7 +91,7 @@ class Requests:
     def wait(self, responses: list[Response], deadline: float) -> None:
         """Wait until each is done. What has no answer by then ends with OperationTimeout."""
         try:
-            self.client.run(
+            self.client.run_until(
                 lambda: all(self._is_done(one) for one in responses), deadline, f"{self.node!r}"
             )
         except OperationTimeout as exc:
@@ -126,7 +128,9 @@ class Requests:
             response.error = ProtocolError(f"{self.node!r} answered without a status")
             return
         response.description = str(properties.get(self._description_key) or "")
-        condition = properties.get("errorCondition") or properties.get("error-condition")
+        condition = properties.get(management.ERROR_CONDITION) or properties.get(
+            management.CBS_ERROR_CONDITION
+        )
         response.condition = None if condition is None else str(condition)
         try:
             response.body = message.read_value()
@@ -145,23 +149,23 @@ class Requests:
         return self._reply_to
 
 
-class _Replies(Receiver):
+class _ResponseReceiver(Receiver):
     """The link that responses come on."""
 
     CREDIT = 100
 
-    def __init__(self, requests: Requests, authorize: bool) -> None:
+    def __init__(self, requests: RequestResponseLinks, authorize: bool) -> None:
         super().__init__(requests.client, requests.node, confirm=False, authorize=authorize)
         self._requests = requests
 
     def ready(self, deadline: float) -> None:
-        self._top_up(self.attached(deadline))
+        self._top_up(self.ensure_attached(deadline))
 
     def _top_up(self, link: ReceiverLink) -> None:
         if link.credit <= self.CREDIT // 2:
             link.flow(self.CREDIT)
 
-    def ask(self, session: Session) -> ReceiverLink:
+    def attach_link(self, session: Session) -> ReceiverLink:
         return session.attach_receiver(
             self.client.link_name("replies"),
             source=Source(self.path),
@@ -184,19 +188,19 @@ class Cbs:
     """Puts tokens on a connection (claims based security)."""
 
     def __init__(self, client: Client) -> None:
-        self._requests = Requests(
+        self._requests = RequestResponseLinks(
             client,
-            "$cbs",
-            status_key="status-code",
-            description_key="status-description",
+            CBS_NODE,
+            status_key=management.CBS_STATUS_CODE,
+            description_key=management.CBS_STATUS_DESCRIPTION,
             authorize=False,
         )
 
-    def put(self, token: Token, audience: str, deadline: float) -> None:
+    def put_token(self, token: Token, audience: str, deadline: float) -> None:
         """Raises NotAuthorized or what else the namespace says against it."""
         response = self._requests.post(
             {
-                "operation": "put-token",
+                "operation": management.PUT_TOKEN,
                 "type": token.kind,
                 "name": audience,
                 "expiration": Timestamp(int(token.expires_at * 1000)),

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from pairbus.amqp.client.client import CLOSE_TIMEOUT_S, Client
-from pairbus.amqp.events import Delivery, Sent
+from pairbus.amqp.events import Delivery, OutgoingDelivery
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.session import Session
 from pairbus.errors import AmqpError, NotAuthorized, StateError
@@ -13,7 +13,7 @@ from pairbus.errors import AmqpError, NotAuthorized, StateError
 AnyLink = TypeVar("AnyLink", bound=Link)
 
 
-class LinkEnd(Generic[AnyLink]):
+class LinkEndpoint(Generic[AnyLink]):
     """One link, by the path of its entity. Attached by the first call that needs it, and again
     after it was lost."""
 
@@ -40,7 +40,7 @@ class LinkEnd(Generic[AnyLink]):
 
     def open(self, timeout_s: float | None = None) -> None:
         """Attach the link now. Raises what the namespace says against it."""
-        self.attached(self.client.deadline(timeout_s))
+        self.ensure_attached(self.client.deadline(timeout_s))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Detach, if there is something to detach. Can be called again."""
@@ -50,13 +50,13 @@ class LinkEnd(Generic[AnyLink]):
             return
         link.detach()
         with contextlib.suppress(AmqpError):  # closing promises no more than to have tried
-            self.client.run(
+            self.client.run_until(
                 lambda: self.error is not None,
                 self.client.deadline(timeout_s),
                 f"the link to {self.path!r} to detach",
             )
 
-    def attached(self, deadline: float) -> AnyLink:
+    def ensure_attached(self, deadline: float) -> AnyLink:
         """The link, attached and authorized."""
         if self._closed:
             raise StateError(f"{type(self).__name__.lower()} of {self.path!r} is closed")
@@ -70,10 +70,10 @@ class LinkEnd(Generic[AnyLink]):
     def _attach(self, deadline: float) -> AnyLink:
         session = self.client.session(deadline)
         self.error = None
-        link = self._link = self.ask(session)
+        link = self._link = self.attach_link(session)
         link.context = self
         try:
-            self.client.run(
+            self.client.run_until(
                 lambda: link.alive or self.error is not None, deadline, f"a link to {self.path!r}"
             )
         except BaseException:
@@ -83,17 +83,17 @@ class LinkEnd(Generic[AnyLink]):
             raise self.error
         return link
 
-    def ask(self, session: Session) -> AnyLink:
+    def attach_link(self, session: Session) -> AnyLink:
         """Ask for the link."""
         raise NotImplementedError
 
     def on_delivery(self, delivery: Delivery) -> None:
         """A message has come."""
 
-    def on_updated(self, sent: Sent, state: Any, settled: bool) -> None:
+    def on_outcome(self, sent: OutgoingDelivery, state: Any, settled: bool) -> None:
         """The peer says how a delivery of ours fared."""
 
-    def on_resolved(self, delivery: Delivery, state: Any, settled: bool) -> None:
+    def on_settled(self, delivery: Delivery, state: Any, settled: bool) -> None:
         """The peer answers our settlement."""
 
     def on_drain(self, link: SenderLink) -> None:

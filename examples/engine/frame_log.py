@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from pairbus.amqp.composite import from_described
+from pairbus.amqp.composite import decode_composite
 from pairbus.amqp.decode import decode
 from pairbus.amqp.frames import frame_header
 from pairbus.amqp.performatives import Transfer
@@ -38,7 +38,7 @@ class FrameLog:
             if len(data) - pos < size:
                 break
             body = data[pos + 4 * offset : pos + size]
-            performative = from_described(decode(body)[0]) if body else None
+            performative = decode_composite(decode(body)[0]) if body else None
             self.frames.append(Frame(connection, direction, performative, size))
             pos += size
         self._rest[connection, direction] = data[pos:]

@@ -38,7 +38,7 @@ class TokenCredential(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SharedKey:
+class SharedAccessKey:
     """Signs a token for each audience with a key of the namespace or the entity."""
 
     name: str
@@ -47,11 +47,11 @@ class SharedKey:
 
     def token(self, audience: str, now: float) -> Token:
         expiry = int(now + self.lifetime_s)
-        return Token(sign(audience, self.name, self.key, expiry), SAS_TYPE, expiry)
+        return Token(sign_token(audience, self.name, self.key, expiry), SAS_TYPE, expiry)
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class SharedAccessSignature:
     """A shared access signature that somebody else made. It cannot be renewed."""
 
     text: str = field(repr=False)
@@ -86,7 +86,7 @@ class Credential:
         return Credential, (self.make, [], self._key)
 
 
-def sign(audience: str, name: str, key: str, expiry: int) -> str:
+def sign_token(audience: str, name: str, key: str, expiry: int) -> str:
     """A shared access signature over the audience, valid until `expiry` (seconds since 1970)."""
     resource = quote_plus(audience)
     digest = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
