@@ -8,10 +8,9 @@ something else runs on the machine.
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +19,11 @@ from azure.servicebus import ServiceBusClient
 from benchmarks.harness import MEGABYTES, MICROSECONDS, OURS, RATE, SECONDS, Figure, Unit
 from benchmarks.rabbitmq import NotInstalled
 from benchmarks.shovel import Channel, Shovels, fill_queues, shovels
-from benchmarks.syphon_namespace import ServedNamespace, served
 from benchmarks.syphon_process import SyphonProcess
 from benchmarks.syphon_tree import Usage, Watch
-from pairbus.amqp.client import Client, Sender
+from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message, Properties
+from pairbus.emulator import EmulatorProcess
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.counts import backlog_size
 from pairbus.transfer import to_backlog
@@ -60,8 +59,8 @@ SOURCE, TARGET = "emulator, secondary", "emulator, primary"
 class World:
     """Two namespaces."""
 
-    primary: ServedNamespace
-    secondary: ServedNamespace
+    primary: EmulatorProcess
+    secondary: EmulatorProcess
     queues: int = QUEUES
 
     def start(self, syphon: SyphonProcess) -> None:
@@ -73,12 +72,19 @@ class World:
         )
 
     def arrived(self) -> int:
-        return backlog_size(self.primary.options, DESTINATIONS) or 0
+        return backlog_size(options_for(self.primary), DESTINATIONS) or 0
+
+
+def options_for(emulator: EmulatorProcess) -> ClientOptions:
+    return ClientOptions.from_connection_string(emulator.connection_string)
 
 
 @contextmanager
 def world(queues: int = QUEUES) -> Iterator[World]:
-    with served(*DESTINATIONS) as primary, served(*backlog_paths(NAME, queues)) as secondary:
+    with (
+        EmulatorProcess(NAME, queues=DESTINATIONS) as primary,
+        EmulatorProcess(NAME, queues=backlog_paths(NAME, queues)) as secondary,
+    ):
         yield World(primary, secondary, queues)
 
 
@@ -88,7 +94,7 @@ def fill(here: World, count: int, body: int) -> None:
         properties=Properties(message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0"), data=b"x" * body
     ).encode()
     batch = [to_backlog(payload, path) for path in DESTINATIONS] * (BATCH // len(DESTINATIONS))
-    with Client(here.secondary.options) as client:
+    with Client(options_for(here.secondary)) as client:
         for queue in backlog_paths(NAME, here.queues):
             with Sender(client, queue) as sender:
                 left = count // here.queues
@@ -155,8 +161,8 @@ def by_syphon(syphon: SyphonProcess, here: World, count: int, body: int) -> Drai
 def moved(syphon: SyphonProcess, here: World, count: int) -> Drain:
     roots = {
         syphon.pid: None,
-        here.secondary.process.pid: SOURCE,
-        here.primary.process.pid: TARGET,
+        here.secondary.pid: SOURCE,
+        here.primary.pid: TARGET,
     }
     next_look = time.monotonic() + ALIVE_S
 
@@ -334,18 +340,16 @@ def recovery() -> list[Figure]:
 
 
 def recovered(syphon: SyphonProcess, here: World) -> float:
-    """Seconds from the first connection that the primary takes to the last message home."""
+    """Seconds from when the primary accepts connections again to the last message home."""
     try:
         here.start(syphon)
-        port = here.primary.options.address[1]
         here.primary.kill()
         fill(here, RECOVERED, BODIES[0])
         deadline = time.perf_counter() + PATIENCE_S
         while not syphon.status()["errors"]:
             assert time.perf_counter() < deadline, "the syphon did not notice"
             time.sleep(LOOK_S)
-        here.primary.start(port)
-        wait_for_port(port)
+        here.primary.start()
         start = time.perf_counter()
         while here.arrived() < RECOVERED:
             assert time.perf_counter() < deadline, "not all came home"
@@ -353,13 +357,6 @@ def recovered(syphon: SyphonProcess, here: World) -> float:
         return time.perf_counter() - start
     finally:
         syphon.stop()
-
-
-def wait_for_port(port: int) -> None:
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(LOOK_S)
 
 
 def figures(rounds: int) -> list[Figure]:

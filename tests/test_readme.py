@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.wheel_example import example_of
+from scripts.wheel_example import first_example
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -18,7 +18,7 @@ PAGES = sorted(
 
 
 def test_example_leaves_open_only_what_the_reader_has():
-    tree = ast.parse(example_of((ROOT / "README.md").read_text(encoding="utf-8")))
+    tree = ast.parse(first_example((ROOT / "README.md").read_text(encoding="utf-8")))
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     known = {name.id for name in names if isinstance(name.ctx, ast.Store)} | set(dir(builtins))
     known |= {
@@ -33,7 +33,7 @@ def test_example_leaves_open_only_what_the_reader_has():
 
 def test_page_without_an_example_is_said_to_have_none():
     with pytest.raises(SystemExit, match="no example"):
-        example_of("# Words\n\n```\nmake demo\n```\n")
+        first_example("# Words\n\n```\nmake demo\n```\n")
 
 
 def anchors(page: Path) -> set[str]:

@@ -9,11 +9,9 @@ import re
 import resource
 import socket
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,7 +22,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.sections import Message
-from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import ConnectionLost, StateError
 
@@ -270,79 +268,43 @@ def test_a_namespace_whose_file_cannot_be_read_does_not_start(tmp_path: Path) ->
 # `pairbus emulator`.
 
 
-class Command:
-    """`pairbus emulator` on a folder, with two namespaces."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        names = ("--namespace", "first", "--namespace", "second", "--queue", "q")
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "pairbus", "emulator", *names, "--folder", str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        printed = ""
-        while "Ctrl-C" not in printed:
-            line = self.process.stdout.readline()
-            assert line, "it did not start"
-            printed += line
-        self.connection_strings = re.findall(r"Endpoint=\S+", printed)
-
-    def limit_files(self, room: int) -> None:
-        """Let no file of the process grow beyond the log of the second, and some room."""
-        size = (self._folder / "second" / "namespace.db-wal").stat().st_size
-        resource.prlimit(
-            self.process.pid, resource.RLIMIT_FSIZE, (size + room, resource.RLIM_INFINITY)
-        )
-
-    def end(self) -> tuple[int, str]:
-        """Exit code, and what it said at the end."""
-        try:
-            _, said = self.process.communicate(timeout=DEADLINE_S)
-        finally:
-            self.kill()
-        return self.process.returncode, said
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], Command]]:
-    with ExitStack() as ends:
-
-        def start() -> Command:
-            command = Command(tmp_path)
-            ends.callback(command.kill)
-            return command
-
-        yield start
+def command(tmp_path: Path) -> Iterator[EmulatorProcess]:
+    with EmulatorProcess("first", "second", queues=["q"], folder=tmp_path) as process:
+        yield process
 
 
-def test_the_command_ends_with_an_error_when_the_disk_fails_one_of_its_namespaces(
-    start: Callable[[], Command],
+def limit_file_size(process: EmulatorProcess, headroom: int) -> None:
+    """Let no file of the process grow beyond the size of the second namespace's log plus
+    `headroom` bytes."""
+    log = Path(process.namespaces["second"].ca_file).with_name("namespace.db-wal")
+    limit = log.stat().st_size + headroom
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+def test_command_ends_with_an_error_when_the_disk_fails_for_one_namespace(
+    command: EmulatorProcess,
 ) -> None:
-    first = start()
-    with sender_of(first.connection_strings[1]) as sender:
+    second = command.namespaces["second"].connection_string
+    with sender_of(second) as sender:
         sender.send_messages(ServiceBusMessage("0".ljust(20_000)))
-        first.limit_files(200_000)
+        limit_file_size(command, 200_000)
         confirmed, error = send_until_it_fails(sender)
-    code, said = first.end()
+    status = command.wait()
+    output = command.errors()
 
-    assert re.search(r"second failed: .*(disk I/O error|is full)", said.replace("\n", ""))  # fault
+    assert re.search(
+        r"second failed: .*(disk I/O error|is full)", output.replace("\n", "")
+    )  # fault
     assert confirmed > 0
     assert isinstance(error, ServiceBusConnectionError)
-    assert code == 1
-    assert "first failed" not in said
-    assert "Traceback" not in said
+    assert status == 1
+    assert "first failed" not in output
+    assert "Traceback" not in output
 
-    again = start()
-    found = numbers(again.connection_strings[1])
-    again.process.terminate()
-    assert again.end()[0] == 0
+    command.start()
+    found = numbers(second)
+    assert command.terminate() == 0
     assert found[: confirmed + 1] == [0, *range(confirmed)]
-    # What was not confirmed may be there or not, but no more than the one that was under way.
+    # A message that was not confirmed may be stored, but only the one that was in transit.
     assert found[confirmed + 1 :] in ([], [confirmed])

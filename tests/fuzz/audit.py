@@ -80,7 +80,9 @@ class Audit:
             assert said.handle in handles, "a transfer on no link"
             if said.delivery_id is not None:
                 due = self._next_delivery.get(channel, said.delivery_id)
-                assert said.delivery_id == due, f"delivery {said.delivery_id} where {due} was due"
+                assert said.delivery_id == due, (
+                    f"delivery {said.delivery_id} but delivery {due} was expected"
+                )
                 self._next_delivery[channel] = (due + 1) & 0xFFFFFFFF
         else:
             assert isinstance(said, Disposition), f"{said} has no place"

@@ -39,7 +39,7 @@ def test_the_conversations_that_it_starts_from_are_valid_and_whole(kind: str) ->
 
 
 def test_it_finds_an_exception_and_makes_its_input_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = IncomingTransfers.take
+    take = IncomingTransfers.on_transfer
 
     def broken(
         self: IncomingTransfers, data: bytes, pos: int, end: int, events: list[object]
@@ -48,7 +48,7 @@ def test_it_finds_an_exception_and_makes_its_input_small(monkeypatch: pytest.Mon
             raise KeyError("planted")
         take(self, data, pos, end, events)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(IncomingTransfers, "take", broken)
+    monkeypatch.setattr(IncomingTransfers, "on_transfer", broken)
     _, failure = fuzz(1, iterations=200)
 
     assert failure is not None

@@ -21,13 +21,12 @@ from typer.testing import CliRunner, Result
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
 from pairbus.amqp.sections import Message, Properties
 from pairbus.cli.app import app
+from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.auth import Right, SharedAccessRule
-from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
 from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.transfer import to_backlog
 
-ROOT = Path(__file__).parents[2]
 KEY = "c2VjcmV0IG9mIHRlc3Rz"
 RULES = tuple(
     SharedAccessRule(name=right.value, primary_key=KEY, rights=frozenset({right}))
@@ -220,28 +219,10 @@ class Terminal:
 
 
 @contextmanager
-def emulator_process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """Run a namespace as a process. Yield the process and the connection string."""
-    program = ROOT / "tests" / "faults" / "emulator_process.py"
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def freeze(process: "subprocess.Popen[str]") -> None:
-    """Stop a process with SIGSTOP, and wait until it is stopped."""
-    process.send_signal(signal.SIGSTOP)
-    state = Path(f"/proc/{process.pid}/stat")
-    wait_until(lambda: state.read_text().rpartition(") ")[2][0] == "T", "the process to stop")
+def paused_emulator(folder: Path) -> Iterator[EmulatorProcess]:
+    """Run a namespace in a process that was stopped with SIGSTOP."""
+    with EmulatorProcess(folder=folder) as emulator, emulator.paused():
+        yield emulator
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

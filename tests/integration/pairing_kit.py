@@ -87,10 +87,12 @@ def backlog_messages(secondary: LocalNamespace, count: int = 3) -> list[Message]
 
 def stored_payloads(namespace: LocalNamespace, path: str) -> list[bytes]:
     """The messages of a queue as they came in, but for the order of their sections."""
-    from pairbus.emulator.entities.envelope import restore
+    from pairbus.emulator.entities.message_codec import encode_original
 
     return namespace.call(
-        lambda core: [restore(one) for one in core.entities.get(path).queue.peek(0, 100_000)]
+        lambda core: [
+            encode_original(one) for one in core.entities.get(path).queue.peek(0, 100_000)
+        ]
     )
 
 
@@ -323,13 +325,13 @@ class World:
 
     def stored(self, namespace: LocalNamespace, path: str) -> list[bytes]:
         """What has been stored in a queue since this was last asked."""
-        from pairbus.emulator.entities.envelope import restore
+        from pairbus.emulator.entities.message_codec import encode_original
 
         seen = self._seen.get((namespace.name, path), 0)
         found = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))
         if found:
             self._seen[namespace.name, path] = found[-1].sequence
-        return [restore(one) for one in found]
+        return [encode_original(one) for one in found]
 
     def receiver(self, namespace: LocalNamespace, path: str) -> Any:
         """A receiver of ours, which gives the bytes of messages."""

@@ -33,9 +33,8 @@ from tests.integration.cli_pair_kit import (
     TWO,
     Pairing,
     Terminal,
-    emulator_process,
-    freeze,
     message,
+    paused_emulator,
     run,
     run_here,
     wait_until,
@@ -172,7 +171,7 @@ def test_without_the_manage_right_messages_are_peeked_instead_of_counted(pairing
     assert found[2][:3] == ["0", "100+", "1"]
     assert found[3][:3] == ["1", "1", "0"]
     assert found[4] == ["101+ messages, 1+ dead-lettered in 2 backlog queues found up to index 11."]
-    assert "The messages could not be counted: counting messages needs" in result.stderr
+    assert "The messages could not be counted: reading queue '" in result.stderr
     assert backlog_json(pairing, PAIRBUS_SECONDARY=listen)["more_messages"] is True
 
 
@@ -436,15 +435,14 @@ def test_interrupted_destinations_show_the_totals_so_far(
 
 
 def test_ctrl_c_stops_destinations_of_a_frozen_namespace(pairing: Pairing, tmp_path: Path) -> None:
-    with emulator_process(tmp_path) as (process, connection_string):
-        freeze(process)
-        variables = pairing.variables | {"PAIRBUS_SECONDARY": connection_string}
+    with paused_emulator(tmp_path) as emulator:
+        variables = pairing.variables | {"PAIRBUS_SECONDARY": emulator.connection_string}
         arguments = ("backlog", "destinations", *pairing.options, "--timeout", "600")
         with Terminal(80, *arguments, **variables) as terminal:
             wait_until(lambda: "reading the backlog" in terminal.text, "the bar")
             terminal.interrupt()
             assert terminal.exit_status() == 4
-        assert process.poll() is None
+        assert emulator.is_paused
 
     assert "Stopped before the whole backlog was read." in terminal.text
 
@@ -484,13 +482,12 @@ def test_secondary_that_is_down_or_frozen_is_an_error_with_exit_status_1(
 ) -> None:
     with LocalNamespace("gone") as gone:
         down = gone.connection_string
-    with emulator_process(tmp_path) as (process, frozen):
-        freeze(process)
+    with paused_emulator(tmp_path) as emulator:
         result = [
             backlog(pairing, *arguments, "--timeout", timeout, PAIRBUS_SECONDARY=text)
-            for text, timeout in ((down, "5"), (frozen, "0.5"))
+            for text, timeout in ((down, "5"), (emulator.connection_string, "0.5"))
         ]
-        assert process.poll() is None
+        assert emulator.is_paused
 
     assert [(one.exit_code, one.stdout) for one in result] == [(1, "")] * 2
     assert "localhost" in result[0].stderr

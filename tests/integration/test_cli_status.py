@@ -29,10 +29,9 @@ from tests.integration.cli_pair_kit import (
     TWO,
     Pairing,
     Terminal,
-    emulator_process,
     environment,
-    freeze,
     message,
+    paused_emulator,
     run,
     run_here,
     wait_until,
@@ -262,10 +261,9 @@ def test_backlog_is_unknown_while_the_secondary_is_down(pairing: Pairing) -> Non
 def test_frozen_namespace_is_reported_after_the_timeout(
     pairing: Pairing, tmp_path: Path, which: str
 ) -> None:
-    with emulator_process(tmp_path) as (process, connection_string):
-        freeze(process)
-        code, output = status_json(pairing, "--timeout", "1", **{which: connection_string})
-        assert process.poll() is None
+    with paused_emulator(tmp_path) as emulator:
+        code, output = status_json(pairing, "--timeout", "1", **{which: emulator.connection_string})
+        assert emulator.is_paused
 
     assert code == 1
     frozen = output["primary" if which == "PAIRBUS_PRIMARY" else "secondary"]

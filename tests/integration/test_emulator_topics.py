@@ -198,7 +198,7 @@ class TestRules:
         sender, receiver = bench.open(bench.topic_sender(topic), bench.receiver(topic, "one"))
         sender.send_messages(message("before"))
         rule = Rule(name="more", filter=SqlFilter("sys.MessageId = 'm'"))
-        bench.namespace.call(lambda core: core.entities.put_rule(path, rule, 0, replace_it=False))
+        bench.namespace.call(lambda core: core.entities.create_rule(path, rule, 0))
         sender.send_messages(ServiceBusMessage("now", message_id="m"))
         bench.namespace.call(lambda core: core.entities.delete_rule(path, "more", 0))
         sender.send_messages(ServiceBusMessage("after", message_id="m"))

@@ -11,7 +11,7 @@ from pairbus.amqp.section_edit import DATA
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.connections import links
-from pairbus.emulator.entities.envelope import read
+from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
 from tests.integration.emulator_kit import DEADLINE_S, payload
@@ -189,9 +189,14 @@ async def test_a_helper_drops_pings_that_a_namespace_delivers(make: Make) -> Non
     ).encode()
     # A local namespace drops pings where they come in. So they are put behind that door.
     pair.primary.call(
-        lambda core: core.entities.send(
+        lambda core: core.entities.router.send(
             core.entities.get(queue),
-            [read(payload("one")), read(ping), read(payload("two")), read(ping)],
+            [
+                parse_message(payload("one")),
+                parse_message(ping),
+                parse_message(payload("two")),
+                parse_message(ping),
+            ],
             core.now_ms(),
         )
     )

@@ -174,7 +174,7 @@ class TestMessages:
         rhea.do("send", link="sender", message=message)
 
         [received] = server.wait_for(lambda: server.received)
-        with pytest.raises(DecodeError, match="section 0x77 stands behind 0x78"):
+        with pytest.raises(DecodeError, match="section 0x77 must not follow 0x78"):
             Message.parse(received.payload)
 
     def test_a_batch_that_rhea_made_is_split_into_what_rhea_put_into_it(
@@ -822,7 +822,7 @@ class TestIdleness:
         assert rhea.frozen
         [violation] = server.wait_for(lambda: server.violations)
         assert violation.condition == "amqp:resource-limit-exceeded"
-        assert "nothing was heard for 3 seconds" in violation.description
+        assert "sent nothing for 3 seconds" in violation.description
         server.violations.clear()
         server.wait_for(lambda: not server.peers)
         assert not server.ends

@@ -363,7 +363,7 @@ class TestIdleTimeouts:
         async with connect(server) as client, open_sender(client) as sender:
             await sender.send_messages(ServiceBusMessage("a"))
             await asyncio.to_thread(server.wait_for, lambda: server.violations)
-            assert "nothing was heard" in server.violations[0].description
+            assert "sent nothing" in server.violations[0].description
             await sender.send_messages(ServiceBusMessage("b"))
 
         assert len(server.opens) == 2

@@ -277,7 +277,7 @@ class Talk(RuleBasedStateMachine):
             self.received[event.link.name].append(event.payload)
         elif isinstance(event, Detached):
             assert event.by_peer, f"{event} on side {side}"
-            assert event.error is None or "before it was answered" in str(event.error)
+            assert event.error is None or "before its attach was answered" in str(event.error)
             assert self.links[side].pop(event.link.name) is event.link
             self.unfinished.pop(event.link.name, None)
         elif isinstance(event, OutgoingDeliveriesUpdated):

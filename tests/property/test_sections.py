@@ -251,7 +251,7 @@ def check_map(
     remove: list[str],
     taken: dict[str, Any],
 ) -> None:
-    """The model: what is named goes, all other bytes stay, what is put stands behind them."""
+    """The model: what is named goes, all other bytes stay, what is put must not follow them."""
     gone = {entry.key: entry for entry in found if entry.key in put or entry.key in remove}
     assert taken.keys() == gone.keys()
     for key, entry in gone.items():

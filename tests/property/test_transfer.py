@@ -22,7 +22,7 @@ from pairbus.amqp.section_edit import (
 )
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
-from pairbus.emulator.entities import envelope
+from pairbus.emulator.entities import message_codec
 from pairbus.errors import DecodeError, NotTransferable, ReservedProperty
 from pairbus.servicebus.message_states import ACTIVE
 from pairbus.transfer import ALIASES, from_backlog, to_backlog
@@ -116,8 +116,10 @@ def messages(draw: st.DrawFn, *, timed: bool = True) -> bytes:
 
 
 def received(payload: bytes, deliveries: int) -> bytes:
-    stored = envelope.store(envelope.read(payload), 17, ACTIVE, ENQUEUED, None)
-    return envelope.deliver(stored, deliveries, ENQUEUED + 60_000)
+    stored = message_codec.to_stored(
+        message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
+    )
+    return message_codec.encode_delivery(stored, deliveries, ENQUEUED + 60_000)
 
 
 def fields_of(message: Message) -> list[Any]:

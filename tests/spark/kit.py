@@ -12,7 +12,7 @@ from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import UInt
-from pairbus.emulator.entities.envelope import restore
+from pairbus.emulator.entities.message_codec import encode_original
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.options import SyphonOptions
@@ -175,5 +175,7 @@ class Backlog:
 
     def _payloads(self, namespace: LocalNamespace, path: str) -> list[bytes]:
         return namespace.call(
-            lambda core: [restore(one) for one in core.entities.source(path)[1].peek(0, 100_000)]
+            lambda core: [
+                encode_original(one) for one in core.entities.source(path)[1].peek(0, 100_000)
+            ]
         )

@@ -30,7 +30,7 @@ from pairbus.amqp.sections import (
     Properties,
 )
 from pairbus.amqp.types import Described, Float32, Int32, Symbol, Timestamp, UInt, ULong
-from pairbus.emulator.entities import envelope
+from pairbus.emulator.entities import message_codec
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
 from pairbus.servicebus.message_states import ACTIVE
 from pairbus.transfer import ALIASES, TransferredMessage, from_backlog, reserved_name, to_backlog
@@ -54,8 +54,10 @@ def plain(message: Any) -> bytes:
 
 def received(payload: bytes, deliveries: int = 1) -> bytes:
     """What a receiver gets of a message that was sent to a queue of the emulator."""
-    stored = envelope.store(envelope.read(payload), 17, ACTIVE, ENQUEUED, None)
-    return envelope.deliver(stored, deliveries, ENQUEUED + 60_000)
+    stored = message_codec.to_stored(
+        message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
+    )
+    return message_codec.encode_delivery(stored, deliveries, ENQUEUED + 60_000)
 
 
 def aliases_of(payload: bytes) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Service Bus batches: one delivery whose data sections are messages, as its format says."""
+"""Service Bus batches: deliveries with the batch message format, whose data sections each hold an
+encoded message."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -13,7 +14,7 @@ from pairbus.servicebus import annotations
 
 _PARTITION_KEY = Symbol(annotations.PARTITION_KEY)
 BATCH_FORMAT = 0x80013700
-"""The message format of a delivery that is a batch."""
+"""The message format of a batch."""
 
 _DATA_SMALL = b"\x00\x53\x75\xa0"
 _DATA_LARGE = b"\x00\x53\x75\xb0"
@@ -22,7 +23,7 @@ _read_size = Struct(">I").unpack_from
 
 
 def make_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
-    """One payload of encoded messages. `envelope`: sections of the batch itself, to go first."""
+    """Return the payload of a batch of encoded messages. `envelope` holds its own sections."""
     parts = [envelope]
     for message in messages:
         size = len(message)
@@ -35,9 +36,10 @@ def make_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
 
 
 def batch_envelope(message: bytes) -> bytes:
-    """The envelope for a batch that starts with this message: its id, session and partition key.
+    """Return the envelope of a batch whose first message is `message`.
 
-    A namespace routes a batch to its partition by them.
+    It holds the message id, session id and partition key of that message. Service Bus uses them to
+    select the partition of the batch.
     """
     first = Message.parse(message)
     message_id, session = read_fields(first.properties, (MESSAGE_ID, GROUP_ID))
@@ -52,12 +54,12 @@ def batch_envelope(message: bytes) -> bytes:
 
 
 def size_in_batch(message_size: int) -> int:
-    """What a message of this size adds to a batch."""
+    """Return the number of bytes that a message of this size adds to a batch."""
     return message_size + (5 if message_size < 256 else 8)
 
 
 def split_batch(payload: bytes) -> list[bytes]:
-    """The encoded messages of a batch; sections of the batch itself are passed over."""
+    """Return the encoded messages of a batch, without the sections of its envelope."""
     if type(payload) is not bytes:
         payload = bytes(payload)
     messages = []
@@ -83,13 +85,15 @@ def split_batch(payload: bytes) -> list[bytes]:
 
 
 def _take_section(payload: bytes, pos: int, messages: list[bytes]) -> int:
-    """Pass over a section of the batch itself, or take a message that is not written as most are;
-    the place behind it."""
+    """Skip a section of the envelope, or append a message with an unusual encoding to `messages`.
+
+    Return the position after the section.
+    """
     code, pos = read_descriptor(payload, pos)
     if code == DATA and payload[pos] in (0xA0, 0xB0):
         message, after = decode(payload, pos)
         messages.append(message)
         return after
     if code in (DATA, SEQUENCE, VALUE):
-        raise DecodeError("a batch has a body that is not made of messages")
+        raise DecodeError("the body of a batch does not consist of data sections")
     return skip_value(payload, pos)

@@ -1,4 +1,4 @@
-"""Writing AMQP values, each in its smallest encoding."""
+"""Encoding of AMQP values, each in its smallest encoding."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -35,20 +35,19 @@ _CODE_SIZE_COUNT = Struct(">BII").pack
 
 
 def encode(value: Any) -> bytes:
-    """The smallest encoding of a value. Raises EncodeError for a value that has none."""
+    """Return the smallest encoding of a value. Raises EncodeError if AMQP cannot encode it."""
     try:
         return _ENCODERS[type(value)](value)
     except StructError as exc:
         raise EncodeError(f"a value is out of the range of its AMQP type: {exc}") from None
     except UnicodeEncodeError as exc:
-        raise EncodeError(f"text has no AMQP encoding: {exc.reason}") from None
+        raise EncodeError(f"a string or symbol cannot be encoded: {exc.reason}") from None
     except RecursionError:
         raise EncodeError("values are nested too deeply") from None
 
 
 class _Encoders(dict[type, Encoder]):
-    """Writers by class. A class derived from one of them (an IntEnum, a str Enum) has its
-    base's."""
+    """Encoders by class. A subclass, such as an IntEnum, has the encoder of its base class."""
 
     def __missing__(self, kind: type) -> Encoder:
         for base in kind.__mro__:
@@ -57,42 +56,42 @@ class _Encoders(dict[type, Encoder]):
         raise EncodeError(f"AMQP has no encoding for {kind.__module__}.{kind.__qualname__}")
 
 
-def _number(small: int, zero: bytes | None, large: Callable[..., bytes], code: int) -> Encoder:
-    """An unsigned integer that takes no byte as zero and one below 256."""
+def _unsigned(small: int, zero: bytes, large: Callable[..., bytes], code: int) -> Encoder:
+    """Return an encoder of unsigned integers with special encodings for 0 and 1 to 255."""
 
-    def write(value: int) -> bytes:
+    def encode_unsigned(value: int) -> bytes:
         if 0 <= value < 256:
-            return zero if zero is not None and value == 0 else bytes((small, value))
+            return bytes((small, value)) if value else zero
         return large(code, value)
 
-    return write
+    return encode_unsigned
 
 
 def _signed(small: int, large: Callable[..., bytes], code: int) -> Encoder:
-    def write(value: int) -> bytes:
+    def encode_signed(value: int) -> bytes:
         if -128 <= value < 128:
             return bytes((small, value & 0xFF))
         return large(code, value)
 
-    return write
+    return encode_signed
 
 
 def _fixed(format_: str, code: int) -> Encoder:
     pack = Struct(">B" + format_).pack
 
-    def write(value: Any) -> bytes:
+    def encode_fixed(value: Any) -> bytes:
         return pack(code, value)
 
-    return write
+    return encode_fixed
 
 
 def _opaque(code: int, width: int) -> Encoder:
-    def write(value: bytes) -> bytes:
+    def encode_opaque(value: bytes) -> bytes:
         if len(value) != width:
-            raise EncodeError(f"{type(value).__name__} takes {width} bytes, not {len(value)}")
+            raise EncodeError(f"{type(value).__name__} has {width} bytes, not {len(value)}")
         return bytes((code,)) + value
 
-    return write
+    return encode_opaque
 
 
 def _float32(value: float) -> bytes:
@@ -107,13 +106,12 @@ _FLOAT32 = Struct(">Bf").pack
 
 def _char(value: str) -> bytes:
     if len(value) != 1:
-        raise EncodeError(f"a char is one character, not {len(value)}")
+        raise EncodeError(f"a char has one character, not {len(value)}")
     return b"\x73" + value.encode("utf-32-be")
 
 
 def _variable(small: int, raw: bytes) -> bytes:
-    """Binary, string or symbol: the constructor for a four-byte size is 0x10 above the small
-    one."""
+    """Encode a binary, string or symbol. The constructor for four-byte sizes is small + 0x10."""
     size = len(raw)
     if size < 256:
         return bytes((small, size)) + raw
@@ -128,7 +126,7 @@ def encode_str(value: str) -> bytes:
     return _CODE_U32(0xB1, size) + raw
 
 
-# The same few dozen symbols are written again and again.
+# The same few dozen symbols are encoded in every frame, so they are cached.
 _SYMBOLS: dict[str, bytes] = {}
 
 
@@ -142,7 +140,7 @@ def _symbol(value: str) -> bytes:
 
 
 def encode_compound(small: int, count: int, body: bytes) -> bytes:
-    """A list (0xc0), map (0xc1) or array (0xe0) around its encoded elements."""
+    """Return a list (0xc0), map (0xc1) or array (0xe0) with these encoded elements."""
     size = len(body)
     if size < 255 and count < 256:
         return bytes((small, size + 1, count)) + body
@@ -167,7 +165,7 @@ def _map(value: dict[Any, Any]) -> bytes:
 
 def _pairs(value: Pairs) -> bytes:
     if any(len(pair) != 2 for pair in value):
-        raise EncodeError("Pairs holds something that is not a key and a value")
+        raise EncodeError("an item of Pairs is not a pair of a key and a value")
     parts = [_ENCODERS[type(part)](part) for pair in value for part in pair]
     return encode_compound(0xC1, len(parts), b"".join(parts))
 
@@ -181,19 +179,20 @@ def _described(value: Described) -> bytes:
 
 
 def _array(value: Array) -> bytes:
-    """Elements share one constructor, so each is written in the smallest one that fits them all."""
+    """Encode an array with the smallest constructor that fits all of its elements."""
     if value.element_type not in _ENCODERS or value.element_type in (Described, Pairs, tuple):
         raise EncodeError(f"an array cannot hold {value.element_type.__qualname__}")
     encoded = [_ENCODERS[type(item)](item) for item in value.elements]
-    widest = _WIDEST.get(value.element_type)
-    code = max((raw[0] for raw in encoded), default=_EMPTY_ARRAY.get(value.element_type, 0x40))
-    if widest is not None:
-        # Booleans, small integers and empty lists have constructors without any bytes behind
-        # them; one that several elements share must have room for each.
-        code = widest(code)
+    shared_constructor = _SHARED_CONSTRUCTORS.get(value.element_type)
+    default = _EMPTY_ARRAY_CONSTRUCTORS.get(value.element_type, 0x40)
+    code = max((raw[0] for raw in encoded), default=default)
+    if shared_constructor is not None:
+        # Booleans, zeros and empty lists have constructors without data. The constructor that the
+        # elements share must have data to tell them apart.
+        code = shared_constructor(code)
     elements = []
     for item, raw in zip(value.elements, encoded, strict=True):
-        if not _of_kind(item, value.element_type):
+        if not _has_type(item, value.element_type):
             raise EncodeError(f"an array of {value.element_type.__name__} cannot hold {item!r}")
         elements.append(raw[1:] if raw[0] == code else _widen(raw, code))
     constructor = bytes((code,))
@@ -202,19 +201,19 @@ def _array(value: Array) -> bytes:
     return encode_compound(0xE0, len(elements), constructor + b"".join(elements))
 
 
-def _of_kind(item: Any, kind: type) -> bool:
-    # A Symbol is a str in Python, and a bool an int, but not in AMQP.
-    if kind is dict:
+def _has_type(item: Any, element_type: type) -> bool:
+    # In Python a Symbol is a str and a bool is an int. In AMQP they are not.
+    if element_type is dict:
         return isinstance(item, dict | Pairs)
-    return type(item) is kind or (kind is list and type(item) is tuple)
+    return type(item) is element_type or (element_type is list and type(item) is tuple)
 
 
 def _widen(raw: bytes, code: int) -> bytes:
-    """Element bytes of `raw` as they stand behind the wider constructor `code` of the same type."""
+    """Return the data of the element `raw` for the wider constructor `code` of the same type."""
     small, rest = raw[0], raw[1:]
     if code == 0x56:
         return b"\x01" if small == 0x41 else b"\x00"
-    if code in (0x52, 0x53):  # from zero
+    if code in (0x52, 0x53):  # The element is zero.
         return b"\x00"
     if code == 0x70 or code == 0x80:
         width = 4 if code == 0x70 else 8
@@ -222,22 +221,22 @@ def _widen(raw: bytes, code: int) -> bytes:
     if code == 0x71 or code == 0x81:
         width = 4 if code == 0x71 else 8
         return rest.rjust(width, b"\xff" if rest[0] & 0x80 else b"\x00")
-    if small == 0x45:  # an empty list among longer ones
+    if small == 0x45:  # The element is an empty list.
         return b"\x01\x00" if code == 0xC0 else b"\x00\x00\x00\x04\x00\x00\x00\x00"
-    if code < 0xC0:  # binary, string, symbol
+    if code < 0xC0:  # Binary, string or symbol.
         return _U32(rest[0]) + rest[1:]
-    # A list, map or array: size and count grow from one byte to four.
+    # List, map or array: size and count grow from one byte to four.
     return _U32(rest[0] + 3) + _U32(rest[1]) + rest[2:]
 
 
-_WIDEST: dict[type, Callable[[int], int]] = {
+_SHARED_CONSTRUCTORS: dict[type, Callable[[int], int]] = {
     bool: lambda code: 0x56,
     UInt: lambda code: max(code, 0x52),
     ULong: lambda code: max(code, 0x53),
     list: lambda code: max(code, 0xC0),
 }
 
-_EMPTY_ARRAY: dict[type, int] = {
+_EMPTY_ARRAY_CONSTRUCTORS: dict[type, int] = {
     UByte: 0x50,
     UShort: 0x60,
     UInt: 0x52,
@@ -267,8 +266,8 @@ _ENCODERS = _Encoders(
         bool: lambda value: b"\x41" if value else b"\x42",
         UByte: _fixed("B", 0x50),
         UShort: _fixed("H", 0x60),
-        UInt: _number(0x52, b"\x43", Struct(">BI").pack, 0x70),
-        ULong: _number(0x53, b"\x44", Struct(">BQ").pack, 0x80),
+        UInt: _unsigned(0x52, b"\x43", Struct(">BI").pack, 0x70),
+        ULong: _unsigned(0x53, b"\x44", Struct(">BQ").pack, 0x80),
         Byte: _fixed("b", 0x51),
         Short: _fixed("h", 0x61),
         Int32: _signed(0x54, Struct(">Bi").pack, 0x71),

@@ -1,7 +1,7 @@
-"""Frames: their header, and the transfer performative, which is worth a reader of its own.
+"""Frames (part 2, 2.3), and a fast codec for the transfer performative.
 
-Every other performative goes through `composite`. A transfer stands before every message, so it is
-read and written here without making objects for its fields.
+`composite` decodes and encodes all other performatives. Every message needs a transfer, so this
+module decodes and encodes it without objects for its fields.
 """
 
 from struct import Struct
@@ -13,7 +13,6 @@ from pairbus.amqp.decode import decode
 from pairbus.amqp.encode import encode_uint
 from pairbus.amqp.performatives import Transfer
 from pairbus.errors import DecodeError
-from pairbus.servicebus import conditions
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -22,20 +21,20 @@ MAX_TAG_SIZE = 32
 AMQP_FRAME, SASL_FRAME = 0, 1
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 TRANSFER_PREFIX = b"\x00\x53\x14"
-"""How the body of a transfer frame starts, as every peer we know writes it."""
+"""The first bytes of a transfer frame's body, as all known peers encode them."""
 
 frame_header = Struct(">IBBH")
 _U32 = Struct(">I").unpack_from
 _SIZE_COUNT = Struct(">II").unpack_from
 
 
-def encode_frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
-    """One frame without extended header."""
-    return frame_header.pack(8 + len(body), 2, kind, channel) + body
+def encode_frame(channel: int, body: bytes, frame_type: int = AMQP_FRAME) -> bytes:
+    """Return a frame without extended header."""
+    return frame_header.pack(8 + len(body), 2, frame_type, channel) + body
 
 
 class TransferFlags(NamedTuple):
-    """The fields of a transfer from the fifth on: few combinations occur, so each is read once."""
+    """The fields of a transfer from the fifth on. Few combinations occur, so they are cached."""
 
     settled: bool
     more: bool
@@ -45,16 +44,18 @@ class TransferFlags(NamedTuple):
 
 
 DEFAULT_FLAGS = TransferFlags(settled=False, more=False, state=None, resume=False, aborted=False)
-"""Nothing special: one frame, not settled. Always this very object, so that `is` tells."""
+"""The flags of an unsettled delivery in one frame. Compare with `is`: there is one such object."""
 _FLAGS: dict[bytes, tuple[int, TransferFlags]] = {b"": (4, DEFAULT_FLAGS)}
-"""By their bytes: how many fields the transfer has in all, and what they say."""
+"""The number of fields of the transfer and its flags, by the encoding of the flags."""
 
 
 def decode_transfer(
     data: bytes, pos: int, end: int
 ) -> tuple[int, int | None, bytes | None, int, TransferFlags, int]:
-    """Read the transfer whose list starts at `pos`: handle, delivery id, delivery tag, message
-    format, flags, and the place where its payload starts."""
+    """Decode the transfer whose list starts at `pos`.
+
+    Return handle, delivery id, delivery tag, message format, flags and the start of the payload.
+    """
     start = pos
     try:
         code = data[pos]
@@ -140,7 +141,9 @@ def _decode_any_transfer(
     transfer = decode_composite(described)
     assert isinstance(transfer, Transfer)  # by its descriptor
     if transfer.delivery_tag is not None and len(transfer.delivery_tag) > MAX_TAG_SIZE:
-        raise DecodeError("a delivery tag is too long", condition=conditions.INVALID_FIELD)
+        raise DecodeError(
+            f"a delivery tag has more than {MAX_TAG_SIZE} bytes", condition="amqp:invalid-field"
+        )
     flags = TransferFlags(
         transfer.settled is True,
         transfer.more,
@@ -159,14 +162,14 @@ def _decode_any_transfer(
 
 
 def transfer_list(count: int, fields: bytes) -> bytes:
-    """A transfer performative around its encoded fields, which are always short."""
+    """Return a transfer performative with these encoded fields, which take less than 255 bytes."""
     return b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, count)) + fields
 
 
 def encode_first_transfer(
     handle: bytes, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool
 ) -> bytes:
-    """The performative of a delivery's first frame."""
+    """Return the performative of a delivery's first frame."""
     fields = (
         handle
         + encode_uint(delivery_id)
@@ -182,11 +185,11 @@ def encode_first_transfer(
 
 
 def encode_next_transfer(handle: bytes, settled: bool, more: bool) -> bytes:
-    """The performative of a delivery's later frames."""
+    """Return the performative of a delivery's second or later frame."""
     fields = handle + b"\x40\x40\x40" + (b"\x41" if settled else b"\x42")
     return transfer_list(6, fields + b"\x41") if more else transfer_list(5, fields)
 
 
 def encode_aborted_transfer(handle: bytes) -> bytes:
-    """The performative that takes back a delivery whose first frames were sent."""
+    """Return the performative that aborts a delivery whose first frames were sent."""
     return transfer_list(10, handle + b"\x40\x40\x40\x40\x40\x40\x40\x40\x41")

@@ -1,4 +1,4 @@
-"""What a session sends: the peer's window, the ids of deliveries, which are not settled yet."""
+"""The sending half of a session: the peer's window, delivery ids and unsettled deliveries."""
 
 from collections import deque
 from collections.abc import Callable
@@ -16,113 +16,122 @@ if TYPE_CHECKING:
 
 
 class QueuedFrame(NamedTuple):
-    """A transfer that waits for the window, or the link's fields of a flow that must not overtake
-    one."""
+    """A transfer that waits for the window, or the link fields of a flow that must follow one."""
 
     link: SenderLink
-    what: Callable[[], bytes] | dict[str, Any]
+    content: Callable[[], bytes] | dict[str, Any]
 
 
 class OutgoingTransfers:
     """The sending half of a session.
 
-    A delivery gets its id when its first frame is written: peers end a session whose ids have a
-    gap, and what waits may never be written.
+    A delivery gets its id when its first frame is written: peers end a session whose delivery ids
+    have a gap, and a queued frame may never be written.
     """
 
     def __init__(self, session: "Session") -> None:
         self.next_id = 0
         """The transfer id of our next frame."""
         self.window = 0
-        """How many more frames the peer takes now."""
+        """The number of frames that the peer currently accepts."""
         self.next_delivery_id = 0
         self.unsettled: dict[int, OutgoingDelivery] = {}
         self.queued: deque[QueuedFrame] = deque()
         self._session = session
 
     def write_first(
-        self, sent: OutgoingDelivery, message_format: int, more: bool, part: bytes
+        self, delivery: OutgoingDelivery, message_format: int, more: bool, payload: bytes
     ) -> None:
         """Write the first frame of a delivery, now or when the window opens."""
         if self.window > 0 and not self.queued:
-            self._write(self._first_frame(sent, message_format, more, part))
+            self._write(self._first_frame(delivery, message_format, more, payload))
         else:
-            make = partial(self._first_frame, sent, message_format, more, part)
-            self.queued.append(QueuedFrame(sent.link, make))
+            content = partial(self._first_frame, delivery, message_format, more, payload)
+            self.queued.append(QueuedFrame(delivery.link, content))
 
-    def write_next(self, sent: OutgoingDelivery, performative: bytes, part: bytes = b"") -> None:
+    def write_next(
+        self, delivery: OutgoingDelivery, performative: bytes, payload: bytes = b""
+    ) -> None:
         """Write a later frame of a delivery, now or when the window opens."""
-        data = encode_frame(self._session.channel, performative + part)
+        data = encode_frame(self._session.channel, performative + payload)
         if self.window > 0 and not self.queued:
             self._write(data)
         else:
-            self.queued.append(QueuedFrame(sent.link, lambda: data))
+            self.queued.append(QueuedFrame(delivery.link, lambda: data))
 
     def write_flow(self, link: SenderLink, fields: dict[str, Any]) -> None:
-        """Write a flow: it counts the deliveries before it, so it stays behind those that wait."""
+        """Write a flow after the queued transfers, which its delivery count includes."""
         self.queued.append(QueuedFrame(link, fields))
-        self._write_waiting()
+        self._write_queued()
 
     def on_flow(self, flow: Flow) -> None:
-        """Take the peer's window, and send what waited for it."""
-        # Without next-incoming-id the peer has not seen our begin: it counts from our first id, 0.
-        seen = 0 if flow.next_incoming_id is None else flow.next_incoming_id
-        self.window = max(flow.incoming_window - ((self.next_id - seen) & SERIAL_MASK), 0)
-        self._write_waiting()
+        """Update the peer's window, and write the queued frames that it permits."""
+        # Without next-incoming-id the peer has not received our begin: it counts from our first id.
+        next_incoming_id = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        in_transit = (self.next_id - next_incoming_id) & SERIAL_MASK
+        self.window = max(flow.incoming_window - in_transit, 0)
+        self._write_queued()
 
     def updated(self, first: int, last: int, settled: bool) -> list[OutgoingDelivery]:
-        """What a disposition of the receiver speaks of."""
+        """Return the unsettled deliveries of a disposition, and remove them if it settles them."""
         get = self.unsettled.pop if settled else self.unsettled.__getitem__
         return [get(delivery_id) for delivery_id in numbers_in_range(self.unsettled, first, last)]
 
-    def abort(self, sent: OutgoingDelivery) -> None:
-        """Take back a delivery whose last frame is still to come."""
-        sent.settled = True  # nobody will answer it
-        if sent.id is not None:
-            self.unsettled.pop(sent.id, None)
-        self.write_next(sent, encode_aborted_transfer(sent.link.handle_bytes))
+    def abort(self, delivery: OutgoingDelivery) -> None:
+        """Abort a delivery whose last frame was not sent."""
+        delivery.settled = True  # The peer does not answer an aborted delivery.
+        if delivery.id is not None:
+            self.unsettled.pop(delivery.id, None)
+        self.write_next(delivery, encode_aborted_transfer(delivery.link.handle_bytes))
 
-    def drop_waiting(self, link: Link) -> None:
-        """No transfer of a link may follow its detach."""
+    def drop_queued(self, link: Link) -> None:
+        """Drop the queued frames of a link: no transfer may follow its detach."""
         if self.queued:
-            self.queued = deque(entry for entry in self.queued if entry.link is not link)
-            self._write_waiting()
+            self.queued = deque(frame for frame in self.queued if frame.link is not link)
+            self._write_queued()
 
     def forget(self, link: Link) -> None:
-        """Drop what an ended link has left behind."""
-        self.drop_waiting(link)
+        """Drop the queued frames and unsettled deliveries of a link that ended."""
+        self.drop_queued(link)
         if self.unsettled:
             self.unsettled = {
-                key: sent for key, sent in self.unsettled.items() if sent.link is not link
+                delivery_id: delivery
+                for delivery_id, delivery in self.unsettled.items()
+                if delivery.link is not link
             }
 
     def _first_frame(
-        self, sent: OutgoingDelivery, message_format: int, more: bool, part: bytes
+        self, delivery: OutgoingDelivery, message_format: int, more: bool, payload: bytes
     ) -> bytes:
-        delivery_id = sent.id = self.next_delivery_id
+        delivery_id = delivery.id = self.next_delivery_id
         self.next_delivery_id = (delivery_id + 1) & SERIAL_MASK
-        if sent.tag is None:
-            sent.tag = delivery_id.to_bytes(4, "big")
-        if not sent.settled:
-            self.unsettled[delivery_id] = sent
-        head = encode_first_transfer(
-            sent.link.handle_bytes, delivery_id, sent.tag, message_format, sent.settled, more
+        if delivery.tag is None:
+            delivery.tag = delivery_id.to_bytes(4, "big")
+        if not delivery.settled:
+            self.unsettled[delivery_id] = delivery
+        performative = encode_first_transfer(
+            delivery.link.handle_bytes,
+            delivery_id,
+            delivery.tag,
+            message_format,
+            delivery.settled,
+            more,
         )
-        return encode_frame(self._session.channel, head + part)
+        return encode_frame(self._session.channel, performative + payload)
 
     def _write(self, data: bytes) -> None:
         self.window -= 1
         self.next_id = (self.next_id + 1) & SERIAL_MASK
         self._session.connection.write_frame(data)
 
-    def _write_waiting(self) -> None:
-        waiting, session = self.queued, self._session
-        while waiting:
-            what = waiting[0].what
-            if isinstance(what, dict):
-                session.write(session.flow(**what))
+    def _write_queued(self) -> None:
+        queued, session = self.queued, self._session
+        while queued:
+            content = queued[0].content
+            if isinstance(content, dict):
+                session.write(session.flow(**content))
             elif self.window > 0:
-                self._write(what())
+                self._write(content())
             else:
                 return
-            waiting.popleft()
+            queued.popleft()

@@ -1,6 +1,7 @@
-"""Sections as bytes: found, read and changed in places, and left alone everywhere else.
+"""Reading and editing of encoded sections.
 
-What is not asked for is stepped over, not decoded; what is not changed is copied as it stands.
+Fields and entries that are not read are skipped without being decoded. Those that are not edited
+are copied byte for byte.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,7 +39,7 @@ _NULL = b"\x40"
 
 
 def read_descriptor(data: bytes, pos: int) -> tuple[int, int]:
-    """The code of the section at `pos`, however it is spelled, and the place behind it."""
+    """Return the code of the section at `pos` and the position after its descriptor."""
     if data[pos] != 0:
         raise DecodeError("a section does not start with a descriptor")
     descriptor, after = decode(data, pos + 1)
@@ -49,7 +50,7 @@ def read_descriptor(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def section_bounds(section: bytes) -> tuple[int, int, int]:
-    """Count, first element and end of the list or map that a section is."""
+    """Return count, position of the first element and end of a section's list or map."""
     try:
         pos = 3 if section[1] == 0x53 else read_descriptor(section, 0)[1]
         constructor = section[pos]
@@ -64,27 +65,28 @@ def section_bounds(section: bytes) -> tuple[int, int, int]:
 
 
 def edit_list(section: bytes, code: int, fields: Mapping[int, Any]) -> bytes:
+    """Set fields of a list by their index. Return the section, or b"" if no field is left."""
     count, pos, end = section_bounds(section) if section else (0, 0, 0)
-    for place in fields:
-        if place < count:
-            parts = _fields(section, count, pos, end)
+    for index in fields:
+        if index < count:
+            parts = _encoded_fields(section, count, pos, end)
             break
     else:
         return _append_fields(section, code, fields, count, section[pos:end])
-    for place, value in fields.items():
-        if place >= len(parts):
-            parts += [_NULL] * (place + 1 - len(parts))
-        parts[place] = encode(value)
+    for index, value in fields.items():
+        if index >= len(parts):
+            parts += [_NULL] * (index + 1 - len(parts))
+        parts[index] = encode(value)
     while parts and parts[-1] == _NULL:
         parts.pop()
     return encode_section(code, 0xC0, len(parts), b"".join(parts)) if parts else b""
 
 
 def replace_fields(section: bytes, code: int, first: int, values: Sequence[bytes]) -> bytes:
-    """Encoded fields in a row, from the place `first` on, in the stead of those that are there.
+    """Replace consecutive fields, from the index `first` on, with encoded values.
 
-    Unlike `edit_list` this looks no further than it must, and a list keeps the nulls at its end: a
-    field that is cleared and set again leaves the bytes that were.
+    Unlike `edit_list`, this keeps trailing nulls, so that clearing a field and setting it again
+    restores the original bytes, and it does not examine the fields after the last that it replaces.
     """
     count, start, end = section_bounds(section) if section else (0, 0, 0)
     new = b"".join(values)
@@ -97,8 +99,8 @@ def replace_fields(section: bytes, code: int, first: int, values: Sequence[bytes
     last = first + len(values)
     steps = VALUE_STEPS
     try:
-        for place in range(min(last, count)):
-            if place == first:
+        for index in range(min(last, count)):
+            if index == first:
                 keep = pos
             step = steps[section[pos]]
             if step > 0:
@@ -110,23 +112,23 @@ def replace_fields(section: bytes, code: int, first: int, values: Sequence[bytes
     except IndexError as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos > end:
-        raise DecodeError("the fields of a section do not fit its size")
+        raise DecodeError("the fields of a section do not match its size")
     body = section[start:keep] + new + section[pos:end]
     return encode_section(code, 0xC0, max(count, last), body)
 
 
-def read_fields(section: bytes, places: Sequence[int]) -> list[Any]:
-    """The fields at these places of a list, in rising order; None where it is not set."""
-    values: list[Any] = [None] * len(places)
+def read_fields(section: bytes, indexes: Sequence[int]) -> list[Any]:
+    """Return the fields at these indexes, which must be in ascending order; None if not set."""
+    values: list[Any] = [None] * len(indexes)
     if not section:
         return values
     count, pos, end = section_bounds(section)
     try:
-        at = 0
-        for index, place in enumerate(places):
-            if place >= count:
+        current = 0
+        for position, index in enumerate(indexes):
+            if index >= count:
                 break
-            while at < place:
+            while current < index:
                 step = VALUE_STEPS[section[pos]]
                 if step > 0:
                     pos += step
@@ -134,18 +136,18 @@ def read_fields(section: bytes, places: Sequence[int]) -> list[Any]:
                     pos += 2 + section[pos + 1]
                 else:
                     pos = skip_value(section, pos)
-                at += 1
-            values[index], pos = DECODERS[section[pos]](section, pos + 1, 1)
-            at += 1
+                current += 1
+            values[position], pos = DECODERS[section[pos]](section, pos + 1, 1)
+            current += 1
     except (IndexError, StructError, UnicodeDecodeError) as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos > end:
-        raise DecodeError("the fields of a section do not fit its size")
+        raise DecodeError("the fields of a section do not match its size")
     return values
 
 
 def map_entries(section: bytes) -> tuple[int, bytes]:
-    """Count and bytes of the keys and values of a map."""
+    """Return the number and the bytes of the keys and values of a map."""
     if not section:
         return 0, b""
     count, start, end = section_bounds(section)
@@ -155,18 +157,18 @@ def map_entries(section: bytes) -> tuple[int, bytes]:
 def _append_fields(
     section: bytes, code: int, fields: Mapping[int, Any], count: int, body: bytes
 ) -> bytes:
-    """Fields behind those that are there, which need not be looked at."""
-    had = count
-    for place in sorted(fields) if len(fields) > 1 else fields:
-        value = fields[place]
+    """Append fields to a list without examining its existing fields."""
+    old_count = count
+    for index in sorted(fields) if len(fields) > 1 else fields:
+        value = fields[index]
         if value is not None:
-            body += _NULL * (place - count) + encode(value)
-            count = place + 1
-    return section if count == had else encode_section(code, 0xC0, count, body)
+            body += _NULL * (index - count) + encode(value)
+            count = index + 1
+    return section if count == old_count else encode_section(code, 0xC0, count, body)
 
 
-def _fields(section: bytes, count: int, pos: int, end: int) -> list[bytes]:
-    """The bytes of each field of a list."""
+def _encoded_fields(section: bytes, count: int, pos: int, end: int) -> list[bytes]:
+    """Return the bytes of each field of a list."""
     parts = []
     try:
         for _ in range(count):
@@ -182,12 +184,12 @@ def _fields(section: bytes, count: int, pos: int, end: int) -> list[bytes]:
     except (IndexError, StructError) as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos != end:
-        raise DecodeError("the fields of a section do not fit its size")
+        raise DecodeError("the fields of a section do not match its size")
     return parts
 
 
 class EncodedKeys(frozenset[str]):
-    """Names of entries, made ready for `remove`: worth it for names that are removed often."""
+    """A set of keys with their encodings, to remove the same keys from many maps quickly."""
 
     __slots__ = ("encoded",)
     encoded: dict[bytes, str]
@@ -202,13 +204,17 @@ class EncodedKeys(frozenset[str]):
 def edit_map(
     section: bytes, code: int, put: Mapping[str, Any], remove: Collection[str]
 ) -> tuple[bytes, dict[str, Any]]:
-    taken: dict[str, Any] = {}
+    """Set and remove entries of a map.
+
+    Return the section, or b"" if it is empty, and the entries that were removed or replaced.
+    """
+    removed: dict[str, Any] = {}
     count, body, added = 0, section, b""
     for key, value in put.items():
         if not isinstance(key, str):
-            raise EncodeError(f"the key of an entry is text, not {key!r}")
+            raise EncodeError(f"the key of an entry must be a str or Symbol, not {key!r}")
         added += encode(key) + encode(value)
-        # A key whose text is nowhere among the bytes is not there: mostly nothing is replaced.
+        # Most keys are new. A key is new if its text does not occur in the section.
         if section and key.encode() in section:
             remove = EncodedKeys({*remove, key})
     if section:
@@ -217,23 +223,26 @@ def edit_map(
             count, body, raw = extract_entries(section, keys)
             try:
                 for name, value in raw.items():
-                    taken[name] = DECODERS[value[0]](value, 1, 1)[0]
+                    removed[name] = DECODERS[value[0]](value, 1, 1)[0]
             except (IndexError, StructError, UnicodeDecodeError) as exc:
-                raise DecodeError("an entry of a section is not a value") from exc
+                raise DecodeError("an entry of a section has an invalid value") from exc
         else:
             count, body = map_entries(section)
-        if not taken and not put:
-            return section, taken
+        if not removed and not put:
+            return section, removed
     count += 2 * len(put)
-    return (encode_section(code, 0xC1, count, body + added) if count else b""), taken
+    return (encode_section(code, 0xC1, count, body + added) if count else b""), removed
 
 
 def extract_entries(section: bytes, keys: EncodedKeys) -> tuple[int, bytes, dict[str, bytes]]:
-    """Take entries out of a map: count and bytes of the keys and values that stay, and the encoded
-    values of those that do not, by name."""
-    taken: dict[str, bytes] = {}
+    """Remove entries from a map.
+
+    Return the number and the bytes of the remaining keys and values, and the encoded values of the
+    removed entries by key.
+    """
+    extracted: dict[str, bytes] = {}
     if not section:
-        return 0, b"", taken
+        return 0, b"", extracted
     count, pos, end = section_bounds(section)
     parts = []
     span = pos
@@ -243,7 +252,7 @@ def extract_entries(section: bytes, keys: EncodedKeys) -> tuple[int, bytes, dict
             start = pos
             pos += 2 + section[pos + 1]
             name = encoded.get(section[start:pos])
-            if name is None and steps[section[start]] != -1:  # not a short string or symbol
+            if name is None and steps[section[start]] != -1:  # Not a short string or symbol.
                 key, pos = decode(section, start)
                 name = key if isinstance(key, str) and key in keys else None
             value = pos
@@ -255,24 +264,24 @@ def extract_entries(section: bytes, keys: EncodedKeys) -> tuple[int, bytes, dict
             else:
                 pos = skip_value(section, pos)
             if name is not None:
-                if name in taken:
+                if name in extracted:
                     raise DecodeError(f"a section has the key {name!r} twice")
                 if span != start:
                     parts.append(section[span:start])
-                taken[name] = section[value:pos]
+                extracted[name] = section[value:pos]
                 span = pos
     except (IndexError, StructError, UnicodeDecodeError) as exc:
         raise DecodeError("a section ends within an entry") from exc
     if pos != end or count & 1:
-        raise DecodeError("the entries of a section do not fit its size")
+        raise DecodeError("the entries of a section do not match its size")
     if span != end:
         parts.append(section[span:end])
-    left = count - 2 * len(taken)
-    return left, parts[0] if len(parts) == 1 else b"".join(parts), taken
+    remaining = count - 2 * len(extracted)
+    return remaining, parts[0] if len(parts) == 1 else b"".join(parts), extracted
 
 
 def encode_section(code: int, constructor: int, count: int, body: bytes) -> bytes:
-    """A section around the encoded elements of its list or map."""
+    """Return a section whose list or map has these encoded elements."""
     if len(body) < 255 and count < 256:
         return _SMALL(0, 0x53, code, constructor, len(body) + 1, count) + body
     return _LARGE(0, 0x53, code, constructor + 0x10, len(body) + 4, count) + body

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.target import Target
 from pairbus.errors import AmqpError, NotAuthorized
+from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
 from pairbus.servicebus.limits import MAX_PATH, MAX_QUEUES
 
@@ -137,17 +137,19 @@ def list_backlog_queues(target: Target) -> QueueListing:
     """List the backlog queues of a pairing. An error of the namespace is part of the result. Raises
     ConfigurationError if the name of the primary is unknown."""
     primary_name = target.known_primary_name()
-    with Administration(target.secondary) as administration:
+    with AdministrationClient(target.secondary.administration()) as administration:
         return listing_of(administration, primary_name, target.backlog_queue_count)
 
 
-def listing_of(administration: Administration, primary_name: str, expected: int) -> QueueListing:
+def listing_of(
+    administration: AdministrationClient, primary_name: str, expected: int
+) -> QueueListing:
     """List the backlog queues over a connection of the caller."""
     try:
-        paths = administration.list_queues(backlog_prefix(primary_name))
+        queues = administration.list_queues(backlog_prefix(primary_name))
     except AmqpError as exc:
         return QueueListing(primary_name, expected, None, exc)
-    indexes = (backlog_index(primary_name, path) for path in paths)
+    indexes = (backlog_index(primary_name, queue.path) for queue in queues)
     return QueueListing(
         primary_name, expected, tuple(sorted({i for i in indexes if i is not None}))
     )

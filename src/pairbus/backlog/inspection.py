@@ -3,12 +3,12 @@ peeking at some messages."""
 
 from pairbus.amqp.client import Client
 from pairbus.backlog.contents import BacklogContents, QueueContents
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import QueueListing
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import connected, peek
 from pairbus.backlog.target import Target
 from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
+from pairbus.servicebus.administration import AdministrationClient
 
 
 def inspect_backlog(target: Target, listing: QueueListing, *, peek_count: int) -> BacklogContents:
@@ -22,7 +22,7 @@ def inspect_backlog(target: Target, listing: QueueListing, *, peek_count: int) -
     failure: PairbusError | None = None
     with (
         connected(target.secondary) as client,
-        Administration(target.secondary) as administration,
+        AdministrationClient(target.secondary.administration()) as administration,
     ):
         inspector = _QueueInspector(administration, client, peek_count)
         if not listing.unauthorized:  # a key that may not list may still be allowed to count
@@ -64,7 +64,9 @@ def _text(exc: PairbusError) -> str:
 class _QueueInspector:
     """Counts messages. Once counting has failed, it peeks instead."""
 
-    def __init__(self, administration: Administration, client: Client, peek_count: int) -> None:
+    def __init__(
+        self, administration: AdministrationClient, client: Client, peek_count: int
+    ) -> None:
         self._administration = administration
         self._client = client
         self._peek_count = peek_count
@@ -81,9 +83,9 @@ class _QueueInspector:
         return self._peek(path, index)
 
     def _count(self, path: str, index: int) -> QueueContents:
-        counts = self._administration.counts(path)
+        queue = self._administration.get_queue(path)
         oldest_ms = None
-        if counts.messages:
+        if queue.active_message_count:
             try:
                 oldest_ms = _oldest(self._messages(path, 1))
             except AmqpError:
@@ -91,9 +93,9 @@ class _QueueInspector:
         return QueueContents(
             path=path,
             index=index,
-            messages=counts.messages,
-            dead_lettered=counts.dead_lettered,
-            size=counts.size,
+            messages=queue.active_message_count,
+            dead_lettered=queue.dead_letter_message_count,
+            size=queue.size_in_bytes,
             oldest_ms=oldest_ms,
         )
 

@@ -58,8 +58,8 @@ def destinations(
         summaries = DestinationSummaries()
         search: QueueSearch | None = None
         stopped = False
-        with PeekProgress(err) as progress:
-            try:
+        try:
+            with PeekProgress(err) as progress:
                 listing = list_backlog_queues(target)
                 if progress.visible:
                     backlog = inspect_backlog(target, listing, peek_count=1)
@@ -69,8 +69,8 @@ def destinations(
                     for messages in peek_queues(client, search, dead_letters=dead_letters):
                         summaries.add(messages)
                         progress.update(summaries.messages)
-            except KeyboardInterrupt:
-                stopped = True
+        except KeyboardInterrupt:
+            stopped = True
         if search is not None and not report_search(err, search) and not stopped:
             return FAILED
         time_ms = now_ms()

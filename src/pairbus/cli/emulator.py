@@ -105,7 +105,7 @@ def emulator(
                 served = LocalNamespace(
                     namespace_config.name,
                     folder=None if folder is None else folder / namespace_config.name,
-                    port=_port(port or [0], index),
+                    port=port_for(port or [0], index),
                     on_failure=stopped.set,
                 )
                 namespaces.append(running.enter_context(served))
@@ -132,7 +132,7 @@ def emulator(
         raise typer.Exit(2) from exc
 
 
-def _port(ports: list[int], index: int) -> int:
+def port_for(ports: list[int], index: int) -> int:
     """Return the port of a namespace: as listed, or counted on from the last that is listed."""
     if index < len(ports):
         return ports[index]

@@ -1,19 +1,16 @@
 """The environments of a drill: two local namespaces, or two existing ones."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
-
-from azure.core.exceptions import AzureError, ResourceNotFoundError
-from azure.servicebus import ServiceBusClient
-from azure.servicebus.management import EntityStatus
 
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
-from pairbus.pairing.administration import administration_of
+from pairbus.errors import EntityNotFound, PairbusError
+from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
+from pairbus.servicebus.entity_status import EntityStatus
 
 DUPLICATE_DETECTION_WINDOW = timedelta(minutes=10)
 
@@ -102,7 +99,7 @@ class ExistingEnvironment:
 
     def open(self) -> str:
         with administration(self.primary) as admin:
-            next(iter(admin.list_queues()), None)  # fails without the right to create entities
+            admin.list_queues()  # fails without the Manage right, before anything is created
         self._created = True
         create_entities(self.primary, self.entities)
         return f"Created in the primary: {', '.join(entity.path for entity in self.entities)}."
@@ -132,48 +129,40 @@ class ExistingEnvironment:
     def _set_status(self, status: EntityStatus) -> None:
         with administration(self.primary) as admin:
             for entity in self.entities:
-                if entity.type is EntityType.TOPIC:
-                    topic = admin.get_topic(entity.path)
-                    topic.status = status
-                    admin.update_topic(topic)
-                else:
-                    queue = admin.get_queue(entity.path)
-                    queue.status = status
-                    admin.update_queue(queue)
+                admin.set_status(entity.path, status)
 
 
 def _remove(remove: Callable[[str], object], path: str) -> list[str]:
     """Remove an entity. Return its path if this failed."""
     try:
         remove(path)
-    except ResourceNotFoundError:
+    except EntityNotFound:
         return []
-    except AzureError:
+    except PairbusError:
         return [path]
     return []
 
 
 def create_entities(primary: str, drill_entities: tuple[DrillEntity, ...]) -> None:
     """Create the entities, with duplicate detection."""
-    options: dict[str, Any] = {
-        "requires_duplicate_detection": True,
-        "duplicate_detection_history_time_window": DUPLICATE_DETECTION_WINDOW,
-    }
     with administration(primary) as admin:
         for entity in drill_entities:
             if entity.type is EntityType.TOPIC:
-                admin.create_topic(entity.path, **options)
+                admin.create_topic(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=DUPLICATE_DETECTION_WINDOW,
+                )
                 admin.create_subscription(entity.path, SUBSCRIPTION)
             else:
-                sessions = entity.type is EntityType.SESSION_QUEUE
-                admin.create_queue(entity.path, requires_session=sessions, **options)
+                admin.create_queue(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=DUPLICATE_DETECTION_WINDOW,
+                    requires_session=entity.type is EntityType.SESSION_QUEUE,
+                )
 
 
-@contextmanager
-def administration(connection_string: str) -> Iterator[Any]:
-    """Yield an administration client."""
-    with (
-        ServiceBusClient.from_connection_string(connection_string) as client,
-        administration_of(client) as admin,
-    ):
-        yield admin
+def administration(connection_string: str) -> AdministrationClient:
+    """Return an administration client for a connection string."""
+    return AdministrationClient(AdministrationOptions.from_connection_string(connection_string))

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pairbus.emulator.admin.atom_rules import CORRELATED
+from pairbus.emulator.admin.atom_rules import CORRELATION_PROPERTIES
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
-    from_text,
+    parse_setting,
     property_name,
-    settings_of,
+    setting_fields,
 )
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
@@ -97,7 +97,7 @@ def _namespace(node: JsonNode) -> NamespaceConfig:
     name = _name(node, parts, lambda name: check_name("namespace", name))
     queues = [(item, _queue(item)) for item in _list(parts, "Queues")]
     topics = [(item, _topic(item)) for item in _list(parts, "Topics")]
-    described: list[tuple[JsonNode, Description]] = [
+    described: list[tuple[JsonNode, EntityDescription]] = [
         *queues,
         *((item, topic.description) for item, topic in topics),
     ]
@@ -185,7 +185,7 @@ def _sql(node: JsonNode) -> str:
 
 
 def _correlation(node: JsonNode) -> CorrelationFilter:
-    given = node.members(*CORRELATED, "Properties", "RequiresPreprocessing")
+    given = node.members(*CORRELATION_PROPERTIES, "Properties", "RequiresPreprocessing")
     given.pop("RequiresPreprocessing", None)
     properties: dict[str, Any] = {}
     if (own := given.pop("Properties", None)) is not None:
@@ -193,7 +193,7 @@ def _correlation(node: JsonNode) -> CorrelationFilter:
             if not isinstance(value.value, str | int | float):
                 raise value.wrong("a string, number or boolean is needed here")
             properties[key] = value.value
-    texts = {CORRELATED[name]: value.text() for name, value in given.items()}
+    texts = {CORRELATION_PROPERTIES[name]: value.text() for name, value in given.items()}
     return node.tried(lambda: CorrelationFilter(**texts, properties=properties))
 
 
@@ -209,10 +209,10 @@ def _list(parts: dict[str, JsonNode], name: str) -> list[JsonNode]:
     return parts[name].items() if name in parts else []
 
 
-def _settings(parts: dict[str, JsonNode], kind: type[Description]) -> dict[str, Any]:
+def _settings(parts: dict[str, JsonNode], kind: type[EntityDescription]) -> dict[str, Any]:
     if "Properties" not in parts:
         return {}
-    known = settings_of(kind)
+    known = setting_fields(kind)
     known.pop("AuthorizationRules", None)  # keys do not belong in this file
     found: dict[str, Any] = {}
     for name, value in parts["Properties"].members(*known).items():
@@ -226,7 +226,7 @@ def _setting(node: JsonNode, kind: Any) -> Any:
         return node.number()
     if kind in (bool, bool | None):
         return node.flag()
-    return node.tried(lambda: from_text(node.text(), kind))
+    return node.tried(lambda: parse_setting(node.text(), kind))
 
 
 def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:

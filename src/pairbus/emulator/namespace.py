@@ -24,14 +24,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pairbus.emulator.admin.api import Admin
-from pairbus.emulator.admin.control import PREFIX, Control
+from pairbus.emulator.admin.api import AdministrationApi
+from pairbus.emulator.admin.control import CONTROL_PREFIX, ControlApi
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
 from pairbus.emulator.connections.server import Listener, RequestHandler
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -213,7 +213,7 @@ class LocalNamespace:
     ) -> None:
         self._create(SubscriptionDescription(topic=topic, name=name, **settings), rule)
 
-    def _create(self, description: Description, rule: Rule | None = None) -> None:
+    def _create(self, description: EntityDescription, rule: Rule | None = None) -> None:
         def create(core: NamespaceRuntime) -> None:
             core.entities.create(description, core.now_ms(), rule)
 
@@ -317,20 +317,20 @@ class LocalNamespace:
         )
 
     def _admin(self, core: NamespaceRuntime) -> RequestHandler:
-        admin = Admin(
+        admin = AdministrationApi(
             core.entities,
             core.authority,
             namespace=self.name,
             created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
             meter=core.meter.add_without_message,
-            extensions={PREFIX: Control(core.faults, core.meter).handle},
+            extensions={CONTROL_PREFIX: ControlApi(core.faults, core.meter).handle},
         )
         return lambda request, scheme: admin.handle(request, core.now_ms(), scheme=scheme)
 
 
 def _ensure(core: NamespaceRuntime, config: NamespaceConfig) -> None:
     subscriptions = [one for topic in config.topics for one in topic.subscriptions]
-    topics: list[Description] = [topic.description for topic in config.topics]
+    topics: list[EntityDescription] = [topic.description for topic in config.topics]
     todo = [*topics, *config.queues, *(one.description for one in subscriptions)]
     rules = {one.description.path: one.rules for one in subscriptions}
     waiting = [one for one in todo if core.entities.find(one.path) is None]
@@ -346,9 +346,7 @@ def _ensure(core: NamespaceRuntime, config: NamespaceConfig) -> None:
             else:
                 for rule in others:
                     if rule is not None:
-                        core.entities.put_rule(
-                            description.path, rule, core.now_ms(), replace_it=False
-                        )
+                        core.entities.create_rule(description.path, rule, core.now_ms())
         if len(later) == len(waiting):
             raise ConfigurationError(f"{later[0].path!r} forwards to what is not there")
         waiting = later

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pairbus.emulator.auth import Authority, SharedAccessRule
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity, EntityRegistry
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.faults import Faults
 from pairbus.emulator.meter import Meter
 from pairbus.emulator.storage.store import Store, StoreFailed
@@ -42,7 +43,7 @@ class NamespaceRuntime:
         self.now_ms = now_ms
         self.wake: Callable[[], None] = _nothing
         """Asks for a turn."""
-        self._ready: dict[int, Queue] = {}
+        self._ready: dict[int, MessageQueue] = {}
         self._outlets: dict[int, list[OutgoingLink]] = {}
         self.inlets: set[IncomingLink] = set()
         """Those that are attached."""
@@ -50,16 +51,14 @@ class NamespaceRuntime:
         self.meter = Meter(store)
         self.faults = Faults()
         self.new_token = partial(os.urandom, 16)
-        self.entities = EntityRegistry(store, self.new_token, on_queue=self._watch)
-        self.entities.on_gone = self._on_gone
+        self.entities = EntityRegistry(
+            store, self.new_token, on_available=self.arrived, on_deleted=self._on_gone
+        )
         self.authority = Authority(
             rules,
             entity_rules=self._entity_rules,
             trust_bearer_tokens=trust_bearer_tokens,
         )
-
-    def _watch(self, queue: Queue) -> None:
-        queue.arrived = partial(self.arrived, queue)
 
     def _entity_rules(self, path: str) -> tuple[SharedAccessRule, ...]:
         entity = self.entities.find(path)
@@ -67,7 +66,7 @@ class NamespaceRuntime:
 
     # Receivers.
 
-    def arrived(self, queue: Queue) -> None:
+    def arrived(self, queue: MessageQueue) -> None:
         """Something can be taken from a queue."""
         self._ready[queue.id] = queue
         self.wake()

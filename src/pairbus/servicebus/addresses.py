@@ -38,17 +38,17 @@ def namespace_name(host: str) -> str | None:
 
 
 def canonical_address(
-    host: str, port: int | None, dialled: str | None = None
+    host: str, port: int | None, endpoint_host: str | None = None
 ) -> tuple[str, int | None]:
     """Return a host and a port by which two spellings of one namespace are equal.
 
     The host is in lower case, and every loopback address is `localhost`. The port is None if it is
-    one of the service's own. A host that does not name a namespace is replaced by the host that is
-    dialled, if there is one.
+    one of the service's own. A host that does not name a namespace is replaced by
+    `endpoint_host`, the host to connect to instead, if there is one.
     """
     host = host.lower()
-    if dialled is not None and namespace_name(host) is None:
-        host = dialled.lower()
+    if endpoint_host is not None and namespace_name(host) is None:
+        host = endpoint_host.lower()
     ip_address = parse_ip_address(host)
     if ip_address is not None:
         host = LOCALHOST if ip_address.is_loopback else str(ip_address)

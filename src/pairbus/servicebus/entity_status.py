@@ -12,11 +12,11 @@ class EntityStatus(StrEnum):
     SEND_DISABLED = "SendDisabled"
 
     @property
-    def sends(self) -> bool:
+    def allows_sending(self) -> bool:
         """True if the entity accepts messages."""
         return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
 
     @property
-    def receives(self) -> bool:
+    def allows_receiving(self) -> bool:
         """True if messages can be received from the entity."""
         return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)

@@ -3,12 +3,10 @@
 It needs the right to manage, and is only for showing: whoever has no such right sees no count.
 """
 
-from dataclasses import replace
-
 from pairbus.amqp.client import ClientOptions
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import listing_of
 from pairbus.errors import EntityNotFound, PairbusError
+from pairbus.servicebus.administration import AdministrationClient
 from pairbus.syphon.usage import SyphonUsage
 from pairbus.usage.operations import OperationKind
 
@@ -18,8 +16,8 @@ TIMEOUT_S = 5.0
 def backlog_size(
     options: ClientOptions, queues: tuple[str, ...], books: SyphonUsage | None = None
 ) -> int | None:
-    """All messages of some queues, those that are locked included. None: not known, of one of them
-    at least. A queue that is not there has none."""
+    """Return the number of messages in some queues, locked messages included, or None if it is not
+    known for one of them. A queue that does not exist has no messages."""
     counts = [message_count(options, queue) for queue in queues]
     if books:
         for queue, count in zip(queues, counts, strict=True):
@@ -30,10 +28,10 @@ def backlog_size(
 
 
 def message_count(options: ClientOptions, queue: str) -> int | None:
-    """The messages of a queue. None: not known."""
+    """Return the number of messages in a queue, or None if it is not known."""
     try:
-        with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
-            return administration.counts(queue).messages
+        with AdministrationClient(options.administration(timeout_s=TIMEOUT_S)) as administration:
+            return administration.get_queue(queue).active_message_count
     except EntityNotFound:
         return 0
     except PairbusError:
@@ -45,14 +43,17 @@ def unread_queues(
 ) -> tuple[int, ...]:
     """Return the indexes of backlog queues that exist beyond a number of them. Empty: there are
     none, or they cannot be listed."""
+    answers: list[bool] = []
     try:
-        with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
+        with AdministrationClient(
+            options.administration(timeout_s=TIMEOUT_S),
+            on_request=lambda _, answered: answers.append(answered),
+        ) as administration:
             listing = listing_of(administration, primary_name, count)
-            requests = administration.requests
     except PairbusError:  # no token
         return ()
     if books:
-        for _ in range(requests):
-            books.add(OperationKind.MANAGEMENT, None, answered=listing.error is None)
+        for answered in answers:
+            books.add(OperationKind.MANAGEMENT, None, answered=answered)
         books.flush()
     return tuple(index for index in listing.indexes or () if index >= count)

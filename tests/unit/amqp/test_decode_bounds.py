@@ -84,7 +84,7 @@ def test_an_array_of_elements_without_bytes_is_read_up_to_a_count(code: str) -> 
 def test_an_array_of_more_elements_without_bytes_is_an_error(code: str, count: int) -> None:
     data = b"\xf0\x00\x00\x00\x05" + count.to_bytes(4, "big") + bytes.fromhex(code)
 
-    with pytest.raises(DecodeError, match="elements of no size"):
+    with pytest.raises(DecodeError, match="elements without bytes"):
         decode(data)
 
 
@@ -116,7 +116,7 @@ def test_a_size_beyond_the_bytes_is_an_error_and_takes_no_memory(head: str) -> N
 
 def test_an_element_may_not_reach_beyond_the_end_of_its_list() -> None:
     # The inner binary ends with the bytes, but behind its list.
-    with pytest.raises(DecodeError, match="do not fit its size"):
+    with pytest.raises(DecodeError, match="do not match its size"):
         decode(bytes.fromhex("c0 03 01 a003 616263"))
 
 

@@ -172,7 +172,7 @@ def test_a_connection_that_is_lost_says_so_once() -> None:
 
 def test_a_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
     server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
-    with pytest.raises(StateError, match="not open yet"):
+    with pytest.raises(StateError, match="not open"):
         server.begin()
     assert server.data_to_send() == b""
     server.close()
@@ -277,7 +277,7 @@ def test_a_frame_before_the_open_closes_the_connection(early: Any) -> None:
 
     closed = only(Closed, peer.say(early))
 
-    assert "came before open" in str(closed.error)
+    assert "arrived before open" in str(closed.error)
     assert [type(each) for each in peer.told()] == [Open, Close]
 
 

@@ -91,7 +91,7 @@ def test_a_frame_of_ours_that_does_not_fit_the_peer_is_an_error_and_is_not_sent(
     talk = Talk(server=ConnectionSettings(container_id="server", max_frame_size=512))
     session, _ = talk.session()
 
-    with pytest.raises(EncodeError, match="the peer's frames hold 512"):
+    with pytest.raises(EncodeError, match="the peer accepts at most 512"):
         session.attach_sender("x" * 600, target=Target("q"))
 
     assert not talk.client.has_data_to_send
@@ -249,7 +249,7 @@ def test_an_answer_to_a_begin_that_nobody_sent_closes_the_connection(remote_chan
 
     closed = only(Closed, peer.say(Begin(remote_channel, 0, 1, 1), channel=1))
 
-    assert "nobody began" in str(closed.error)
+    assert "did not begin a session" in str(closed.error)
 
 
 def test_a_session_can_be_answered_once() -> None:
@@ -260,7 +260,7 @@ def test_a_session_can_be_answered_once() -> None:
 
     closed = only(Closed, peer.say(Begin(0, 0, 1, 1), channel=5))
 
-    assert "nobody began" in str(closed.error)
+    assert "did not begin a session" in str(closed.error)
 
 
 def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:

@@ -303,7 +303,7 @@ def test_a_name_in_use_cannot_be_asked_for_again() -> None:
     session, _ = talk.session()
     talk.sender(session, "link")
 
-    with pytest.raises(StateError, match="'link' is attached already"):
+    with pytest.raises(StateError, match="'link' is already attached"):
         session.attach_sender("link", target=Target("q"))
 
 

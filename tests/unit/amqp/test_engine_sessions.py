@@ -285,4 +285,4 @@ def test_an_id_out_of_sequence_ends_the_session(wrong: int, more: bool) -> None:
     ended = only(Ended, peer.send(wrong, more=more))
 
     assert ended.error is not None
-    assert "where 5 was due" in str(ended.error)
+    assert "but delivery 5 was expected" in str(ended.error)

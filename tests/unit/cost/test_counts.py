@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.cost.counts import PING_SIZE, CostKey, MessageGroup, TrafficCounts, lots, tally
-from pairbus.emulator.admin.api import MANAGEMENT
+from pairbus.emulator.admin.api import MANAGEMENT_OPERATION
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sdk import encode
@@ -75,7 +75,7 @@ def test_kinds_are_those_of_the_meter_and_two_more() -> None:
 
 def _kinds_of_the_meter() -> set[str]:
     """The kinds that the emulator's code gives to its meter."""
-    found = {MANAGEMENT}
+    found = {MANAGEMENT_OPERATION}
     for file in ("links.py", "management.py"):
         for node in ast.walk(ast.parse((EMULATOR / file).read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

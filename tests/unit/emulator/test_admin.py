@@ -16,7 +16,7 @@ from azure.servicebus.management import (
 )
 
 from pairbus.emulator.entities.descriptions import EntityStatus, QueueDescription, TopicDescription
-from pairbus.emulator.entities.envelope import read
+from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.filters.rules import Rule, SqlFilter
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 from tests.unit.emulator.admin_bench import MOMENT
@@ -114,9 +114,9 @@ def test_runtime_properties_count_messages(namespace: Namespace):
     client = namespace.client()
     client.create_queue("q")
     queue = namespace.entities.get("q")
-    plain = read(b"\x00Su\xa0\x05hello")
+    plain = parse_message(b"\x00Su\xa0\x05hello")
     later = replace(plain, scheduled_ms=NOW_MS + 60_000)
-    namespace.entities.send(queue, [plain, plain, later], NOW_MS)
+    namespace.entities.router.send(queue, [plain, plain, later], NOW_MS)
 
     runtime = client.get_queue_runtime_properties("q")
 

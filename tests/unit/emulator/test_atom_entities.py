@@ -16,16 +16,20 @@ from azure.servicebus.management import AuthorizationRule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.emulator.admin.atom import MessageCounts, Runtime, entity_entry, write_entry
-from pairbus.emulator.admin.atom_input import read_description
+from pairbus.emulator.admin.atom_reader import parse_description
+from pairbus.emulator.admin.atom_writer import (
+    entity_entry,
+    write_entry,
+)
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
+from pairbus.emulator.entities.runtime_properties import MessageCounts, RuntimeProperties
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 from tests.unit.emulator.admin_bench import KEY, MOMENT, RUNTIME, SITE, Service, client_of, failed
@@ -86,19 +90,19 @@ CASES = (
 )
 
 
-def described(kind: str, **settings: Any) -> Description:
+def described(kind: str, **settings: Any) -> EntityDescription:
     if kind == "subscription":
         return SubscriptionDescription(topic="t", name="s", **settings)
     return KINDS[kind](name="x/y", **settings)
 
 
-def names_of(description: Description) -> list[str]:
+def names_of(description: EntityDescription) -> list[str]:
     if isinstance(description, SubscriptionDescription):
         return [description.topic, description.name]
     return [description.name]
 
 
-def seen_by_sdk(description: Description) -> dict[str, Any]:
+def seen_by_sdk(description: EntityDescription) -> dict[str, Any]:
     """The values that the SDK's own object is to have."""
     shown = {f.name: getattr(description, f.name) for f in fields(description)}
     shown.pop("topic", None)
@@ -153,14 +157,14 @@ def test_any_description_that_is_written_is_read_again(
     kind, asked = case
     written = described(kind, **asked, status=status)
 
-    given_ = read_description(write_entry(entity_entry(written, RUNTIME), SITE))
+    given_ = parse_description(write_entry(entity_entry(written, RUNTIME), SITE))
 
     assert given_.kind is type(written)
     again = described(kind, **given_.settings)
     assert replace_ordering(again) == replace_ordering(written)
 
 
-def replace_ordering(description: Description) -> Description:
+def replace_ordering(description: EntityDescription) -> EntityDescription:
     if isinstance(description, SubscriptionDescription):
         return description
     return replace(description, support_ordering=not description.enable_partitioning)
@@ -248,7 +252,7 @@ def test_authorization_rules_go_there_and_back():
 def test_runtime_properties_are_read_by_the_sdk():
     service = Service()
     accessed = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
-    service.runtime = Runtime(
+    service.runtime = RuntimeProperties(
         created_at=MOMENT,
         updated_at=MOMENT + timedelta(seconds=1),
         accessed_at=accessed,
@@ -389,7 +393,7 @@ def body(inside: str, name: str = "QueueDescription") -> bytes:
 
 
 def test_elements_that_are_unknown_empty_or_the_services_own_are_passed_over():
-    given_ = read_description(
+    given_ = parse_description(
         body(
             "<SizeInBytes>x</SizeInBytes><New>1</New><ForwardTo/><LockDuration>PT2S</LockDuration>"
             "<CreatedAt>now</CreatedAt><UserMetadata></UserMetadata><Name>z</Name>"
@@ -427,13 +431,13 @@ def test_elements_that_are_unknown_empty_or_the_services_own_are_passed_over():
 )
 def test_a_body_that_describes_nothing_is_refused(data: bytes, why: str):
     with pytest.raises(ConfigurationError, match=why):
-        read_description(data)
+        parse_description(data)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_anything_are_refused_and_nothing_worse(data: bytes):
     with pytest.raises(ConfigurationError):
-        read_description(data)
+        parse_description(data)
 
 
 def test_a_character_that_xml_cannot_hold_does_not_spoil_the_document():

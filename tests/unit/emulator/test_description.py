@@ -8,14 +8,14 @@ import pytest
 
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
-    from_text,
+    parse_setting,
     property_name,
-    updated,
+    updated_description,
 )
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
@@ -23,7 +23,7 @@ from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 KEY = "c2VjcmV0LWtleS10aGF0LWlzLW5vdC1zaG93bg=="
 
 
-def make(kind: type[Description], **settings: Any) -> Description:
+def make(kind: type[EntityDescription], **settings: Any) -> EntityDescription:
     names = {"topic": "t"} if kind is SubscriptionDescription else {}
     return kind(name="n", **names, **settings)
 
@@ -85,7 +85,7 @@ def test_a_backlog_queue_can_be_described():
     ],
 )
 def test_a_setting_out_of_bounds_is_refused(
-    kind: type[Description], name: str, value: object, bound: str
+    kind: type[EntityDescription], name: str, value: object, bound: str
 ):
     with pytest.raises(ConfigurationError, match=bound) as refused:
         make(kind, **{name: value})
@@ -105,7 +105,7 @@ def test_a_setting_out_of_bounds_is_refused(
         (QueueDescription, "user_metadata", "x" * 1024),
     ],
 )
-def test_a_setting_at_its_bound_is_taken(kind: type[Description], name: str, value: object):
+def test_a_setting_at_its_bound_is_taken(kind: type[EntityDescription], name: str, value: object):
     assert getattr(make(kind, **{name: value}), name) == value
 
 
@@ -165,9 +165,9 @@ def test_a_description_does_not_change():
         (SubscriptionDescription(topic="t", name="s"), {"requires_session": True}),
     ],
 )
-def test_an_update_cannot_change_what_is_fixed(old: Description, change: dict[str, bool]):
+def test_an_update_cannot_change_what_is_fixed(old: EntityDescription, change: dict[str, bool]):
     with pytest.raises(ConfigurationError, match="cannot be changed") as refused:
-        updated(old, change)
+        updated_description(old, change)
 
     assert property_name(next(iter(change))) in str(refused.value)
 
@@ -175,14 +175,14 @@ def test_an_update_cannot_change_what_is_fixed(old: Description, change: dict[st
 def test_an_update_puts_back_to_default_what_it_does_not_name_and_keeps_what_is_fixed():
     old = QueueDescription(name="q", requires_session=True, user_metadata="x", max_delivery_count=3)
 
-    new = updated(old, {"max_delivery_count": 4})
+    new = updated_description(old, {"max_delivery_count": 4})
 
     assert new == QueueDescription(name="q", requires_session=True, max_delivery_count=4)
 
 
 def test_an_update_is_checked_like_a_new_description():
     with pytest.raises(ConfigurationError, match="LockDuration"):
-        updated(QueueDescription(name="q"), {"lock_duration": timedelta(days=25)})
+        updated_description(QueueDescription(name="q"), {"lock_duration": timedelta(days=25)})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_an_update_is_checked_like_a_new_description():
     ],
 )
 def test_a_setting_is_read_from_text(text: str, kind: Any, value: object):
-    assert from_text(text, kind) == value
+    assert parse_setting(text, kind) == value
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_setting_is_read_from_text(text: str, kind: Any, value: object):
 )
 def test_text_that_is_no_value_is_refused(text: str, kind: Any):
     with pytest.raises(ConfigurationError):
-        from_text(text, kind)
+        parse_setting(text, kind)
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_text_that_is_no_value_is_refused(text: str, kind: Any):
     ],
 )
 def test_a_status_says_what_works(status: EntityStatus, sends: bool, receives: bool):
-    assert (status.sends, status.receives) == (sends, receives)
+    assert (status.allows_sending, status.allows_receiving) == (sends, receives)

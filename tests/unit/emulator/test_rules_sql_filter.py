@@ -19,7 +19,7 @@ from pairbus.amqp.types import (
     ULong,
 )
 from pairbus.emulator.filters.rules import SqlFilter, compile_filter
-from pairbus.emulator.filters.sql_values import EvaluationError
+from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import ConfigurationError
 from tests.unit.emulator.rules_message import Seen
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pairbus.emulator.filters.sql import (
+from pairbus.emulator.filters.parser import (
     MAX_DEPTH,
     MAX_STATEMENTS,
     MAX_TEXT,
     parse_action,
     parse_filter,
 )
-from pairbus.emulator.filters.sql_tree import (
+from pairbus.emulator.filters.syntax_tree import (
     AllOf,
     AnyOf,
     Arithmetic,

@@ -37,15 +37,12 @@ from pairbus.errors import (
     AmqpError,
     ConnectionLost,
     LinkLost,
-    NotAuthorized,
     OperationTimeout,
-    PairbusError,
     Refused,
     StateError,
-    Unavailable,
 )
 from pairbus.servicebus.entity_paths import without_management_node
-from pairbus.servicebus.tokens import Token
+from pairbus.servicebus.tokens import acquire_token
 
 logger = logging.getLogger(__name__)
 
@@ -209,15 +206,7 @@ class Client:
 
             self._cbs = Cbs(self)
         audience = self.options.audience(path)
-        try:
-            token: Token = source.token(audience, self._wall_clock())
-        except PairbusError:
-            raise
-        except Exception as exc:
-            # Credentials of azure-identity say with a status that the request itself was refused.
-            refused = getattr(exc, "status_code", None) in (400, 401, 403, 404)
-            kind = NotAuthorized if refused else Unavailable
-            raise kind(f"no token for {audience} could be had: {exc}") from exc
+        token = acquire_token(source, audience, self._wall_clock())
         self._cbs.put_token(token, audience, deadline)
         life = token.expires_at - self._wall_clock()
         self._renewals[path] = self._clock() + life * RENEW_AT

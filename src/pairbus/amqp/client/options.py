@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT
+from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT, format_address
+from pairbus.servicebus.administration import AdministrationOptions
 from pairbus.servicebus.connection_strings import ConnectionString
-from pairbus.servicebus.tokens import SharedAccessKey, SharedAccessSignature, TokenSource
+from pairbus.servicebus.tokens import TokenSource, tokens_from
 
 MAX_TIMEOUT_S = 4_000_000
 """46 days: AMQP writes timeouts as milliseconds in 32 bits."""
@@ -57,13 +58,8 @@ class ClientOptions:
     def from_connection_string(cls, text: str, **options: object) -> "ClientOptions":
         """Options from a connection string; others by name. Raises ConfigurationError."""
         parsed = ConnectionString.parse(text)
-        tokens: TokenSource | None = None
-        if parsed.key_name is not None and parsed.key is not None:
-            tokens = SharedAccessKey(parsed.key_name, parsed.key)
-        elif parsed.signature is not None:
-            tokens = SharedAccessSignature(parsed.signature)
         given = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
-        return cls(**{**given, "tokens": tokens, **options})  # type: ignore[arg-type]
+        return cls(**{**given, "tokens": tokens_from(parsed), **options})  # type: ignore[arg-type]
 
     @property
     def address(self) -> tuple[str, int]:
@@ -75,6 +71,21 @@ class ClientOptions:
         """What a token for this path is for."""
         port = "" if self.port in (None, AMQPS_PORT) else f":{self.port}"
         return f"sb://{self.host}{port}/{path}"
+
+    def administration(self, *, timeout_s: float | None = None) -> AdministrationOptions:
+        """Return the options of an administration client for the same namespace. Its API is not on
+        the ports of AMQP, but for an emulator, which has one port for everything."""
+        port = None if self.tls and self.port in (AMQP_PORT, AMQPS_PORT) else self.port
+        endpoint_host = self.endpoint_host
+        return AdministrationOptions(
+            host=self.host,
+            port=port,
+            tls=self.tls,
+            ca_file=self.ca_file,
+            endpoint=None if endpoint_host is None else format_address(endpoint_host, port),
+            tokens=self.tokens,
+            timeout_s=self.operation_timeout_s if timeout_s is None else timeout_s,
+        )
 
     def ssl_context(self) -> ssl.SSLContext | None:
         if not self.tls:

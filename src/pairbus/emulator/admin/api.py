@@ -16,17 +16,17 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from pairbus.emulator.admin import atom
-from pairbus.emulator.admin.paths import AdminPath, Resource, place_of
+from pairbus.emulator.admin import atom_writer
+from pairbus.emulator.admin.paths import AdminPath, Resource, parse_path
 from pairbus.emulator.admin.resources import Resources
-from pairbus.emulator.admin.responses import AdminRequest, Refusal, moment
+from pairbus.emulator.admin.responses import AdminError, AdminRequest, to_datetime
 from pairbus.emulator.auth import Authority, Claims, Right
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
 from pairbus.servicebus.entity_paths import covers, normalize_path
 
-MANAGEMENT = "management"
+MANAGEMENT_OPERATION = "management"
 """The kind under which requests are metered."""
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -36,7 +36,7 @@ _HOST = re.compile(r"(?:[\w.~-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
 _VERSION = re.compile(r"\d{4}-\d{2}(?:-\w{1,16})?", re.ASCII)
 
 
-class Admin:
+class AdministrationApi:
     """Answers requests over the entities of one namespace.
 
     What a request changed is on disk with the next commit: give its answer after that.
@@ -59,7 +59,7 @@ class Admin:
         self._entities = entities
         self._authority = authority
         self._namespace = namespace
-        self._resources = Resources(entities, authority, moment(created_ms))
+        self._resources = Resources(entities, authority, to_datetime(created_ms))
         self._meter = meter
         longest_first = sorted(extensions.items(), key=lambda item: len(item[0]), reverse=True)
         self._extensions = [(normalize_path(prefix), handler) for prefix, handler in longest_first]
@@ -74,24 +74,24 @@ class Admin:
                 if covers(prefix, request.path):
                     _demand(claims, "", Right.MANAGE)
                     return handler(request)
-            place = place_of(request.path)
+            place = parse_path(request.path)
             _demand(claims, request.path, *_rights(request.method, place))
             return self._metered(request, place, now_ms, scheme)
-        except Refusal as exc:
+        except AdminError as exc:
             refusal = exc
         except NotAuthorized as exc:
-            refusal = Refusal(401, f"Unauthorized. {exc.description}")
+            refusal = AdminError(401, f"Unauthorized. {exc.description}")
         except EntityExists as exc:
-            refusal = Refusal(409, f"Conflict. {exc.description}")
+            refusal = AdminError(409, f"Conflict. {exc.description}")
         except EntityNotFound as exc:
-            refusal = Refusal(404, f"Not Found. {exc.description}")
+            refusal = AdminError(404, f"Not Found. {exc.description}")
         except ConfigurationError as exc:
-            refusal = Refusal(400, f"Bad Request. {exc}")
+            refusal = AdminError(400, f"Bad Request. {exc}")
         _log.info("%s %r refused: %s", request.method, request.path, refusal)
         return HttpResponse(
             status=refusal.status,
-            body=atom.write_error(refusal.status, str(refusal)),
-            content_type=atom.ERROR_TYPE,
+            body=atom_writer.write_error(refusal.status, str(refusal)),
+            content_type=atom_writer.ERROR_TYPE,
             headers=refusal.headers,
         )
 
@@ -107,21 +107,21 @@ class Admin:
         finally:
             entity = self._entities.find(path) if before is None else before
             # Names that nobody has stay out of the meter: it would grow without end.
-            self._meter("" if entity is None else entity.path, MANAGEMENT)
+            self._meter("" if entity is None else entity.path, MANAGEMENT_OPERATION)
 
     def _call(
         self, request: HttpRequest, place: AdminPath, now_ms: int, scheme: str
     ) -> AdminRequest:
         if len(request.body) > MAX_BODY:
-            raise Refusal(413, f"A body has at most {MAX_BODY} bytes, not {len(request.body)}.")
+            raise AdminError(413, f"A body has at most {MAX_BODY} bytes, not {len(request.body)}.")
         host = request.header("Host")
         if host is None or _HOST.fullmatch(host) is None:
             raise ConfigurationError("the Host header is not a host and perhaps a port")
-        version = request.query.get("api-version", atom.API_VERSION)
+        version = request.query.get("api-version", atom_writer.API_VERSION)
         if _VERSION.fullmatch(version) is None:
             raise ConfigurationError(f"{version[:64]!r} is not an api-version such as 2021-05")
-        site = atom.AtomSite(
-            namespace=self._namespace, base=f"{scheme}://{host}", api_version=version
+        site = atom_writer.ApiEndpoint(
+            namespace=self._namespace, base_url=f"{scheme}://{host}", api_version=version
         )
         return AdminRequest(request, place, site, now_ms)
 

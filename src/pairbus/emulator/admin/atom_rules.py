@@ -19,13 +19,10 @@ from xml.etree.ElementTree import Element
 
 from pairbus.amqp.types import Int32
 from pairbus.emulator.admin.xml import (
-    INSTANCE,
-    SCHEMA,
-    SERIALIZATION,
     child,
+    element,
+    escape_text,
     local_name,
-    tag,
-    text,
     text_of,
 )
 from pairbus.emulator.entities.descriptions import property_name
@@ -38,12 +35,13 @@ from pairbus.emulator.filters.rules import (
     SqlFilter,
     TrueFilter,
 )
-from pairbus.emulator.filters.sql_values import plain
+from pairbus.emulator.filters.values import normalize
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import check_name
 from pairbus.servicebus.time_spans import format_time_span, parse_time_span
+from pairbus.servicebus.xml_namespaces import INSTANCE, SCHEMA, SERIALIZATION
 
-CORRELATED = {
+CORRELATION_PROPERTIES = {
     property_name(f.name): f.name for f in fields(CorrelationFilter) if f.name != "properties"
 }
 """The system properties that a correlation filter can ask for: the service's name, and ours."""
@@ -52,7 +50,7 @@ _TYPE = f"{{{INSTANCE}}}type"
 _NIL = f"{{{INSTANCE}}}nil"
 
 
-def read_rule_element(element: Element, name: str) -> Rule:
+def parse_rule_element(element: Element, name: str) -> Rule:
     """The rule that a RuleDescription describes. Raises ConfigurationError."""
     check_name("rule", name)
     return Rule(
@@ -62,7 +60,7 @@ def read_rule_element(element: Element, name: str) -> Rule:
     )
 
 
-def rule_content(rule: Rule) -> Iterable[str]:
+def rule_elements(rule: Rule) -> Iterable[str]:
     """Filter and action of a rule."""
     match rule.filter:
         case TrueFilter():
@@ -72,9 +70,9 @@ def rule_content(rule: Rule) -> Iterable[str]:
         case SqlFilter(expression, parameters):
             yield _sql("Filter", "SqlFilter", expression, parameters)
         case CorrelationFilter() as wanted:
-            yield tag("Filter", *_correlation(wanted), i_type="CorrelationFilter")
+            yield element("Filter", *_correlation(wanted), i_type="CorrelationFilter")
     if rule.action is None:
-        yield tag("Action", i_type="EmptyRuleAction")
+        yield element("Action", i_type="EmptyRuleAction")
     else:
         yield _sql("Action", "SqlRuleAction", rule.action.expression, rule.action.parameters)
 
@@ -90,7 +88,11 @@ def _read_filter(element: Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(*_read_sql(element))
         case "CorrelationFilter":
-            texts = {CORRELATED[n]: part.text for n, part in _by_name(element) if n in CORRELATED}
+            texts = {
+                CORRELATION_PROPERTIES[n]: part.text
+                for n, part in _by_name(element)
+                if n in CORRELATION_PROPERTIES
+            }
             return CorrelationFilter(**texts, properties=_read_values(child(element, "Properties")))
         case other:
             raise ConfigurationError(
@@ -172,35 +174,35 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 
 def _sql(name: str, kind: str, expression: str, parameters: Mapping[str, Any]) -> str:
-    return tag(
+    return element(
         name,
-        tag("SqlExpression", text(expression)),
-        tag("CompatibilityLevel", "20"),
-        tag("Parameters", *_values(parameters)),
-        tag("RequiresPreprocessing", "true"),
+        element("SqlExpression", escape_text(expression)),
+        element("CompatibilityLevel", "20"),
+        element("Parameters", *_values(parameters)),
+        element("RequiresPreprocessing", "true"),
         i_type=kind,
     )
 
 
 def _correlation(wanted: CorrelationFilter) -> Iterable[str]:
-    for name, field in CORRELATED.items():
+    for name, field in CORRELATION_PROPERTIES.items():
         value = getattr(wanted, field)
         if value is not None:
-            yield tag(name, text(value))
-    yield tag("Properties", *_values(wanted.properties))
+            yield element(name, escape_text(value))
+    yield element("Properties", *_values(wanted.properties))
 
 
 def _values(values: Mapping[str, Any]) -> Iterable[str]:
     for key, value in values.items():
         # A time without a zone stays so: a client is to read what it wrote.
-        shown = value if isinstance(value, datetime) else plain(value)
-        yield tag("KeyValueOfstringanyType", tag("Key", text(key)), _value(shown))
+        shown = value if isinstance(value, datetime) else normalize(value)
+        yield element("KeyValueOfstringanyType", element("Key", escape_text(key)), _value(shown))
 
 
 def _value(value: Any) -> str:
     kind, written, namespace = "string", str(value), SCHEMA
     if value is None:
-        return tag("Value", xmlns_d6p1=SCHEMA, i_nil="true", i_type="d6p1:string")
+        return element("Value", xmlns_d6p1=SCHEMA, i_nil="true", i_type="d6p1:string")
     if isinstance(value, bool):
         kind, written = "boolean", "true" if value else "false"
     elif isinstance(value, int):
@@ -213,7 +215,7 @@ def _value(value: Any) -> str:
         kind, written, namespace = "duration", format_time_span(value), SERIALIZATION
     elif isinstance(value, UUID):
         kind, namespace = "guid", SERIALIZATION
-    return tag("Value", text(written), xmlns_d6p1=namespace, i_type=f"d6p1:{kind}")
+    return element("Value", escape_text(written), xmlns_d6p1=namespace, i_type=f"d6p1:{kind}")
 
 
 def _double(value: float) -> str:

@@ -19,11 +19,11 @@ from pairbus.emulator.faults import Fault, Faults
 from pairbus.emulator.meter import Meter
 from pairbus.errors import ConfigurationError
 
-PREFIX = "$pairbus"
+CONTROL_PREFIX = "$pairbus"
 _GIVEN = {field.name for field in fields(Fault)} - {"fired", "number"}
 
 
-class Control:
+class ControlApi:
     """Answers requests below /$pairbus."""
 
     def __init__(self, faults: Faults, meter: Meter) -> None:

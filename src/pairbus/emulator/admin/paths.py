@@ -58,7 +58,7 @@ _FIXED = {
 }
 
 
-def place_of(path: str) -> AdminPath | None:
+def parse_path(path: str) -> AdminPath | None:
     """Where a path leads, None where it cannot be anything."""
     if path.startswith("$"):
         return _FIXED.get(path.lower())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from pairbus.emulator.admin import atom
+from pairbus.emulator.admin import atom_writer
 from pairbus.emulator.admin.paths import AdminPath
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.errors import ConfigurationError
@@ -14,7 +14,7 @@ from pairbus.servicebus.limits import MAX_PAGE_SIZE
 T = TypeVar("T")
 
 
-class Refusal(Exception):
+class AdminError(Exception):
     """An error with the status of its answer. The sub-code says more than the status, or the
     same."""
 
@@ -37,29 +37,35 @@ class AdminRequest:
 
     request: HttpRequest
     place: AdminPath
-    site: atom.AtomSite
+    site: atom_writer.ApiEndpoint
     now_ms: int
 
 
-def moment(milliseconds: int) -> datetime:
+def to_datetime(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def one(call: AdminRequest, entry: atom.Entry, status: int = 200) -> HttpResponse:
-    body = atom.write_entry(entry, call.site)
-    return HttpResponse(status=status, body=body, content_type=atom.ENTRY_TYPE)
-
-
-def page(
-    call: AdminRequest, title: str, path: str, found: Sequence[T], show: Callable[[T], atom.Entry]
+def entry_response(
+    call: AdminRequest, entry: atom_writer.AtomEntry, status: int = 200
 ) -> HttpResponse:
-    """What `$skip` and `$top` ask for, at most MAX_PAGE_SIZE."""
+    body = atom_writer.write_entry(entry, call.site)
+    return HttpResponse(status=status, body=body, content_type=atom_writer.ENTRY_TYPE)
+
+
+def page_response(
+    call: AdminRequest,
+    title: str,
+    path: str,
+    found: Sequence[T],
+    show: Callable[[T], atom_writer.AtomEntry],
+) -> HttpResponse:
+    """What `$skip` and `$top` ask for, at most MAX_PAGE."""
     skip, top = _number(call.request, "skip", 0), _number(call.request, "top", MAX_PAGE_SIZE)
     top = min(top, MAX_PAGE_SIZE)
-    entries = [show(one) for one in found[skip : skip + top]]
+    entries = [show(entry_response) for entry_response in found[skip : skip + top]]
     # A page of none has none behind it: a client would follow that link for ever.
     more = top > 0 and len(found) > skip + top
-    return feed(call, title, path, entries, skip=skip, top=top, more=more)
+    return feed_response(call, title, path, entries, skip=skip, top=top, more=more)
 
 
 def _number(request: HttpRequest, name: str, default: int) -> int:
@@ -71,17 +77,17 @@ def _number(request: HttpRequest, name: str, default: int) -> int:
     return int(given)
 
 
-def feed(
+def feed_response(
     call: AdminRequest,
     title: str,
     path: str,
-    entries: Iterable[atom.Entry],
+    entries: Iterable[atom_writer.AtomEntry],
     *,
     skip: int = 0,
     top: int = MAX_PAGE_SIZE,
     more: bool = False,
 ) -> HttpResponse:
-    body = atom.write_feed(
-        title, path, entries, call.site, moment(call.now_ms), skip=skip, top=top, more=more
+    body = atom_writer.write_feed(
+        title, path, entries, call.site, to_datetime(call.now_ms), skip=skip, top=top, more=more
     )
-    return HttpResponse(status=200, body=body, content_type=atom.FEED_TYPE)
+    return HttpResponse(status=200, body=body, content_type=atom_writer.FEED_TYPE)

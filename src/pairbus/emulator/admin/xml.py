@@ -15,35 +15,29 @@ from pairbus.errors import ConfigurationError
 MAX_BODY = 1 << 20
 MAX_DEPTH = 32
 
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-SCHEMA = "http://www.w3.org/2001/XMLSchema"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 
 # What XML 1.0 cannot hold, however it is written.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_xml(body: bytes) -> Element:
+def parse_xml(body: bytes) -> Element:
     """The root of a document. Raises ConfigurationError for anything that is not plain XML."""
     if len(body) > MAX_BODY:
         raise ConfigurationError(f"the body has {len(body)} bytes, and at most {MAX_BODY} are read")
     builder = TreeBuilder()
     depth = 0
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
+    def start(element: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
         if depth > MAX_DEPTH:
             raise ConfigurationError(f"the XML is nested more than {MAX_DEPTH} deep")
-        builder.start(_universal(tag), {_universal(k): v for k, v in attributes.items()})
+        builder.start(_universal(element), {_universal(k): v for k, v in attributes.items()})
 
-    def end(tag: str) -> None:
+    def end(element: str) -> None:
         nonlocal depth
         depth -= 1
-        builder.end(_universal(tag))
+        builder.end(_universal(element))
 
     def refuse(*_: object) -> None:
         raise ConfigurationError("the XML has a document type, which is not read")
@@ -82,13 +76,13 @@ def text_of(element: Element | None) -> str | None:
     return None if element is None else element.text or None
 
 
-def tag(name: str, *inside: str, **attributes: str) -> str:
+def element(name: str, *inside: str, **attributes: str) -> str:
     """An element around what is already written. `xmlns_d2p1` is the attribute `xmlns:d2p1`."""
     given = "".join([f" {key.replace('_', ':')}={_quoted(v)}" for key, v in attributes.items()])
     return f"<{name}{given}>{''.join(inside)}</{name}>" if inside else f"<{name}{given}/>"
 
 
-def text(value: str) -> str:
+def escape_text(value: str) -> str:
     """Text for the inside of an element. What XML cannot hold becomes U+FFFD, so that one odd
     character in a name does not make a whole list unreadable."""
     return escape(_UNWRITABLE.sub("\ufffd", value), {"\r": "&#13;"})

@@ -349,7 +349,7 @@ class AmqpConnection:
         if isinstance(link, ReceiverLink):
             self.check(path, Right.SEND)
             entity = self.core.entities.get(path)
-            if not getattr(entity.description.status, "sends", True):
+            if not entity.description.status.allows_sending:
                 raise EntityDisabled(f"{path!r} is disabled for sending.")
             return IncomingLink(self, link, entity)
         assert isinstance(link, SenderLink)
@@ -357,7 +357,7 @@ class AmqpConnection:
         entity, queue = self.core.entities.source(path)
         if isinstance(entity.description, TopicDescription):
             raise Refused(f"{path!r} is a topic: it is received from through its subscriptions.")
-        if not entity.description.status.receives:
+        if not entity.description.status.allows_receiving:
             raise EntityDisabled(f"{path!r} is disabled for receiving.")
         return OutgoingLink(self, link, entity, queue)
 

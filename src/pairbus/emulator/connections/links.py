@@ -21,9 +21,9 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.emulator.auth import Right
-from pairbus.emulator.entities.envelope import deliver, read
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import encode_delivery, parse_message
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.faults import ON_SEND, Fault
 from pairbus.errors import (
     AmqpError,
@@ -135,9 +135,9 @@ class IncomingLink:
             payloads = split_batch(delivery.payload)
         else:
             payloads = [delivery.payload]
-        messages = [read(payload) for payload in payloads]
+        messages = [parse_message(payload) for payload in payloads]
         kept = [message for message in messages if not message.is_ping]
-        core.entities.send(self.entity, kept, core.now_ms())
+        core.entities.router.send(self.entity, kept, core.now_ms())
         for message in messages:
             core.meter.add(self.path, "send", message.size)
 
@@ -158,7 +158,7 @@ class OutgoingLink:
     right = Right.LISTEN
 
     def __init__(
-        self, peer: "AmqpConnection", link: SenderLink, entity: Entity, queue: Queue
+        self, peer: "AmqpConnection", link: SenderLink, entity: Entity, queue: MessageQueue
     ) -> None:
         self.peer = peer
         self.core: NamespaceRuntime = peer.core
@@ -213,7 +213,7 @@ class OutgoingLink:
         if self.session is not None and isinstance(source, Source):
             source = replace(source, filter={SESSION_FILTER: self.session})
             assert self.queue.sessions is not None
-            until_ms = self.queue.sessions.held_until(self.session, self)
+            until_ms = self.queue.sessions.locked_until(self.session, self)
             properties = {LOCKED_UNTIL: until_ms * 10000 + _TICKS_1970}
         # The Azure SDK announces a maximum that it does not mean.
         self.link.remote_max_message_size = None
@@ -254,7 +254,7 @@ class OutgoingLink:
             self.on_disabled()
             return
         more = False
-        if link.credit > 0 and self.entity.description.status.receives:
+        if link.credit > 0 and self.entity.description.status.allows_receiving:
             more = self._hand_out(min(link.credit, ROUND))
         if link.drain and not (more and link.credit > 0):
             if self._granted:
@@ -267,12 +267,12 @@ class OutgoingLink:
         """True: there may be more, but the others first."""
         link, core = self.link, self.core
         try:
-            taken = self.queue.take(
+            taken = self.queue.receive(
                 limit,
                 core.now_ms(),
                 locked=self._locked,
                 session=self.session,
-                room=ROUND_BYTES,
+                max_bytes=ROUND_BYTES,
             )
         except LockLost as exc:
             self._detach(exc)
@@ -281,9 +281,9 @@ class OutgoingLink:
         for stored, lock in taken:
             handed_out += stored.size
             if lock is None:
-                payload, tag = deliver(stored, stored.deliveries, None), core.new_token()
+                payload, tag = encode_delivery(stored, stored.deliveries, None), core.new_token()
             else:
-                payload, tag = deliver(stored, stored.deliveries, lock.until_ms), lock.token
+                payload, tag = encode_delivery(stored, stored.deliveries, lock.until_ms), lock.token
             link.send(payload, tag=tag, settled=lock is None)
             core.meter.add(self.path, "receive", stored.size)
         if taken:
@@ -309,7 +309,7 @@ class OutgoingLink:
         return True
 
     def tick(self, now_ms: int) -> None:
-        if not self.entity.description.status.receives:
+        if not self.entity.description.status.allows_receiving:
             self.on_disabled()
         elif self._waiting:
             if not self._try_session() and now_ms >= self._wait_until_ms:
@@ -320,7 +320,7 @@ class OutgoingLink:
                 self.peer.touch()
         elif self.session is not None and self.queue.sessions is not None:
             try:
-                self.queue.sessions.held_until(self.session, self)
+                self.queue.sessions.locked_until(self.session, self)
             except LockLost as exc:
                 self._detach(exc)
 

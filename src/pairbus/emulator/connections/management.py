@@ -6,9 +6,9 @@ from uuid import UUID
 
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.emulator.auth import Right
-from pairbus.emulator.entities.envelope import deliver, peek, read
-from pairbus.emulator.entities.queue import NEVER_MS, Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import encode_delivery, encode_peeked, parse_message
+from pairbus.emulator.entities.queue import MAX_TIMESTAMP_MS, MessageQueue
 from pairbus.errors import (
     AmqpError,
     Busy,
@@ -72,7 +72,9 @@ def _bare(operation: str) -> str:
 class ManagementRequest:
     """One request: what it is for, and its parameters."""
 
-    def __init__(self, peer: "AmqpConnection", entity: Entity, queue: Queue, body: Any) -> None:
+    def __init__(
+        self, peer: "AmqpConnection", entity: Entity, queue: MessageQueue, body: Any
+    ) -> None:
         self.core = peer.core
         self.room = max(1, peer.room)
         """No more messages in the answer once they have so many bytes: the peer has not read what
@@ -120,7 +122,7 @@ def _peek(call: ManagementRequest) -> tuple[int, Any]:
         return 204, None
     for stored in found:
         call.count("peek", stored.size)
-    return 200, {"messages": [{"message": peek(stored)} for stored in found]}
+    return 200, {"messages": [{"message": encode_peeked(stored)} for stored in found]}
 
 
 def _update_disposition(call: ManagementRequest) -> tuple[int, Any]:
@@ -128,7 +130,7 @@ def _update_disposition(call: ManagementRequest) -> tuple[int, Any]:
     changes = call.optional("properties-to-modify", dict) or {}
     tokens = call.tokens()
     for token in tokens:
-        if not call.queue.holds(token, call.now_ms):
+        if not call.queue.has_lock(token, call.now_ms):
             raise LockLost(
                 "The lock supplied is invalid. Either the lock expired, or the message has already "
                 f"been removed from {call.queue.path!r}."
@@ -160,7 +162,7 @@ def _update_disposition(call: ManagementRequest) -> tuple[int, Any]:
 def _renew_lock(call: ManagementRequest) -> tuple[int, Any]:
     until = []
     for token in call.tokens():
-        until.append(Timestamp(call.queue.renew(token, call.now_ms)))
+        until.append(Timestamp(call.queue.renew_lock(token, call.now_ms)))
         call.count("renew")
     return 200, {"expirations": Array(Timestamp, tuple(until))}
 
@@ -171,11 +173,11 @@ def _schedule(call: ManagementRequest) -> tuple[int, Any]:
         payload = entry.get("message")
         if not isinstance(payload, bytes):
             raise DecodeError("A message to be scheduled has no bytes.")
-        messages.append(read(payload))
+        messages.append(parse_message(payload))
     if call.core.faults and call.core.faults.fire(("disable",), call.queue.path):
         raise EntityDisabled(f"{call.queue.path!r} is disabled, as a fault asks for.")
     kept = [message for message in messages if not message.is_ping]
-    given = iter(call.core.entities.send(call.entity, kept, call.now_ms))
+    given = iter(call.core.entities.router.send(call.entity, kept, call.now_ms))
     numbers = [0 if message.is_ping else next(given) for message in messages]
     for message in messages:
         call.count("schedule", message.size)
@@ -184,7 +186,7 @@ def _schedule(call: ManagementRequest) -> tuple[int, Any]:
 
 def _cancel(call: ManagementRequest) -> tuple[int, Any]:
     numbers = call.items("sequence-numbers", int)
-    call.queue.cancel([int(number) for number in numbers])
+    call.queue.cancel_scheduled([int(number) for number in numbers])
     for _ in numbers:
         call.count("cancel")
     return 200, None
@@ -195,11 +197,13 @@ def _receive(call: ManagementRequest) -> tuple[int, Any]:
     locked = call.given("receiver-settle-mode", int) != 0
     session = call.optional("session-id", str)
     entries = []
-    for stored, lock in call.queue.take_deferred(
-        numbers, call.now_ms, locked=locked, session=session, room=call.room
+    for stored, lock in call.queue.receive_deferred(
+        numbers, call.now_ms, locked=locked, session=session, max_bytes=call.room
     ):
         entry: dict[str, Any] = {
-            "message": deliver(stored, stored.deliveries, None if lock is None else lock.until_ms)
+            "message": encode_delivery(
+                stored, stored.deliveries, None if lock is None else lock.until_ms
+            )
         }
         if lock is not None:
             entry["lock-token"] = UUID(bytes_le=lock.token)
@@ -229,7 +233,7 @@ def _get_session_state(call: ManagementRequest) -> tuple[int, Any]:
 def _set_session_state(call: ManagementRequest) -> tuple[int, Any]:
     session = call.given("session-id", str)
     sessions = _sessions(call)
-    sessions.held_until(session)
+    sessions.locked_until(session)
     sessions.set_state(session, call.optional("session-state", bytes), call.now_ms)
     call.core.meter.add_without_message(call.queue.path, "session-state")
     return 200, None
@@ -238,9 +242,9 @@ def _set_session_state(call: ManagementRequest) -> tuple[int, Any]:
 def _get_message_sessions(call: ManagementRequest) -> tuple[int, Any]:
     skip, top = call.given("skip", int), call.given("top", int)
     updated_after = call.optional("last-updated-time", Timestamp)
-    if updated_after is not None and updated_after > NEVER_MS:
+    if updated_after is not None and updated_after > MAX_TIMESTAMP_MS:
         updated_after = None  # how clients say that they want them all
-    names: Sequence[str] = _sessions(call).names(updated_after)[skip : skip + top]
+    names: Sequence[str] = _sessions(call).ids(updated_after)[skip : skip + top]
     call.core.meter.add_without_message(call.queue.path, "session-state")
     if not names:
         return 204, None
@@ -262,7 +266,7 @@ _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any
 
 
 def execute(
-    peer: "AmqpConnection", entity: Entity, queue: Queue, operation: str, body: Any
+    peer: "AmqpConnection", entity: Entity, queue: MessageQueue, operation: str, body: Any
 ) -> tuple[int, Any]:
     """Status and body of the response. Raises PairbusError."""
     found = _OPERATIONS.get(_bare(operation))

@@ -10,8 +10,8 @@ from pairbus.amqp.performatives import Accepted, Error, Rejected, Source, Target
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Int32, Symbol
 from pairbus.emulator.connections import management
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
 from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
 from pairbus.servicebus import management as protocol
@@ -29,7 +29,7 @@ class RequestNode:
     """One of the two links of a node: requests come in on one, responses go out on the other."""
 
     def __init__(
-        self, peer: "AmqpConnection", link: Link, path: str, of: tuple[Entity, Queue] | None
+        self, peer: "AmqpConnection", link: Link, path: str, of: tuple[Entity, MessageQueue] | None
     ) -> None:
         self.peer = peer
         self.link = link

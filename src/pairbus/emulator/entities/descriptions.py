@@ -125,22 +125,22 @@ class SubscriptionDescription:
         return subscription_path(self.topic, self.name)
 
 
-Description = QueueDescription | TopicDescription | SubscriptionDescription
+EntityDescription = QueueDescription | TopicDescription | SubscriptionDescription
 
-KINDS: Mapping[str, type[Description]] = {
+DESCRIPTION_TYPES: Mapping[str, type[EntityDescription]] = {
     "Queue": QueueDescription,
     "Topic": TopicDescription,
     "Subscription": SubscriptionDescription,
 }
 
 
-def kind_of(description: Description) -> str:
+def kind_of(description: EntityDescription) -> str:
     """`Queue`, `Topic` or `Subscription`."""
     return type(description).__name__.removesuffix("Description")
 
 
-IDENTITY = frozenset({"topic", "name"})
-FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+IDENTITY_FIELDS = frozenset({"topic", "name"})
+IMMUTABLE_FIELDS = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 """What an update may not change."""
 
 
@@ -149,12 +149,16 @@ def property_name(field_name: str) -> str:
     return "".join([word.capitalize() for word in field_name.split("_")])
 
 
-def settings_of(kind: type[Description]) -> dict[str, tuple[str, Any]]:
+def setting_fields(kind: type[EntityDescription]) -> dict[str, tuple[str, Any]]:
     """The settings of a kind by the service's name for them: our field, and its type."""
-    return {property_name(f.name): (f.name, f.type) for f in fields(kind) if f.name not in IDENTITY}
+    return {
+        property_name(f.name): (f.name, f.type)
+        for f in fields(kind)
+        if f.name not in IDENTITY_FIELDS
+    }
 
 
-def from_text(text: str, kind: Any) -> Any:
+def parse_setting(text: str, kind: Any) -> Any:
     """The value of a setting from its text. Raises ConfigurationError."""
     if kind == str | None:
         return text or None
@@ -176,15 +180,19 @@ def from_text(text: str, kind: Any) -> Any:
     raise ConfigurationError(f"{text[:64]!r} is none of {', '.join(EntityStatus)}")
 
 
-def updated(old: Description, given: Mapping[str, Any]) -> Description:
+def updated_description(old: EntityDescription, given: Mapping[str, Any]) -> EntityDescription:
     """The description that an update asks for: what is not given goes back to its default, as in
     the service, except for what cannot change.
 
     Raises ConfigurationError for a bad value, and where something FIXED would change.
     """
-    kept = {name: getattr(old, name) for name in (*IDENTITY, *FIXED) if hasattr(old, name)}
+    kept = {
+        name: getattr(old, name)
+        for name in (*IDENTITY_FIELDS, *IMMUTABLE_FIELDS)
+        if hasattr(old, name)
+    }
     new = type(old)(**{**kept, **given})
-    for name in FIXED:
+    for name in IMMUTABLE_FIELDS:
         if getattr(old, name, None) != getattr(new, name, None):
             raise ConfigurationError(
                 f"The value for the {property_name(name)} property of an existing {kind_of(old)} "
@@ -193,7 +201,7 @@ def updated(old: Description, given: Mapping[str, Any]) -> Description:
     return new
 
 
-def _check(given: Description, path: str) -> None:
+def _check(given: EntityDescription, path: str) -> None:
     """The bounds of all settings that the description has."""
     minute, day = timedelta(minutes=1), timedelta(days=1)
     for name, least, most in (

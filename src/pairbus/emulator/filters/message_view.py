@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from pairbus.emulator.filters.sql_values import UNKNOWN
+from pairbus.emulator.filters.values import UNKNOWN
 
 
 class MessageView(Protocol):
@@ -20,17 +20,17 @@ class MessageView(Protocol):
         """
 
 
-def find(user: Mapping[str, Any], name: str, lowered: str) -> Any:
+def find_property(user: Mapping[str, Any], name: str, lowered: str) -> Any:
     """A user property without regard to case, UNKNOWN if there is none. One of exactly this
     spelling comes first."""
     value = user.get(name, UNKNOWN)
     if value is UNKNOWN:
-        key = spelling(user, lowered)
+        key = find_key(user, lowered)
         return UNKNOWN if key is None else user[key]
     return value
 
 
-def spelling(user: Mapping[str, Any], lowered: str) -> str | None:
+def find_key(user: Mapping[str, Any], lowered: str) -> str | None:
     """How the message spells a property, None if it has none of this name."""
     # AMQP wants strings as keys; a peer may have sent something else.
     keys: Iterable[object] = user

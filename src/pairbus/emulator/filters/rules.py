@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never
 
-from pairbus.emulator.filters.message_view import MessageView, find
-from pairbus.emulator.filters.sql import parse_action, parse_filter
-from pairbus.emulator.filters.sql_action import Changes, compile_statements
-from pairbus.emulator.filters.sql_eval import Compiler, Test
-from pairbus.emulator.filters.sql_values import EvaluationError, check_value, equal
+from pairbus.emulator.filters.actions import MessageChanges, compile_statements
+from pairbus.emulator.filters.compiler import Compiler, MessagePredicate
+from pairbus.emulator.filters.message_view import MessageView, find_property
+from pairbus.emulator.filters.parser import parse_action, parse_filter
+from pairbus.emulator.filters.values import EvaluationError, check_value, equal
 from pairbus.errors import ConfigurationError
 
 RULE_NAME = "RuleName"
@@ -86,18 +86,18 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """What a subscription gets of a message: a copy for each `Changes`. `failures` are rules that
-    could not be evaluated for it."""
+class RuleResult:
+    """The outcome of a subscription's rules for a message: one copy for each `MessageChanges`, and
+    the errors of the rules that could not be evaluated."""
 
-    copies: tuple[Changes, ...] = ()
+    copies: tuple[MessageChanges, ...] = ()
     failures: tuple[EvaluationError, ...] = ()
 
 
 NewId = Callable[[], uuid.UUID]
 
 
-def compile_filter(rule_filter: Filter, *, newid: NewId = uuid.uuid4) -> Test:
+def compile_filter(rule_filter: Filter, *, newid: NewId = uuid.uuid4) -> MessagePredicate:
     """A function that says whether a message goes through. Raises ConfigurationError."""
     match rule_filter:
         case TrueFilter():
@@ -113,20 +113,20 @@ def compile_filter(rule_filter: Filter, *, newid: NewId = uuid.uuid4) -> Test:
 
 def compile_action(
     action: SqlAction, *, newid: NewId = uuid.uuid4
-) -> Callable[[MessageView], Changes]:
+) -> Callable[[MessageView], MessageChanges]:
     """A function that says how a message is changed. Raises ConfigurationError."""
     return compile_statements(parse_action(action.expression), Compiler(action.parameters, newid))
 
 
 def compile_rules(
     rules: Iterable[Rule], *, newid: NewId = uuid.uuid4
-) -> Callable[[MessageView], Selection]:
+) -> Callable[[MessageView], RuleResult]:
     """A function that says what a subscription with these rules gets of a message; it never raises.
 
     Raises ConfigurationError itself.
     """
-    plain: list[tuple[str, Test]] = []
-    acting: list[tuple[str, Test, Callable[[MessageView], Changes]]] = []
+    plain: list[tuple[str, MessagePredicate]] = []
+    acting: list[tuple[str, MessagePredicate, Callable[[MessageView], MessageChanges]]] = []
     for rule in rules:
         test = compile_filter(rule.filter, newid=newid)
         if rule.action is None:
@@ -134,9 +134,9 @@ def compile_rules(
         else:
             acting.append((rule.name, test, compile_action(rule.action, newid=newid)))
 
-    def select(message: MessageView) -> Selection:
+    def select(message: MessageView) -> RuleResult:
         selected = False
-        copies: list[Changes] = []
+        copies: list[MessageChanges] = []
         failures: list[EvaluationError] = []
         for name, test in plain:
             try:
@@ -155,14 +155,14 @@ def compile_rules(
                     copies.append(_named(act(message), name))
             except EvaluationError as exc:
                 failures.append(_failure(name, exc))
-        return Selection(tuple(copies), tuple(failures))
+        return RuleResult(tuple(copies), tuple(failures))
 
     return select
 
 
-_AS_IT_IS = Changes()
-_WHOLE = Selection((_AS_IT_IS,))
-_NOTHING = Selection()
+_AS_IT_IS = MessageChanges()
+_WHOLE = RuleResult((_AS_IT_IS,))
+_NOTHING = RuleResult()
 _SYSTEM_OF = {
     "correlation_id": "CorrelationId",
     "message_id": "MessageId",
@@ -175,7 +175,7 @@ _SYSTEM_OF = {
 }
 
 
-def _correlation(wanted: CorrelationFilter) -> Test:
+def _correlation(wanted: CorrelationFilter) -> MessagePredicate:
     values = [(name, getattr(wanted, attribute)) for attribute, name in _SYSTEM_OF.items()]
     system = [(name, value) for name, value in values if value is not None]
     user = [(name, name.lower(), value) for name, value in wanted.properties.items()]
@@ -187,14 +187,14 @@ def _correlation(wanted: CorrelationFilter) -> Test:
         if user:
             properties = message.user
             for name, lowered, value in user:
-                if not equal(find(properties, name, lowered), value):
+                if not equal(find_property(properties, name, lowered), value):
                     return False
         return True
 
     return test
 
 
-def _named(changes: Changes, name: str) -> Changes:
+def _named(changes: MessageChanges, name: str) -> MessageChanges:
     return replace(changes, user_set={**changes.user_set, RULE_NAME: name})
 
 

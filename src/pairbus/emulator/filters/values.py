@@ -62,11 +62,11 @@ _KINDS: dict[type, str] = (
         uuid.UUID: "a UUID",
     }
 )
-KINDS = frozenset(_KINDS.values())
+VALUE_KINDS = frozenset(_KINDS.values())
 _UNORDERED = {"a boolean", "a UUID"}
 
-Compare = Callable[[Any, Any], bool]
-COMPARE: dict[str, Compare] = {
+Comparator = Callable[[Any, Any], bool]
+COMPARISONS: dict[str, Comparator] = {
     "=": operator.eq,
     "<>": operator.ne,
     "<": operator.lt,
@@ -90,7 +90,7 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(value.__class__) or f"a value of type {value.__class__.__name__}"
 
 
-def plain(value: Any) -> Any:
+def normalize(value: Any) -> Any:
     """The value of a property in the form that is computed with: AMQP's times are `datetime`."""
     try:
         if isinstance(value, Timestamp):
@@ -107,31 +107,31 @@ def plain(value: Any) -> Any:
 def check_value(what: str, value: Any) -> Any:
     """The plain form of a value that a rule is given. Raises ConfigurationError."""
     try:
-        value = plain(value)
+        value = normalize(value)
     except EvaluationError as exc:
         raise ConfigurationError(f"{what}: {exc}") from exc
-    if value is not None and kind_of(value) not in KINDS:
-        allowed = ", ".join(sorted(KINDS))
+    if value is not None and kind_of(value) not in VALUE_KINDS:
+        allowed = ", ".join(sorted(VALUE_KINDS))
         raise ConfigurationError(f"{what} is {kind_of(value)}; allowed are {allowed} and NULL")
     return value
 
 
-def compare(by: Compare, left: Any, right: Any) -> bool | None:
+def compare(by: Comparator, left: Any, right: Any) -> bool | None:
     """What a comparison gives, None if it is unknown. Raises EvaluationError."""
     if left is UNKNOWN or right is UNKNOWN:
         return None
-    left, right = plain(left), plain(right)
+    left, right = normalize(left), normalize(right)
     if left is None or right is None:
         return by in _EQUALITY and by(left, right)
     kind = kind_of(left)
     ordered = kind not in _UNORDERED or by in _EQUALITY
-    if kind in KINDS and kind == kind_of(right) and ordered:
+    if kind in VALUE_KINDS and kind == kind_of(right) and ordered:
         return by(left, right)
-    sign = next(sign for sign, known in COMPARE.items() if known is by)
+    sign = next(sign for sign, known in COMPARISONS.items() if known is by)
     raise EvaluationError(f"{sign} does not compare {kind} with {kind_of(right)}")
 
 
-def among(value: Any, choices: Iterable[Any]) -> bool | None:
+def is_member(value: Any, choices: Iterable[Any]) -> bool | None:
     """Whether a value equals one of the choices, which are looked at only as far as needed."""
     if value is UNKNOWN:
         return None
@@ -149,14 +149,14 @@ def equal(left: Any, right: Any) -> bool:
     """Whether two values of properties are equal; values of different kinds never are."""
     if left.__class__ is right.__class__ is str:
         return bool(left == right)
-    left, right = plain(left), plain(right)
+    left, right = normalize(left), normalize(right)
     kind = kind_of(left)
-    return kind in KINDS and kind == kind_of(right) and bool(left == right)
+    return kind in VALUE_KINDS and kind == kind_of(right) and bool(left == right)
 
 
 def signed(sign: str, value: Any) -> Any:
     """`+value` or `-value`."""
-    value = plain(value)
+    value = normalize(value)
     if value is UNKNOWN or value is None:
         return value
     kind = kind_of(value)
@@ -171,7 +171,7 @@ def compute(sign: str, left: Any, right: Any) -> Any:
     """What `left sign right` gives, for + - * / and %. Raises EvaluationError."""
     if left is UNKNOWN or right is UNKNOWN:
         return UNKNOWN
-    left, right = plain(left), plain(right)
+    left, right = normalize(left), normalize(right)
     kinds = kind_of(left), kind_of(right)
     if sign == "+" and "a string" in kinds:
         return text_of(left) + text_of(right)
@@ -202,7 +202,7 @@ def text_of(value: Any) -> str:
         return repr(float(value)).removesuffix(".0")
     if isinstance(value, datetime):
         return value.isoformat()
-    if kind_of(value) in KINDS:
+    if kind_of(value) in VALUE_KINDS:
         return str(value)
     raise EvaluationError(f"{kind_of(value)} has no text")
 

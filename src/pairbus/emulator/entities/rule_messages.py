@@ -1,4 +1,4 @@
-"""Topics: what each subscription gets of a message."""
+"""Messages as subscription rules read and change them."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -18,9 +18,9 @@ from pairbus.amqp.sections import (
     Properties,
 )
 from pairbus.amqp.types import Symbol, Timestamp, UInt
-from pairbus.emulator.entities.envelope import Incoming, read
-from pairbus.emulator.filters.sql_action import Changes
-from pairbus.emulator.filters.sql_values import EvaluationError
+from pairbus.emulator.entities.message_codec import IncomingMessage, parse_message
+from pairbus.emulator.filters.actions import MessageChanges
+from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import DecodeError
 from pairbus.servicebus import annotations
 
@@ -54,13 +54,13 @@ _ANNOTATIONS = {
 }
 
 
-class View:
-    """A message as rules see it. What is not asked for is not decoded."""
+class RuleMessage:
+    """A sent message for the evaluation of rules. Its sections are decoded when they are needed."""
 
-    __slots__ = ("_annotations", "_incoming", "_now_ms", "_properties", "_user")
+    __slots__ = ("_annotations", "_message", "_now_ms", "_properties", "_user")
 
-    def __init__(self, incoming: Incoming, now_ms: int) -> None:
-        self._incoming = incoming
+    def __init__(self, message: IncomingMessage, now_ms: int) -> None:
+        self._message = message
         self._now_ms = now_ms
         self._user: Mapping[str, Any] | None = None
         self._properties: Properties | None = None
@@ -69,50 +69,52 @@ class View:
     @property
     def user(self) -> Mapping[str, Any]:
         if self._user is None:
-            self._user = _readable(self._incoming.message.read_application_properties)
+            self._user = _decode(self._message.sections.read_application_properties)
         return self._user
 
     def system(self, name: str) -> Any:
-        message = self._incoming.message
+        sections = self._message.sections
         if name in _ATTRIBUTES:
             if self._properties is None:
-                self._properties = _readable(message.read_properties)
+                self._properties = _decode(sections.read_properties)
             value = getattr(self._properties, _ATTRIBUTES[name])
             return None if value is None else str(value)
         if name in _ANNOTATIONS:
             if self._annotations is None:
-                self._annotations = _readable(message.read_message_annotations)
+                self._annotations = _decode(sections.read_message_annotations)
             return self._annotations.get(_ANNOTATIONS[name])
         if name == "TimeToLive":
-            ttl = self._incoming.ttl_ms
-            return None if ttl is None else timedelta(milliseconds=ttl)
+            ttl_ms = self._message.ttl_ms
+            return None if ttl_ms is None else timedelta(milliseconds=ttl_ms)
         if name == "EnqueuedTimeUtc":
             return Timestamp(self._now_ms)
         if name == "ExpiresAtUtc":
-            ttl = self._incoming.ttl_ms
-            return None if ttl is None else Timestamp(self._now_ms + ttl)
+            ttl_ms = self._message.ttl_ms
+            return None if ttl_ms is None else Timestamp(self._now_ms + ttl_ms)
         if name == "Size":
-            return self._incoming.size
+            return self._message.size
         if name == "DeliveryCount":
             return 0
         return None
 
 
-def _readable(section: Callable[[], T]) -> T:
-    """A section, where it is what it should be: no sender is kept from sending it otherwise."""
+def _decode(section: Callable[[], T]) -> T:
+    """Decode a section. Senders can send invalid ones, so this is an error of evaluation only."""
     try:
         return section()
     except DecodeError as exc:
         raise EvaluationError(str(exc)) from exc
 
 
-def changed(incoming: Incoming, changes: Changes) -> Incoming:
-    """The copy of a message that an action makes. Without changes it is the message itself. Raises
-    Refused or DecodeError for a copy that cannot be sent."""
+def apply_changes(message: IncomingMessage, changes: MessageChanges) -> IncomingMessage:
+    """Return a copy of a message with the changes of an action, or the message if there are none.
+
+    Raises Refused or DecodeError if the copy would not be accepted from a sender.
+    """
     if not changes.user_set and not changes.user_removed and not changes.system_set:
-        return incoming
-    message = Message.parse(incoming.message.encode())
-    message.edit_application_properties(changes.user_set, changes.user_removed)
+        return message
+    copy = Message.parse(message.sections.encode())
+    copy.edit_application_properties(changes.user_set, changes.user_removed)
     fields: dict[int, Any] = {}
     for name, value in changes.system_set.items():
         if name in _FIELDS:
@@ -121,14 +123,14 @@ def changed(incoming: Incoming, changes: Changes) -> Incoming:
         elif name in _ANNOTATIONS:
             key = _ANNOTATIONS[name]
             if value is None:
-                message.edit_message_annotations({}, (key,))
+                copy.edit_message_annotations({}, (key,))
             else:
-                scheduled = name == "ScheduledEnqueueTimeUtc"
-                kept = Timestamp.from_datetime(value) if scheduled else value
-                message.edit_message_annotations({Symbol(key): kept}, (key,))
+                is_time = name == "ScheduledEnqueueTimeUtc"
+                annotation = Timestamp.from_datetime(value) if is_time else value
+                copy.edit_message_annotations({Symbol(key): annotation}, (key,))
         elif name == "TimeToLive":
-            ttl = None if value is None else int(value / timedelta(milliseconds=1))
-            message.edit_header({TTL: None if ttl is None else UInt(min(ttl, 0xFFFFFFFF))})
+            ttl_ms = None if value is None else int(value / timedelta(milliseconds=1))
+            copy.edit_header({TTL: None if ttl_ms is None else UInt(min(ttl_ms, 0xFFFFFFFF))})
     if fields:
-        message.edit_properties(fields)
-    return read(message.encode())
+        copy.edit_properties(fields)
+    return parse_message(copy.encode())

@@ -11,31 +11,31 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pairbus.emulator.filters import sql_tree as tree
-from pairbus.emulator.filters.message_view import MessageView, find
-from pairbus.emulator.filters.sql import mistake
-from pairbus.emulator.filters.sql_like import is_like, like
-from pairbus.emulator.filters.sql_values import (
-    COMPARE,
+from pairbus.emulator.filters import syntax_tree as tree
+from pairbus.emulator.filters.like import compile_like, is_like
+from pairbus.emulator.filters.message_view import MessageView, find_property
+from pairbus.emulator.filters.parser import syntax_error
+from pairbus.emulator.filters.values import (
+    COMPARISONS,
     NUMBERS,
     STRINGS,
     UNKNOWN,
-    Compare,
+    Comparator,
     EvaluationError,
-    among,
     check_value,
     compare,
     compute,
+    is_member,
     kind_of,
-    plain,
+    normalize,
     signed,
 )
 from pairbus.errors import ConfigurationError
 
-Test = Callable[[MessageView], bool]
-Operand = Callable[[MessageView], Any]
+MessagePredicate = Callable[[MessageView], bool]
+MessageExpression = Callable[[MessageView], Any]
 
-_MIRRORED: dict[Compare, Compare] = {
+_MIRRORED: dict[Comparator, Comparator] = {
     operator.lt: operator.gt,
     operator.gt: operator.lt,
     operator.le: operator.ge,
@@ -56,7 +56,7 @@ class Compiler:
         for name, given in (parameters or {}).items():
             self._parameters[name.lower()] = check_value(f"parameter {name}", given)
 
-    def test(self, node: tree.Predicate, want: bool = True) -> Test:
+    def test(self, node: tree.Predicate, want: bool = True) -> MessagePredicate:
         """A function that says whether the predicate is `want`. It may raise EvaluationError."""
         match node:
             case tree.Not(predicate):
@@ -68,7 +68,7 @@ class Compiler:
                 tests = [self.test(part, want) for part in parts]
                 return _any(tests) if want else _all(tests)
             case tree.Comparison(sign, left, right):
-                return self._comparison(COMPARE[sign], left, right, want)
+                return self._comparison(COMPARISONS[sign], left, right, want)
             case tree.Member(value, choices):
                 return self._member(value, choices, want)
             case tree.Like(value, pattern, escape):
@@ -80,7 +80,7 @@ class Compiler:
                 value_of = self.operand(of)
                 return lambda message: (value_of(message) is not missing) is want
 
-    def operand(self, node: tree.Expression) -> Operand:
+    def operand(self, node: tree.Expression) -> MessageExpression:
         """A function that gives the value of an expression. It may raise EvaluationError."""
         match node:
             case tree.Constant() | tree.Parameter():
@@ -88,7 +88,7 @@ class Compiler:
                 return lambda message: value
             case tree.UserProperty(name):
                 lowered = name.lower()
-                return lambda message: find(message.user, name, lowered)
+                return lambda message: find_property(message.user, name, lowered)
             case tree.SystemProperty(name):
                 return lambda message: message.system(name)
             case tree.PropertyCall(of):
@@ -110,14 +110,14 @@ class Compiler:
                 return value
             case tree.Parameter(name, line, column) if name not in self._parameters:
                 given = ", ".join(self._parameters) or "none"
-                raise mistake(line, column, f"there is no parameter {name}; given: {given}")
+                raise syntax_error(line, column, f"there is no parameter {name}; given: {given}")
             case tree.Parameter(name):
                 return self._parameters[name]
         return UNKNOWN
 
     def _comparison(
-        self, by: Compare, left: tree.Expression, right: tree.Expression, want: bool
-    ) -> Test:
+        self, by: Comparator, left: tree.Expression, right: tree.Expression, want: bool
+    ) -> MessagePredicate:
         if self._fixed(left) is not UNKNOWN:
             left, right, by = right, left, _MIRRORED.get(by, by)
         constant = self._fixed(right)
@@ -134,7 +134,7 @@ class Compiler:
                 user = message.user
                 value = user.get(name, UNKNOWN)
                 if value is UNKNOWN:
-                    value = find(user, name, lowered)
+                    value = find_property(user, name, lowered)
                 if value.__class__ in easy:
                     return by(value, constant) is want
                 return compare(by, value, constant) is want
@@ -152,7 +152,7 @@ class Compiler:
 
     def _member(
         self, node: tree.Expression, choices: tuple[tree.Expression, ...], want: bool
-    ) -> Test:
+    ) -> MessagePredicate:
         value_of = self.operand(node)
         operands = [self.operand(choice) for choice in choices]
         constants = [self._fixed(choice) for choice in choices]
@@ -165,7 +165,7 @@ class Compiler:
             value = value_of(message)
             if value.__class__ in easy:
                 return (value in known) is want
-            return among(value, (choice(message) for choice in operands)) is want
+            return is_member(value, (choice(message) for choice in operands)) is want
 
         return test
 
@@ -175,7 +175,7 @@ class Compiler:
         pattern: tree.Expression,
         escape: tree.Expression | None,
         want: bool,
-    ) -> Test:
+    ) -> MessagePredicate:
         value_of, patterns = self.operand(node), self.operand(pattern)
         escapes = self.operand(escape or tree.Constant(None))
         form, mark = self._fixed(pattern), self._fixed(escape or tree.Constant(None))
@@ -188,7 +188,7 @@ class Compiler:
             is_like("", form, mark)
         except EvaluationError as exc:
             raise ConfigurationError(str(exc)) from exc
-        matches = like(form or "", mark)
+        matches = compile_like(form or "", mark)
 
         def test(message: MessageView) -> bool:
             value = value_of(message)
@@ -199,7 +199,7 @@ class Compiler:
         return test
 
 
-def _is_null(value_of: Operand, want: bool) -> Test:
+def _is_null(value_of: MessageExpression, want: bool) -> MessagePredicate:
     def test(message: MessageView) -> bool:
         value = value_of(message)
         return (value is None or value is UNKNOWN) is want
@@ -207,19 +207,19 @@ def _is_null(value_of: Operand, want: bool) -> Test:
     return test
 
 
-def _property_call(name_of: Operand) -> Operand:
+def _property_call(name_of: MessageExpression) -> MessageExpression:
     def call(message: MessageView) -> Any:
-        name = plain(name_of(message))
+        name = normalize(name_of(message))
         if name is None or name is UNKNOWN:
             return UNKNOWN
         if name.__class__ not in STRINGS:
             raise EvaluationError(f"property() needs a name, not {kind_of(name)}")
-        return find(message.user, name, name.lower())
+        return find_property(message.user, name, name.lower())
 
     return call
 
 
-def _all(tests: list[Test]) -> Test:
+def _all(tests: list[MessagePredicate]) -> MessagePredicate:
     if len(tests) == 2:
         one, two = tests
         return lambda message: one(message) and two(message)
@@ -233,7 +233,7 @@ def _all(tests: list[Test]) -> Test:
     return every
 
 
-def _any(tests: list[Test]) -> Test:
+def _any(tests: list[MessagePredicate]) -> MessagePredicate:
     if len(tests) == 2:
         one, two = tests
         return lambda message: one(message) or two(message)

@@ -6,36 +6,41 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from pairbus.emulator.admin.atom_rules import read_rule_element
-from pairbus.emulator.admin.xml import child, local_name, read_xml, text_of
+from pairbus.emulator.admin.atom_rules import parse_rule_element
+from pairbus.emulator.admin.xml import child, local_name, parse_xml, text_of
 from pairbus.emulator.auth import Right, SharedAccessRule
-from pairbus.emulator.entities.descriptions import KINDS, Description, from_text, settings_of
+from pairbus.emulator.entities.descriptions import (
+    DESCRIPTION_TYPES,
+    EntityDescription,
+    parse_setting,
+    setting_fields,
+)
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import DEFAULT_RULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryInput:
+class ParsedDescription:
     """What a client put: the kind of entity, and only the settings that it named."""
 
-    kind: type[Description]
+    kind: type[EntityDescription]
     settings: Mapping[str, Any]
     default_rule: Rule | None = None
     """The rule that a new subscription is to have instead of one that takes everything."""
 
 
-def read_description(body: bytes) -> EntryInput:
+def parse_description(body: bytes) -> ParsedDescription:
     """What a client put for a queue, topic or subscription. Unknown elements, and those that only
     the service sets, are passed over. Raises ConfigurationError."""
     element = _content(body)
-    kind = KINDS.get(local_name(element).removesuffix("Description"))
+    kind = DESCRIPTION_TYPES.get(local_name(element).removesuffix("Description"))
     if kind is None or not local_name(element).endswith("Description"):
         raise ConfigurationError(
             f"the entry describes a {local_name(element)[:64]!r}, and not a queue, topic or "
             "subscription"
         )
-    known = settings_of(kind)
+    known = setting_fields(kind)
     settings: dict[str, Any] = {}
     default_rule = None
     for part in element:
@@ -43,27 +48,27 @@ def read_description(body: bytes) -> EntryInput:
         if name == "AuthorizationRules":
             settings["authorization_rules"] = tuple(_read_access_rule(rule) for rule in part)
         elif name == "DefaultRuleDescription" and len(part):
-            default_rule = read_rule_element(part, text_of(child(part, "Name")) or DEFAULT_RULE)
+            default_rule = parse_rule_element(part, text_of(child(part, "Name")) or DEFAULT_RULE)
         elif name in known and text_of(part) is not None:
             field, value_type = known[name]
             try:
-                settings[field] = from_text(part.text or "", value_type)
+                settings[field] = parse_setting(part.text or "", value_type)
             except ConfigurationError as exc:
                 raise ConfigurationError(f"{name}: {exc}") from exc
-    return EntryInput(kind=kind, settings=settings, default_rule=default_rule)
+    return ParsedDescription(kind=kind, settings=settings, default_rule=default_rule)
 
 
-def read_rule(body: bytes, name: str) -> Rule:
+def parse_rule(body: bytes, name: str) -> Rule:
     """What a client put for a rule, whose name is in the path. Raises ConfigurationError."""
     element = _content(body)
     if local_name(element) != "RuleDescription":
         raise ConfigurationError(f"the entry describes a {local_name(element)[:64]!r}, not a rule")
-    return read_rule_element(element, name)
+    return parse_rule_element(element, name)
 
 
 def _content(body: bytes) -> Element:
     """The description in an entry."""
-    entry = read_xml(body)
+    entry = parse_xml(body)
     content = child(entry, "content") if local_name(entry) == "entry" else None
     if content is None or len(content) != 1:
         raise ConfigurationError(

@@ -1,8 +1,9 @@
 """What a SQL action does to a message: SET and REMOVE, in order, each seeing what those before did.
 
-The message itself is not touched; the outcome is `Changes`. A property that the message already has
-keeps its spelling (`SET Priority` changes `priority`) and, if the new value can be converted, its
-type: an AMQP int that is halved is an int again. A property set to something unknown becomes NULL.
+The message itself is not touched; the outcome is `MessageChanges`. A property that the message
+already has keeps its spelling (`SET Priority` changes `priority`) and, if the new value can be
+converted, its type: an AMQP int that is halved is an int again. A property set to
+something unknown becomes NULL.
 """
 
 import re
@@ -24,26 +25,26 @@ from pairbus.amqp.types import (
     ULong,
     UShort,
 )
-from pairbus.emulator.filters import sql_tree as tree
-from pairbus.emulator.filters.message_view import MessageView, spelling
-from pairbus.emulator.filters.sql_eval import Compiler, Operand
-from pairbus.emulator.filters.sql_values import (
+from pairbus.emulator.filters import syntax_tree as tree
+from pairbus.emulator.filters.compiler import Compiler, MessageExpression
+from pairbus.emulator.filters.message_view import MessageView, find_key
+from pairbus.emulator.filters.system_properties import MAX_LENGTH, SETTABLE
+from pairbus.emulator.filters.values import (
     INTEGERS,
     NUMBERS,
     STRINGS,
     UNKNOWN,
     EvaluationError,
     kind_of,
-    plain,
+    normalize,
     text_of,
 )
-from pairbus.emulator.filters.system_properties import MAX_LENGTH, SETTABLE
 from pairbus.servicebus import described_types
 from pairbus.servicebus.time_spans import parse_time_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class MessageChanges:
     """What is to be done to the copy of a message that a subscription gets.
 
     Values in `user_set` are in the types of `pairbus.amqp.types`. Those in `system_set` are text,
@@ -76,15 +77,15 @@ _Step = Callable[[_Draft], None]
 
 def compile_statements(
     statements: tuple[tree.Statement, ...], compiler: Compiler
-) -> Callable[[MessageView], Changes]:
+) -> Callable[[MessageView], MessageChanges]:
     """A function that says what the statements change. It may raise EvaluationError."""
     steps = [_step(statement, compiler) for statement in statements]
 
-    def act(message: MessageView) -> Changes:
+    def act(message: MessageView) -> MessageChanges:
         draft = _Draft(message)
         for step in steps:
             step(draft)
-        return Changes(
+        return MessageChanges(
             user_set=draft.user_set,
             user_removed=frozenset(message.user).difference(draft.user),
             system_set=draft.system_set,
@@ -111,7 +112,7 @@ def _removal(name: str) -> _Step:
     lowered = name.lower()
 
     def remove(draft: _Draft) -> None:
-        key = name if name in draft.user else spelling(draft.user, lowered)
+        key = name if name in draft.user else find_key(draft.user, lowered)
         if key is not None:
             del draft.user[key]
             draft.user_set.pop(key, None)
@@ -119,12 +120,12 @@ def _removal(name: str) -> _Step:
     return remove
 
 
-def _assignment(name: str, value_of: Operand) -> _Step:
+def _assignment(name: str, value_of: MessageExpression) -> _Step:
     lowered = name.lower()
 
     def assign(draft: _Draft) -> None:
         user = draft.user
-        key = name if name in user else spelling(user, lowered) or name
+        key = name if name in user else find_key(user, lowered) or name
         user[key] = draft.user_set[key] = _user_value(value_of(draft), user.get(key))
 
     return assign
@@ -169,7 +170,7 @@ def _converted(value: Any, before: Any) -> Any:
 
 
 def _system_value(name: str, value: Any) -> Any:
-    value = plain(value)
+    value = normalize(value)
     if value is UNKNOWN or value is None:
         return None
     wanted = SETTABLE[name]

@@ -20,19 +20,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-from pairbus.emulator.admin.atom_rules import rule_content
-from pairbus.emulator.admin.xml import ATOM, COUNTS, INSTANCE, SERVICE, tag, text
+from pairbus.emulator.admin.atom_rules import rule_elements
+from pairbus.emulator.admin.xml import element, escape_text
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     SubscriptionDescription,
     TopicDescription,
     kind_of,
     property_name,
-    settings_of,
+    setting_fields,
 )
+from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
 from pairbus.servicebus.time_spans import format_time_span
+from pairbus.servicebus.xml_namespaces import ATOM, COUNTS, INSTANCE, SERVICE
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
@@ -40,7 +42,7 @@ ERROR_TYPE = "application/xml; charset=utf-8"
 
 API_VERSION = "2024-05"
 """The newest version of the API, which the SDK asks for."""
-SINCE = {
+INTRODUCED_IN = {
     "max_message_size_in_kilobytes": "2021-05",
     "sql_filter_count": "2024-05",
     "correlation_filter_count": "2024-05",
@@ -49,49 +51,19 @@ SINCE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageCounts:
-    """How many messages an entity holds, by what they wait for."""
-
-    active: int = 0
-    dead_letter: int = 0
-    scheduled: int = 0
-    transfer: int = 0
-    transfer_dead_letter: int = 0
-
-    @property
-    def total(self) -> int:
-        waiting = self.active + self.dead_letter + self.scheduled
-        return waiting + self.transfer + self.transfer_dead_letter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
-    """What is known of an entity at run time. Times are aware."""
-
-    created_at: datetime
-    updated_at: datetime
-    accessed_at: datetime | None = None
-    size_in_bytes: int = 0
-    counts: MessageCounts = MessageCounts()
-    subscription_count: int = 0
-    sql_filter_count: int = 0
-    correlation_filter_count: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtomSite:
+class ApiEndpoint:
     """Where answers come from: `https://localhost:5671`, and the version that was asked for."""
 
     namespace: str
-    base: str
+    base_url: str
     api_version: str = API_VERSION
 
     def url(self, path: str, query: str = "") -> str:
-        return f"{self.base}/{quote(path, safe='/$')}?{query}api-version={self.api_version}"
+        return f"{self.base_url}/{quote(path, safe='/$')}?{query}api-version={self.api_version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AtomEntry:
     """One entry, ready to be written alone or in a feed."""
 
     title: str
@@ -102,14 +74,14 @@ class Entry:
 
 
 def entity_entry(
-    description: Description, runtime: Runtime, api_version: str = API_VERSION
-) -> Entry:
+    description: EntityDescription, runtime: RuntimeProperties, api_version: str = API_VERSION
+) -> AtomEntry:
     """A queue, topic or subscription, as a version of the API shows it."""
     kind = kind_of(description)
-    return Entry(
+    return AtomEntry(
         title=description.name,
         path=description.path,
-        content=tag(
+        content=element(
             f"{kind}Description",
             *_settings(description, api_version),
             *_runtime(description, runtime, api_version),
@@ -121,16 +93,16 @@ def entity_entry(
     )
 
 
-def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> Entry:
+def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> AtomEntry:
     """A rule of a subscription."""
-    return Entry(
+    return AtomEntry(
         title=rule.name,
         path=f"{subscription_path}/Rules/{rule.name}",
-        content=tag(
+        content=element(
             "RuleDescription",
-            *rule_content(rule),
-            tag("CreatedAt", _moment(created_at)),
-            tag("Name", text(rule.name)),
+            *rule_elements(rule),
+            element("CreatedAt", _moment(created_at)),
+            element("Name", escape_text(rule.name)),
             xmlns=SERVICE,
             xmlns_i=INSTANCE,
         ),
@@ -139,18 +111,18 @@ def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> Entr
     )
 
 
-def namespace_entry(site: AtomSite, created_at: datetime) -> Entry:
+def namespace_entry(site: ApiEndpoint, created_at: datetime) -> AtomEntry:
     """The namespace itself, as one of the Standard tier."""
-    return Entry(
+    return AtomEntry(
         title=site.namespace,
         path="$namespaceinfo",
-        content=tag(
+        content=element(
             "NamespaceInfo",
-            tag("CreatedTime", _moment(created_at)),
-            tag("MessagingSKU", "Standard"),
-            tag("ModifiedTime", _moment(created_at)),
-            tag("Name", text(site.namespace)),
-            tag("NamespaceType", "Messaging"),
+            element("CreatedTime", _moment(created_at)),
+            element("MessagingSKU", "Standard"),
+            element("ModifiedTime", _moment(created_at)),
+            element("Name", escape_text(site.namespace)),
+            element("NamespaceType", "Messaging"),
             xmlns=SERVICE,
             xmlns_i=INSTANCE,
         ),
@@ -158,15 +130,15 @@ def namespace_entry(site: AtomSite, created_at: datetime) -> Entry:
     )
 
 
-def write_entry(entry: Entry, site: AtomSite) -> bytes:
+def write_entry(entry: AtomEntry, site: ApiEndpoint) -> bytes:
     return _entry(entry, site, xmlns=ATOM).encode()
 
 
 def write_feed(
     title: str,
     path: str,
-    entries: Iterable[Entry],
-    site: AtomSite,
+    entries: Iterable[AtomEntry],
+    site: ApiEndpoint,
     now: datetime,
     *,
     skip: int = 0,
@@ -176,50 +148,54 @@ def write_feed(
     """A page of a list. Where there is more, it says where: the SDK takes the second link of a feed
     for the next page, and reads `$skip` and `$top` from it."""
     this = site.url(path, f"$skip={skip}&$top={top}&")
-    links = [tag("link", rel="self", href=this)]
+    links = [element("link", rel="self", href=this)]
     if more:
         after = site.url(path, f"$skip={skip + top}&$top={top}&")
-        links.append(tag("link", rel="next", href=after))
+        links.append(element("link", rel="next", href=after))
     head = [
-        tag("title", text(title), type="text"),
-        tag("id", text(this)),
-        tag("updated", _moment(now)),
+        element("title", escape_text(title), type="text"),
+        element("id", escape_text(this)),
+        element("updated", _moment(now)),
     ]
-    return tag("feed", *head, *links, *(_entry(one, site) for one in entries), xmlns=ATOM).encode()
+    return element(
+        "feed", *head, *links, *(_entry(one, site) for one in entries), xmlns=ATOM
+    ).encode()
 
 
 def write_error(status: int, detail: str) -> bytes:
     """The body of a refusal. The detail is what the SDK shows."""
-    return tag("Error", tag("Code", str(status)), tag("Detail", text(detail))).encode()
+    return element(
+        "Error", element("Code", str(status)), element("Detail", escape_text(detail))
+    ).encode()
 
 
-def _entry(entry: Entry, site: AtomSite, **attributes: str) -> str:
+def _entry(entry: AtomEntry, site: ApiEndpoint, **attributes: str) -> str:
     url = site.url(entry.path)
     published = entry.published_at
-    return tag(
+    return element(
         "entry",
-        tag("id", text(url)),
-        tag("title", text(entry.title), type="text"),
-        *([tag("published", _moment(published))] if published is not None else []),
-        tag("updated", _moment(entry.updated_at)),
-        tag("author", tag("name", text(site.namespace))),
-        tag("link", rel="self", href=url),
-        tag("content", entry.content, type="application/xml"),
+        element("id", escape_text(url)),
+        element("title", escape_text(entry.title), type="text"),
+        *([element("published", _moment(published))] if published is not None else []),
+        element("updated", _moment(entry.updated_at)),
+        element("author", element("name", escape_text(site.namespace))),
+        element("link", rel="self", href=url),
+        element("content", entry.content, type="application/xml"),
         **attributes,
     )
 
 
-def _settings(description: Description, api_version: str) -> Iterable[str]:
-    for name, (field, _) in settings_of(type(description)).items():
-        if api_version < SINCE.get(field, ""):
+def _settings(description: EntityDescription, api_version: str) -> Iterable[str]:
+    for name, (field, _) in setting_fields(type(description)).items():
+        if api_version < INTRODUCED_IN.get(field, ""):
             continue
         value = getattr(description, field)
         if field == "support_ordering" and value is None:
             value = not getattr(description, "enable_partitioning", False)
         if field == "authorization_rules":
-            yield tag(name, *(_access_rule(rule) for rule in value))
+            yield element(name, *(_access_rule(rule) for rule in value))
         elif value is not None:
-            yield tag(name, text(_plain(value)))
+            yield element(name, escape_text(_plain(value)))
 
 
 def _plain(value: object) -> str:
@@ -228,12 +204,14 @@ def _plain(value: object) -> str:
     return format_time_span(value) if isinstance(value, timedelta) else str(value)
 
 
-def _runtime(description: Description, runtime: Runtime, api_version: str) -> Iterable[str]:
+def _runtime(
+    description: EntityDescription, runtime: RuntimeProperties, api_version: str
+) -> Iterable[str]:
     counts = runtime.counts
     numbers: dict[str, int] = {}
     if not isinstance(description, SubscriptionDescription):
         numbers["size_in_bytes"] = runtime.size_in_bytes
-        yield tag("IsAnonymousAccessible", "false")
+        yield element("IsAnonymousAccessible", "false")
     if isinstance(description, TopicDescription):
         numbers["subscription_count"] = runtime.subscription_count
         numbers["sql_filter_count"] = runtime.sql_filter_count
@@ -241,35 +219,37 @@ def _runtime(description: Description, runtime: Runtime, api_version: str) -> It
     else:
         numbers["message_count"] = counts.total
     for name, number in numbers.items():
-        if api_version >= SINCE.get(name, ""):
-            yield tag(property_name(name), str(number))
-    yield tag("CreatedAt", _moment(runtime.created_at))
-    yield tag("UpdatedAt", _moment(runtime.updated_at))
-    yield tag("AccessedAt", _moment(runtime.accessed_at))
-    yield tag(
+        if api_version >= INTRODUCED_IN.get(name, ""):
+            yield element(property_name(name), str(number))
+    yield element("CreatedAt", _moment(runtime.created_at))
+    yield element("UpdatedAt", _moment(runtime.updated_at))
+    yield element("AccessedAt", _moment(runtime.accessed_at))
+    yield element(
         "CountDetails",
-        tag("d2p1:ActiveMessageCount", str(counts.active)),
-        tag("d2p1:DeadLetterMessageCount", str(counts.dead_letter)),
-        tag("d2p1:ScheduledMessageCount", str(counts.scheduled)),
-        tag("d2p1:TransferMessageCount", str(counts.transfer)),
-        tag("d2p1:TransferDeadLetterMessageCount", str(counts.transfer_dead_letter)),
+        element("d2p1:ActiveMessageCount", str(counts.active)),
+        element("d2p1:DeadLetterMessageCount", str(counts.dead_letter)),
+        element("d2p1:ScheduledMessageCount", str(counts.scheduled)),
+        element("d2p1:TransferMessageCount", str(counts.transfer)),
+        element("d2p1:TransferDeadLetterMessageCount", str(counts.transfer_dead_letter)),
         xmlns_d2p1=COUNTS,
     )
-    yield tag("EntityAvailabilityStatus", "Available")
+    yield element("EntityAvailabilityStatus", "Available")
 
 
 def _access_rule(rule: SharedAccessRule) -> str:
     second = rule.secondary_key
-    return tag(
+    return element(
         "AuthorizationRule",
-        tag("ClaimType", "SharedAccessKey"),
-        tag("ClaimValue", "None"),
-        tag("Rights", *(tag("AccessRights", right) for right in Right if right in rule.rights)),
-        *([tag("CreatedTime", _moment(rule.created_at))] if rule.created_at else []),
-        *([tag("ModifiedTime", _moment(rule.modified_at))] if rule.modified_at else []),
-        tag("KeyName", text(rule.name)),
-        tag("PrimaryKey", text(rule.primary_key)),
-        *([tag("SecondaryKey", text(second))] if second is not None else []),
+        element("ClaimType", "SharedAccessKey"),
+        element("ClaimValue", "None"),
+        element(
+            "Rights", *(element("AccessRights", right) for right in Right if right in rule.rights)
+        ),
+        *([element("CreatedTime", _moment(rule.created_at))] if rule.created_at else []),
+        *([element("ModifiedTime", _moment(rule.modified_at))] if rule.modified_at else []),
+        element("KeyName", escape_text(rule.name)),
+        element("PrimaryKey", escape_text(rule.primary_key)),
+        *([element("SecondaryKey", escape_text(second))] if second is not None else []),
         i_type="SharedAccessAuthorizationRule",
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Never
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
-from pairbus.emulator.filters import sql_tree as tree
+from pairbus.emulator.filters import syntax_tree as tree
 from pairbus.emulator.filters.system_properties import SETTABLE, system_name
 from pairbus.errors import ConfigurationError
 
@@ -113,7 +113,7 @@ def parse_action(text: str) -> tuple[tree.Statement, ...]:
     return statements
 
 
-def mistake(line: int, column: int, what: str) -> ConfigurationError:
+def syntax_error(line: int, column: int, what: str) -> ConfigurationError:
     """A ConfigurationError that says where in the text it is."""
     return ConfigurationError(f"line {line}, column {column}: {what}")
 
@@ -130,13 +130,13 @@ def _parse(text: object, kind: str) -> Any:
     except UnexpectedCharacters as exc:
         opened = _OPENED.get(exc.char)
         what = f"the {opened} never ends" if opened else f"{exc.char!r} has no meaning here"
-        raise mistake(exc.line, exc.column, what) from exc
+        raise syntax_error(exc.line, exc.column, what) from exc
     except UnexpectedToken as exc:
         token, line, column = repr(str(exc.token)[:40]), exc.line, exc.column
         if exc.token.type == "$END":
             lines = text.split("\n")
             token, line, column = "the end", len(lines), len(lines[-1]) + 1
-        raise mistake(line, column, f"found {token}, expected {_words(exc.accepts)}") from exc
+        raise syntax_error(line, column, f"found {token}, expected {_words(exc.accepts)}") from exc
     _check_depth(found, kind)
     return found
 
@@ -185,7 +185,7 @@ def _check_depth(root: Any, kind: str) -> None:
 
 
 def _fail(at: Token, what: str) -> Never:
-    raise mistake(at.line or 1, at.column or 1, what)
+    raise syntax_error(at.line or 1, at.column or 1, what)
 
 
 def _name(token: Token) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from pairbus.emulator.filters.sql_values import STRINGS, UNKNOWN, EvaluationError, kind_of, plain
+from pairbus.emulator.filters.values import STRINGS, UNKNOWN, EvaluationError, kind_of, normalize
 
 Matcher = Callable[[str], bool]
 
@@ -18,7 +18,7 @@ Matcher = Callable[[str], bool]
 _Piece = list[str | None]
 
 
-def like(pattern: str, escape: str | None = None) -> Matcher:
+def compile_like(pattern: str, escape: str | None = None) -> Matcher:
     """A function that says whether a string, all of it, is like the pattern.
 
     Raises ValueError for an escape that is not one character, or that has nothing to escape.
@@ -32,7 +32,7 @@ def is_like(value: Any, pattern: Any, escape: Any) -> bool | None:
     escape of None is none. Raises EvaluationError."""
     if value is UNKNOWN or pattern is UNKNOWN or escape is UNKNOWN:
         return None
-    value = plain(value)
+    value = normalize(value)
     if value is None or pattern is None:
         return False
     for operand in (value, pattern) if escape is None else (value, pattern, escape):
@@ -109,4 +109,4 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
     return pieces
 
 
-_like = lru_cache(maxsize=64)(like)
+_like = lru_cache(maxsize=64)(compile_like)
