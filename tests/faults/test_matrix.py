@@ -16,7 +16,7 @@ import pytest
 from tests.faults.matrix.environment import ROOT, MatrixEnvironment
 from tests.faults.matrix.guard import MARK, marked_processes
 from tests.faults.matrix.plan import plan
-from tests.faults.matrix.relays import Connection, Cut, Relay, Relays
+from tests.faults.matrix.relays import Cut, Relay, Relays
 from tests.faults.matrix.report import summary_line
 from tests.faults.matrix.run import OutageRun
 from tests.faults.matrix.socket_owners import owner_of
@@ -142,7 +142,8 @@ def test_cut_can_apply_to_one_process_only(relays: Relays, relay: Relay) -> None
         "import socket, sys\n"
         f"connection = socket.create_connection(('127.0.0.1', {relay.port}))\n"
         "for line in sys.stdin:\n"
-        "    connection.sendall(line.encode()); print(connection.recv(100).decode(), end='', flush=True)\n"
+        "    connection.sendall(line.encode())\n"
+        "    print(connection.recv(100).decode(), end='', flush=True)\n"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with (

@@ -80,9 +80,7 @@ class Audit:
             assert said.handle in handles, "a transfer on no link"
             if said.delivery_id is not None:
                 due = self._next_delivery.get(channel, said.delivery_id)
-                assert said.delivery_id == due, (
-                    f"delivery {said.delivery_id} but delivery {due} was expected"
-                )
+                assert said.delivery_id == due, f"{said.delivery_id} instead of {due}"
                 self._next_delivery[channel] = (due + 1) & 0xFFFFFFFF
         else:
             assert isinstance(said, Disposition), f"{said} has no place"

@@ -333,9 +333,9 @@ def test_peek_shows_the_problems_of_invalid_messages(pairing: Pairing) -> None:
 
     assert shown[0][-1] == "problem"
     assert shown[1][4:6] == ["(none)", "no path"]
-    assert shown[1][-1].startswith("would be dead-lettered: MissingPath: no x-ms-path")
+    assert shown[1][-1].startswith("would be dead-lettered: MissingPath: ")
     assert shown[2][4:6] == ["orders", "wrong"]
-    assert "would be dead-lettered: WrongAlias: x-ms-timetolive should be a long" in shown[2][-1]
+    assert "would be dead-lettered: WrongAlias: x-ms-timetolive" in shown[2][-1]
     assert shown[3][4] == "(none)"
     assert shown[3][-1].startswith("would be dead-lettered: NotAMessage")
     assert shown[4][4:6] == ["orders", "good"]

@@ -365,7 +365,7 @@ def test_file_that_is_not_a_status_file_is_rejected(
     ("arguments", "error"),
     [
         (["--primary", "nonsense", "--secondary", TWO], "primary: part 1 of the connection string"),
-        (["--primary", ONE, "--secondary", "Endpoint=x"], "secondary: the connection string"),
+        (["--primary", ONE, "--secondary", "Endpoint=x"], "Connection string of the secondary: "),
         (["--primary", ONE, "--secondary", ONE], "the same namespace"),
         (["--primary", LOCAL, "--secondary", TWO], "--primary-name"),
         (["--primary", ONE, "--secondary", f"{TWO};EntityPath=q"], "EntityPath"),

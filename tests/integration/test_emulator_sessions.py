@@ -164,7 +164,7 @@ class TestTheNextSession:
 
 def outlets(bench: Bench, queue: str) -> list[object]:
     return bench.namespace.call(
-        lambda core: list(core._outlets.get(core.entities.get(queue).queue.id, []))
+        lambda core: list(core.outgoing_links.get(core.entities.get(queue).queue.id, []))
     )
 
 

@@ -60,7 +60,7 @@ def test_command_proves_that_no_message_was_lost(tmp_path: Path) -> None:
     assert result["in_backlog"] == result["dead_lettered"] == 0
     assert list(result["paths"]) == ["news", "orders", "payments"]
     assert result["pings"] >= 3
-    parts = {part["part"]: part for part in result["cost"]["parts"]}
+    parts = {part["purpose"]: part for part in result["cost"]["purposes"]}
     assert parts["backlog"]["operations"] >= result["through_backlog"]
     assert parts["backlog"]["forecast_operations"] > 0
     assert (tmp_path / "kept" / "ledger").is_dir()
@@ -166,7 +166,9 @@ def test_ctrl_c_stops_the_drill_and_its_namespaces(tmp_path: Path) -> None:
         line = process.stdout.readline()
         assert line, output
         output += line
-    pids = [process.pid for process in all_processes() if str(tmp_path) in " ".join(process.words)]
+    pids = [
+        process.pid for process in all_processes() if str(tmp_path) in " ".join(process.arguments)
+    ]
     assert len(pids) == 3  # the command and two namespaces
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)

@@ -139,7 +139,7 @@ def print_destinations(
 ) -> None:
     rows = summaries.largest_first()
     if rows:
-        _print_summaries(out, rows, now_ms, problems=not dead_letters)
+        print_summaries(out, rows, now_ms, problems=not dead_letters)
     kind = " dead-lettered," if dead_letters else ","
     out.print(
         f"{messages(count(summaries.messages))}{kind} {summaries.without_destination:,} without a "
@@ -147,9 +147,10 @@ def print_destinations(
     )
 
 
-def _print_summaries(
-    out: Console, summaries: Sequence[DestinationSummary], now_ms: int, *, problems: bool
+def print_summaries(
+    out: Console, summaries: Sequence[DestinationSummary], now_ms: int, *, problems: bool = True
 ) -> None:
+    """Print a table of destinations. The column for problems is left out if there are none."""
     problems = problems and any(summary.problem is not None for summary in summaries)
     last = ("problem",) if problems else ()
     table = new_table(out, ("destination", "messages", "size", "oldest", *last), _NUMBERS)

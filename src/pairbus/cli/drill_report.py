@@ -7,7 +7,7 @@ from pairbus.cli.tables import new_table, print_table
 from pairbus.drill.milestones import Milestone
 from pairbus.drill.reconciliation import Reconciliation
 from pairbus.drill.result import MAX_LOST_IDS, DrillResult
-from pairbus.usage.operations import Amount
+from pairbus.usage.operations import Usage
 
 _STAGES = (
     (Milestone.OUTAGE_STARTED, Milestone.OUTAGE_ENDED, "length of the outage"),
@@ -98,11 +98,9 @@ def _print_cost(out: Console, result: DrillResult) -> None:
     cost = result.cost
     out.print("\n[bold]Cost by the ledger, compared with the forecast for such an outage[/]")
     numbers = ("forecast", "operations", "unanswered", "charges", "MB")
-    table = new_table(out, ("part", *numbers), numbers)
+    table = new_table(out, ("purpose", *numbers), numbers)
 
-    def add(
-        name: str, forecast: Amount, ledger: Amount, unanswered: Amount, style: str = ""
-    ) -> None:
+    def add(name: str, forecast: Usage, ledger: Usage, unanswered: Usage, style: str = "") -> None:
         table.add_row(
             name,
             f"{forecast.operations:,}",
@@ -113,10 +111,10 @@ def _print_cost(out: Console, result: DrillResult) -> None:
             style=style,
         )
 
-    for part in cost.ledger:
-        add(part.value, cost.forecast[part], cost.ledger[part], cost.unanswered[part])
+    for purpose, usage in cost.ledger.items():
+        add(purpose.value, cost.forecast[purpose], usage, cost.unanswered[purpose])
     table.add_section()
-    unanswered = sum(cost.unanswered.values(), Amount())
+    unanswered = sum(cost.unanswered.values(), Usage())
     add("total", cost.forecast_total, cost.total, unanswered, "bold")
     print_table(out, table)
     out.print(

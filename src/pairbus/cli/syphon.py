@@ -32,7 +32,10 @@ def syphon(
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Show the messages by destination, and move nothing."),
+        typer.Option(
+            "--dry-run",
+            help="Show what would be moved, by destination, and move nothing. Needs no Spark.",
+        ),
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -119,12 +122,12 @@ def syphon(
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not check_java(err):
+    if not dry_run and not check_java(err):
         raise typer.Exit(FAILED)
     try:
         _warn_of_other_queues(err, options)
         if dry_run:
-            status = print_dry_run(out, err, options, master)
+            status = print_dry_run(out, err, options)
         else:
             run = SyphonRun(options, master, checkpoint, once=once, status_file=status_file)
             status = run.run(out, err)
@@ -148,7 +151,7 @@ def _warn_of_other_queues(err: Console, options: "SyphonOptions") -> None:
 
     count = options.backlog_queue_count
     unread = run_in_thread(
-        lambda: unread_queues(options.secondary, options.name or "", count, options.books)
+        lambda: unread_queues(options.secondary, options.name or "", count, options.usage)
     )
     if unread:
         names, single = describe_queues(unread), len(unread) == 1

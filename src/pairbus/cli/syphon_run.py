@@ -12,12 +12,13 @@ from rich.markup import escape
 
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter, seconds_to_go
+from pairbus.cli.formatting import messages
 from pairbus.cli.spark_errors import error_summary
 from pairbus.cli.threads import run_in_thread
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
-    from pairbus.syphon.syphon import SyphonStatus
+    from pairbus.syphon.status import SyphonStatus
 
 DRAINED, FAILED, STUCK, STOPPED = 0, 1, 3, 4
 REFRESH_S = 0.5
@@ -37,7 +38,7 @@ class SyphonRun:
         once: bool,
         status_file: Path | None,
     ) -> None:
-        from pairbus.syphon.syphon import Syphon
+        from pairbus.syphon.query import Syphon
 
         self._syphon = Syphon(options, master=master, checkpoint=checkpoint)
         self._once = once
@@ -104,16 +105,16 @@ class SyphonRun:
         if not status.drained:
             for path, error in sorted(status.errors.items()):
                 print_warning(err, f"  {path} does not accept messages: {error}")
-        total = f"{status.moved.total():,} moved."
+        total = f"{messages(f'{status.moved.total():,}')} moved"
         dead_lettered = status.dead_lettered.total()
         if not dead_lettered:
-            out.print(f"{total} 0 dead-lettered.")
+            out.print(f"{total}, 0 dead-lettered.")
             return
         counts = sorted(status.dead_lettered.items())
         destinations = ", ".join(f"{path or 'no destination'}: {count:,}" for path, count in counts)
         out.print(
             escape(
-                f"{total} {dead_lettered:,} DEAD-LETTERED ({destinations}). See: pairbus backlog "
+                f"{total}. {dead_lettered:,} DEAD-LETTERED ({destinations}). See: pairbus backlog "
                 "peek --dead-letters"
             )
         )
@@ -145,9 +146,9 @@ def write_status_file(
     path: Path, status: "SyphonStatus", remaining: int | None, rate: float
 ) -> None:
     """Write the file that `pairbus status --status-file` and monitoring tools read."""
-    from pairbus.syphon.progress import write_whole
+    from pairbus.syphon.status_file import write_json
 
-    write_whole(
+    write_json(
         path,
         {
             "running": status.running,
@@ -192,5 +193,5 @@ class BacklogCounter:
         from pairbus.syphon.counts import backlog_size
 
         self.count = backlog_size(
-            self._options.secondary, self._options.backlog_queues, self._options.books
+            self._options.secondary, self._options.backlog_queues, self._options.usage
         )

@@ -6,38 +6,32 @@ from decimal import Decimal
 from math import ceil
 from pathlib import Path
 
-from pairbus.cost.counts import Tally, tally
-from pairbus.cost.forecast import bill
-from pairbus.cost.plan import (
-    Outage,
-    PairingProfile,
-    Traffic,
-    course_of,
-    direct_counts,
-    outage_counts,
-)
+from pairbus.cost.counts import UsageBreakdown, calculate_usage
+from pairbus.cost.forecast import make_bill
+from pairbus.cost.inputs import Outage, PairingProfile, Traffic
+from pairbus.cost.ledger_usage import read_ledger_usage
 from pairbus.cost.prices import Prices, Tier, read_prices
-from pairbus.cost.sums import sums
+from pairbus.cost.timeline import direct_counts, outage_counts, outage_timeline
 from pairbus.drill.milestones import Milestone, MilestoneTimes
 from pairbus.drill.plan import DrillOptions
 from pairbus.options import SendAvailabilityOptions
-from pairbus.usage.operations import Amount, Part
+from pairbus.usage.operations import Purpose, Usage
 
 OVERHEAD_BYTES = 200
 """The approximate size of a message without its body."""
-PARTS = (Part.TRAFFIC, Part.PINGS, Part.BACKLOG, Part.DRAIN)
-"""The parts that both a forecast and a ledger contain. The ledger has no receives from the primary,
-which the application does, and idle polls depend on how long the syphon runs."""
+PURPOSES = (Purpose.TRAFFIC, Purpose.PINGS, Purpose.BACKLOG, Purpose.DRAIN)
+"""The purposes that both a forecast and a ledger contain. The ledger has no receives from the
+primary, which the application does, and idle polls depend on how long the syphon runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillCost:
-    """The cost of a drill, by part."""
+    """The usage and the cost of a drill, by purpose."""
 
-    forecast: dict[Part, Amount]
-    ledger: dict[Part, Amount]
+    forecast: dict[Purpose, Usage]
+    ledger: dict[Purpose, Usage]
     """Operations that the namespaces answered."""
-    unanswered: dict[Part, Amount]
+    unanswered: dict[Purpose, Usage]
     """Operations that the namespaces did not answer. They are not billed."""
     money: Decimal
     """The price of the ledger, at the rate after the monthly included operations."""
@@ -45,12 +39,12 @@ class DrillCost:
     prices: Prices
 
     @property
-    def total(self) -> Amount:
-        return sum(self.ledger.values(), Amount())
+    def total(self) -> Usage:
+        return sum(self.ledger.values(), Usage())
 
     @property
-    def forecast_total(self) -> Amount:
-        return sum(self.forecast.values(), Amount())
+    def forecast_total(self) -> Usage:
+        return sum(self.forecast.values(), Usage())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +70,35 @@ class OutageTimes:
 
 def forecast_counts(
     options: DrillOptions, pairing: SendAvailabilityOptions, entities: int, times: OutageTimes
-) -> Tally:
+) -> UsageBreakdown:
     """Forecast the operations of the drill from its options and times, not from its messages."""
     traffic = Traffic(rate=options.rate, size=options.size + OVERHEAD_BYTES, entities=entities)
     profile = PairingProfile(options=pairing, drain_rate=round(times.drain_rate, 3))
     length = timedelta(seconds=round(times.down_s, 3))
-    course = course_of(profile, traffic, Outage(length=length))
+    timeline = outage_timeline(profile, traffic, Outage(length=length))
     healthy = options.before + options.after + min(options.failover_interval, options.outage)
-    direct = tally(direct_counts(traffic, ceil(options.rate * (healthy / timedelta(seconds=1)))))
-    return Tally({**direct.slots, **tally(outage_counts(profile, traffic, course)).slots})
+    direct = calculate_usage(
+        direct_counts(traffic, ceil(options.rate * (healthy / timedelta(seconds=1))))
+    )
+    outage = calculate_usage(outage_counts(profile, traffic, timeline))
+    return UsageBreakdown({**direct.by_key, **outage.by_key})
 
 
-def drill_cost(forecast: Tally, ledger: Path, primary: str) -> DrillCost:
+def drill_cost(forecast: UsageBreakdown, ledger: Path, primary: str) -> DrillCost:
     """Compare a forecast with the ledger of a drill."""
     prices = read_prices()
-    answered = sums(ledger, primary)
-    unanswered = sums(ledger, primary, answered=False).by_part()
+    answered = read_ledger_usage(ledger, primary)
+    unanswered = read_ledger_usage(ledger, primary, answered=False).by_purpose()
     included = prices.tiers[Tier.STANDARD].bands[0].up_to or 0
 
-    def money(operations: Tally) -> Decimal:
-        parts = bill(operations, prices, Tier.STANDARD, before=included).parts
-        return sum((parts[part].money for part in PARTS if part in parts), Decimal(0))
+    def money(usage: UsageBreakdown) -> Decimal:
+        costs = make_bill(usage, prices, Tier.STANDARD, before=included).by_purpose
+        return sum((costs[purpose].cost for purpose in PURPOSES if purpose in costs), Decimal(0))
 
     return DrillCost(
-        forecast={part: forecast.by_part().get(part, Amount()) for part in PARTS},
-        ledger={part: answered.by_part().get(part, Amount()) for part in PARTS},
-        unanswered={part: unanswered.get(part, Amount()) for part in PARTS},
+        forecast={purpose: forecast.by_purpose().get(purpose, Usage()) for purpose in PURPOSES},
+        ledger={purpose: answered.by_purpose().get(purpose, Usage()) for purpose in PURPOSES},
+        unanswered={purpose: unanswered.get(purpose, Usage()) for purpose in PURPOSES},
         money=money(answered),
         forecast_money=money(forecast),
         prices=prices,

@@ -46,16 +46,16 @@ class DrillResult:
             "pings": self.pings,
             "times": {milestone: time.isoformat() for milestone, time in self.times.items()},
             "cost": {
-                "parts": [
+                "purposes": [
                     {
-                        "part": part,
-                        "forecast_operations": cost.forecast[part].operations,
-                        "operations": cost.ledger[part].operations,
-                        "unanswered": cost.unanswered[part].operations,
-                        "charges": cost.ledger[part].units,
-                        "bytes": cost.ledger[part].bytes,
+                        "purpose": purpose,
+                        "forecast_operations": cost.forecast[purpose].operations,
+                        "operations": cost.ledger[purpose].operations,
+                        "unanswered": cost.unanswered[purpose].operations,
+                        "charges": cost.ledger[purpose].units,
+                        "bytes": cost.ledger[purpose].bytes,
                     }
-                    for part in cost.ledger
+                    for purpose in cost.ledger
                 ],
                 "money": str(cost.money),
                 "forecast_money": str(cost.forecast_money),

@@ -27,7 +27,8 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient, pair_namespace
 
 if TYPE_CHECKING:
-    from pairbus.syphon.syphon import Syphon, SyphonStatus
+    from pairbus.syphon.query import Syphon
+    from pairbus.syphon.status import SyphonStatus
 
 RETRIES: dict[str, Any] = {
     "retry_total": 1,
@@ -228,7 +229,7 @@ class Drill:
 
     def _drain(self, client: PairedClient, spark: BackgroundSpark) -> None:
         from pairbus.syphon.options import SyphonOptions
-        from pairbus.syphon.syphon import Syphon
+        from pairbus.syphon.query import Syphon
 
         spark.wait()
         namespaces: Any = {

@@ -19,9 +19,9 @@ class BackgroundSpark:
         return self
 
     def start(self) -> None:
-        from pairbus.spark.sessions import take
+        from pairbus.spark.sessions import lease_session
 
-        self._session = self._pool.submit(take, None, self._log)
+        self._session = self._pool.submit(lease_session, None, self._log)
 
     def wait(self) -> None:
         """Wait until Spark has started. Raises StateError if it does not start."""
@@ -32,8 +32,6 @@ class BackgroundSpark:
             raise StateError(f"Spark did not start: {str(exc).splitlines()[0]}") from exc
 
     def __exit__(self, *exc: object) -> None:
-        from pairbus.spark.sessions import give_back
-
         if self._session is not None and self._session.exception() is None:
-            give_back()
+            self._session.result().release()
         self._pool.shutdown()

@@ -54,7 +54,7 @@ class Meter:
     def save(self) -> None:
         """Write what has changed, as part of the commit that comes."""
         if self._changed:
-            self._store.put_meter(
+            self._store.put_meter_rows(
                 (*key, r.operations, r.messages, r.bytes, r.units)
                 for key, r in ((key, self._readings[key]) for key in self._changed)
             )

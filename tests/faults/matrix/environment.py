@@ -276,7 +276,7 @@ class MatrixEnvironment:
 
     def output(self) -> str:
         """Return the output of the processes, which may explain a failure."""
-        parts = [f"{syphon.folder.name}: {syphon.said}" for syphon in self.syphons[-2:]]
+        parts = [f"{syphon.folder.name}: {syphon.output}" for syphon in self.syphons[-2:]]
         if self.sender is not None:
             parts.append(f"senders: {self.sender.output.read_text()}")
         return "\n".join(parts)

@@ -10,7 +10,7 @@ from pairbus.drill.costs import OutageTimes, forecast_counts
 from pairbus.drill.milestones import Milestone
 from pairbus.drill.plan import DrillOptions, EntityType, entities
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -60,17 +60,17 @@ def test_forecast_of_an_incomplete_drill_uses_its_options() -> None:
     assert OutageTimes.measure(times_of(outage_started=5), 0, options) == OutageTimes(15.0, 200)
 
 
-def test_forecast_has_the_operations_of_each_part() -> None:
+def test_forecast_has_the_operations_of_each_purpose() -> None:
     options = DrillOptions(rate=100, failback="immediate")
     pairing = SendAvailabilityOptions(
         failover_interval=options.failover_interval,
         ping_primary_interval=options.ping_primary_interval,
     )
 
-    parts = forecast_counts(options, pairing, 3, OutageTimes(12.0, 1000.0)).by_part()
+    usage = forecast_counts(options, pairing, 3, OutageTimes(12.0, 1000.0)).by_purpose()
 
     # 8 healthy seconds, 2 seconds whose messages are repeated, and 10 seconds in failover.
-    assert parts[Part.TRAFFIC].operations == 1000
-    assert parts[Part.PINGS].operations == 30
-    assert parts[Part.BACKLOG].operations == 1000
-    assert parts[Part.DRAIN].operations == 3000
+    assert usage[Purpose.TRAFFIC].operations == 1000
+    assert usage[Purpose.PINGS].operations == 30
+    assert usage[Purpose.BACKLOG].operations == 1000
+    assert usage[Purpose.DRAIN].operations == 3000

@@ -418,14 +418,14 @@ def test_elements_that_are_unknown_empty_or_the_services_own_are_passed_over():
         (body("<LockDuration>1m</LockDuration>"), "LockDuration: '1m' is not"),
         (body("<RequiresSession>maybe</RequiresSession>"), "RequiresSession: 'maybe'"),
         (body("<MaxDeliveryCount>many</MaxDeliveryCount>"), "MaxDeliveryCount: 'many'"),
-        (body("<Status>Busy</Status>"), "Status: 'Busy' is none of"),
+        (body("<Status>Busy</Status>"), "Status: 'Busy' is not a status"),
         (
             body("<AuthorizationRules><AuthorizationRule/></AuthorizationRules>"),
             "needs KeyName",
         ),
         (b'<!DOCTYPE a [<!ENTITY x "y">]><entry>&x;</entry>', "document type"),
         (b"<a>" * 33, "nested more than 32"),
-        (b"<entry>" + b" " * (1 << 20), "at most 1048576"),
+        (b"<entry>" + b" " * (1 << 20), "maximum is 1048576"),
         (b"<?xml version='1.0' encoding='klingon'?><entry/>", "not XML"),
     ],
 )

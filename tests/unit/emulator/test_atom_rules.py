@@ -194,20 +194,20 @@ def test_a_type_that_is_unknown_is_a_string():
     [
         (b"<entry/>", "not an Atom entry"),
         (body("").replace(b"RuleDescription", b"QueueDescription"), "not a rule"),
-        (body("<Filter/>"), "a filter is a"),
-        (body('<Filter i:type="DateFilter"/>'), "not 'DateFilter'"),
-        (body('<Filter i:type="SqlFilter"/>'), "a SqlFilter needs a SqlExpression"),
-        (body('<Action i:type="Script"/>'), "not 'Script'"),
+        (body("<Filter/>"), "is not a filter. Use SqlFilter"),
+        (body('<Filter i:type="DateFilter"/>'), "'DateFilter' is not a filter"),
+        (body('<Filter i:type="SqlFilter"/>'), "A SqlFilter needs a SqlExpression"),
+        (body('<Action i:type="Script"/>'), "'Script' is not an action"),
         (body('<Action i:type="SqlRuleAction"/>'), "SqlRuleAction needs"),
-        (value("int", "2147483648"), "'2147483648' is no int"),
-        (value("long", str(2**63)), "is no long"),
-        (value("long", "9" * 5000), "is no long"),
-        (value("int", "x"), "'x' is no int"),
-        (value("boolean", "yes"), "is no boolean"),
-        (value("double", "1,5"), "is no double"),
-        (value("dateTime", "today"), "is no dateTime"),
-        (value("duration", "1 h"), "is no duration"),
-        (value("guid", "5"), "is no guid"),
+        (value("int", "2147483648"), "'2147483648' of 'k' is not of type int"),
+        (value("long", str(2**63)), "is not of type long"),
+        (value("long", "9" * 5000), "is not of type long"),
+        (value("int", "x"), "'x' of 'k' is not of type int"),
+        (value("boolean", "yes"), "is not of type boolean"),
+        (value("double", "1,5"), "is not of type double"),
+        (value("dateTime", "today"), "is not of type dateTime"),
+        (value("duration", "1 h"), "is not of type duration"),
+        (value("guid", "5"), "is not of type guid"),
         (value("int", "1").replace(b"Key>", b"Kex>"), "needs a Key and a Value"),
         (value("int", "1").replace(b"Value", b"Walue"), "needs a Key and a Value"),
     ],
@@ -221,7 +221,7 @@ def test_a_property_that_is_there_twice_is_refused():
     pair = "<KeyValueOfstringanyType><Key>k</Key><Value>1</Value></KeyValueOfstringanyType>"
     data = f'<Filter i:type="CorrelationFilter"><Properties>{pair}{pair}</Properties></Filter>'
 
-    with pytest.raises(ConfigurationError, match="'k' is there twice"):
+    with pytest.raises(ConfigurationError, match="'k' occurs twice"):
         parse_rule(body(data), "r")
 
 

@@ -216,13 +216,16 @@ R = N + r"\.Topics\[0\]\.Subscriptions\[0\]\.Rules\[0\]"
         ),
         (
             config(Queues=[queue(LockDuration="PT6M")]),
-            rf"{N}\.Queues\[0\]: LockDuration of 'q' is PT0\.001S to PT5M, not PT6M",
+            rf"{N}\.Queues\[0\]: LockDuration of 'q' is PT6M. It must be from PT0\.001S to PT5M",
         ),
         (config(Queues=[queue(MaxDeliveryCount="3")]), 'a whole number is needed here, not "3"'),
         (config(Queues=[queue(MaxDeliveryCount=True)]), "a whole number is needed here, not true"),
         (config(Queues=[queue(MaxDeliveryCount=1.5)]), "a whole number is needed here, not 1.5"),
         (config(Queues=[queue(RequiresSession="no")]), 'true or false is needed here, not "no"'),
-        (config(Queues=[queue(Status="Busy")]), r"Properties\.Status: 'Busy' is none of Active"),
+        (
+            config(Queues=[queue(Status="Busy")]),
+            r"Properties\.Status: 'Busy' is not a status. Use one of Active",
+        ),
         (config(Queues=[queue(AuthorizationRules=[])]), "'AuthorizationRules' is not known here"),
         (config(Queues=[queue(), queue("Q")]), r"Queues\[1\]: there is another entity .* 'Q'"),
         (
@@ -230,7 +233,7 @@ R = N + r"\.Topics\[0\]\.Subscriptions\[0\]\.Rules\[0\]"
             r"Topics\[0\]: there is another entity of the name 'q'",
         ),
         (config(Queues=[queue(ForwardTo="x")]), r"Queues\[0\]: ForwardTo of 'q' is 'x', which"),
-        (config(Queues=[queue(ForwardTo="q")]), "ForwardTo of 'q' is 'q' itself"),
+        (config(Queues=[queue(ForwardTo="q")]), "ForwardTo of 'q' is the entity itself"),
         (config(Topics=[TOPIC]), r"Subscriptions\[1\]: there is another subscription"),
         (
             config(Topics=[{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [RULES] * 2}]}]),

@@ -548,7 +548,7 @@ def test_ids_of_the_past_are_forgotten(local: Local, once: MessageQueue) -> None
     local.send("once", message(id="2"), now=10)
     local.tick(60_000)
 
-    assert local.store._read("SELECT message_id FROM seen") == [("2",)]
+    assert local.store._database.read("SELECT message_id FROM seen") == [("2",)]
 
 
 # Forwarding.

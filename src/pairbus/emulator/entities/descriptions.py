@@ -1,8 +1,8 @@
-"""What a queue, a topic and a subscription are set to, with the service's defaults and bounds.
+"""Settings of queues, topics and subscriptions, with the defaults and limits of the service.
 
-Field names are the SDK's; in XML and in Config.json they are written in the service's way
-(`lock_duration`, `LockDuration`). Two bounds are wider than the service's, so that tests can be
-small: a lock may be shorter than five seconds, and a queue smaller than a gigabyte.
+Fields have the names of the SDK (`lock_duration`); XML and Config.json use those of the service
+(`LockDuration`). Two limits are wider than in the service, so that tests can be small: a lock may
+be shorter than five seconds, and a queue smaller than a gigabyte.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from pairbus.servicebus.time_spans import MAX_TIME_SPAN, format_time_span, parse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDescription:
-    """The settings of a queue. Raises ConfigurationError where one is out of bounds."""
+    """The settings of a queue. Raises ConfigurationError for a value outside its limits."""
 
     name: str
     lock_duration: timedelta = timedelta(minutes=1)
@@ -47,7 +47,7 @@ class QueueDescription:
     authorization_rules: tuple[SharedAccessRule, ...] = ()
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
-    """None: ordered unless partitioned, as the service has it."""
+    """None means ordered, unless the entity is partitioned."""
     auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_express: bool = False
@@ -67,7 +67,7 @@ class QueueDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """The settings of a topic. Raises ConfigurationError where one is out of bounds."""
+    """The settings of a topic. Raises ConfigurationError for a value outside its limits."""
 
     name: str
     default_message_time_to_live: timedelta = MAX_TIME_SPAN
@@ -79,7 +79,7 @@ class TopicDescription:
     authorization_rules: tuple[SharedAccessRule, ...] = ()
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
-    """None: ordered unless partitioned, as the service has it."""
+    """None means ordered, unless the entity is partitioned."""
     auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_subscription_partitioning: bool = False
@@ -98,7 +98,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionDescription:
-    """The settings of a subscription. Raises ConfigurationError where one is out of bounds."""
+    """The settings of a subscription. Raises ConfigurationError for a value outside its limits."""
 
     topic: str
     name: str
@@ -135,22 +135,22 @@ DESCRIPTION_TYPES: Mapping[str, type[EntityDescription]] = {
 
 
 def kind_of(description: EntityDescription) -> str:
-    """`Queue`, `Topic` or `Subscription`."""
+    """Return `Queue`, `Topic` or `Subscription`."""
     return type(description).__name__.removesuffix("Description")
 
 
 IDENTITY_FIELDS = frozenset({"topic", "name"})
 IMMUTABLE_FIELDS = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
-"""What an update may not change."""
+"""Settings that an update cannot change."""
 
 
 def property_name(field_name: str) -> str:
-    """How the service writes a field: `lock_duration` is `LockDuration`."""
+    """Return the service's name of a field: `LockDuration` for `lock_duration`."""
     return "".join([word.capitalize() for word in field_name.split("_")])
 
 
 def setting_fields(kind: type[EntityDescription]) -> dict[str, tuple[str, Any]]:
-    """The settings of a kind by the service's name for them: our field, and its type."""
+    """Return the settings of a kind of entity: the field and its type by the service's name."""
     return {
         property_name(f.name): (f.name, f.type)
         for f in fields(kind)
@@ -159,7 +159,7 @@ def setting_fields(kind: type[EntityDescription]) -> dict[str, tuple[str, Any]]:
 
 
 def parse_setting(text: str, kind: Any) -> Any:
-    """The value of a setting from its text. Raises ConfigurationError."""
+    """Parse the text of a setting of type `kind`. Raises ConfigurationError."""
     if kind == str | None:
         return text or None
     text = text.strip()
@@ -167,31 +167,33 @@ def parse_setting(text: str, kind: Any) -> Any:
         return parse_time_span(text)
     if kind in (bool, bool | None):
         if text.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{text[:64]!r} is neither true nor false")
+            raise ConfigurationError(f"{text[:64]!r} is not a boolean. Use true or false.")
         return text.lower() == "true"
     if kind is int:
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
-            raise ConfigurationError(f"{text[:64]!r} is not a whole number")
+            raise ConfigurationError(f"{text[:64]!r} is not an integer.")
         return int(text)
     for status in EntityStatus:
         if status.lower() == text.lower():
             return status
-    raise ConfigurationError(f"{text[:64]!r} is none of {', '.join(EntityStatus)}")
+    raise ConfigurationError(
+        f"{text[:64]!r} is not a status. Use one of {', '.join(EntityStatus)}."
+    )
 
 
-def updated_description(old: EntityDescription, given: Mapping[str, Any]) -> EntityDescription:
-    """The description that an update asks for: what is not given goes back to its default, as in
-    the service, except for what cannot change.
+def updated_description(old: EntityDescription, settings: Mapping[str, Any]) -> EntityDescription:
+    """Return the description after an update with these settings.
 
-    Raises ConfigurationError for a bad value, and where something FIXED would change.
+    As in the service, other settings return to their defaults, except for the immutable ones.
+    Raises ConfigurationError for an invalid value or a change of an immutable setting.
     """
     kept = {
         name: getattr(old, name)
         for name in (*IDENTITY_FIELDS, *IMMUTABLE_FIELDS)
         if hasattr(old, name)
     }
-    new = type(old)(**{**kept, **given})
+    new = type(old)(**{**kept, **settings})
     for name in IMMUTABLE_FIELDS:
         if getattr(old, name, None) != getattr(new, name, None):
             raise ConfigurationError(
@@ -201,10 +203,10 @@ def updated_description(old: EntityDescription, given: Mapping[str, Any]) -> Ent
     return new
 
 
-def _check(given: EntityDescription, path: str) -> None:
-    """The bounds of all settings that the description has."""
+def _check(description: EntityDescription, path: str) -> None:
+    """Raise ConfigurationError for a setting outside its limits or a conflict of settings."""
     minute, day = timedelta(minutes=1), timedelta(days=1)
-    for name, least, most in (
+    for name, minimum, maximum in (
         ("lock_duration", timedelta(milliseconds=1), 5 * minute),
         ("default_message_time_to_live", timedelta(seconds=1), MAX_TIME_SPAN),
         ("duplicate_detection_history_time_window", timedelta(seconds=20), 7 * day),
@@ -213,43 +215,46 @@ def _check(given: EntityDescription, path: str) -> None:
         ("max_size_in_megabytes", 1, 81920),
         ("max_message_size_in_kilobytes", 1, MAX_MESSAGE_KB_PREMIUM),
     ):
-        value = getattr(given, name, None)
-        if value is not None and not least <= value <= most:
+        value = getattr(description, name, None)
+        if value is not None and not minimum <= value <= maximum:
             raise ConfigurationError(
-                f"{property_name(name)} of {path!r} is {_shown(least)} to {_shown(most)}, "
-                f"not {_shown(value)}"
+                f"{property_name(name)} of {path!r} is {_format(value)}. "
+                f"It must be from {_format(minimum)} to {_format(maximum)}."
             )
-    if given.user_metadata is not None and len(given.user_metadata) > MAX_USER_METADATA:
+    length = len(description.user_metadata or "")
+    if length > MAX_USER_METADATA:
         raise ConfigurationError(
-            f"UserMetadata of {path!r} has at most {MAX_USER_METADATA} characters, not "
-            f"{len(given.user_metadata)}"
+            f"UserMetadata of {path!r} has {length} characters. The maximum is {MAX_USER_METADATA}."
         )
-    if not isinstance(given, SubscriptionDescription):
-        _check_rules(given.authorization_rules, path)
-        if given.enable_express and given.requires_duplicate_detection:
+    if not isinstance(description, SubscriptionDescription):
+        _check_authorization_rules(description.authorization_rules, path)
+        if description.enable_express and description.requires_duplicate_detection:
             raise ConfigurationError(
-                f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection"
+                f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection."
             )
-    if not isinstance(given, TopicDescription):
+    if not isinstance(description, TopicDescription):
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
-            target = getattr(given, name)
-            if target is not None and normalize_path(path_from_address(target)) == normalize_path(
-                path
-            ):
-                raise ConfigurationError(f"{property_name(name)} of {path!r} is {path!r} itself")
-        if given.requires_session and given.forward_to is not None:
-            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo")
+            target = getattr(description, name)
+            if target is None:
+                continue
+            if normalize_path(path_from_address(target)) == normalize_path(path):
+                raise ConfigurationError(
+                    f"{property_name(name)} of {path!r} is the entity itself. Name another one."
+                )
+        if description.requires_session and description.forward_to is not None:
+            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo.")
 
 
-def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
+def _check_authorization_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
     if len(rules) > MAX_AUTHORIZATION_RULES:
         raise ConfigurationError(
-            f"{path!r} has at most {MAX_AUTHORIZATION_RULES} authorization rules, not {len(rules)}"
+            f"{path!r} has {len(rules)} authorization rules. "
+            f"The maximum is {MAX_AUTHORIZATION_RULES}."
         )
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
-        raise ConfigurationError(f"two authorization rules of {path!r} have the same name")
+        raise ConfigurationError(f"Two authorization rules of {path!r} have the same name.")
 
 
-def _shown(value: timedelta | int) -> str:
+def _format(value: timedelta | int) -> str:
     return format_time_span(value) if isinstance(value, timedelta) else str(value)

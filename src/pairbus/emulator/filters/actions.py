@@ -1,9 +1,8 @@
-"""What a SQL action does to a message: SET and REMOVE, in order, each seeing what those before did.
+"""Compiled SQL actions: SET and REMOVE statements, each of which sees the effects of the previous.
 
-The message itself is not touched; the outcome is `MessageChanges`. A property that the message
-already has keeps its spelling (`SET Priority` changes `priority`) and, if the new value can be
-converted, its type: an AMQP int that is halved is an int again. A property set to
-something unknown becomes NULL.
+The message is not changed; the result is `MessageChanges`. A property that the message already has
+keeps its spelling (`SET Priority` changes `priority`) and, if the new value can be converted, its
+type: half of an AMQP int is an int again. A property that is set to an unknown value becomes NULL.
 """
 
 import re
@@ -45,11 +44,11 @@ from pairbus.servicebus.time_spans import parse_time_span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageChanges:
-    """What is to be done to the copy of a message that a subscription gets.
+    """The changes to the copy of a message for a subscription.
 
-    Values in `user_set` are in the types of `pairbus.amqp.types`. Those in `system_set` are text,
-    but `datetime` for ScheduledEnqueueTimeUtc, `timedelta` for TimeToLive and `bool` for
-    ForcePersistence; None unsets.
+    Values in `user_set` have the types of `pairbus.amqp.types`. Those in `system_set` are strings,
+    except for `datetime` (ScheduledEnqueueTimeUtc), `timedelta` (TimeToLive) and `bool`
+    (ForcePersistence); None removes the property.
     """
 
     user_set: Mapping[str, Any] = field(default_factory=dict)
@@ -57,8 +56,8 @@ class MessageChanges:
     system_set: Mapping[str, Any] = field(default_factory=dict)
 
 
-class _Draft:
-    """A message as the statements so far have left it."""
+class _ChangedMessage:
+    """A message with the effects of the statements so far."""
 
     __slots__ = ("_message", "system_set", "user", "user_set")
 
@@ -72,38 +71,38 @@ class _Draft:
         return self.system_set[name] if name in self.system_set else self._message.system(name)
 
 
-_Step = Callable[[_Draft], None]
+_Step = Callable[[_ChangedMessage], None]
 
 
 def compile_statements(
     statements: tuple[tree.Statement, ...], compiler: Compiler
 ) -> Callable[[MessageView], MessageChanges]:
-    """A function that says what the statements change. It may raise EvaluationError."""
+    """Return a function that computes the changes to a message. It may raise EvaluationError."""
     steps = [_step(statement, compiler) for statement in statements]
 
-    def act(message: MessageView) -> MessageChanges:
-        draft = _Draft(message)
+    def apply(message: MessageView) -> MessageChanges:
+        changed = _ChangedMessage(message)
         for step in steps:
-            step(draft)
+            step(changed)
         return MessageChanges(
-            user_set=draft.user_set,
-            user_removed=frozenset(message.user).difference(draft.user),
-            system_set=draft.system_set,
+            user_set=changed.user_set,
+            user_removed=frozenset(message.user).difference(changed.user),
+            system_set=changed.system_set,
         )
 
-    return act
+    return apply
 
 
 def _step(statement: tree.Statement, compiler: Compiler) -> _Step:
     name = statement.property.name
     if isinstance(statement, tree.Removal):
         return _removal(name)
-    value_of = compiler.operand(statement.value)
+    value_of = compiler.expression(statement.value)
     if isinstance(statement.property, tree.UserProperty):
         return _assignment(name, value_of)
 
-    def set_system(draft: _Draft) -> None:
-        draft.system_set[name] = _system_value(name, value_of(draft))
+    def set_system(message: _ChangedMessage) -> None:
+        message.system_set[name] = _system_value(name, value_of(message))
 
     return set_system
 
@@ -111,11 +110,11 @@ def _step(statement: tree.Statement, compiler: Compiler) -> _Step:
 def _removal(name: str) -> _Step:
     lowered = name.lower()
 
-    def remove(draft: _Draft) -> None:
-        key = name if name in draft.user else find_key(draft.user, lowered)
+    def remove(message: _ChangedMessage) -> None:
+        key = name if name in message.user else find_key(message.user, lowered)
         if key is not None:
-            del draft.user[key]
-            draft.user_set.pop(key, None)
+            del message.user[key]
+            message.user_set.pop(key, None)
 
     return remove
 
@@ -123,20 +122,20 @@ def _removal(name: str) -> _Step:
 def _assignment(name: str, value_of: MessageExpression) -> _Step:
     lowered = name.lower()
 
-    def assign(draft: _Draft) -> None:
-        user = draft.user
+    def assign(message: _ChangedMessage) -> None:
+        user = message.user
         key = name if name in user else find_key(user, lowered) or name
-        user[key] = draft.user_set[key] = _user_value(value_of(draft), user.get(key))
+        user[key] = message.user_set[key] = _user_value(value_of(message), user.get(key))
 
     return assign
 
 
-def _user_value(value: Any, before: Any) -> Any:
-    """A new value in the type of the one before where it can be, and in a type that AMQP has."""
+def _user_value(value: Any, old: Any) -> Any:
+    """Return a new value in the type of the old one, if possible, and in a type of AMQP."""
     if value is UNKNOWN:
         return None
-    if value is not None and value.__class__ is not before.__class__:
-        value = _converted(value, before)
+    if value is not None and value.__class__ is not old.__class__:
+        value = _convert(value, old)
     if isinstance(value, datetime):
         return Timestamp.from_datetime(value)
     if isinstance(value, timedelta):
@@ -144,8 +143,8 @@ def _user_value(value: Any, before: Any) -> Any:
     return value
 
 
-def _converted(value: Any, before: Any) -> Any:
-    kind = before.__class__
+def _convert(value: Any, old: Any) -> Any:
+    kind = old.__class__
     text = value if value.__class__ in STRINGS else None
     try:
         if kind in INTEGERS and (value.__class__ in INTEGERS or text):
@@ -161,11 +160,11 @@ def _converted(value: Any, before: Any) -> Any:
         if kind is uuid.UUID:
             return uuid.UUID(text)
         if kind is Timestamp:
-            return _time(text)
-        if kind is Described and before.descriptor == described_types.TIME_SPAN:
-            return _span(text)
+            return _parse_time(text)
+        if kind is Described and old.descriptor == described_types.TIME_SPAN:
+            return _parse_time_span(text)
     except (ValueError, OverflowError):
-        pass  # "if possible": otherwise the property takes the type of the new value
+        pass  # the property gets the type of the new value
     return value
 
 
@@ -173,45 +172,49 @@ def _system_value(name: str, value: Any) -> Any:
     value = normalize(value)
     if value is UNKNOWN or value is None:
         return None
-    wanted = SETTABLE[name]
-    if wanted is str:
+    type_ = SETTABLE[name]
+    if type_ is str:
         text = text_of(value)
         if len(text) > MAX_LENGTH.get(name, len(text)):
-            raise EvaluationError(f"sys.{name} has at most {MAX_LENGTH[name]} characters")
+            raise EvaluationError(
+                f"sys.{name} would have {len(text)} characters; the maximum is {MAX_LENGTH[name]}"
+            )
         return text
     try:
-        if wanted is bool and isinstance(value, str):
+        if type_ is bool and isinstance(value, str):
             value = _BOOLEANS.get(value.strip().lower(), value)
-        elif wanted is datetime and isinstance(value, str):
-            value = _time(value)
-        elif wanted is timedelta and isinstance(value, str):
-            value = _span(value)
+        elif type_ is datetime and isinstance(value, str):
+            value = _parse_time(value)
+        elif type_ is timedelta and isinstance(value, str):
+            value = _parse_time_span(value)
     except (ValueError, OverflowError) as exc:
         raise EvaluationError(f"sys.{name} cannot be set to {value!r}") from exc
-    if not isinstance(value, wanted):
+    if not isinstance(value, type_):
         raise EvaluationError(f"sys.{name} cannot be set to {kind_of(value)}")
     if isinstance(value, timedelta) and value <= timedelta(0):
-        raise EvaluationError(f"sys.{name} cannot be set to {value}: it must be above zero")
+        raise EvaluationError(f"sys.{name} cannot be set to {value}: it must be positive")
     return value
 
 
-def _time(text: str) -> datetime:
-    when = datetime.fromisoformat(text.strip())
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+def _parse_time(text: str) -> datetime:
+    time = datetime.fromisoformat(text.strip())
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _span(text: str) -> timedelta:
-    """A duration as .NET writes it, `1.02:03:04.5`, or in ISO 8601."""
-    found = _DOTNET_SPAN.fullmatch(text.strip())
-    if found is None:
+def _parse_time_span(text: str) -> timedelta:
+    """Parse a duration in the format of .NET, `1.02:03:04.5`, or of ISO 8601."""
+    match = _DOTNET_TIME_SPAN.fullmatch(text.strip())
+    if match is None:
         return parse_time_span(text)
-    days, hours, minutes, seconds = (int(part or 0) for part in found.group(2, 3, 4, 5))
-    part = int(f"{found[6] or '':0<7}") // 10
-    span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=part)
-    return -span if found[1] else span
+    days, hours, minutes, seconds = (int(part or 0) for part in match.group(2, 3, 4, 5))
+    fraction = int(f"{match[6] or '':0<7}") // 10
+    span = timedelta(
+        days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=fraction
+    )
+    return -span if match[1] else span
 
 
-_DOTNET_SPAN = re.compile(
+_DOTNET_TIME_SPAN = re.compile(
     r"(-)?(?:([0-9]{1,8})\.)?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,7}))?)?"
 )
 _BOOLEANS = {"true": True, "false": False}

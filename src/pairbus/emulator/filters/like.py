@@ -1,8 +1,8 @@
-"""LIKE patterns as functions: `%` is any run of characters, `_` any one character.
+"""LIKE patterns compiled to functions: `%` matches any characters, `_` any single character.
 
-A pattern is cut at its `%` into pieces, and each piece is looked for from where the one before it
-ended. The first place where a piece fits is always good enough, so nothing is tried twice: no
-pattern is slow for having many `%`.
+A pattern is split at its `%` into pieces. Each piece is searched from the end of the previous
+match, and its first match is always sufficient. There is no backtracking, so patterns with many `%`
+are not slow.
 """
 
 import re
@@ -14,22 +14,24 @@ from pairbus.emulator.filters.values import STRINGS, UNKNOWN, EvaluationError, k
 
 Matcher = Callable[[str], bool]
 
-# The characters of a piece; None is `_`.
 _Piece = list[str | None]
+"""The characters of a piece; None stands for `_`."""
 
 
 def compile_like(pattern: str, escape: str | None = None) -> Matcher:
-    """A function that says whether a string, all of it, is like the pattern.
+    """Return a function that tests if a whole string matches the pattern.
 
-    Raises ValueError for an escape that is not one character, or that has nothing to escape.
+    Raises ValueError if the escape is not one character, or ends the pattern.
     """
     pieces = _pieces(pattern, escape)
-    return _easy(pieces) or _hard(pieces)
+    return _simple_matcher(pieces) or _general_matcher(pieces)
 
 
 def is_like(value: Any, pattern: Any, escape: Any) -> bool | None:
-    """LIKE for values of any kind; None if one of them is unknown. NULL is like nothing, and an
-    escape of None is none. Raises EvaluationError."""
+    """Return the result of LIKE for values of any kind, or None if one of them is unknown.
+
+    NULL matches no pattern. An escape of None means that there is none. Raises EvaluationError.
+    """
     if value is UNKNOWN or pattern is UNKNOWN or escape is UNKNOWN:
         return None
     value = normalize(value)
@@ -37,15 +39,15 @@ def is_like(value: Any, pattern: Any, escape: Any) -> bool | None:
         return False
     for operand in (value, pattern) if escape is None else (value, pattern, escape):
         if operand.__class__ not in STRINGS:
-            raise EvaluationError(f"LIKE needs strings, not {kind_of(operand)}")
+            raise EvaluationError(f"LIKE compares strings, not {kind_of(operand)}")
     try:
-        return _like(pattern, escape)(value)
+        return _cached_like(pattern, escape)(value)
     except ValueError as exc:
         raise EvaluationError(str(exc)) from exc
 
 
-def _easy(pieces: list[_Piece]) -> Matcher | None:
-    """The matcher of a common form, `a`, `a%`, `%a`, `a%b` or `%a%`, or None."""
+def _simple_matcher(pieces: list[_Piece]) -> Matcher | None:
+    """Return the matcher for `a`, `a%`, `%a`, `a%b` or `%a%`, or None for other patterns."""
     if any(None in piece for piece in pieces):
         return None
     match ["".join(char for char in piece if char) for piece in pieces]:
@@ -65,27 +67,27 @@ def _easy(pieces: list[_Piece]) -> Matcher | None:
     return None
 
 
-def _hard(pieces: list[_Piece]) -> Matcher:
-    expressions = [_expression(piece) for piece in pieces]
-    first, last = expressions[0], expressions[-1]
+def _general_matcher(pieces: list[_Piece]) -> Matcher:
+    regexes = [_regex(piece) for piece in pieces]
+    first, last = regexes[0], regexes[-1]
     if len(pieces) == 1:
         return lambda text: first.fullmatch(text) is not None
-    searches = [piece.search for piece in expressions[1:-1] if piece.pattern]
+    searches = [regex.search for regex in regexes[1:-1] if regex.pattern]
     length = len(pieces[-1])
 
     def matches(text: str) -> bool:
         end = len(text) - length
-        found = first.match(text)
+        match = first.match(text)
         for search in searches:
-            if found is None:
+            if match is None:
                 return False
-            found = search(text, found.end(), end)
-        return found is not None and found.end() <= end and last.match(text, end) is not None
+            match = search(text, match.end(), end)
+        return match is not None and match.end() <= end and last.match(text, end) is not None
 
     return matches
 
 
-def _expression(piece: _Piece) -> re.Pattern[str]:
+def _regex(piece: _Piece) -> re.Pattern[str]:
     return re.compile(
         "".join("." if char is None else re.escape(char) for char in piece), re.DOTALL
     )
@@ -93,7 +95,7 @@ def _expression(piece: _Piece) -> re.Pattern[str]:
 
 def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
     if escape is not None and len(escape) != 1:
-        raise ValueError(f"the escape of LIKE is one character, not {escape!r}")
+        raise ValueError(f"the escape of LIKE must be one character, not {escape!r}")
     pieces: list[_Piece] = [[]]
     characters = iter(pattern)
     for char in characters:
@@ -109,4 +111,4 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
     return pieces
 
 
-_like = lru_cache(maxsize=64)(compile_like)
+_cached_like = lru_cache(maxsize=64)(compile_like)

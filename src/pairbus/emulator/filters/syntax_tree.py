@@ -1,4 +1,4 @@
-"""The syntax tree of subscription rules: what `sql` makes of a text, and `sql_eval` evaluates."""
+"""The syntax tree of SQL filters and actions, from `parser` and for `compiler`."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,7 +11,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`@name`, in lower case, and where it stands: its value is given beside the text."""
+    """`@name`, in lower case, with its position. Its value is a parameter of the rule."""
 
     name: str
     line: int
@@ -25,21 +25,21 @@ class UserProperty:
 
 @dataclass(frozen=True, slots=True)
 class SystemProperty:
-    """A property of `sys.`, by its own spelling."""
+    """A property of `sys.`, by its exact name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyCall:
-    """`property(name)`: the user property whose name an expression gives."""
+    """`property(name)`: the user property whose name is the value of an expression."""
 
     name: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """`newid()`: another UUID each time."""
+    """`newid()`: a new UUID for each evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`IN`."""
+    """`value IN (choices)`."""
 
     value: "Expression"
     choices: tuple["Expression", ...]
@@ -106,7 +106,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`SET`. A system property is one that may be set."""
+    """`SET property = value`, where a system property is in `SETTABLE`."""
 
     property: "Property"
     value: "Expression"
@@ -114,6 +114,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
+    """`REMOVE property`."""
+
     property: UserProperty
 
 

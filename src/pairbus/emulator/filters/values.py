@@ -1,13 +1,14 @@
-"""Values in a rule: what they are, how they compare, and how they are computed with.
+"""Values in rules: their kinds, comparisons and arithmetic.
 
-Two of them are not ordinary. UNKNOWN is a user property that the message does not have: whatever is
-computed or compared with it is unknown. None is NULL, a property that is there without a value: it
-equals NULL only, and is neither less nor greater than anything.
+Two values are special. UNKNOWN is the value of a user property that the message does not have:
+every computation and comparison with it is unknown. None is NULL, a property without a value: it
+equals only NULL, and is neither less nor greater than any value.
 
-The rest is as the service documents it, "C# operator binding": numbers of all types compare and
-compute with each other, integers in 64 bits, and nothing is converted between strings, numbers,
-booleans, times and UUIDs. What C# would refuse to bind, such as a string with a number, is an
-EvaluationError. Strings compare by code point, case matters, and `+` appends to a string.
+Everything else follows the service's "C# operator binding": numbers of all types can be compared
+and computed with each other, integers have 64 bits, and there is no conversion between strings,
+numbers, booleans, times and UUIDs. Operands that C# cannot bind, such as a string and a number,
+raise EvaluationError. Strings are compared by code point, case-sensitively, and `+` concatenates
+them.
 """
 
 import operator
@@ -37,8 +38,9 @@ from pairbus.servicebus import described_types
 
 
 class EvaluationError(PairbusError):
-    """A rule could not be evaluated for this message: types that do not go together, or a division
-    by zero. A subscription can be set to dead-letter such messages; otherwise it does not get them.
+    """Raised when a rule cannot be evaluated for a message: incompatible types, division by zero.
+
+    A subscription dead-letters such messages if it is configured to, and discards them otherwise.
     """
 
 
@@ -77,21 +79,21 @@ COMPARISONS: dict[str, Comparator] = {
 _EQUALITY = {operator.eq, operator.ne}
 
 _YEAR_1 = datetime(1, 1, 1, tzinfo=UTC)
-# How .NET clients write types that AMQP lacks; a tick is a tenth of a microsecond.
 _DESCRIBED: dict[str, Callable[[Any], Any]] = {
     described_types.TIME_SPAN: lambda ticks: timedelta(microseconds=ticks // 10),
     described_types.DATE_TIME_OFFSET: lambda ticks: _YEAR_1 + timedelta(microseconds=ticks // 10),
     described_types.URI: str,
 }
+"""Types of .NET that AMQP does not have. Times are in ticks of 0.1 microseconds."""
 
 
 def kind_of(value: Any) -> str:
-    """What a plain value is, for people and for deciding what goes with what."""
+    """Return the kind of a normalized value, for error messages and for compatibility checks."""
     return _KINDS.get(value.__class__) or f"a value of type {value.__class__.__name__}"
 
 
 def normalize(value: Any) -> Any:
-    """The value of a property in the form that is computed with: AMQP's times are `datetime`."""
+    """Return the value of a property in the form for evaluation: times as aware `datetime`."""
     try:
         if isinstance(value, Timestamp):
             return value.to_datetime()
@@ -100,24 +102,27 @@ def normalize(value: Any) -> Any:
         if isinstance(value, datetime) and value.tzinfo is None:
             return value.replace(tzinfo=UTC)
     except (OverflowError, TypeError) as exc:
-        raise EvaluationError(f"{value!r} is beyond what can be computed with") from exc
+        raise EvaluationError(f"{value!r} is outside the supported range") from exc
     return value
 
 
-def check_value(what: str, value: Any) -> Any:
-    """The plain form of a value that a rule is given. Raises ConfigurationError."""
+def check_value(name: str, value: Any) -> Any:
+    """Return the normalized value of a parameter or property of a rule.
+
+    Raises ConfigurationError, with `name` as the subject of the message.
+    """
     try:
         value = normalize(value)
     except EvaluationError as exc:
-        raise ConfigurationError(f"{what}: {exc}") from exc
+        raise ConfigurationError(f"{name}: {exc}") from exc
     if value is not None and kind_of(value) not in VALUE_KINDS:
         allowed = ", ".join(sorted(VALUE_KINDS))
-        raise ConfigurationError(f"{what} is {kind_of(value)}; allowed are {allowed} and NULL")
+        raise ConfigurationError(f"{name} is {kind_of(value)}. Use {allowed} or NULL.")
     return value
 
 
 def compare(by: Comparator, left: Any, right: Any) -> bool | None:
-    """What a comparison gives, None if it is unknown. Raises EvaluationError."""
+    """Return the result of a comparison, or None if it is unknown. Raises EvaluationError."""
     if left is UNKNOWN or right is UNKNOWN:
         return None
     left, right = normalize(left), normalize(right)
@@ -127,26 +132,26 @@ def compare(by: Comparator, left: Any, right: Any) -> bool | None:
     ordered = kind not in _UNORDERED or by in _EQUALITY
     if kind in VALUE_KINDS and kind == kind_of(right) and ordered:
         return by(left, right)
-    sign = next(sign for sign, known in COMPARISONS.items() if known is by)
-    raise EvaluationError(f"{sign} does not compare {kind} with {kind_of(right)}")
+    sign = next(sign for sign, comparator in COMPARISONS.items() if comparator is by)
+    raise EvaluationError(f"{sign} cannot compare {kind} with {kind_of(right)}")
 
 
 def is_member(value: Any, choices: Iterable[Any]) -> bool | None:
-    """Whether a value equals one of the choices, which are looked at only as far as needed."""
+    """Return True if a value equals one of the choices, or None if that is unknown."""
     if value is UNKNOWN:
         return None
-    answer: bool | None = False
+    result: bool | None = False
     for choice in choices:
-        same = compare(operator.eq, value, choice)
-        if same:
+        is_equal = compare(operator.eq, value, choice)
+        if is_equal:
             return True
-        if same is None:
-            answer = None
-    return answer
+        if is_equal is None:
+            result = None
+    return result
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Whether two values of properties are equal; values of different kinds never are."""
+    """Return True if two values of properties are equal. Different kinds are never equal."""
     if left.__class__ is right.__class__ is str:
         return bool(left == right)
     left, right = normalize(left), normalize(right)
@@ -155,20 +160,20 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def signed(sign: str, value: Any) -> Any:
-    """`+value` or `-value`."""
+    """Return `+value` or `-value`. Raises EvaluationError."""
     value = normalize(value)
     if value is UNKNOWN or value is None:
         return value
     kind = kind_of(value)
     if kind not in {"a number", "a duration"}:
-        raise EvaluationError(f"{sign} has no meaning before {kind}")
+        raise EvaluationError(f"{sign} cannot be applied to {kind}")
     if sign == "+":
         return value
-    return _in_64_bits(-value) if isinstance(value, int) else -value
+    return _wrap_64_bits(-value) if isinstance(value, int) else -value
 
 
 def compute(sign: str, left: Any, right: Any) -> Any:
-    """What `left sign right` gives, for + - * / and %. Raises EvaluationError."""
+    """Return the result of `left sign right`, for + - * / and %. Raises EvaluationError."""
     if left is UNKNOWN or right is UNKNOWN:
         return UNKNOWN
     left, right = normalize(left), normalize(right)
@@ -180,22 +185,24 @@ def compute(sign: str, left: Any, right: Any) -> Any:
     try:
         if kinds == ("a number", "a number"):
             if isinstance(left, int) and isinstance(right, int):
-                result = _INTEGER[sign](left, right)
+                result = _INTEGER_OPERATORS[sign](left, right)
                 unsigned = isinstance(left, ULong) or isinstance(right, ULong)
                 fits = unsigned and 0 <= result < 2**64
-                return ULong(result) if fits else _in_64_bits(result)
-            return _FLOAT[sign](float(left), float(right))
-        if (sign, *kinds) in _TIMES:
+                return ULong(result) if fits else _wrap_64_bits(result)
+            return _FLOAT_OPERATORS[sign](float(left), float(right))
+        if (sign, *kinds) in _TIME_OPERATIONS:
             return (operator.add if sign == "+" else operator.sub)(left, right)
     except ZeroDivisionError:
-        raise EvaluationError("an integer is divided by zero") from None
+        raise EvaluationError("division of an integer by zero") from None
     except OverflowError as exc:
-        raise EvaluationError(f"{left} {sign} {right} is beyond what can be computed") from exc
-    raise EvaluationError(f"{sign} has no meaning between {kinds[0]} and {kinds[1]}")
+        raise EvaluationError(
+            f"the result of {left} {sign} {right} is outside the supported range"
+        ) from exc
+    raise EvaluationError(f"{sign} cannot be applied to {kinds[0]} and {kinds[1]}")
 
 
 def text_of(value: Any) -> str:
-    """A value as .NET prints it."""
+    """Return a value as text, in the format of .NET. Raises EvaluationError."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -204,16 +211,16 @@ def text_of(value: Any) -> str:
         return value.isoformat()
     if kind_of(value) in VALUE_KINDS:
         return str(value)
-    raise EvaluationError(f"{kind_of(value)} has no text")
+    raise EvaluationError(f"{kind_of(value)} cannot be converted to a string")
 
 
-def _in_64_bits(value: int) -> int:
-    """As C# computes: what does not fit wraps around."""
+def _wrap_64_bits(value: int) -> int:
+    """Return the value modulo 2**64 as a signed integer, as C# does on overflow."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def _quotient(left: int, right: int) -> int:
-    """Rounded towards zero, unlike Python's."""
+    """Return the quotient rounded towards zero, unlike that of Python."""
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
@@ -224,21 +231,21 @@ def _divide(left: float, right: float) -> float:
     return nan if not left or isnan(left) else copysign(inf, left) * copysign(1, right)
 
 
-_INTEGER: dict[str, Callable[[int, int], int]] = {
+_INTEGER_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": _quotient,
     "%": lambda left, right: left - right * _quotient(left, right),
 }
-_FLOAT: dict[str, Callable[[float, float], float]] = {
+_FLOAT_OPERATORS: dict[str, Callable[[float, float], float]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": _divide,
     "%": lambda left, right: fmod(left, right) if right and abs(left) != inf else nan,
 }
-_TIMES = {
+_TIME_OPERATIONS = {
     ("-", "a time", "a time"),
     ("+", "a time", "a duration"),
     ("-", "a time", "a duration"),
