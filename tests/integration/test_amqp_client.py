@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from examples.engine.frame_log import FrameLog
-from examples.engine.memory_server import MemoryServer, ServerConnection, Request, Response, offer
+from examples.engine.memory_server import MemoryServer, Request, Response, ServerConnection, offer
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
     Client,

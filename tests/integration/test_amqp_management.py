@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from examples.engine.memory_server import Entry, MemoryServer, ServerConnection, Request, Response
+from examples.engine.memory_server import Entry, MemoryServer, Request, Response, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, lock_token
 from pairbus.amqp.client.management import DeferredMessage
