@@ -17,9 +17,9 @@ from azure.servicebus._pyamqp.types import TYPE, VALUE, AMQPTypes
 
 from benchmarks.harness import OURS, Figure, Timed, compare, timed
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch
-from pairbus.amqp.composite import write
+from pairbus.amqp.composite import encode_composite
 from pairbus.amqp.connection import Connection, ConnectionSettings
-from pairbus.amqp.events import Attaching, Delivery, Updated
+from pairbus.amqp.events import AttachReceived, Delivery, OutgoingDeliveriesUpdated
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Disposition, Target
 from pairbus.amqp.sections import Header, Message, Properties
@@ -55,7 +55,7 @@ def linked() -> tuple[Connection, SenderLink, Connection, ReceiverLink]:
     b = Connection(ConnectionSettings(container_id="b", **window), client=False, now=0.0)
     pump(a, b)
     sender = a.begin().attach_sender("bench", target=Target("queue"))
-    link = next(event.link for event in pump(a, b) if isinstance(event, Attaching))
+    link = next(event.link for event in pump(a, b) if isinstance(event, AttachReceived))
     link.accept(max_message_size=1024 * 1024)
     assert isinstance(link, ReceiverLink)
     link.flow(2 * COUNT)
@@ -343,8 +343,10 @@ def dispose(message: bytes, rounds: int) -> Figure:
         def work() -> int:
             count = 0
             for event in a.receive(data, 0.0):
-                if isinstance(event, Updated) and isinstance(event.state, Accepted):
-                    count += len(event.sent)
+                if isinstance(event, OutgoingDeliveriesUpdated) and isinstance(
+                    event.state, Accepted
+                ):
+                    count += len(event.deliveries)
             assert count == COUNT
             return count
 
@@ -401,7 +403,7 @@ def dispose(message: bytes, rounds: int) -> Figure:
 def sdk_dispositions() -> list[bytes]:
     """Bodies of disposition frames for COUNT deliveries, for a codec that keeps no deliveries."""
     return [
-        write(Disposition(True, first, first + BATCH - 1, True, Accepted()))
+        encode_composite(Disposition(True, first, first + BATCH - 1, True, Accepted()))
         for first in range(0, COUNT, BATCH)
     ]
 

@@ -4,10 +4,6 @@ Two namespaces in processes of their own. Both contenders send to the same queue
 failover the paired one sends to the backlog, and the plain one to an ordinary queue.
 """
 
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +17,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from benchmarks.harness import MILLISECONDS_99, OURS, RATE, SECONDS, Figure
 from pairbus import SendAvailabilityOptions, pair_namespace
+from pairbus.emulator import EmulatorProcess
 
 PLAIN = "plain SDK"
 BODY = b"x" * 200
@@ -43,31 +40,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Namespace(Place):
-    """A namespace in a process."""
+    """A namespace in an emulator process."""
 
-    process: "subprocess.Popen[str]"
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+    emulator: EmulatorProcess
 
 
 @contextmanager
-def namespace(*queues: str) -> Iterator[Namespace]:
-    """A namespace in a process of its own, with these queues or `orders`."""
-    with (
-        tempfile.TemporaryDirectory("-pairbus") as folder,
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.emulator_process", folder, *(queues or ("orders",))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        assert process.stdin is not None
-        yield Namespace(process.stdout.readline().strip(), process)
-        process.stdin.close()
+def namespace() -> Iterator[Namespace]:
+    """Serve a namespace with the queue `orders` in a process of its own."""
+    with EmulatorProcess("bench", queues=["orders"]) as emulator:
+        yield Namespace(emulator.connection_string, emulator)
 
 
 @contextmanager
@@ -101,7 +83,7 @@ def figures(rounds: int) -> list[Figure]:
             result += compare(
                 f"batched sends, {threads} threads", clients, threads, rounds, batches
             )
-        primary.kill()
+        primary.emulator.kill()
         elsewhere = stack.enter_context(secondary.client(**FAST))
         with bus.get_queue_sender("orders") as sender:
             sender.send_messages(ServiceBusMessage(BODY))  # from here on, failover
@@ -195,7 +177,7 @@ def first_stored(name: str, retries: dict[str, Any]) -> Figure:
         other = stack.enter_context(plain.get_queue_sender("orders"))
         for one in (sender, other):
             one.send_messages(ServiceBusMessage(BODY))
-        primary.kill()
+        primary.emulator.kill()
         start = perf_counter()
         sender.send_messages(ServiceBusMessage(BODY))
         ours = perf_counter() - start

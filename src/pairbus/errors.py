@@ -30,6 +30,7 @@
         └── Refused                       the same request would be refused again
             ├── NotAuthorized             a right is missing, or the token is invalid
             ├── EntityNotFound            no queue, topic or subscription of this name
+            ├── EntityExists              an entity of this name exists already
             ├── MessageTooLarge           larger than the link allows
             ├── QuotaExceeded             the entity is full
             ├── LockLost                  the lock of a message or session has expired
@@ -277,6 +278,12 @@ class EntityNotFound(Refused):
     """No entity exists at this address."""
 
     default_condition = "amqp:not-found"
+
+
+class EntityExists(Refused):
+    """An entity or rule of this name exists already."""
+
+    default_condition = "com.microsoft:entity-already-exists"
 
 
 class MessageTooLarge(Refused):

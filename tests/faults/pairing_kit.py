@@ -5,13 +5,8 @@ silent, both flavours of a pairing with one face, and what queues hold.
 import asyncio
 import contextlib
 import inspect
-import os
-import re
-import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -33,7 +28,7 @@ from pairbus import SendAvailabilityOptions
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.sections import Message
-from pairbus.emulator.port import HeldPort
+from pairbus.emulator import EmulatorProcess
 
 DEADLINE_S = 60.0
 """How long anything may take before a test gives up on it."""
@@ -57,71 +52,24 @@ def wait_until(done: Callable[[], Any], what: str) -> None:
 # Namespaces.
 
 
-class Namespace:
-    """`pairbus emulator` on a folder, always on the same port."""
+class Namespace(EmulatorProcess):
+    """A namespace in an emulator process that counts its kills."""
 
     def __init__(self, name: str, folder: Path, *queues: str) -> None:
-        self._folder = folder
-        self._arguments = ["--namespace", name, "--folder", str(folder)]
-        self._arguments += [word for queue in queues for word in ("--queue", queue)]
-        self._held_port = HeldPort("127.0.0.1")
-        self._held_port.hold()
-        self.port = self._held_port.number
+        super().__init__(name, folder=folder, queues=queues)
         self.kills = 0
         self.start()
 
-    def start(self) -> None:
-        command = [sys.executable, "-u", "-m", "pairbus", "emulator", *self._arguments]
-        self._process = subprocess.Popen(
-            [*command, "--port", str(self.port)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"COLUMNS": "1000"},
-            text=True,
-        )
-        assert self._process.stdout is not None
-        printed = ""
-        while "Ctrl-C" not in printed:
-            line = self._process.stdout.readline()
-            assert line, f"it did not start: {printed}"
-            printed += line
-        (self.connection_string,) = re.findall(r"Endpoint=\S+", printed)
-        (self.port,) = (int(port) for port in re.findall(r"port (\d+)", printed))
-        self.ca_file = re.search(r"administration: *(\S+)", printed)[1]  # type: ignore[index]
-
     def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
-        assert self._end() == -signal.SIGKILL
+        super().kill()
         self.kills += 1
-
-    def _end(self) -> int:
-        code = self._process.wait(DEADLINE_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return code
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stop the process, and let it go on."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        try:
-            wait_until(lambda: self.is_stopped, "the process to be stopped")
+        """Pause the process, and resume it at the end."""
+        with self.paused():
             yield
-            assert self.is_stopped
-        finally:
-            os.kill(self._process.pid, signal.SIGCONT)
-
-    @property
-    def is_stopped(self) -> bool:
-        # The state comes after the name, which is in parentheses.
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "T"
-
-    def close(self) -> None:
-        self._held_port.close()
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._end()
+            assert self.is_paused
 
     def ids(self, path: str) -> list[str]:
         """The ids of all messages in a queue, scheduled ones too; they stay there."""

@@ -3,14 +3,10 @@
 No accepted message is lost, no completed one comes back, and nothing has to be repaired.
 """
 
-import contextlib
 import gc
-import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +20,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message, Properties
-from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import AmqpError
 
@@ -35,7 +31,6 @@ pytestmark = [
 
 DEADLINE_S = 30.0
 ROUNDS = 5
-SCRIPT = Path(__file__).with_name("emulator_process.py")
 QUEUES = ("orders", "parcels")
 
 
@@ -44,45 +39,6 @@ def _collect_sockets() -> Iterator[None]:
     """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
     yield
     gc.collect()
-
-
-class Process:
-    """A namespace on a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._errors = (folder / "stderr").open("a+")
-        self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.connection_string = self._process.stdout.readline().strip()
-        assert self.connection_string, f"it did not start: {self.errors()}"
-
-    def errors(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read()
-
-    def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait(DEADLINE_S)
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._process.poll()
-
-    def close(self) -> None:
-        """Let it end by itself, if it has not ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(DEADLINE_S)
-        self._errors.close()
 
 
 class Ledger:
@@ -220,7 +176,7 @@ def drained(connection_string: str) -> list[str]:
     with Client(options) as client:
         for queue in QUEUES:
             receiver = Receiver(client, queue, settled=True)
-            for deliveries in receiver.pull(100_000):
+            for deliveries in receiver.receive_available(100_000):
                 ids += [id_of(delivery) for delivery in deliveries]
     return ids
 
@@ -232,51 +188,51 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_a_namespace_that_is_killed_keeps_what_it_accepted_and_no_more(tmp_path: Path) -> None:
+def test_killed_namespace_keeps_exactly_what_it_accepted(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     ledger = Ledger()
-    create_queues(tmp_path)
+    create_queues(tmp_path / "local")
 
-    for round_ in range(ROUNDS):
-        be_killed_under_load(tmp_path, ledger, chance, seed + 100 * round_)
+    with EmulatorProcess("local", folder=tmp_path) as process:
+        for round_ in range(ROUNDS):
+            kill_under_load(process, ledger, chance, seed + 100 * round_)
+            process.start()
+        left = drained(process.connection_string)
+        assert process.terminate() == 0
 
-    process = Process(tmp_path)
-    left = drained(process.connection_string)
-    process.close()
-
-    assert process.exit_code == 0
     assert ledger.came_back == []
     assert set(left) & ledger.completed == set()
     assert len(left) == len(set(left))
     assert set(left) <= ledger.tried
-    # One that was being completed may be gone or not, but every other that was accepted is there.
+    # A message that was being completed may be gone. Every other accepted message is left.
     assert ledger.accepted - ledger.completing <= set(left)
-    check_file(tmp_path)
+    check_file(tmp_path / "local")
 
 
-def be_killed_under_load(folder: Path, ledger: Ledger, chance: random.Random, seed: int) -> None:
-    process = Process(folder)
+def kill_under_load(
+    process: EmulatorProcess, ledger: Ledger, chance: random.Random, seed: int
+) -> None:
     load = Load(process.connection_string, ledger, seed)
     accepted = len(ledger.accepted) + chance.randrange(1, 2000)
     completed = len(ledger.completed) + chance.randrange(1, 100)
 
-    def under_way() -> bool:
+    def is_under_load() -> bool:
         done = len(ledger.accepted) >= accepted and len(ledger.completed) >= completed
         return done or bool(load.broken)
 
     try:
-        wait_until(under_way)
-        time.sleep(chance.random() * 0.05)  # anywhere in a turn
+        wait_until(is_under_load)
+        time.sleep(chance.random() * 0.05)  # kill at any point of a turn
     finally:
+        errors = process.errors()
         process.kill()
         load.join()
-    assert process.exit_code == -signal.SIGKILL
+    assert process.exit_status == -signal.SIGKILL
     assert load.broken == []
     assert len(load.interrupted) == 5, load.interrupted
-    assert process.errors() == ""
-    process.close()
+    assert errors == ""
 
 
 def create_queues(folder: Path) -> None:
@@ -293,18 +249,4 @@ def check_file(folder: Path) -> None:
     finally:
         db.close()
     with Store(folder / "namespace.db") as store:
-        assert [entity.path for entity in store.entities()] == list(QUEUES)
-
-
-def test_the_process_starts_again_with_the_same_keys(tmp_path: Path) -> None:
-    first = Process(tmp_path)
-    first.kill()
-    assert first.exit_code == -signal.SIGKILL
-    second = Process(tmp_path)
-    first.close()
-    second.close()
-
-    def key(text: str) -> str:
-        return text.partition("SharedAccessKey=")[2]
-
-    assert key(first.connection_string) == key(second.connection_string) != ""
+        assert [entity.path for entity in store.entities.all()] == list(QUEUES)

@@ -21,7 +21,7 @@ from azure.servicebus import (
 )
 
 from pairbus.amqp.client import Client, ClientOptions
-from pairbus.emulator.admin.atom import Runtime
+from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
 from tests.interop.sdk_cases import BRISK, IMPATIENT
 
@@ -57,8 +57,10 @@ class Bench:
     def update(self, path: str, **settings: Any) -> None:
         self.namespace.call(lambda core: core.entities.update(path, settings, core.now_ms()))
 
-    def runtime(self, path: str) -> Runtime:
-        return self.namespace.call(lambda core: core.entities.runtime(core.entities.get(path)))
+    def runtime(self, path: str) -> RuntimeProperties:
+        return self.namespace.call(
+            lambda core: core.entities.runtime_properties(core.entities.get(path))
+        )
 
     def held(self, path: str) -> int:
         """How many messages are stored, of whatever state and in whatever sub-queue."""

@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 
-from pairbus.emulator.admin.atom import Runtime
+from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.emulator_bench import BRISK, DEADLINE_S, QUICK
 
@@ -152,8 +152,10 @@ class Flavour:
     def update(self, path: str, **settings: Any) -> None:
         self.namespace.call(lambda core: core.entities.update(path, settings, core.now_ms()))
 
-    def runtime(self, path: str) -> Runtime:
-        return self.namespace.call(lambda core: core.entities.runtime(core.entities.get(path)))
+    def runtime(self, path: str) -> RuntimeProperties:
+        return self.namespace.call(
+            lambda core: core.entities.runtime_properties(core.entities.get(path))
+        )
 
     def held(self, path: str) -> int:
         """How many messages are stored, of whatever state and in whatever sub-queue."""

@@ -12,10 +12,10 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 
 from pairbus.amqp.client import Client, ClientOptions
-from pairbus.amqp.client.tokens import sign
 from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 
 DEADLINE_S = 20.0
 BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
@@ -82,7 +82,7 @@ def ask(
     assert parsed.key_name is not None
     assert parsed.key is not None
     address = f"https://localhost:{namespace.port}"
-    token = sign(
+    token = sign_token(
         address, parsed.key_name, parsed.key if key is None else key, int(time.time()) + 600
     )
     request = urllib.request.Request(

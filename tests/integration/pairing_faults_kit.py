@@ -31,7 +31,7 @@ from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
-from pairbus.transfer import Transferred, from_backlog
+from pairbus.transfer import TransferredMessage, from_backlog
 from tests.integration.emulator_flavours import Awaited
 from tests.integration.emulator_kit import BRISK, DEADLINE_S
 from tests.integration.pairing_kit import QUICK, QUICKLY, stored_payloads
@@ -214,11 +214,11 @@ class Pair:
     def backlog_queues(self) -> tuple[str, ...]:
         return tuple(self.bus.backlog_queues)
 
-    def in_queue(self, queue: str) -> list[Transferred]:
+    def in_queue(self, queue: str) -> list[TransferredMessage]:
         """What a backlog queue holds, turned back."""
         return [from_backlog(payload) for payload in stored_payloads(self.secondary, queue)]
 
-    def backlog(self, path: str | None = None) -> list[Transferred]:
+    def backlog(self, path: str | None = None) -> list[TransferredMessage]:
         """What the backlog holds for a path."""
         everything = [one for queue in self.backlog_queues for one in self.in_queue(queue)]
         return [one for one in everything if path is None or one.path == path]

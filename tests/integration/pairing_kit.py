@@ -20,8 +20,8 @@ from azure.servicebus.aio import _servicebus_sender_async
 import pairbus.aio
 from pairbus import PairedClient, SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.sections import Message
-from pairbus.emulator.connections.links import IncomingLink
-from pairbus.emulator.connections.request_nodes import RequestNode
+from pairbus.emulator.connections.incoming_links import IncomingLink
+from pairbus.emulator.connections.request_links import ManagementNode, RequestLink
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
 from tests.integration.emulator_kit import BRISK, client_of, wait_until
@@ -87,10 +87,12 @@ def backlog_messages(secondary: LocalNamespace, count: int = 3) -> list[Message]
 
 def stored_payloads(namespace: LocalNamespace, path: str) -> list[bytes]:
     """The messages of a queue as they came in, but for the order of their sections."""
-    from pairbus.emulator.entities.envelope import restore
+    from pairbus.emulator.entities.message_codec import encode_original
 
     return namespace.call(
-        lambda core: [restore(one) for one in core.entities.get(path).queue.peek(0, 100_000)]
+        lambda core: [
+            encode_original(one) for one in core.entities.get(path).queue.peek(0, 100_000)
+        ]
     )
 
 
@@ -291,23 +293,25 @@ class World:
     # What reached the namespaces.
 
     def _listen(self) -> None:
-        on_link, on_node = IncomingLink.on_delivery, RequestNode.on_delivery
+        on_link, on_node = IncomingLink.on_delivery, RequestLink.on_delivery
 
         def link(inlet: IncomingLink, delivery: Any) -> None:
             arrived = Arrived(inlet.path, delivery.message_format, bytes(delivery.payload))
-            self._arrived.append((inlet.core, arrived))
+            self._arrived.append((inlet.runtime, arrived))
             on_link(inlet, delivery)
 
-        def node(one: RequestNode, delivery: Any) -> None:
-            if one.of is not None:
+        def node(one: RequestLink, delivery: Any) -> None:
+            if isinstance(one.node, ManagementNode):
                 asked = Message.parse(bytes(delivery.payload))
                 asked.edit_application_properties({}, ["associated-link-name"])  # it is random
-                told = Arrived(one.of[0].path, None, asked.application_properties + asked.body)
-                self._arrived.append((one.peer.core, told))
+                told = Arrived(
+                    one.node.entity.path, None, asked.application_properties + asked.body
+                )
+                self._arrived.append((one.connection.runtime, told))
             on_node(one, delivery)
 
         self._patches.setattr(IncomingLink, "on_delivery", link)
-        self._patches.setattr(RequestNode, "on_delivery", node)
+        self._patches.setattr(RequestLink, "on_delivery", node)
 
     def arrived(self, namespace: LocalNamespace, path: str) -> list[Arrived]:
         """What has reached an entity, in its order, since this was last asked."""
@@ -323,13 +327,13 @@ class World:
 
     def stored(self, namespace: LocalNamespace, path: str) -> list[bytes]:
         """What has been stored in a queue since this was last asked."""
-        from pairbus.emulator.entities.envelope import restore
+        from pairbus.emulator.entities.message_codec import encode_original
 
         seen = self._seen.get((namespace.name, path), 0)
         found = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))
         if found:
             self._seen[namespace.name, path] = found[-1].sequence
-        return [restore(one) for one in found]
+        return [encode_original(one) for one in found]
 
     def receiver(self, namespace: LocalNamespace, path: str) -> Any:
         """A receiver of ours, which gives the bytes of messages."""

@@ -79,7 +79,7 @@ def talk(sock: socket.socket, peer: RawPeer, until: type | None) -> Connection:
     """Be a good server until an event of this kind, what is said to it included. None: say
     nothing, and read nothing."""
     engine = Connection(
-        ConnectionSettings(container_id="raw"), sasl=SaslServer.open_to_all(), now=time.monotonic()
+        ConnectionSettings(container_id="raw"), sasl=SaslServer.anonymous(), now=time.monotonic()
     )
     while until is not None:
         data = peer.read(sock)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from examples.engine.memory_server import MemoryServer, Peer
+from examples.engine.memory_server import MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
-from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, SharedKey
-from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, frame
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, SharedAccessKey
+from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sections import Message
 from pairbus.errors import (
@@ -76,7 +76,7 @@ def test_peer_that_goes_silent_while_connecting_is_a_timeout(
 
 
 @pytest.mark.parametrize("name", ["send", "post", "receive", "peek"])
-@pytest.mark.parametrize("stage", [ev.Begun, ev.Attaching])
+@pytest.mark.parametrize("stage", [ev.Begun, ev.AttachReceived])
 def test_peer_that_goes_silent_before_it_attaches_is_a_timeout(
     raw_peer: StartPeer, connect: Connect, stage: type, name: str
 ):
@@ -93,8 +93,8 @@ def test_peer_that_goes_silent_before_it_attaches_is_a_timeout(
 def test_peer_that_goes_silent_before_it_answers_cbs_is_a_timeout(
     raw_peer: StartPeer, connect: Connect
 ):
-    peer = raw_peer(silent_from(ev.Attaching))
-    client = connect(peer, tokens=SharedKey("root", "key"))
+    peer = raw_peer(silent_from(ev.AttachReceived))
+    client = connect(peer, tokens=SharedAccessKey("root", "key"))
     client.connect()
 
     with pytest.raises(OperationTimeout, match=r"a link to '\$cbs'"):
@@ -199,10 +199,10 @@ def test_each_address_of_a_host_is_tried_within_the_time(
 def test_client_gives_up_a_peer_that_went_silent_before_its_own_time_is_over(
     raw_peer: StartPeer, connect: Connect
 ):
-    peer = raw_peer(silent_from(ev.Attaching))
+    peer = raw_peer(silent_from(ev.AttachReceived))
     client = connect(peer, idle_timeout_s=1.5, operation_timeout_s=1000)
 
-    with pytest.raises(ConnectionLost, match=r"nothing was heard for 1\.5 s"):
+    with pytest.raises(ConnectionLost, match=r"sent nothing for 1\.5 s"):
         Receiver(client, "orders").receive()
 
     assert peer.happened.wait(DEADLINE_S)
@@ -216,15 +216,15 @@ def test_client_gives_up_a_server_that_is_frozen_in_mid_receive(
     receiver.open()
     frozen, thaw = threading.Event(), threading.Event()
 
-    def freeze(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Flowed) and not frozen.is_set():
+    def freeze(peer: ServerConnection, event: ev.Event) -> bool:
+        if isinstance(event, ev.FlowReceived) and not frozen.is_set():
             frozen.set()
             thaw.wait(DEADLINE_S)
         return False
 
     server.call(lambda: setattr(server, "intercept", freeze))
 
-    with pytest.raises(ConnectionLost, match="nothing was heard"):
+    with pytest.raises(ConnectionLost, match="sent nothing"):
         receiver.receive()
 
     assert frozen.is_set()
@@ -243,7 +243,7 @@ def deaf_after_credit(sock: socket.socket, peer: RawPeer) -> None:
     while True:
         events = engine.receive(peer.read(sock), time.monotonic())
         for event in events:
-            if isinstance(event, ev.Attaching):
+            if isinstance(event, ev.AttachReceived):
                 event.link.accept()
                 event.link.flow(1000)
                 sock.sendall(engine.data_to_send())
@@ -262,8 +262,8 @@ def test_peer_that_does_not_read_is_a_timeout(raw_peer: StartPeer, connect: Conn
         sender.send(large, timeout_s=SHORT_S)
 
     assert peer.happened.wait(DEADLINE_S)
-    assert client._wire is not None
-    assert len(client._wire._unsent) > 0, "it was all taken after all"
+    assert client._transport is not None
+    assert len(client._transport._unsent) > 0, "it was all taken after all"
     # Nor does closing wait for it.
     sender.close(timeout_s=SHORT_S)
     client.close(timeout_s=SHORT_S)
@@ -281,7 +281,7 @@ def test_peer_that_reads_nothing_until_it_is_read_from_is_no_dead_end(
         links: list[Any] = []
         while not peer.over.is_set():
             for event in engine.receive(peer.read(sock), time.monotonic()):
-                if isinstance(event, ev.Attaching):
+                if isinstance(event, ev.AttachReceived):
                     event.link.accept()
                     links.append(event.link)
                 elif isinstance(event, ev.Delivery):
@@ -315,10 +315,10 @@ def test_peer_that_reads_nothing_until_it_is_read_from_is_no_dead_end(
 def test_peer_that_never_stops_talking_does_not_stop_the_clock(
     raw_peer: StartPeer, connect: Connect
 ):
-    empty = frame(0, b"") * 8000
+    empty = encode_frame(0, b"") * 8000
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
-        talk(sock, peer, ev.Attaching)
+        talk(sock, peer, ev.AttachReceived)
         peer.happened.set()
         while not peer.over.is_set():
             sock.sendall(empty)
@@ -347,7 +347,7 @@ def test_peer_that_hangs_up_at_once_is_lost(
     assert peer.happened.wait(DEADLINE_S)
 
 
-@pytest.mark.parametrize("stage", [ev.Authenticated, ev.Opened, ev.Begun, ev.Attaching])
+@pytest.mark.parametrize("stage", [ev.Authenticated, ev.Opened, ev.Begun, ev.AttachReceived])
 def test_peer_that_hangs_up_later_is_lost(raw_peer: StartPeer, connect: Connect, stage: type):
     def script(sock: socket.socket, peer: RawPeer) -> None:
         talk(sock, peer, stage)
@@ -408,9 +408,11 @@ GARBAGE = {
     "SASL headers without end": SASL_HEADER * 4,
     "a frame that is too small": struct.pack(">IBBH", 4, 2, 0, 0) * 4,
     "a frame of gigabytes": struct.pack(">IBBH", 0xFFFFFFFF, 2, 0, 0) + bytes(64),
-    "a frame of no AMQP": SASL_HEADER + frame(0, b"\xff" * 40) * 3,
-    "a frame of another kind": SASL_HEADER + frame(0, b"\x00\x53\x10\xc0\x01\x00", kind=7) * 2,
-    "unknown performative": SASL_HEADER + frame(0, b"\x00\x53\x99\xc0\x01\x00", kind=1) * 2,
+    "a frame of no AMQP": SASL_HEADER + encode_frame(0, b"\xff" * 40) * 3,
+    "a frame of another kind": SASL_HEADER
+    + encode_frame(0, b"\x00\x53\x10\xc0\x01\x00", frame_type=7) * 2,
+    "unknown performative": SASL_HEADER
+    + encode_frame(0, b"\x00\x53\x99\xc0\x01\x00", frame_type=1) * 2,
     "random bytes": bytes((n * 167 + 13) % 256 for n in range(1000)),
 }
 
@@ -436,8 +438,8 @@ def test_garbage_in_mid_receive_is_an_error_of_ours(
 ):
     said = []
 
-    def talk_nonsense(peer: Peer, event: ev.Event) -> bool:
-        if isinstance(event, ev.Flowed) and not said:
+    def talk_nonsense(peer: ServerConnection, event: ev.Event) -> bool:
+        if isinstance(event, ev.FlowReceived) and not said:
             said.append(garbage)
             peer.transport.write(garbage)
         return False
@@ -470,12 +472,12 @@ def test_garbage_from_tls_is_lost(raw_peer: StartPeer, connect: Connect):
 def test_error_of_garbage_says_what_it_was(raw_peer: StartPeer, connect: Connect):
     peer = raw_peer(saying(GARBAGE["http"], None))
 
-    with pytest.raises(ProtocolError, match="the peer speaks not AMQP"):
+    with pytest.raises(ProtocolError, match="the protocol of the peer is not AMQP"):
         connect(peer).connect()
 
 
 def test_broken_performative_is_a_decode_error(raw_peer: StartPeer, connect: Connect):
-    peer = raw_peer(saying(frame(0, b"\x00\x53\x11\xc0\x02\x01\xff"), ev.Opened))
+    peer = raw_peer(saying(encode_frame(0, b"\x00\x53\x11\xc0\x02\x01\xff"), ev.Opened))
 
     with pytest.raises(DecodeError):
         connect(peer).connect()
@@ -488,12 +490,12 @@ def test_connection_cut_by_tls_is_lost_and_the_next_call_works(
     client = connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca))
     sender = Sender(client, "orders")
     sender.open()
-    server.call(lambda: setattr(server, "drop_after", 1))
+    server.call(lambda: setattr(server, "cut_after", 1))
 
     with pytest.raises(ConnectionLost):
         sender.send(HELLO)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     sender.send(HELLO)
     assert client.generation == 2
 
@@ -530,7 +532,7 @@ def test_closing_after_the_connection_was_lost_does_nothing(server: MemoryServer
     sender = Sender(client, "orders")
     sender.open()
     server.cut()
-    assert server.drops == 1
+    assert server.cuts == 1
 
     sender.close()
     client.close()

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from examples.engine.memory_server import MemoryServer, Peer, Request, Response, offer
-from examples.engine.wire import FrameLog
+from examples.engine.frame_log import FrameLog
+from examples.engine.memory_server import MemoryServer, Request, Response, ServerConnection, offer
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
     Client,
@@ -19,10 +19,9 @@ from pairbus.amqp.client import (
     Management,
     Receiver,
     Sender,
-    SharedKey,
-    Signature,
+    SharedAccessKey,
+    SharedAccessSignature,
 )
-from pairbus.amqp.client.tokens import JWT_TYPE, SAS_TYPE, sign
 from pairbus.amqp.performatives import Accepted, Error, Rejected, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import Message
@@ -41,6 +40,7 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
 from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
 from tests.interop.conftest import TlsFiles
 
@@ -109,7 +109,11 @@ def test_server_of_another_name_is_not_trusted(
 ):
     server = start_server(tls=tls_files.server_context())
     client = connect(
-        server, tls=True, host="bus.example.com", dial="127.0.0.1", ca_file=str(tls_files.ca)
+        server,
+        tls=True,
+        host="bus.example.com",
+        endpoint_host="127.0.0.1",
+        ca_file=str(tls_files.ca),
     )
 
     with pytest.raises(ConnectionLost, match=r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname"):
@@ -124,7 +128,7 @@ def test_name_that_is_asked_for_may_differ_from_the_address(
     server = start_server(tls=tls_files.server_context())
 
     connect(
-        server, tls=True, host="localhost", dial="127.0.0.1", ca_file=str(tls_files.ca)
+        server, tls=True, host="localhost", endpoint_host="127.0.0.1", ca_file=str(tls_files.ca)
     ).connect()
 
     assert server.opens[0].hostname == "localhost"
@@ -276,14 +280,16 @@ def cbs_requests(server: MemoryServer) -> list[Request]:
 def test_shared_key_token_is_put_before_the_link_is_asked_for(
     server: MemoryServer, connect: Connect
 ):
-    client = connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: 1_800_000_000.0)
+    client = connect(
+        server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: 1_800_000_000.0
+    )
 
     send(client)
 
     audience = f"sb://127.0.0.1:{server.port}/orders"
     expiry = 1_800_003_600
     [request] = cbs_requests(server)
-    assert request.body == sign(audience, "root", "key", expiry)
+    assert request.body == sign_token(audience, "root", "key", expiry)
     assert dict(request.application_properties) == {
         "operation": "put-token",
         "type": SAS_TYPE,
@@ -323,7 +329,7 @@ def test_put_token_request_is_that_of_the_azure_sdk(server: MemoryServer, connec
         }
         audience, expiry = properties["name"], properties["expiration"] // 1000
         assert audience == f"sb://127.0.0.1:{server.port}/orders"
-        assert request.body == sign(audience, "root", "a2V5", expiry)
+        assert request.body == sign_token(audience, "root", "a2V5", expiry)
 
 
 def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Connect):
@@ -337,16 +343,16 @@ def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Conn
 
 
 def test_ready_made_signature_is_put_as_it_is(server: MemoryServer, connect: Connect):
-    text = sign("sb://namespace/", "root", "key", int(time.time()) + 60)
+    text = sign_token("sb://namespace/", "root", "key", int(time.time()) + 60)
 
-    send(connect(server, tokens=Signature(text)))
+    send(connect(server, tokens=SharedAccessSignature(text)))
 
     [request] = cbs_requests(server)
     assert request.body == text
 
 
 def test_each_entity_has_one_token_for_all_its_links(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     server.handlers["$management"] = lambda request: Response(204)
 
     for _ in range(2):
@@ -381,7 +387,7 @@ def test_token_that_is_refused_says_why(
     server: MemoryServer, connect: Connect, response: Response, kind: type[AmqpError]
 ):
     server.handlers["$cbs"] = lambda request: response
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     sender = Sender(client, "orders")
 
     with pytest.raises(kind, match=response.description.replace("?", r"\?")) as caught:
@@ -396,7 +402,7 @@ def test_token_that_is_refused_says_why(
     assert payloads(server) == [HELLO]
 
 
-def swallow_cbs(peer: Peer, event: ev.Event) -> bool:
+def swallow_cbs(peer: ServerConnection, event: ev.Event) -> bool:
     """Take requests to `$cbs`, and never answer them."""
     if not isinstance(event, ev.Delivery) or event.link.context.address != "$cbs":
         return False
@@ -407,7 +413,7 @@ def swallow_cbs(peer: Peer, event: ev.Event) -> bool:
 
 @pytest.mark.timeout(20)
 def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     Sender(client, "invoices").open()  # and with it, a link to `$cbs`
     server.call(server.requests.clear)
     set_knob(server, "intercept", swallow_cbs)
@@ -428,13 +434,13 @@ def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Conn
 def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Connect):
     error = Error.of(AmqpError("not today", condition="com.microsoft:server-busy"))
 
-    def reject(peer: Peer, event: ev.Event) -> bool:
+    def reject(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Delivery):
             event.link.session.settle(event.id, event.id, Rejected(error))
         return isinstance(event, ev.Delivery)
 
     set_knob(server, "intercept", reject)
-    sender = Sender(connect(server, tokens=SharedKey("root", "key")), "orders")
+    sender = Sender(connect(server, tokens=SharedAccessKey("root", "key")), "orders")
 
     with pytest.raises(Busy, match="not today"):
         sender.send(HELLO)
@@ -466,7 +472,7 @@ def test_signature_that_cannot_be_used_is_a_configuration_error(
     server: MemoryServer, connect: Connect
 ):
     with pytest.raises(ConfigurationError, match="expiry"):
-        send(connect(server, tokens=Signature("SharedAccessSignature sig=x")))
+        send(connect(server, tokens=SharedAccessSignature("SharedAccessSignature sig=x")))
 
 
 @pytest.mark.parametrize("source", ["shared key", "credential"])
@@ -475,7 +481,9 @@ def test_token_near_its_end_is_put_again_before_the_next_send(
 ):
     clock, wall = Clock(time.monotonic), Clock(time.time)
     credential = FakeCredential(wall)
-    tokens = SharedKey("root", "key") if source == "shared key" else Credential(lambda: credential)
+    tokens = (
+        SharedAccessKey("root", "key") if source == "shared key" else Credential(lambda: credential)
+    )
     # The server is not told that so much time has passed.
     client = connect(server, tokens=tokens, clock=clock, wall_clock=wall, idle_timeout_s=100_000)
     sender = Sender(client, "orders")
@@ -500,7 +508,7 @@ def test_token_near_its_end_is_put_again_before_the_next_send(
 
 
 def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     sender = Sender(client, "orders")
     sender.send(HELLO)
 
@@ -508,7 +516,7 @@ def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Co
     wait_for_input(client)
     sender.send(HELLO)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     assert client.generation == 2
     assert len(cbs_requests(server)) == 2
 
@@ -541,9 +549,9 @@ def test_client_says_who_it_is(server: MemoryServer, connect: Connect):
 def test_server_that_opens_only_to_close_says_why(
     server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
 ):
-    def turn_away(peer: Peer, event: ev.Event) -> bool:
+    def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Opened):
-            peer.connection.close(AmqpError("not here", condition=condition))
+            peer.engine.close(AmqpError("not here", condition=condition))
         return False
 
     set_knob(server, "intercept", turn_away)
@@ -559,7 +567,7 @@ def test_server_that_opens_only_to_close_says_why(
 
 
 def test_server_that_begins_only_to_end_says_why(server: MemoryServer, connect: Connect):
-    def turn_away(peer: Peer, event: ev.Event) -> bool:
+    def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
             event.session.end(AmqpError("no sessions", condition="amqp:internal-error"))
         return False
@@ -574,7 +582,7 @@ def test_link_that_is_refused_says_why_and_is_asked_for_again(
     server: MemoryServer, connect: Connect
 ):
     error = AmqpError("no queue", condition="amqp:not-found", info={Symbol("tracking"): "17"})
-    set_knob(server, "refuse", {"orders": error})
+    set_knob(server, "attach_errors", {"orders": error})
     sender = Sender(connect(server), "orders")
 
     for _ in range(2):
@@ -582,7 +590,7 @@ def test_link_that_is_refused_says_why_and_is_asked_for_again(
             sender.send(HELLO)
         assert caught.value.info == {"tracking": "17"}
 
-    set_knob(server, "refuse", {})
+    set_knob(server, "attach_errors", {})
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
 
@@ -593,7 +601,7 @@ def test_link_that_the_server_asks_for_is_refused_and_harms_nothing(
     asked = []
     ended = []
 
-    def ask(peer: Peer, event: ev.Event) -> bool:
+    def ask(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
             asked.append(event.session.attach_sender("unasked", target=Target("you")))
         if isinstance(event, ev.Detached) and event.link in asked:
@@ -626,12 +634,12 @@ def test_connection_cut_in_mid_send_is_lost_and_nothing_is_sent_twice(
     sender = Sender(client, "orders")
     for _ in range(sent_before):
         sender.send(HELLO)
-    set_knob(server, "drop_after", 1)
+    set_knob(server, "cut_after", 1)
 
     with pytest.raises(ConnectionLost):
         sender.send(WORLD)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     assert payloads(server).count(WORLD) == 1
 
     sender.send(HELLO)
@@ -645,12 +653,12 @@ def test_connection_cut_in_mid_receive_is_lost_and_the_next_call_works(
     server.put("orders", HELLO)
     client = connect(server)
     receiver = Receiver(client, "orders")
-    set_knob(server, "drop_after", 1)
+    set_knob(server, "cut_after", 1)
 
     with pytest.raises(ConnectionLost):
         receiver.receive()
 
-    assert server.drops == 1
+    assert server.cuts == 1
     [delivery] = receiver.receive()
     assert delivery.payload == HELLO
     receiver.settle([delivery])
@@ -667,7 +675,7 @@ def test_connection_cut_between_calls_is_not_the_next_callers_problem(
 
     server.cut()
     wait_for_input(client)
-    assert server.drops == 1
+    assert server.cuts == 1
 
     sender.send(WORLD)
     assert [each.payload for each in receiver.receive(2)] == [HELLO, WORLD]
@@ -679,10 +687,10 @@ def test_connection_that_the_server_closes_is_lost_with_its_reason(
 ):
     reason = AmqpError("maintenance", condition="amqp:connection:forced")
 
-    def close_at_delivery(peer: Peer, event: ev.Event) -> bool:
+    def close_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery):
             return False
-        peer.connection.close(reason)
+        peer.engine.close(reason)
         return True
 
     set_knob(server, "intercept", close_at_delivery)
@@ -692,7 +700,7 @@ def test_connection_that_the_server_closes_is_lost_with_its_reason(
         sender.send(HELLO)
 
     # The client has answered, and has hung up by itself.
-    server.wait_for(lambda: not server.peers)
+    server.wait_for(lambda: not server.connections)
     set_knob(server, "intercept", None)
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
@@ -703,7 +711,7 @@ def test_session_that_the_server_ends_is_replaced_on_the_same_connection(
 ):
     sessions = []
 
-    def end_at_delivery(peer: Peer, event: ev.Event) -> bool:
+    def end_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery) or sessions:
             return False
         sessions.append(event.link.session)
@@ -732,8 +740,8 @@ def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_work
     receiver.open()
 
     def skip_delivery_ids() -> None:
-        for end in server.ends:
-            end.link.session.outbound.next_delivery_id += 5
+        for end in server.endpoints:
+            end.link.session.outgoing.next_delivery_id += 5
 
     server.put("orders", HELLO)
     assert [each.payload for each in receiver.receive()] == [HELLO]
@@ -751,7 +759,7 @@ def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_work
 def test_link_that_the_server_detaches_is_lost_with_its_reason(
     server: MemoryServer, connect: Connect
 ):
-    def detach_at_delivery(peer: Peer, event: ev.Event) -> bool:
+    def detach_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery):
             return False
         event.link.detach(AmqpError("idle", condition="amqp:link:detach-forced"))
@@ -798,7 +806,7 @@ def test_server_that_was_never_there_is_a_clear_error(server: MemoryServer, conn
 
 def test_host_that_cannot_be_one_is_a_configuration_error(server: MemoryServer, connect: Connect):
     for host in ("a..b", "a" * 80 + ".com"):
-        with pytest.raises(ConfigurationError, match="not the name of a host"):
+        with pytest.raises(ConfigurationError, match="not a valid host name"):
             connect(server, host=host).connect()
 
 
@@ -903,7 +911,7 @@ def test_closing_says_good_bye(server: MemoryServer, connect: Connect, watch: Wa
     sender.close()
     client.close()
 
-    server.wait_for(lambda: not server.peers)
+    server.wait_for(lambda: not server.connections)
     assert log.names("in")[-2:] == ["detach", "close"]
     assert log.names("out")[-2:] == ["detach", "close"]
     assert server.errors == []
@@ -941,7 +949,7 @@ def test_links_may_be_closed_after_their_client(server: MemoryServer, connect: C
     client.close()
     sender.close()
 
-    server.wait_for(lambda: not server.peers)
+    server.wait_for(lambda: not server.connections)
 
 
 def test_what_is_closed_cannot_be_used(server: MemoryServer, connect: Connect):
@@ -967,8 +975,8 @@ def test_leaving_the_blocks_closes_links_and_connection(server: MemoryServer):
         sender.send(HELLO)
         receiver.settle(receiver.receive())
 
-    server.wait_for(lambda: not server.peers)
-    assert not server.ends
+    server.wait_for(lambda: not server.connections)
+    assert not server.endpoints
 
 
 def test_link_that_is_closed_leaves_the_others_alone(server: MemoryServer, connect: Connect):
@@ -983,7 +991,7 @@ def test_link_that_is_closed_leaves_the_others_alone(server: MemoryServer, conne
 def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
     server: MemoryServer, connect: Connect
 ):
-    def swallow(peer: Peer, event: ev.Event) -> bool:
+    def swallow(peer: ServerConnection, event: ev.Event) -> bool:
         return isinstance(event, ev.Delivery)
 
     set_knob(server, "intercept", swallow)
@@ -1002,6 +1010,6 @@ def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
 def test_clients_clock_and_the_servers_need_not_agree(server: MemoryServer, connect: Connect):
     long_ago = datetime.datetime(1980, 1, 1, tzinfo=datetime.UTC).timestamp()
 
-    send(connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: long_ago))
+    send(connect(server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: long_ago))
 
     assert payloads(server) == [HELLO]

@@ -14,10 +14,10 @@ from uuid import uuid4
 import pytest
 
 from pairbus.amqp.client import Client, Management, Receiver, Sender
-from pairbus.amqp.client.requests import Requests
-from pairbus.amqp.client.wire import Wire
-from pairbus.amqp.composite import write
-from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.client.request_response import RequestResponseLinks
+from pairbus.amqp.client.transport import Transport
+from pairbus.amqp.composite import encode_composite
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import (
     Accepted,
     Attach,
@@ -35,7 +35,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
-from pairbus.emulator.connections import links, request_nodes
+from pairbus.emulator.connections import incoming_links, management, outgoing_links
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
 from tests.fuzz.inputs import changed, noise, one_frame
@@ -97,10 +97,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def said(performative: Any, channel: int = 0, payload: bytes = b"") -> bytes:
-    return frame(channel, write(performative) + payload)
+    return encode_frame(channel, encode_composite(performative) + payload)
 
 
-HEADERS = SASL_HEADER + frame(0, write(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME) + AMQP_HEADER
+HEADERS = (
+    SASL_HEADER
+    + encode_frame(0, encode_composite(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
+    + AMQP_HEADER
+)
 OPENED = HEADERS + said(Open("peer"))
 BEGUN = OPENED + said(Begin(None, 0, 100, 100))
 ATTACHED = BEGUN + said(
@@ -131,21 +135,22 @@ MALFORMED = {
     "a version of the future": b"AMQP\x00\x02\x00\x00",
     "a SASL frame that is none": SASL_HEADER + b"\xff" * 40,
     "a mechanism that is not offered": SASL_HEADER
-    + frame(0, write(SaslInit(Symbol("SCRAM-SHA-1"))), SASL_FRAME),
+    + encode_frame(0, encode_composite(SaslInit(Symbol("SCRAM-SHA-1"))), SASL_FRAME),
     "PLAIN without names": SASL_HEADER
-    + frame(0, write(SaslInit(Symbol("PLAIN"), b"\xff\xfe")), SASL_FRAME),
+    + encode_frame(0, encode_composite(SaslInit(Symbol("PLAIN"), b"\xff\xfe")), SASL_FRAME),
     "a frame of two gigabytes": HEADERS + b"\x7f\xff\xff\xff\x02\x00\x00\x00",
     "a frame of three bytes": HEADERS + b"\x00\x00\x00\x03\x02\x00\x00\x00",
     "a data offset of one": OPENED + b"\x00\x00\x00\x08\x01\x00\x00\x00",
     "a data offset behind the frame": OPENED + b"\x00\x00\x00\x08\xff\x00\x00\x00",
     "a frame type that is none": OPENED + b"\x00\x00\x00\x08\x02\x09\x00\x00",
-    "a body of noise": OPENED + frame(0, b"\x00\x53\xff" + b"\xc1" * 30),
-    "a performative that is none": OPENED + frame(0, b"\x00\x53\x77\x45"),
-    "a list longer than its frame": OPENED + frame(0, b"\x00\x53\x11\xc0\xff\x04\x40"),
+    "a body of noise": OPENED + encode_frame(0, b"\x00\x53\xff" + b"\xc1" * 30),
+    "a performative that is none": OPENED + encode_frame(0, b"\x00\x53\x77\x45"),
+    "a list longer than its frame": OPENED + encode_frame(0, b"\x00\x53\x11\xc0\xff\x04\x40"),
     "an array of four billion": OPENED
-    + frame(0, b"\x00\x53\x11\xd0\x00\x00\x00\x08\xff\xff\xff\xff"),
-    "nesting without end": OPENED + frame(0, b"\x00\x53\x11\xc0\xf0\x01" + b"\xc0\x80\x01" * 70),
-    "a field of the wrong type": OPENED + frame(0, b"\x00\x53\x11\xc0\x04\x02\x40\xa1\x00"),
+    + encode_frame(0, b"\x00\x53\x11\xd0\x00\x00\x00\x08\xff\xff\xff\xff"),
+    "nesting without end": OPENED
+    + encode_frame(0, b"\x00\x53\x11\xc0\xf0\x01" + b"\xc0\x80\x01" * 70),
+    "a field of the wrong type": OPENED + encode_frame(0, b"\x00\x53\x11\xc0\x04\x02\x40\xa1\x00"),
     "a second open": OPENED + said(Open("peer")),
     "no open": HEADERS + said(Begin(None, 0, 100, 100)),
     "a begin twice": BEGUN + said(Begin(None, 0, 100, 100)),
@@ -164,7 +169,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_not_amqp_ends_in_an_error_and_one_log_line(
+def test_invalid_amqp_ends_in_an_error_and_one_log_line(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
     with connect(namespace) as sock:
@@ -223,7 +228,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_makes_no_sense_costs_no_more_than_a_link(
+def test_invalid_frame_ends_at_most_its_link(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
     with connect(namespace) as sock:
@@ -234,7 +239,7 @@ def test_what_makes_no_sense_costs_no_more_than_a_link(
     assert len(lines()) <= 1
 
 
-def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
+def test_undecodable_messages_are_rejected(namespace: LocalNamespace) -> None:
     with ours(namespace) as client:
         sender = Sender(client, "orders")
         for payload in (b"\xff" * 20, b"\x00\x53\x75\xa0\xff", b"\x00\x53\x70\x45\x00"):
@@ -245,10 +250,10 @@ def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
         assert client.generation == 1
 
 
-def test_a_message_beyond_all_sizes_ends_its_link(namespace: LocalNamespace) -> None:
+def test_message_beyond_the_hard_limit_ends_its_link(namespace: LocalNamespace) -> None:
     with ours(namespace) as client:
         sender = Sender(client, "orders")
-        link = sender.attached(client.deadline(None))
+        link = sender.ensure_attached(client.deadline(None))
         link.remote_max_message_size = None  # do not look first
         with pytest.raises(AmqpError):
             sender.send(Message.build(data=bytes(3_000_000)).encode())
@@ -321,7 +326,7 @@ class Asking:
 
     def __post_init__(self) -> None:
         cbs = self.node == "$cbs"
-        self._requests = Requests(
+        self._requests = RequestResponseLinks(
             self.client,
             self.node,
             status_key="status-code" if cbs else "statusCode",
@@ -340,7 +345,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("path", ["kept", "sessions"])
-def test_requests_with_wrong_values_are_answered_and_change_nothing(
+def test_requests_with_invalid_values_get_an_error_and_change_nothing(
     namespace: LocalNamespace, path: str
 ) -> None:
     with ours(namespace) as client:
@@ -355,7 +360,7 @@ def test_requests_with_wrong_values_are_answered_and_change_nothing(
         assert client.generation == 1
 
 
-def test_operations_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+def test_unknown_operations_are_refused(namespace: LocalNamespace) -> None:
     operations: list[Any] = ["", "com.microsoft:nonsense", "READ", None, 5, b"peek", "x" * 10_000]
     with ours(namespace) as client:
         asking = Asking(client, "kept/$management")
@@ -364,7 +369,7 @@ def test_operations_that_are_none_are_refused(namespace: LocalNamespace) -> None
         assert client.generation == 1
 
 
-def test_tokens_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+def test_invalid_tokens_are_refused(namespace: LocalNamespace) -> None:
     put = {"operation": "put-token", "type": "jwt", "name": "sb://localhost/kept"}
     bad: list[tuple[dict[str, Any], Any]] = [(put, value) for value in VALUES]
     bad += [(put | {"name": value}, "token") for value in (None, 5, b"x", "", "%%%")]
@@ -402,7 +407,7 @@ GARBAGE_HTTP = {
 
 
 @pytest.mark.parametrize("name", GARBAGE_HTTP)
-def test_garbage_over_http_is_answered_with_a_refusal(namespace: LocalNamespace, name: str) -> None:
+def test_invalid_http_gets_an_error_response(namespace: LocalNamespace, name: str) -> None:
     with connect(namespace) as sock:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may hear no more
             sock.sendall(GARBAGE_HTTP[name])
@@ -412,7 +417,7 @@ def test_garbage_over_http_is_answered_with_a_refusal(namespace: LocalNamespace,
     assert heard == b"" or heard.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), heard
 
 
-def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None:
+def test_client_that_does_not_read_delays_no_other_and_loses_nothing() -> None:
     body, count = bytes(100_000), 200
     with LocalNamespace() as namespace:
         namespace.create_queue("large")
@@ -423,7 +428,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None
                 sender.send(Message.build(data=b"%d:" % n + body).encode())
         with ours(namespace) as client:
             receiver = Receiver(client, "large", settled=True)
-            link = receiver.attached(client.deadline(None))
+            link = receiver.ensure_attached(client.deadline(None))
             link.flow(count)
             client.step(client.now())  # the credit goes out; from now on, nothing is read
             wait_until(lambda: ("large", "receive") in namespace.meter(), "messages to be sent")
@@ -437,7 +442,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None
         assert [int(one.partition(b":")[0]) for one in received] == list(range(count))
 
 
-def test_answers_that_nobody_reads_hold_up_nobody() -> None:
+def test_unread_responses_delay_no_other_client() -> None:
     ask = Message.build(
         application_properties={"operation": "com.microsoft:peek-message"},
         value={"from-sequence-number": 1, "message-count": 1},
@@ -450,12 +455,12 @@ def test_answers_that_nobody_reads_hold_up_nobody() -> None:
             Management(client, "large").peek(1)
             asking = Asking(client, "large/$management")
             asking.all([({"operation": "com.microsoft:peek-message"}, None)])
-            link = asking._requests._replies.attached(client.deadline(None))
+            link = asking._requests._receiver.ensure_attached(client.deadline(None))
             link.flow(100_000)
-            requests = asking._requests._sender.attached(client.deadline(None))
+            requests = asking._requests._sender.ensure_attached(client.deadline(None))
             assert client._engine is not None
-            assert client._wire is not None
-            sock = client._wire._sock
+            assert client._transport is not None
+            sock = client._transport._sock
             sent = 0
             while requests.credit > 0:
                 requests.send(ask, tag=b"%d" % sent)
@@ -504,15 +509,15 @@ class Healthy:
 def record_a_talk(namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What a client says that does each kind of thing, with a good token."""
     chunks: list[bytes] = []
-    exchange = Wire.exchange
+    exchange = Transport.exchange
 
-    def listen(self: Wire, data: bytes, deadline: float) -> bytes:
+    def listen(self: Transport, data: bytes, deadline: float) -> bytes:
         if data:
             chunks.append(bytes(data))
         return exchange(self, data, deadline)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Wire, "exchange", listen)
+        patched.setattr(Transport, "exchange", listen)
         with ours(namespace) as client:
             sender, receiver = Sender(client, "target"), Receiver(client, "target")
             sender.send(HELLO)
@@ -531,7 +536,7 @@ def of_others(stored: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[
     return stored | {"entity": entities, "message": messages}
 
 
-def test_noise_and_talks_with_something_changed_hurt_nobody(
+def test_random_bytes_and_mutated_sessions_affect_no_other_client(
     running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = random.randrange(2**32)
@@ -585,7 +590,7 @@ def feed(namespace: LocalNamespace, data: bytes) -> bool:
     return b"amqp:" in heard or not heard.startswith(b"AMQP")
 
 
-def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
+def test_internal_exception_ends_one_connection_and_not_the_namespace(
     running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **options: Any) -> Any:
@@ -595,16 +600,16 @@ def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
         sender = Sender(bystander, "orders")
         sender.send(HELLO)
         for module, name in (
-            (links, "read"),
-            (links, "deliver"),
-            (request_nodes.management, "carry_out"),
+            (incoming_links, "parse_message"),
+            (outgoing_links, "encode_delivery"),
+            (management, "execute"),
         ):
             caplog.clear()
             with monkeypatch.context() as patched, ours(running) as client:
                 work = {
-                    "read": lambda: Sender(client, "orders").send(HELLO),
-                    "deliver": lambda: Receiver(client, "kept").receive(1),
-                    "carry_out": lambda: Management(client, "kept").peek(1),
+                    "parse_message": lambda: Sender(client, "orders").send(HELLO),
+                    "encode_delivery": lambda: Receiver(client, "kept").receive(1),
+                    "execute": lambda: Management(client, "kept").peek(1),
                 }[name]
                 patched.setattr(module, name, fail)
                 with pytest.raises(AmqpError):

@@ -11,13 +11,13 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.amqp.client import Client, Management, Receiver, Sender
-from pairbus.amqp.composite import write
-from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.composite import encode_composite
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import Attach, Begin, Detach, Open, SaslInit, Target
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.connections.amqp_connection import HIGH_WATER
-from pairbus.emulator.connections.request_nodes import CREDIT
+from pairbus.emulator.connections.request_links import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
@@ -95,7 +95,7 @@ def received(core: NamespaceRuntime) -> int:
 # Receiving.
 
 
-def test_one_turn_hands_out_no_more_than_a_peer_should_have_to_read_at_once(
+def test_one_turn_delivers_a_bounded_number_of_bytes(
     namespace: LocalNamespace, client: Client
 ) -> None:
     fill(client)
@@ -111,7 +111,7 @@ def test_one_turn_hands_out_no_more_than_a_peer_should_have_to_read_at_once(
     assert max(turns.handed_out) == FULL
 
 
-def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
+def test_links_of_one_connection_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
     names = [f"queue-{number}" for number in range(6)]
     for name in names:
         namespace.create_queue(name)
@@ -123,7 +123,9 @@ def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, clien
         for receiver in receivers.values():
             receiver.open()
         namespace.call(turns.watch)
-        namespace.call(lambda core: [core.arrived(core.entities.get(one).queue) for one in names])
+        namespace.call(
+            lambda core: [core.messages_available(core.entities.get(one).queue) for one in names]
+        )
         for receiver in receivers.values():
             receiver.receive(4, timeout_s=0)  # gives credit
         for name, receiver in receivers.items():
@@ -135,7 +137,7 @@ def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, clien
     assert max(turns.handed_out) <= 2 * FULL
 
 
-def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
+def test_drain_is_answered_after_all_available_messages(
     namespace: LocalNamespace, receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client)
@@ -146,7 +148,7 @@ def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
         link = ours._link
         assert isinstance(link, ReceiverLink)
         link.flow(COUNT + 5, drain=True)
-        client.run(lambda: link.credit == 0, client.deadline(None), "the answer to a drain")
+        client.run_until(lambda: link.credit == 0, client.deadline(None), "the answer to a drain")
         assert len(ours.receive(COUNT, timeout_s=0)) == COUNT
     assert max(turns.handed_out) == FULL
 
@@ -154,7 +156,7 @@ def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
 # Answers of the management link.
 
 
-def test_the_sdk_peeks_at_large_messages_in_as_many_calls_as_it_takes(
+def test_sdk_peeks_large_messages_in_several_calls(
     receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client, 2 * FULL + 1)
@@ -164,7 +166,7 @@ def test_the_sdk_peeks_at_large_messages_in_as_many_calls_as_it_takes(
     assert numbers == sorted(set(numbers))
 
 
-def test_the_sdk_receives_deferred_large_messages_in_as_many_calls_as_it_takes(
+def test_sdk_receives_large_deferred_messages_in_several_calls(
     receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client, FULL + 2)
@@ -182,7 +184,7 @@ def test_the_sdk_receives_deferred_large_messages_in_as_many_calls_as_it_takes(
         receiver.complete_message(message)
 
 
-def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_the_turn(
+def test_concurrent_peeks_get_one_message_each_once_the_bound_is_reached(
     client: Client,
 ) -> None:
     fill(client, 2 * FULL)
@@ -198,9 +200,9 @@ def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_
     assert 1 in counts
 
 
-def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client) -> None:
+def test_client_that_grants_no_credit_for_responses_loses_its_link(client: Client) -> None:
     requests = Management(client, "q")._requests
-    requests._replies._top_up = lambda link: None  # type: ignore[method-assign]
+    requests._receiver._renew_credit = lambda link: None  # type: ignore[method-assign]
     deadline = client.deadline(None)
     asked = [requests.post({"operation": "none"}, {}, deadline) for _ in range(2 * CREDIT + 1)]
     requests.wait(asked, deadline)
@@ -211,17 +213,19 @@ def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client)
 
 HELLO = (
     SASL_HEADER
-    + frame(0, write(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
+    + encode_frame(0, encode_composite(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
     + AMQP_HEADER
-    + frame(0, write(Open("peer")))
-    + frame(0, write(Begin(None, 0, 100, 100)))
+    + encode_frame(0, encode_composite(Open("peer")))
+    + encode_frame(0, encode_composite(Begin(None, 0, 100, 100)))
 )
 LONG_NAME = "x" * 1000
 """Comes back with the answer."""
-ATTACH = frame(
+ATTACH = encode_frame(
     0,
-    write(Attach(LONG_NAME, 0, False, target=Target("nowhere"), initial_delivery_count=0)),
-) + frame(0, write(Detach(0, closed=True)))
+    encode_composite(
+        Attach(LONG_NAME, 0, False, target=Target("nowhere"), initial_delivery_count=0)
+    ),
+) + encode_frame(0, encode_composite(Detach(0, closed=True)))
 GET = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nPadding: " + b"x" * 1000 + b"\r\n\r\n"
 
 
@@ -241,7 +245,7 @@ TALKS = {
 
 
 @pytest.mark.parametrize("protocol", TALKS)
-def test_a_client_that_does_not_read_its_answers_is_not_read_either_until_it_does(
+def test_client_that_does_not_read_responses_is_not_read_until_it_does(
     namespace: LocalNamespace, protocol: str
 ) -> None:
     talk = TALKS[protocol]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.composite import from_described, write
+from pairbus.amqp.composite import decode_composite, encode_composite
 from pairbus.amqp.decode import decode
-from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
+from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import (
     Accepted,
     Attach,
@@ -66,7 +66,7 @@ class Talk:
         self._sock = sock
         self._heard = b""
         plain = f"\0{name}\0{key}".encode()
-        init = frame(0, write(SaslInit(Symbol("PLAIN"), plain)), SASL_FRAME)
+        init = encode_frame(0, encode_composite(SaslInit(Symbol("PLAIN"), plain)), SASL_FRAME)
         self.say_raw(SASL_HEADER + init + AMQP_HEADER)
         self.say(Open("talk"))
         self.say(Begin(None, 0, 1000, 1000))
@@ -75,7 +75,7 @@ class Talk:
         self.hear(Begin)
 
     def say(self, performative: Any, payload: bytes = b"") -> None:
-        self.say_raw(frame(0, write(performative) + payload))
+        self.say_raw(encode_frame(0, encode_composite(performative) + payload))
 
     def say_raw(self, data: bytes) -> None:
         self._sock.sendall(data)
@@ -89,7 +89,7 @@ class Talk:
 
     def _next(self) -> Any:
         body = self._frame()
-        return from_described(decode(body)[0]) if body else None
+        return decode_composite(decode(body)[0]) if body else None
 
     def _frame(self) -> bytes:
         """The body of the next frame."""
@@ -149,7 +149,7 @@ def assert_tells(error: Error | None, condition: str) -> None:
         ("orders", "amqp:unauthorized-access"),
     ],
 )
-def test_a_refused_attach_is_one_without_a_terminus_and_then_a_detach_with_the_error(
+def test_refused_attach_is_a_null_terminus_and_then_a_detach_with_the_error(
     namespace: LocalNamespace, path: str, condition: str, sends: bool
 ) -> None:
     rule = (LISTENS if sends else SENDS) if path == "orders" else None
@@ -180,7 +180,7 @@ def fill(namespace: LocalNamespace, path: str) -> None:
         ("broken", HELLO, "amqp:internal-error"),
     ],
 )
-def test_a_send_is_accepted_or_rejected_and_nothing_else(
+def test_send_is_accepted_or_rejected_and_nothing_else(
     namespace: LocalNamespace, path: str, payload: bytes, condition: str | None
 ) -> None:
     if path in ("throttled", "broken"):
@@ -204,7 +204,7 @@ def test_a_send_is_accepted_or_rejected_and_nothing_else(
 
 
 @pytest.mark.parametrize("state", [Accepted(), Released(), Modified(True), Rejected()])
-def test_a_stale_settlement_is_rejected(namespace: LocalNamespace, state: Any) -> None:
+def test_settlement_with_an_expired_lock_is_rejected(namespace: LocalNamespace, state: Any) -> None:
     with talking(namespace) as talk:
         attach(talk, "brief", sends=True)
         talk.hear(Flow)
@@ -229,14 +229,14 @@ def test_a_stale_settlement_is_rejected(namespace: LocalNamespace, state: Any) -
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        (frame(0, b"\x00\x53\x77\x45"), Close),
-        (frame(0, write(Begin(None, 0, 1, 1))), Close),
-        (frame(0, write(Transfer(7, 0, b"tag", 0)) + HELLO), End),
-        (frame(0, write(Detach(9, closed=True))), End),
+        (encode_frame(0, b"\x00\x53\x77\x45"), Close),
+        (encode_frame(0, encode_composite(Begin(None, 0, 1, 1))), Close),
+        (encode_frame(0, encode_composite(Transfer(7, 0, b"tag", 0)) + HELLO), End),
+        (encode_frame(0, encode_composite(Detach(9, closed=True))), End),
     ],
     ids=["a performative that is none", "a begin twice", "no link", "no link to detach"],
 )
-def test_a_session_or_connection_that_ends_says_why(
+def test_end_of_a_session_or_connection_has_an_error(
     namespace: LocalNamespace, said: bytes, kind: type
 ) -> None:
     with talking(namespace) as talk:
@@ -246,7 +246,7 @@ def test_a_session_or_connection_that_ends_says_why(
         assert_tells(heard.error, heard.error.condition)
 
 
-def test_links_of_an_entity_that_is_gone_are_told_so(namespace: LocalNamespace) -> None:
+def test_links_of_a_deleted_entity_are_detached_with_an_error(namespace: LocalNamespace) -> None:
     namespace.create_queue("passing")
     with talking(namespace) as talk:
         attach(talk, "passing", sends=False)
@@ -260,7 +260,7 @@ def test_links_of_an_entity_that_is_gone_are_told_so(namespace: LocalNamespace) 
         assert_tells(answer.state.error, "amqp:not-found")
 
 
-def test_a_token_that_expires_says_so(namespace: LocalNamespace) -> None:
+def test_expired_token_is_the_error_of_the_detach(namespace: LocalNamespace) -> None:
     with talking(namespace) as talk:
         attach(talk, "orders", sends=True)
         fault = namespace.add_fault("expire-tokens", "orders", count=1)

@@ -35,11 +35,11 @@ def namespace(clock: Clock) -> Iterator[LocalNamespace]:
 
 
 def links(namespace: LocalNamespace) -> int:
-    return namespace.call(lambda core: len(core.inlets))
+    return namespace.call(lambda core: len(core.incoming_links))
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_link_outlives_its_token_by_five_minutes_and_no_longer(
+async def test_link_is_detached_five_minutes_after_its_token_expired(
     flavour: str, namespace: LocalNamespace, clock: Clock
 ) -> None:
     made = FLAVOURS[flavour][0].from_connection_string(

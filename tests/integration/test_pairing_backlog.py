@@ -29,7 +29,6 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import TransportType
 
-from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.admin.api import Admin
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
@@ -42,9 +41,10 @@ from pairbus.pairing.aio.driver import LoopDriver
 from pairbus.pairing.backlog_queues import CreationLimits, ensure_queues
 from pairbus.pairing.driver import ThreadDriver
 from pairbus.pairing.effects import Effect, Sleep
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.tokens import sign_token
 
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
@@ -288,7 +288,7 @@ from azure.servicebus import ServiceBusClient
 from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog_queues import ensure_queues
 from pairbus.pairing.driver import ThreadDriver
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 client = ServiceBusClient.from_connection_string(sys.argv[1])
 with administration_of(client) as admin:
@@ -595,7 +595,7 @@ def signature(namespace: LocalNamespace, *, key: str | None = None) -> str:
     parsed = ConnectionString.parse(namespace.connection_string)
     address = f"sb://localhost:{namespace.port}/"
     given = parsed.key if key is None else key
-    return sign(address, parsed.key_name, given, int(time.time()) + 600)
+    return sign_token(address, parsed.key_name, given, int(time.time()) + 600)
 
 
 def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: Any) -> Any:

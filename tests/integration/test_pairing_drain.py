@@ -61,7 +61,7 @@ def syphon(pair: Pair, stop: threading.Event) -> None:
     with client_of(pair.secondary) as backlog, client_of(pair.primary) as primary:
         receivers = [Receiver(backlog, queue) for queue in pair.backlog_queues]
         for receiver in receivers:
-            receiver.grant(20)  # it attaches, in its own time
+            receiver.grant_credit(20)  # it attaches, in its own time
         senders: dict[str, Sender] = {}
         while not stop.is_set():
             for receiver in receivers:

@@ -12,7 +12,6 @@ from azure.servicebus import TransportType
 
 import pairbus.aio
 from pairbus import SendAvailabilityOptions
-from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import (
     AlreadyPaired,
@@ -27,6 +26,7 @@ from pairbus.errors import (
 from pairbus.events import PathStatus
 from pairbus.pairing.namespaces import registry
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_kit import BRISK
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
@@ -192,7 +192,7 @@ def clients(pair: Pair, namespace: LocalNamespace) -> dict[str, Any]:
     assert parsed.key_name is not None
     assert parsed.key is not None
     host = f"localhost:{namespace.port}"
-    signature = sign(f"sb://{host}/", parsed.key_name, parsed.key, int(time.time()) + 600)
+    signature = sign_token(f"sb://{host}/", parsed.key_name, parsed.key, int(time.time()) + 600)
     sdk = azure.servicebus if pair.sync else azure.servicebus.aio
     bearer: Any = Bearer() if pair.sync else AsyncBearer()
     made = {

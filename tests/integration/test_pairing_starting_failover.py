@@ -291,12 +291,12 @@ async def test_throttling_and_the_callers_own_mistakes_raise_and_start_nothing(m
 
 def fill(pair: Pair, path: str) -> None:
     """So that a queue of a megabyte takes nothing more."""
-    from pairbus.emulator.entities.envelope import read
+    from pairbus.emulator.entities.message_codec import parse_message
 
     def send(core: Any) -> None:
-        large = [read(payload("x" * 250_000)) for _ in range(4)]
+        large = [parse_message(payload("x" * 250_000)) for _ in range(4)]
         for one in large:
-            core.entities.send(core.entities.get(path), [one], core.now_ms())
+            core.entities.router.send(core.entities.get(path), [one], core.now_ms())
 
     pair.primary.call(send)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pairbus.amqp.client.wire import Wire
+from pairbus.amqp.client.transport import Transport
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import Event
 from pairbus.amqp.sasl import SaslClient, SaslServer
@@ -28,7 +28,7 @@ class BareEngine:
         **settings: Any,
     ) -> None:
         self.events: list[Event] = []
-        self._wire = Wire(sock, time.monotonic)
+        self._wire = Transport(sock, time.monotonic)
         self.connection = Connection(
             ConnectionSettings(container_id="bare", **settings),
             sasl=sasl,
@@ -47,7 +47,7 @@ class BareEngine:
     def accept(cls, listener: socket.socket, **settings: Any) -> "BareEngine":
         listener.settimeout(DEADLINE_S)
         sock, _ = listener.accept()
-        return cls(sock, SaslServer.open_to_all(), client=False, **settings)
+        return cls(sock, SaslServer.anonymous(), client=False, **settings)
 
     def __enter__(self) -> "BareEngine":
         return self
@@ -84,6 +84,6 @@ class BareEngine:
                 connection.data_to_send(now), deadline if due is None else min(deadline, due)
             )
         except ConnectionLost as exc:
-            self.events += connection.lost(exc.description)
+            self.events += connection.connection_lost(exc.description)
         else:
             self.events += connection.receive(data, time.monotonic())

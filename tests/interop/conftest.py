@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer
-from examples.engine.wire import FrameLog
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def watch() -> Callable[[MemoryServer], FrameLog]:
 
     def watch(server: MemoryServer) -> FrameLog:
         log = FrameLog()
-        server.call(lambda: setattr(server, "tap", log))
+        server.call(lambda: setattr(server, "on_data", log))
         return log
 
     return watch

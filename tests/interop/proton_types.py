@@ -178,5 +178,10 @@ def typed(value: Any) -> Any:
             items = [typed(item) for item in value.elements]
             return "array", value.type, typed(value.descriptor), items
         case Array():
-            return "array", value.kind.__name__, typed(value.descriptor), typed(value.items)
+            return (
+                "array",
+                value.element_type.__name__,
+                typed(value.descriptor),
+                typed(value.elements),
+            )
     return type(value).__name__, value

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pairbus.amqp.composite import from_described
+from pairbus.amqp.composite import decode_composite
 from pairbus.amqp.types import (
     Array,
     Byte,
@@ -106,7 +106,7 @@ def untag(tagged: dict[str, Any]) -> Any:
     """The value again; composites of AMQP, such as errors and outcomes, as such."""
     name, value = tagged["t"], tagged.get("v")
     if name == "described":
-        return from_described(Described(untag(tagged["d"]), untag(value)))
+        return decode_composite(Described(untag(tagged["d"]), untag(value)))
     kind = KINDS[name]
     if kind is NoneType:
         return None

@@ -167,7 +167,7 @@ def exactly(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value), [exactly(item) for item in value]
     if isinstance(value, Array):
-        return Array, value.kind, exactly(value.items)
+        return Array, value.element_type, exactly(value.elements)
     if isinstance(value, Described):
         return Described, exactly(value.descriptor), exactly(value.value)
     return type(value), value

@@ -13,11 +13,10 @@ from proton.reactor import Selector
 from pairbus.amqp import events as ev
 from pairbus.amqp import performatives as p
 from pairbus.amqp import sections
-from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, split_batch
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, split_batch
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.client.management import Management
-from pairbus.amqp.client.tokens import SharedKey
-from pairbus.amqp.client.wire import Wire
+from pairbus.amqp.client.transport import Transport
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Described, Int32, Symbol
@@ -36,6 +35,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.tokens import SharedAccessKey
 from tests.interop.conftest import TlsFiles
 from tests.interop.proton_broker import ProtonServer
 from tests.interop.proton_peer import post, settle
@@ -67,7 +67,7 @@ def connect() -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def connect(server: ProtonServer, **options: Any) -> Client:
-            options = {"host": "localhost", "dial": "127.0.0.1", "tls": False, **options}
+            options = {"host": "localhost", "endpoint_host": "127.0.0.1", "tls": False, **options}
             times = {"connect_timeout_s": DEADLINE_S, "operation_timeout_s": DEADLINE_S}
             client = Client(ClientOptions(port=server.port, **{**times, **options}))
             stack.callback(client.close)
@@ -81,7 +81,7 @@ class BareEngine:
 
     def __init__(self, server: ProtonServer, **settings: Any) -> None:
         self.events: list[Any] = []
-        self.wire = Wire.connect(
+        self.wire = Transport.connect(
             "127.0.0.1",
             server.port,
             tls=None,
@@ -189,7 +189,7 @@ def test_a_batch_reaches_proton_whole_and_can_be_split_when_it_comes_back(
         for number in range(500)
     ]
     Sender(client, "q").send_batch(members)
-    assert proton.arrived[0].payload == make_batch(members, envelope_of(members[0]))
+    assert proton.arrived[0].payload == make_batch(members, batch_envelope(members[0]))
     [delivery] = Receiver(client, "q").receive()
     assert delivery.message_format == 0 != BATCH_FORMAT
     assert split_batch(delivery.payload) == members
@@ -258,7 +258,7 @@ def test_a_delivery_that_is_aborted_half_way_is_dropped_by_proton(
     link.send(b"x" * 100_000, more=True)
     link.abort()
     link.send(encoded("whole"))
-    engine.until(lambda: engine.of(ev.Updated))
+    engine.until(lambda: engine.of(ev.OutgoingDeliveriesUpdated))
     assert proton.aborted == 1
     assert [arrived.payload for arrived in proton.arrived] == [encoded("whole")]
 
@@ -390,7 +390,7 @@ def test_what_the_engine_sends_settled_arrives_settled(
     link.send(encoded(1))
     engine.until(lambda: proton.arrived)
     assert proton.arrived[0].settled
-    assert link.session.outbound.unsettled == {}
+    assert link.session.outgoing.unsettled == {}
 
 
 def test_a_mixed_link_sends_both_kinds(
@@ -400,7 +400,7 @@ def test_a_mixed_link_sends_both_kinds(
     link = engine.sender("q")
     link.send(encoded(1), settled=True)
     link.send(encoded(2), settled=False)
-    [updated] = engine.until(lambda: engine.of(ev.Updated))
+    [updated] = engine.until(lambda: engine.of(ev.OutgoingDeliveriesUpdated))
     assert [arrived.settled for arrived in proton.arrived] == [True, False]
     assert (updated.state, updated.settled) == (p.Accepted(), True)
 
@@ -518,7 +518,7 @@ def test_every_outcome_of_protons_reaches_the_engine(
     engine = bare(proton)
     for name, (_, expected) in outcomes.items():
         engine.sender(name).send(encoded(name))
-        [updated] = engine.until(lambda: engine.of(ev.Updated))
+        [updated] = engine.until(lambda: engine.of(ev.OutgoingDeliveriesUpdated))
         assert (updated.state, updated.settled) == (expected, True)
         engine.events.clear()
 
@@ -529,7 +529,9 @@ def test_a_settlement_that_proton_does_not_take_is_an_error(
     proton.put("q", encoded(1), encoded(2))
     receiver = Receiver(connect(proton), "q")
     [delivery] = receiver.receive()
-    proton.call(lambda: setattr(proton, "deny", Condition("com.microsoft:message-lock-lost")))
+    proton.call(
+        lambda: setattr(proton, "settlement_errors", Condition("com.microsoft:message-lock-lost"))
+    )
     with pytest.raises(LockLost):
         receiver.settle([delivery])
     receiver.settle(receiver.receive())
@@ -556,7 +558,7 @@ def test_tokens_are_put_and_requests_answered(proton: ProtonServer, connect: Con
     )
     state = Message(properties={"statusCode": int32(200)}, body={"session-state": b"state"})
     proton.outcome["q/$management"] = answer(proton, lambda asked: state)
-    client = connect(proton, tokens=SharedKey("name", "key"))
+    client = connect(proton, tokens=SharedAccessKey("name", "key"))
     assert Management(client, "q").get_session_state("s") == b"state"
     put, asked = (arrived.message for arrived in proton.arrived)
     audience = f"sb://localhost:{proton.port}/q"
@@ -571,7 +573,7 @@ def test_a_token_or_a_request_that_is_refused_is_an_error(
     no = {"status-code": int32(401), "status-description": "wrong key"}
     proton.outcome["$cbs"] = answer(proton, lambda asked: Message(properties=no))
     with pytest.raises(NotAuthorized, match="wrong key"):
-        Sender(connect(proton, tokens=SharedKey("name", "key")), "q").send(encoded())
+        Sender(connect(proton, tokens=SharedAccessKey("name", "key")), "q").send(encoded())
     nobody = {"statusCode": int32(404), "errorCondition": symbol("amqp:not-found")}
     proton.outcome["q/$management"] = answer(proton, lambda asked: Message(properties=nobody))
     with pytest.raises(EntityNotFound):
@@ -747,7 +749,7 @@ def test_a_proton_that_is_frozen_is_given_up_and_found_again(
     proton.post(lambda: (frozen.set(), thaw.wait(DEADLINE_S)))
     try:
         assert frozen.wait(DEADLINE_S)
-        with pytest.raises(ConnectionLost, match="nothing was heard"):
+        with pytest.raises(ConnectionLost, match="sent nothing"):
             sender.send(encoded(2))
     finally:
         thaw.set()
@@ -964,7 +966,7 @@ def test_the_engine_has_several_sessions_on_one_connection(
     senders[0].session.end()
     engine.until(lambda: engine.of(ev.Ended))
     senders[1].send(encoded("the others are still there"))
-    engine.until(lambda: len(engine.of(ev.Updated)) == 11)
+    engine.until(lambda: len(engine.of(ev.OutgoingDeliveriesUpdated)) == 11)
 
 
 def test_what_we_say_of_ourselves_and_our_links_is_read_by_proton(

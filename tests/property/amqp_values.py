@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from pairbus.amqp.decode import MAX_EMPTY_ITEMS
+from pairbus.amqp.decode import MAX_ZERO_WIDTH_ELEMENTS
 from pairbus.amqp.encode import encode
 from pairbus.amqp.types import (
     Array,
@@ -98,7 +98,7 @@ def _arrays(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Array]:
     }
 
     def of_kind(kind: type) -> st.SearchStrategy[Array]:
-        items = st.lists(elements[kind], max_size=min(6, MAX_EMPTY_ITEMS)).map(tuple)
+        items = st.lists(elements[kind], max_size=min(6, MAX_ZERO_WIDTH_ELEMENTS)).map(tuple)
         descriptors = st.none() | inner.filter(lambda value: value is not None)
         return st.tuples(items, descriptors).map(lambda parts: Array(kind, *parts))
 

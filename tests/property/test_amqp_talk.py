@@ -14,20 +14,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
-    Aborted,
     Attached,
-    Attaching,
+    AttachReceived,
     Begun,
     Closed,
     Delivery,
+    DeliveryAborted,
     Detached,
     Ended,
     Event,
-    Updated,
+    OutgoingDeliveriesUpdated,
 )
 from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Released, Source, Target
-from pairbus.amqp.serial import SERIAL
+from pairbus.amqp.serial import SERIAL_MASK
 from pairbus.amqp.session import Session
 
 SIDES = (0, 1)
@@ -77,7 +77,7 @@ class Talk(RuleBasedStateMachine):
         self.flush()
         assert len(self.sessions) == 2
         for session in self.sessions:
-            session.outbound.next_delivery_id = start
+            session.outgoing.next_delivery_id = start
         for side in SIDES:
             self.attach(side, True)
             self.attach(side, False)
@@ -149,30 +149,32 @@ class Talk(RuleBasedStateMachine):
 
     @rule(side=st.sampled_from(SIDES), pick=picks, width=st.integers(0, 4), settled=st.booleans())
     def settle(self, side: int, pick: int, width: int, settled: bool) -> None:
-        if not self.sessions[side].inbound.unsettled:
+        if not self.sessions[side].incoming.unsettled:
             side = 1 - side
-        inbound = self.sessions[side].inbound
+        inbound = self.sessions[side].incoming
         known = list(inbound.unsettled)
         if not known:
             return
         place = pick % len(known)
         first, last = known[place], known[min(place + width, len(known) - 1)]
-        if (last - first) & SERIAL > SERIAL >> 1:  # a large message arrives behind later ones
+        if (
+            last - first
+        ) & SERIAL_MASK > SERIAL_MASK >> 1:  # a large message arrives behind later ones
             first, last = last, first
         # A program settles what it has seen whole.
-        wide = (last - first) & SERIAL
-        if any((half.id - first) & SERIAL <= wide for half in inbound._partials.values()):
+        wide = (last - first) & SERIAL_MASK
+        if any((half.id - first) & SERIAL_MASK <= wide for half in inbound._partials.values()):
             last = first
         state = Accepted() if settled else Released()
         self.sessions[side].settle(first, last, state, settled=settled)
 
     @rule(side=st.sampled_from(SIDES), pick=picks)
     def confirm(self, side: int, pick: int) -> None:
-        if not self.sessions[side].outbound.unsettled:
+        if not self.sessions[side].outgoing.unsettled:
             side = 1 - side
-        unsettled = self.sessions[side].outbound.unsettled.values()
+        unsettled = self.sessions[side].outgoing.unsettled.values()
         known = [sent.id for sent in unsettled if not self.half_sent(sent)]
-        waiting = self.sessions[side].outbound.waiting
+        waiting = self.sessions[side].outgoing.queued
         if known and not waiting:
             first = known[pick % len(known)]
             self.sessions[side].confirm(first, first, Accepted())
@@ -199,7 +201,7 @@ class Talk(RuleBasedStateMachine):
         """All bytes arrive. Now both sides have to agree."""
         self.flush()
         for side in SIDES:
-            assert not self.sessions[side].outbound.waiting
+            assert not self.sessions[side].outgoing.queued
         assert self.links[0].keys() == self.links[1].keys()
         for name, one in self.links[0].items():
             other = self.links[1][name]
@@ -212,12 +214,12 @@ class Talk(RuleBasedStateMachine):
             assert self.received[name] == self.sent[name]
         for side in SIDES:
             sending, receiving = self.sessions[side], self.sessions[1 - side]
-            half = {sent for sent in sending.outbound.unsettled.values() if self.half_sent(sent)}
+            half = {sent for sent in sending.outgoing.unsettled.values() if self.half_sent(sent)}
             assert {
                 key: sent.tag
-                for key, sent in sending.outbound.unsettled.items()
+                for key, sent in sending.outgoing.unsettled.items()
                 if sent not in half
-            } == {key: each.tag for key, each in receiving.inbound.unsettled.items()}
+            } == {key: each.tag for key, each in receiving.incoming.unsettled.items()}
         buffered = sum(len(payload) for payload in self.unfinished.values())
         assert sum(engine.buffered for engine in self.engines) == buffered
 
@@ -228,7 +230,7 @@ class Talk(RuleBasedStateMachine):
         for links in self.links:
             for link in links.values():
                 assert link.credit >= 0
-                assert not isinstance(link, ReceiverLink) or link.taken_back >= 0
+                assert not isinstance(link, ReceiverLink) or link.revoked_credit >= 0
 
     @invariant()
     def messages_arrive_in_order(self) -> None:
@@ -268,23 +270,23 @@ class Talk(RuleBasedStateMachine):
         if isinstance(event, Begun):
             if event.session not in self.sessions:
                 self.sessions.append(event.session)
-        elif isinstance(event, Attaching):
+        elif isinstance(event, AttachReceived):
             self.links[side][event.link.name] = event.link
             event.link.accept(initial_delivery_count=2**32 - 2)
         elif isinstance(event, Delivery):
             self.received[event.link.name].append(event.payload)
         elif isinstance(event, Detached):
             assert event.by_peer, f"{event} on side {side}"
-            assert event.error is None or "before it was answered" in str(event.error)
+            assert event.error is None or "before its attach was answered" in str(event.error)
             assert self.links[side].pop(event.link.name) is event.link
             self.unfinished.pop(event.link.name, None)
-        elif isinstance(event, Updated):
-            assert event.sent
+        elif isinstance(event, OutgoingDeliveriesUpdated):
+            assert event.deliveries
         else:
-            assert isinstance(event, Aborted | Attached) or type(event).__name__ in (
+            assert isinstance(event, DeliveryAborted | Attached) or type(event).__name__ in (
                 "Opened",
-                "Flowed",
-                "Resolved",
+                "FlowReceived",
+                "IncomingDeliveriesUpdated",
             )
 
 

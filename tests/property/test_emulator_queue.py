@@ -21,11 +21,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pairbus.emulator.entities.locks import Lock
-from pairbus.emulator.entities.queue import Queue
+from pairbus.emulator.entities.locks import MessageLock
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, Stored
+from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.local import Local, body, message, properties
 
 LOCK_MS = 1000
@@ -302,10 +303,10 @@ class Machine(RuleBasedStateMachine):
         ttl: int | None,
     ) -> None:
         self.patches = [
-            patch("pairbus.emulator.entities.ready.BUFFER", buffer),
-            patch("pairbus.emulator.entities.ready.CHUNK", chunk),
-            patch("pairbus.emulator.entities.sequences.RESERVE", 3),
-            patch("pairbus.emulator.entities.locks.SLACK", 2),
+            patch("pairbus.emulator.entities.message_buffer.MAX_BUFFERED", buffer),
+            patch("pairbus.emulator.entities.message_buffer.PAGE_SIZE", chunk),
+            patch("pairbus.emulator.entities.sequence_numbers.RESERVATION_SIZE", 3),
+            patch("pairbus.emulator.entities.locks.MAX_STALE_ENTRIES", 2),
         ]
         for one in self.patches:
             one.start()
@@ -364,9 +365,9 @@ class Machine(RuleBasedStateMachine):
         numbers = [item.number for item in chosen]
         if bogus:
             with pytest.raises(MessageNotFound):
-                queue.cancel([*numbers, self.highest + 1])
+                queue.cancel_scheduled([*numbers, self.highest + 1])
         else:
-            queue.cancel(numbers)
+            queue.cancel_scheduled(numbers)
             for item in chosen:
                 line.drop(item)
 
@@ -382,11 +383,11 @@ class Machine(RuleBasedStateMachine):
             session = chosen[pick % len(chosen)]
             if line.sessions.get(session, 0) <= self.now:
                 with pytest.raises(LockLost) as caught:
-                    queue.take(limit, self.now, locked=not good, session=session)
+                    queue.receive(limit, self.now, locked=not good, session=session)
                 assert caught.value.condition == "com.microsoft:session-lock-lost"
                 return
 
-        taken = queue.take(limit, self.now, locked=not good, session=session)
+        taken = queue.receive(limit, self.now, locked=not good, session=session)
 
         assert [body(stored) for stored, _ in taken] == line.take(limit, self.now, session)
         self.note_taken(which, taken)
@@ -406,17 +407,17 @@ class Machine(RuleBasedStateMachine):
             for item in chosen
         ):
             with pytest.raises(MessageNotFound):
-                queue.take_deferred(numbers, self.now, locked=not good, session=session)
+                queue.receive_deferred(numbers, self.now, locked=not good, session=session)
             return
 
-        taken = queue.take_deferred(
+        taken = queue.receive_deferred(
             [*numbers, *numbers], self.now, locked=not good, session=session
         )
 
         assert [stored.sequence for stored, _ in taken] == numbers
         self.note_taken(which, taken)
 
-    def note_taken(self, which: str, taken: list[tuple[Stored, Lock | None]]) -> None:
+    def note_taken(self, which: str, taken: list[tuple[StoredMessage, MessageLock | None]]) -> None:
         line = self.lines[which]
         for stored, lock in taken:
             item = line.items[body(stored)]
@@ -445,7 +446,7 @@ class Machine(RuleBasedStateMachine):
         queue, line = self.queues[which], self.lines[which]
         held = line.locks.get(token)
         holds = held is not None and held.until > self.now
-        assert queue.holds(token, self.now) is holds
+        assert queue.has_lock(token, self.now) is holds
         if how == "dead-letter" and which == "dead":
             with pytest.raises(Refused):
                 carry_out(queue, how, token, self.now)
@@ -654,7 +655,7 @@ class MachineWithSessions(Machine):
 
         for name in NAMES:
             assert self.sessions.state(name) == states.get(name)
-        assert self.sessions.names() == sorted({*self.lines["main"].waiting, *states})
+        assert self.sessions.ids() == sorted({*self.lines["main"].waiting, *states})
 
 
 def some(items: list[Item], amount: int, pick: int) -> list[Item]:
@@ -663,11 +664,11 @@ def some(items: list[Item], amount: int, pick: int) -> list[Item]:
     return items[start : start + amount]
 
 
-def reason(stored: Stored) -> str | None:
+def reason(stored: StoredMessage) -> str | None:
     return properties(stored).get("DeadLetterReason")
 
 
-def carry_out(queue: Queue, how: str, token: bytes, now: int) -> int | None:
+def carry_out(queue: MessageQueue, how: str, token: bytes, now: int) -> int | None:
     if how == "complete":
         queue.complete(token, now)
     elif how == "abandon":
@@ -677,7 +678,7 @@ def carry_out(queue: Queue, how: str, token: bytes, now: int) -> int | None:
     elif how == "dead-letter":
         queue.dead_letter(token, TOLD, None, {}, now)
     else:
-        return queue.renew(token, now)
+        return queue.renew_lock(token, now)
     return None
 
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.amqp.batch import make_batch, member_size, split_batch
-from pairbus.amqp.decode import decode, skip
+from pairbus.amqp.batch import make_batch, size_in_batch, split_batch
+from pairbus.amqp.decode import decode, skip_value
 from pairbus.amqp.encode import encode
+from pairbus.amqp.section_edit import EncodedKeys
 from pairbus.amqp.sections import (
     APPLICATION_PROPERTIES,
     MESSAGE_ANNOTATIONS,
@@ -17,7 +18,6 @@ from pairbus.amqp.sections import (
     Message,
     Properties,
 )
-from pairbus.amqp.splice import Keys
 from pairbus.amqp.types import Byte, Float32, Int32, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from pairbus.errors import DecodeError
 from tests.unit.amqp.same import same
@@ -221,7 +221,7 @@ def test_changed_application_properties_are_those_of_a_model(
     data, found = section
     message = Message.parse(data)
 
-    taken = message.edit_application_properties(put, Keys(remove) if ready else remove)
+    taken = message.edit_application_properties(put, EncodedKeys(remove) if ready else remove)
 
     check_map(message.application_properties, data, found, put, remove, taken)
     assert Message.parse(message.encode()).encode() == message.encode()
@@ -251,7 +251,7 @@ def check_map(
     remove: list[str],
     taken: dict[str, Any],
 ) -> None:
-    """The model: what is named goes, all other bytes stay, what is put stands behind them."""
+    """The model: what is named goes, all other bytes stay, what is put must not follow them."""
     gone = {entry.key: entry for entry in found if entry.key in put or entry.key in remove}
     assert taken.keys() == gone.keys()
     for key, entry in gone.items():
@@ -279,7 +279,7 @@ def elements_of(section: bytes) -> list[bytes]:
     assert constructor in (0xC0, 0xC1, 0xD0, 0xD1)
     elements = []
     while pos < len(section):
-        end = skip(section, pos)
+        end = skip_value(section, pos)
         elements.append(section[pos:end])
         pos = end
     count = section[5] if constructor in (0xC0, 0xC1) else int.from_bytes(section[8:12], "big")
@@ -354,7 +354,7 @@ def test_batch_is_split_into_what_it_was_made_of(members: list[bytes]):
     batch = make_batch(members)
 
     assert split_batch(batch) == members
-    assert len(batch) == sum(member_size(len(member)) for member in members)
+    assert len(batch) == sum(size_in_batch(len(member)) for member in members)
 
 
 # Whatever the bytes.
@@ -408,7 +408,7 @@ def test_whatever_the_bytes_only_decode_errors_are_raised(data: bytes):
         lambda: message.edit_properties({0: None, 10: "g"}),
         lambda: message.edit_message_annotations({Symbol("x"): 1}, ["y"]),
         lambda: message.edit_application_properties({"a": 1}, ["color"]),
-        lambda: message.edit_application_properties({}, Keys(["a"])),
+        lambda: message.edit_application_properties({}, EncodedKeys(["a"])),
     ):
         if attempt(lambda edit=edit: (edit(), True)) is None:
             assert message.encode() == before

@@ -13,9 +13,9 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from pairbus.amqp.types import Byte, Float32, Int32, Symbol, UInt
+from pairbus.emulator.filters.like import compile_like
 from pairbus.emulator.filters.rules import SqlAction, SqlFilter, compile_action, compile_filter
-from pairbus.emulator.filters.sql_like import like
-from pairbus.emulator.filters.sql_values import EvaluationError
+from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import ConfigurationError
 from tests.unit.emulator.rules_message import Seen
 
@@ -342,7 +342,7 @@ def test_logic_binds_as_in_any_language(words: list[str], data: st.DataObject) -
 
 @given(st.text("ab%_", max_size=10), st.text("ab%_", max_size=6))
 def test_like_is_what_it_is_by_definition(text: str, pattern: str) -> None:
-    assert like(pattern)(text) is is_like(text, pattern)
+    assert compile_like(pattern)(text) is is_like(text, pattern)
 
 
 FRAGMENTS = """

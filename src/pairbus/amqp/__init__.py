@@ -1,2 +1,1 @@
-"""AMQP 1.0 without I/O, for both roles, and a client on a blocking socket
-(`pairbus.amqp.client`)."""
+"""AMQP 1.0 without I/O, for clients and servers, and a blocking client (`pairbus.amqp.client`)."""

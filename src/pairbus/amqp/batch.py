@@ -1,18 +1,20 @@
-"""Service Bus batches: one delivery whose data sections are messages, as its format says."""
+"""Service Bus batches: deliveries with the batch message format, whose data sections each hold an
+encoded message."""
 
 from collections.abc import Iterable
 from struct import Struct
 from struct import error as StructError
 
-from pairbus.amqp.decode import decode, skip
+from pairbus.amqp.decode import decode, skip_value
+from pairbus.amqp.section_edit import DATA, SEQUENCE, VALUE, read_descriptor, read_fields
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, Message
-from pairbus.amqp.splice import DATA, SEQUENCE, VALUE, read_descriptor, read_fields
 from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError
+from pairbus.servicebus import annotations
 
-_PARTITION_KEY = Symbol("x-opt-partition-key")
+_PARTITION_KEY = Symbol(annotations.PARTITION_KEY)
 BATCH_FORMAT = 0x80013700
-"""The message format of a delivery that is a batch."""
+"""The message format of a batch."""
 
 _DATA_SMALL = b"\x00\x53\x75\xa0"
 _DATA_LARGE = b"\x00\x53\x75\xb0"
@@ -21,7 +23,7 @@ _read_size = Struct(">I").unpack_from
 
 
 def make_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
-    """One payload of encoded messages. `envelope`: sections of the batch itself, to go first."""
+    """Return the payload of a batch of encoded messages. `envelope` holds its own sections."""
     parts = [envelope]
     for message in messages:
         size = len(message)
@@ -33,10 +35,11 @@ def make_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
     return b"".join(parts)
 
 
-def envelope_of(message: bytes) -> bytes:
-    """The envelope for a batch that starts with this message: its id, session and partition key.
+def batch_envelope(message: bytes) -> bytes:
+    """Return the envelope of a batch whose first message is `message`.
 
-    A namespace routes a batch to its partition by them.
+    It holds the message id, session id and partition key of that message. Service Bus uses them to
+    select the partition of the batch.
     """
     first = Message.parse(message)
     message_id, session = read_fields(first.properties, (MESSAGE_ID, GROUP_ID))
@@ -50,13 +53,13 @@ def envelope_of(message: bytes) -> bytes:
     return envelope.encode()
 
 
-def member_size(message_size: int) -> int:
-    """What a message of this size adds to a batch."""
+def size_in_batch(message_size: int) -> int:
+    """Return the number of bytes that a message of this size adds to a batch."""
     return message_size + (5 if message_size < 256 else 8)
 
 
 def split_batch(payload: bytes) -> list[bytes]:
-    """The encoded messages of a batch; sections of the batch itself are passed over."""
+    """Return the encoded messages of a batch, without the sections of its envelope."""
     if type(payload) is not bytes:
         payload = bytes(payload)
     messages = []
@@ -82,13 +85,15 @@ def split_batch(payload: bytes) -> list[bytes]:
 
 
 def _take_section(payload: bytes, pos: int, messages: list[bytes]) -> int:
-    """Pass over a section of the batch itself, or take a message that is not written as most are;
-    the place behind it."""
+    """Skip a section of the envelope, or append a message with an unusual encoding to `messages`.
+
+    Return the position after the section.
+    """
     code, pos = read_descriptor(payload, pos)
     if code == DATA and payload[pos] in (0xA0, 0xB0):
         message, after = decode(payload, pos)
         messages.append(message)
         return after
     if code in (DATA, SEQUENCE, VALUE):
-        raise DecodeError("a batch has a body that is not made of messages")
-    return skip(payload, pos)
+        raise DecodeError("the body of a batch does not consist of data sections")
+    return skip_value(payload, pos)

@@ -1,20 +1,21 @@
-"""The engine: one end of an AMQP 1.0 connection, client or server. Bytes in, bytes and events out.
+"""The protocol engine: a client or server endpoint of an AMQP 1.0 connection, without I/O.
 
-    conn = Connection(Settings("me"), sasl=SaslClient.anonymous(), now=clock())
-    while not conn.closed:
-        socket.sendall(conn.data_to_send())
-        for event in conn.receive(socket.recv(65536), now=clock()):
+    settings = ConnectionSettings(container_id="example")
+    connection = Connection(settings, sasl=SaslClient.anonymous(), now=clock())
+    while not connection.closed:
+        socket.sendall(connection.data_to_send())
+        for event in connection.receive(socket.recv(65536), now=clock()):
             ...
 
-It does no I/O and has no clock: `now`, in seconds, is passed in. Whatever bytes arrive, `receive`
-does not raise: a peer that breaks the protocol gets a detach, end or close with the error, and the
-program an event that says so.
+The engine has no clock: the caller passes `now` in seconds. `receive` never raises, whatever data
+arrives. If the peer violates the protocol, the engine sends a detach, end or close with the error,
+and returns an event that reports it.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbus.amqp.composite import from_described, write
+from pairbus.amqp.composite import decode_composite, encode_composite
 from pairbus.amqp.decode import decode
 from pairbus.amqp.events import Authenticated, Closed, Event, Opened
 from pairbus.amqp.frames import (
@@ -24,8 +25,8 @@ from pairbus.amqp.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_FRAME,
     SASL_HEADER,
-    TRANSFER,
-    frame,
+    TRANSFER_PREFIX,
+    encode_frame,
     frame_header,
 )
 from pairbus.amqp.performatives import (
@@ -37,7 +38,7 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from pairbus.amqp.sasl import ClientHandshake, SaslClient, SaslServer, ServerHandshake
-from pairbus.amqp.session import Session, error_of
+from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.types import Described, Symbol
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import (
@@ -48,11 +49,12 @@ from pairbus.errors import (
     ProtocolError,
     StateError,
 )
+from pairbus.servicebus import conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """What one end of a connection says of itself, and the limits that it holds the peer to."""
+    """The fields of our open, and the limits that the peer must observe."""
 
     container_id: str
     hostname: str | None = None
@@ -60,28 +62,28 @@ class ConnectionSettings:
     channel_max: int = 255
     handle_max: int = 255
     idle_timeout_s: float | None = None
-    """Silence of the peer after which the connection is closed; the peer is told half of it."""
+    """Close the connection if the peer sends nothing for so long. Our open announces half of it."""
     incoming_window: int = 5000
-    """Frames that the peer may send on a session before it hears from us."""
+    """The number of frames that the peer may send on a session before we renew the window."""
     outgoing_window: int = 5000
     max_buffered: int = 64 * 1024 * 1024
-    """Bytes of messages whose last frame is still to come, all links together."""
+    """The maximum total size of incomplete messages on all links, in bytes."""
     properties: dict[Any, Any] = field(default_factory=dict)
     offered_capabilities: tuple[str, ...] = ()
     desired_capabilities: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not MIN_MAX_FRAME_SIZE <= self.max_frame_size <= 0xFFFFFFFF:
-            raise ValueError(f"max_frame_size is 512 to 4294967295, not {self.max_frame_size}")
+            raise ValueError(f"max_frame_size must be 512 to 4294967295, not {self.max_frame_size}")
         if self.incoming_window < 2:
-            raise ValueError(f"incoming_window is at least 2, not {self.incoming_window}")
+            raise ValueError(f"incoming_window must be at least 2, not {self.incoming_window}")
 
 
 class Connection:
-    """One end of a connection.
+    """An endpoint of a connection.
 
-    With a SaslClient or `client=True` it starts the talk; with a SaslServer or `client=False` it
-    waits for the peer. Without SASL it speaks bare AMQP.
+    With a SaslClient or `client=True` it is the client, which sends the first header. With a
+    SaslServer or `client=False` it is the server. If `sasl` is None there is no SASL layer.
     """
 
     def __init__(
@@ -94,9 +96,9 @@ class Connection:
     ) -> None:
         self.settings = settings
         self.remote: Open | None = None
-        """The peer's open, once it is here."""
+        """The peer's open, or None before it arrives."""
         self.closed = False
-        """Nothing more will be read; hang up once the output is written."""
+        """True once no more data is processed. Close the socket when the output is written."""
         self.buffered = 0
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self._client = isinstance(sasl, SaslClient) if client is None else client
@@ -114,7 +116,7 @@ class Connection:
         self._sessions: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
         self._ended_channels: set[int] = set()
-        """Channels of sessions that the peer has ended, and not begun again."""
+        """The channels of sessions that the peer ended and did not begin again."""
         self._last_received = self._last_sent = now
         self._remote_idle_s: float | None = None
         if self._client:
@@ -123,11 +125,11 @@ class Connection:
                 self._open()
 
     def begin(self) -> Session:
-        """Begin a session. A Begun event answers."""
+        """Begin a session. A Begun event reports the peer's answer."""
         if self._closing or self.closed:
             raise StateError("the connection is closed")
         if not self._opened:
-            raise StateError("the connection is not open yet")
+            raise StateError("the connection is not open")
         limit = self.settings.channel_max
         if self.remote is not None:
             limit = min(limit, self.remote.channel_max)
@@ -139,20 +141,20 @@ class Connection:
         raise StateError(f"all {limit + 1} channels of the connection are in use")
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Say that this is the end. The peer's answer comes as a Closed event."""
+        """Send a close. A Closed event reports the peer's answer."""
         if self._closing or self.closed:
             return
         if not self._opened and self._header_sent == AMQP_HEADER:
-            self._open()  # a close needs an open before it
+            self._open()  # A close must follow an open.
         self._closing = True
         if self._opened:
             self._write_close(error)
         else:
             self.closed = True
-        self._bury()
+        self._end_sessions()
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes from the peer; what they mean, in order."""
+        """Process data from the peer, and return its events in order."""
         events: list[Event] = []
         if self.closed or not data:
             return events
@@ -166,27 +168,27 @@ class Connection:
         elif type(data) is not bytes:
             data = bytes(data)
         try:
-            rest = self._take(data, events)
+            rest = self._process(data, events)
         except ProtocolError as exc:
             self._fail(exc, events)
         except EncodeError as exc:
-            # Our answer does not fit the peer's frame size.
-            self._fail(ProtocolError(str(exc), condition="amqp:frame-size-too-small"), events)
+            # Our answer does not fit into the peer's frames.
+            self._fail(ProtocolError(str(exc), condition=conditions.FRAME_SIZE_TOO_SMALL), events)
         else:
             if rest < len(data) and not self.closed:
                 self._input += data[rest:]
         return events
 
-    def lost(self, reason: str) -> list[Event]:
-        """The transport has ended. A Closed event, unless there was one."""
+    def connection_lost(self, reason: str) -> list[Event]:
+        """Report that the transport was closed. Return a Closed event unless there was one."""
         if self.closed:
             return []
         self.closed = True
-        self._bury()
+        self._end_sessions()
         return [Closed(ConnectionLost(reason), by_peer=not self._closing)]
 
     def tick(self, now: float) -> list[Event]:
-        """Let time pass: heartbeats are written, and a silent peer is given up."""
+        """Write a heartbeat if one is due, and close the connection if the idle timeout expired."""
         events: list[Event] = []
         if self.closed or not self._opened:
             return events
@@ -194,20 +196,20 @@ class Connection:
         if timeout is not None and now - self._last_received >= timeout:
             self._fail(
                 ProtocolError(
-                    f"nothing was heard for {timeout:g} seconds",
-                    condition="amqp:resource-limit-exceeded",
+                    f"the peer sent nothing for {timeout:g} seconds",
+                    condition=conditions.RESOURCE_LIMIT_EXCEEDED,
                 ),
                 events,
             )
         elif self._closing or self._output:
-            pass  # nothing may follow a close, and what is to be written does for a heartbeat
+            pass  # No frame may follow a close, and pending output serves as a heartbeat.
         elif self._remote_idle_s is not None and now - self._last_sent >= self._remote_idle_s / 2:
             self._output.append(EMPTY_FRAME)
         return events
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` is due next, if nothing happens before."""
+        """The time of the next call of `tick` that is needed, or None."""
         if self.closed or not self._opened:
             return None
         times = []
@@ -218,7 +220,7 @@ class Connection:
         return min(times, default=None)
 
     def data_to_send(self, now: float | None = None) -> bytes:
-        """What is to be written to the peer; asking takes it. `now`: when it is written."""
+        """Return and remove the output for the peer. `now` is the time at which it is written."""
         output = self._output
         if not output:
             return b""
@@ -234,15 +236,15 @@ class Connection:
 
     @property
     def sessions(self) -> list[Session]:
-        """The sessions that have begun and not ended, and those that the end found open."""
+        """The sessions that did not end before the connection."""
         return list(self._sessions.values())
 
-    # What follows is between the parts of the engine.
+    # The following methods are internal to the engine.
 
     def write(self, channel: int, performative: Any) -> None:
         if self._closing:
             return
-        self._write_frame_of(channel, performative)
+        self._write_performative(channel, performative)
 
     def write_frame(self, data: bytes) -> None:
         if not self._closing:
@@ -254,14 +256,14 @@ class Connection:
             self._by_remote_channel.pop(session.remote_channel, None)
             self._ended_channels.add(session.remote_channel)
 
-    def _write_frame_of(self, channel: int, performative: Any) -> None:
-        body = write(performative)
+    def _write_performative(self, channel: int, performative: Any) -> None:
+        body = encode_composite(performative)
         if len(body) + 8 > self.remote_max_frame_size and self.remote is not None:
             raise EncodeError(
-                f"{type(performative).__name__} takes {len(body) + 8} bytes, "
-                f"the peer's frames hold {self.remote_max_frame_size}"
+                f"{type(performative).__name__} needs a frame of {len(body) + 8} bytes, "
+                f"but the peer accepts at most {self.remote_max_frame_size}"
             )
-        self._output.append(frame(channel, body))
+        self._output.append(encode_frame(channel, body))
 
     def _send_header(self, header: bytes) -> None:
         self._header_sent = header
@@ -271,7 +273,7 @@ class Connection:
         settings = self.settings
         idle = settings.idle_timeout_s
         self._opened = True
-        self._write_frame_of(
+        self._write_performative(
             0,
             Open(
                 settings.container_id,
@@ -287,21 +289,23 @@ class Connection:
 
     def _write_close(self, error: AmqpError | None) -> None:
         try:
-            self._write_frame_of(0, Close(None if error is None else Error.of(error)))
+            self._write_performative(0, Close(None if error is None else Error.of(error)))
         except EncodeError:
-            self._write_frame_of(0, Close(None if error is None else Error.of(error).brief()))
+            self._write_performative(
+                0, Close(None if error is None else Error.of(error).without_description())
+            )
 
-    def _bury(self) -> None:
+    def _end_sessions(self) -> None:
         for session in {*self._sessions.values(), *self._by_remote_channel.values()}:
-            session.bury()
+            session.mark_ended()
 
     def _fail(self, error: AmqpError, events: list[Event]) -> None:
         self.close(error)
         self.closed = True
         events.append(Closed(error, by_peer=False))
 
-    def _take(self, data: bytes, events: list[Event]) -> int:
-        """Work through the frames in `data`; the place where an unfinished one starts."""
+    def _process(self, data: bytes, events: list[Event]) -> int:
+        """Process the complete frames in `data`, and return the start of an incomplete one."""
         pos, size = 0, len(data)
         limit = self.settings.max_frame_size
         unpack = frame_header.unpack_from
@@ -313,11 +317,12 @@ class Connection:
                 if self.closed:
                     return size
                 continue
-            length, offset, kind, channel = unpack(data, pos)
+            length, offset, frame_type, channel = unpack(data, pos)
             if length > limit or offset < 2 or length < offset * 4:
                 raise ProtocolError(
-                    f"a frame of {length} bytes with a header of {offset * 4}; at most {limit}",
-                    condition="amqp:connection:framing-error",
+                    f"a frame has {length} bytes and a header of {offset * 4} bytes; the maximum "
+                    f"frame size is {limit}",
+                    condition=conditions.FRAMING_ERROR,
                 )
             end = pos + length
             if end > size:
@@ -325,18 +330,22 @@ class Connection:
                 return pos
             start = pos + offset * 4
             try:
-                if data[start : start + 3] == TRANSFER and kind == 0 and self.remote is not None:
+                if (
+                    data[start : start + 3] == TRANSFER_PREFIX
+                    and frame_type == 0
+                    and self.remote is not None
+                ):
                     session = sessions.get(channel)
                     if session is None:
                         raise _no_session(channel)
                     if not session.ended:
-                        session.inbound.take(data, start + 3, end, events)
+                        session.incoming.on_transfer(data, start + 3, end, events)
                 elif start < end:
-                    self._on_frame(kind, channel, data[start:end], events)
+                    self._on_frame(frame_type, channel, data[start:end], events)
                     if self.closed:
                         return size
-                elif kind != (AMQP_FRAME if self._handshake is None else SASL_FRAME):
-                    raise _wrong_kind(kind)
+                elif frame_type != (AMQP_FRAME if self._handshake is None else SASL_FRAME):
+                    raise _wrong_frame_type(frame_type)
             except LinkError as exc:
                 exc.link.session.fail_link(exc, events)
             except SessionError as exc:
@@ -348,15 +357,16 @@ class Connection:
     def _on_header(self, header: bytes, events: list[Event]) -> None:
         expected = AMQP_HEADER if self._handshake is None else SASL_HEADER
         if self._header_sent is None:
-            self._send_header(expected)  # also the answer to a header that we do not speak
+            self._send_header(expected)  # Also the answer to a header that we do not support.
         if header != expected:
             self.closed = True
-            said = "not AMQP" if header[:4] != b"AMQP" else f"protocol {list(header[4:])}"
+            protocol = "not AMQP" if header[:4] != b"AMQP" else f"AMQP {list(header[4:])}"
             events.append(
                 Closed(
                     ProtocolError(
-                        f"the peer speaks {said}, expected {list(expected[4:])}",
-                        condition="amqp:not-implemented",
+                        f"the protocol of the peer is {protocol}, but AMQP {list(expected[4:])} "
+                        "is required",
+                        condition=conditions.NOT_IMPLEMENTED,
                     ),
                     by_peer=False,
                 )
@@ -368,21 +378,21 @@ class Connection:
                 self._write_sasl(performative)
 
     def _write_sasl(self, performative: Any) -> None:
-        self._output.append(frame(0, write(performative), SASL_FRAME))
+        self._output.append(encode_frame(0, encode_composite(performative), SASL_FRAME))
 
-    def _on_frame(self, kind: int, channel: int, body: bytes, events: list[Event]) -> None:
+    def _on_frame(self, frame_type: int, channel: int, body: bytes, events: list[Event]) -> None:
         described, after = decode(body)
-        performative = from_described(described) if isinstance(described, Described) else None
+        performative = decode_composite(described) if isinstance(described, Described) else None
         if performative is None or isinstance(performative, Described):
-            raise DecodeError("a frame holds no performative that AMQP knows")
+            raise DecodeError("a frame does not contain a known performative")
         if after != len(body) and not isinstance(performative, Transfer):
-            raise DecodeError(f"{type(performative).__name__} has bytes behind it")
+            raise DecodeError(f"{type(performative).__name__} is followed by unexpected data")
         if self._handshake is not None:
-            if kind != SASL_FRAME:
-                raise ProtocolError("an AMQP frame came before SASL was over")
+            if frame_type != SASL_FRAME:
+                raise ProtocolError("an AMQP frame arrived during the SASL handshake")
             self._on_sasl(performative, events)
-        elif kind != AMQP_FRAME:
-            raise _wrong_kind(kind)
+        elif frame_type != AMQP_FRAME:
+            raise _wrong_frame_type(frame_type)
         elif isinstance(performative, Close):
             self._on_close(performative, events)
         elif self._closing:
@@ -390,28 +400,30 @@ class Connection:
         elif isinstance(performative, Open):
             self._on_open(performative, events)
         elif self.remote is None:
-            raise ProtocolError(f"{type(performative).__name__} came before open")
+            raise ProtocolError(f"{type(performative).__name__} arrived before open")
         elif isinstance(performative, Begin):
             self._on_begin(channel, performative, events)
         else:
             session = self._by_remote_channel.get(channel)
             if session is None:
                 if isinstance(performative, Detach) and channel in self._ended_channels:
-                    return  # the Azure SDK ends a session first, and then detaches its links
+                    return  # The Azure SDK ends a session before it detaches its links.
                 raise _no_session(channel)
             if not isinstance(performative, Transfer):
                 session.on_performative(performative, events)
             elif not session.ended:
-                # Its descriptor is not spelled as all known peers spell it: spell it so.
-                data = write(performative) + body[after:]
-                session.inbound.take(data, len(TRANSFER), len(data), events)
+                # The descriptor has an unusual encoding. Encode it the usual way.
+                data = encode_composite(performative) + body[after:]
+                session.incoming.on_transfer(data, len(TRANSFER_PREFIX), len(data), events)
 
     def _on_open(self, open_: Open, events: list[Event]) -> None:
         if self.remote is not None:
-            raise ProtocolError("a second open")
+            raise ProtocolError("a second open arrived")
         if open_.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ProtocolError(
-                f"a maximum frame size of {open_.max_frame_size}", condition="amqp:invalid-field"
+                f"the peer's maximum frame size of {open_.max_frame_size} is less than "
+                f"{MIN_MAX_FRAME_SIZE}",
+                condition=conditions.INVALID_FIELD,
             )
         if not self._opened:
             self._open()
@@ -426,22 +438,24 @@ class Connection:
             if not self._opened:
                 self._open()
             self._write_close(None)
-            self._bury()
+            self._end_sessions()
         self.closed = True
-        events.append(Closed(error_of(close.error)))
+        events.append(Closed(exception_from(close.error)))
 
     def _on_begin(self, channel: int, begin: Begin, events: list[Event]) -> None:
         if channel > self.settings.channel_max:
             raise ProtocolError(
-                f"channel {channel} is above the maximum", condition="amqp:connection:framing-error"
+                f"channel {channel} exceeds the maximum", condition=conditions.FRAMING_ERROR
             )
         if channel in self._by_remote_channel:
-            raise ProtocolError(f"a second begin on channel {channel}")
+            raise ProtocolError(f"a second begin arrived on channel {channel}")
         self._ended_channels.discard(channel)
         if begin.remote_channel is not None:
             session = self._sessions.get(begin.remote_channel)
             if session is None or session.begun:
-                raise ProtocolError(f"nobody began a session on channel {begin.remote_channel}")
+                raise ProtocolError(
+                    f"a begin answers channel {begin.remote_channel}, which did not begin a session"
+                )
             self._by_remote_channel[channel] = session
             session.on_begin(begin, channel, events)
             return
@@ -449,7 +463,7 @@ class Connection:
         free = next((n for n in range(limit + 1) if n not in self._sessions), None)
         if free is None:
             raise ProtocolError(
-                "too many sessions on this connection", condition="amqp:resource-limit-exceeded"
+                "the connection has too many sessions", condition=conditions.RESOURCE_LIMIT_EXCEEDED
             )
         session = self._sessions[free] = self._by_remote_channel[channel] = Session(self, free)
         session.begin(channel)
@@ -457,11 +471,11 @@ class Connection:
 
     def _on_sasl(self, performative: Any, events: list[Event]) -> None:
         assert self._handshake is not None
-        answers, result = self._handshake.take(performative)
+        answers, result = self._handshake.receive(performative)
         for answer in answers:
             self._write_sasl(answer)
         if isinstance(result, Authenticated):
-            # SASL is over; AMQP starts with headers of its own.
+            # AMQP starts with another exchange of headers.
             self._handshake = None
             self._awaiting_header = True
             self._header_sent = None
@@ -475,8 +489,10 @@ class Connection:
 
 
 def _no_session(channel: int) -> ProtocolError:
-    return ProtocolError(f"no session has begun on channel {channel}")
+    return ProtocolError(f"channel {channel} has no session")
 
 
-def _wrong_kind(kind: int) -> ProtocolError:
-    return ProtocolError(f"a frame of type {kind}", condition="amqp:connection:framing-error")
+def _wrong_frame_type(frame_type: int) -> ProtocolError:
+    return ProtocolError(
+        f"a frame has the unexpected type {frame_type}", condition=conditions.FRAMING_ERROR
+    )

@@ -1,9 +1,9 @@
-"""Reading AMQP values: every legal encoding, within bounds.
+"""Decoding of AMQP values: every valid encoding, with bounded depth, time and memory.
 
-A reader takes the bytes, the place behind the constructor and a depth, and gives the value and the
-place behind it. Readers do not check for the end of the bytes where Python does it for them: an
-index or `unpack_from` past the end raises, and a slice past the end leaves a place past the end,
-which is caught where the enclosing value ends.
+A decoder takes the data, the position after the constructor and the nesting depth. It returns the
+value and the position after the value. Decoders do not check for the end of the data where Python
+does: an index or `unpack_from` past the end raises, and a slice past the end returns a position
+past the end, which is detected where the enclosing value ends.
 """
 
 from collections.abc import Callable
@@ -34,15 +34,17 @@ from pairbus.amqp.types import (
 from pairbus.errors import DecodeError
 
 MAX_DEPTH = 32
-"""How deeply lists, maps, arrays and described values may stand in each other."""
+"""The maximum nesting depth of lists, maps, arrays and described values."""
 
-MAX_EMPTY_ITEMS = 16
-"""How many elements an array may have whose encoding takes no bytes: they cost memory, not bytes,
-and a frame has room for thousands of such arrays."""
+MAX_ZERO_WIDTH_ELEMENTS = 16
+"""The maximum number of array elements whose encoding has no bytes.
+
+Such elements use memory without using bytes of the frame, and a frame can hold thousands of arrays.
+"""
 
 _FEW_KEYS = 64
 
-Reader = Callable[[bytes, int, int], tuple[Any, int]]
+Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
 _U16, _U32, _U64 = Struct(">H").unpack_from, Struct(">I").unpack_from, Struct(">Q").unpack_from
 _I8, _I16 = Struct(">b").unpack_from, Struct(">h").unpack_from
@@ -52,36 +54,36 @@ _SIZE_COUNT = Struct(">II").unpack_from
 
 
 def decode(data: bytes, pos: int = 0) -> tuple[Any, int]:
-    """Read one value at `pos`: the value, and the place behind it.
+    """Decode the value at `pos`. Return the value and the position after it.
 
-    Raises DecodeError, and nothing else, whatever the bytes.
+    Raises DecodeError for invalid data, and no other exception.
     """
     if type(data) is not bytes:
         data = bytes(data)
     try:
-        value, after = READERS[data[pos]](data, pos + 1, 0)
+        value, after = DECODERS[data[pos]](data, pos + 1, 0)
     except (IndexError, StructError):
-        raise DecodeError("the bytes end within a value") from None
+        raise DecodeError("the data ends within a value") from None
     except UnicodeDecodeError as exc:
-        raise DecodeError(f"text is not valid: {exc.reason}") from None
+        raise DecodeError(f"a string or symbol has an invalid encoding: {exc.reason}") from None
     if after > len(data):
-        raise DecodeError("the bytes end within a value")
+        raise DecodeError("the data ends within a value")
     return value, after
 
 
 def decode_whole(data: bytes) -> Any:
-    """Read one value that takes all the bytes."""
+    """Decode a value that takes up all of the data."""
     value, after = decode(data)
     if after != len(data):
-        raise DecodeError(f"{len(data) - after} bytes are left over behind a value")
+        raise DecodeError(f"{len(data) - after} bytes follow a value that must be the last")
     return value
 
 
-def skip(data: bytes, pos: int) -> int:
-    """The place behind the value at `pos`, found without reading the value."""
+def skip_value(data: bytes, pos: int) -> int:
+    """Return the position after the value at `pos` without decoding the value."""
     try:
-        while data[pos] == 0:  # a descriptor, then what it describes
-            pos = skip(data, pos + 1)
+        while data[pos] == 0:  # A descriptor, followed by the described value.
+            pos = skip_value(data, pos + 1)
         code = data[pos]
         width = _WIDTHS[code]
         if width >= 0:
@@ -93,16 +95,19 @@ def skip(data: bytes, pos: int) -> int:
         else:
             raise _unknown(code)
     except (IndexError, StructError):
-        raise DecodeError("the bytes end within a value") from None
+        raise DecodeError("the data ends within a value") from None
     except RecursionError:
         raise DecodeError("descriptors of descriptors are nested too deeply") from None
     if after > len(data):
-        raise DecodeError("the bytes end within a value")
+        raise DecodeError("the data ends within a value")
     return after
 
 
 def _width_of(code: int) -> int:
-    """Bytes behind a constructor; -1 and -4: a size of one or of four bytes; -9: no such code."""
+    """Return the number of bytes after a constructor.
+
+    -1 and -4 mean that a size of one or four bytes follows; -9 means that the code is unassigned.
+    """
     if code not in _CODES:
         return -9
     return {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xB: -4, 0xD: -4, 0xF: -4}.get(code >> 4, -1)
@@ -119,15 +124,15 @@ def _unassigned(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
 def _described(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     if depth >= MAX_DEPTH:
         raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
-    descriptor, pos = READERS[data[pos]](data, pos + 1, depth + 1)
-    value, pos = READERS[data[pos]](data, pos + 1, depth + 1)
+    descriptor, pos = DECODERS[data[pos]](data, pos + 1, depth + 1)
+    value, pos = DECODERS[data[pos]](data, pos + 1, depth + 1)
     return Described(descriptor, value), pos
 
 
 def _boolean(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     value = data[pos]
     if value > 1:
-        raise DecodeError(f"a boolean is 0 or 1, not {value}")
+        raise DecodeError(f"a boolean must be 0 or 1, not {value}")
     return value == 1, pos + 1
 
 
@@ -141,39 +146,39 @@ def _char(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
 def _uuid(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     raw = data[pos : pos + 16]
     if len(raw) != 16:
-        raise DecodeError("the bytes end within a uuid")
+        raise DecodeError("the data ends within a uuid")
     return UUID(bytes=raw), pos + 16
 
 
 def _fixed(
     unpack: Callable[[bytes, int], tuple[Any, ...]], width: int, kind: type | None
-) -> Reader:
-    """Numbers of a fixed width, as `kind` or, without one, as Python unpacks them."""
+) -> Decoder:
+    """Return a decoder of numbers with a fixed width, which converts to `kind` if it is given."""
     if kind is None:
 
-        def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+        def decode_number(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
             return unpack(data, pos)[0], pos + width
 
     else:
 
-        def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+        def decode_number(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
             return kind(unpack(data, pos)[0]), pos + width
 
-    return read
+    return decode_number
 
 
-def _opaque(kind: type, width: int) -> Reader:
-    def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+def _opaque(kind: type, width: int) -> Decoder:
+    def decode_value(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
         return kind(data[pos : pos + width]), pos + width
 
-    return read
+    return decode_value
 
 
-def _constant(value: Any) -> Reader:
-    def read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
+def _constant(value: Any) -> Decoder:
+    def decode_value(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
         return value, pos
 
-    return read
+    return decode_value
 
 
 def _empty_list(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
@@ -200,7 +205,7 @@ def _string32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     return data[pos + 4 : end].decode(), end
 
 
-# Peers repeat a few dozen symbols in every frame: making each once saves most of their cost.
+# Peers repeat the same few dozen symbols in every frame, so they are cached.
 _SYMBOLS: dict[bytes, Symbol] = {}
 
 
@@ -224,13 +229,13 @@ def _symbol32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 
 def _compound8(data: bytes, pos: int, depth: int) -> tuple[int, int, int]:
-    """Count, first element and end of a list, map or array with one-byte size and count."""
+    """Return count, position of the first element and end of a compound with one-byte size."""
     end = pos + 1 + data[pos]
     count = data[pos + 1]
     if depth >= MAX_DEPTH:
         raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
     if end > len(data) or end < pos + 2:
-        raise DecodeError("the size of a compound value does not fit its bytes")
+        raise DecodeError("the size of a compound value does not match its data")
     return count, pos + 2, end
 
 
@@ -240,21 +245,21 @@ def _compound32(data: bytes, pos: int, depth: int) -> tuple[int, int, int]:
     if depth >= MAX_DEPTH:
         raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
     if end > len(data) or size < 4:
-        raise DecodeError("the size of a compound value does not fit its bytes")
+        raise DecodeError("the size of a compound value does not match its data")
     return count, pos + 8, end
 
 
 def _items(data: bytes, count: int, pos: int, end: int, depth: int) -> list[Any]:
-    # Each element takes a byte at least, so a count beyond the bytes ends the loop early.
-    readers = READERS
+    # Each element has at least one byte, so a count beyond the data ends the loop early.
+    decoders = DECODERS
     items = []
     for _ in range(count):
         if pos >= end:
-            raise DecodeError("a compound value has fewer elements than it says")
-        value, pos = readers[data[pos]](data, pos + 1, depth)
+            raise DecodeError("a compound value has fewer elements than its count")
+        value, pos = decoders[data[pos]](data, pos + 1, depth)
         items.append(value)
     if pos != end:
-        raise DecodeError("the elements of a compound value do not fit its size")
+        raise DecodeError("the elements of a compound value do not match its size")
     return items
 
 
@@ -273,8 +278,8 @@ def _as_map(items: list[Any]) -> Any:
         raise DecodeError("a map has a key without a value")
     keys = items[::2]
     try:
-        # Uuids and described values can be chosen to share one hash, and a dict of them would take
-        # time by the square.
+        # A peer can choose uuids and described values with equal hashes, for which building a dict
+        # takes quadratic time.
         if len(keys) > _FEW_KEYS and len(set(map(hash, keys))) < len(keys) - _FEW_KEYS:
             result = None
         else:
@@ -290,13 +295,14 @@ def _as_map(items: list[Any]) -> Any:
 
 
 def _identity(key: Any) -> str:
-    """Differs exactly where two keys differ in AMQP: types count, at every level."""
+    """Return a text that is equal for two keys if and only if they are equal in AMQP."""
     if isinstance(key, dict):
         return f"{{{','.join(_identity(pair) for pair in key.items())}}}"
     if isinstance(key, list | tuple):
         return f"{type(key).__name__}[{','.join(_identity(item) for item in key)}]"
     if isinstance(key, Array):
-        return f"array[{key.kind.__name__},{_identity(key.items)},{_identity(key.descriptor)}]"
+        element_type = key.element_type.__name__
+        return f"array[{element_type},{_identity(key.elements)},{_identity(key.descriptor)}]"
     if isinstance(key, Described):
         return f"described[{_identity(key.descriptor)},{_identity(key.value)}]"
     return f"{type(key).__name__}:{key!r}"
@@ -314,11 +320,11 @@ def _map32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 def _array(data: bytes, count: int, pos: int, end: int, depth: int) -> Array:
     if count == 0 and pos == end:
-        return Array(type(None), ())  # the Azure SDK writes an empty array without a constructor
+        return Array(type(None), ())  # The Azure SDK encodes an empty array without a constructor.
     descriptor = None
     code = data[pos]
     if code == 0:
-        descriptor, pos = READERS[data[pos + 1]](data, pos + 2, depth)
+        descriptor, pos = DECODERS[data[pos + 1]](data, pos + 2, depth)
         if descriptor is None:
             raise DecodeError("the elements of an array are described by null")
         code = data[pos]
@@ -330,17 +336,19 @@ def _array(data: bytes, count: int, pos: int, end: int, depth: int) -> Array:
     pos += 1
     width = _WIDTHS[code]
     if width == 0:
-        if count > MAX_EMPTY_ITEMS:
-            raise DecodeError(f"an array has more than {MAX_EMPTY_ITEMS} elements of no size")
+        if count > MAX_ZERO_WIDTH_ELEMENTS:
+            raise DecodeError(
+                f"an array has more than {MAX_ZERO_WIDTH_ELEMENTS} elements without bytes"
+            )
     elif count > end - pos:
-        raise DecodeError("an array has fewer elements than it says")
-    reader = READERS[code]
+        raise DecodeError("an array has fewer elements than its count")
+    decoder = DECODERS[code]
     items = []
     for _ in range(count):
-        value, pos = reader(data, pos, depth)
+        value, pos = decoder(data, pos, depth)
         items.append(value)
     if pos != end:
-        raise DecodeError("the elements of an array do not fit its size")
+        raise DecodeError("the elements of an array do not match its size")
     return Array(kind, tuple(items), descriptor)
 
 
@@ -354,7 +362,7 @@ def _array32(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
     return _array(data, count, pos, end, depth + 1), end
 
 
-_CODES: dict[int, tuple[type, Reader]] = {
+_CODES: dict[int, tuple[type, Decoder]] = {
     0x40: (type(None), _constant(None)),
     0x41: (bool, _constant(True)),
     0x42: (bool, _constant(False)),
@@ -396,11 +404,16 @@ _CODES: dict[int, tuple[type, Reader]] = {
     0xF0: (Array, _array32),
 }
 
-READERS: list[Reader] = [_CODES[code][1] if code in _CODES else _unassigned for code in range(256)]
-READERS[0] = _described
+DECODERS: list[Decoder] = [
+    _CODES[code][1] if code in _CODES else _unassigned for code in range(256)
+]
+DECODERS[0] = _described
 _KINDS: list[type | None] = [_CODES[code][0] if code in _CODES else None for code in range(256)]
 _WIDTHS: list[int] = [_width_of(code) for code in range(256)]
-STEPS: list[int] = [width + 1 if width >= 0 else width for width in _WIDTHS]
-"""For walking over values: how far it is to the next one, constructor included; -1 and -4: as far
-as a size of one or of four bytes says; anything else: ask `skip`."""
-STEPS[0] = -9
+VALUE_STEPS: list[int] = [width + 1 if width >= 0 else width for width in _WIDTHS]
+"""The distance from a constructor to the next value, by constructor code.
+
+-1 and -4 mean that a size of one or four bytes follows the constructor. For any other negative
+number use `skip_value`.
+"""
+VALUE_STEPS[0] = -9

@@ -1,4 +1,4 @@
-"""Writing AMQP values, each in its smallest encoding."""
+"""Encoding of AMQP values, each in its smallest encoding."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -27,7 +27,7 @@ from pairbus.amqp.types import (
 )
 from pairbus.errors import EncodeError
 
-Writer = Callable[[Any], bytes]
+Encoder = Callable[[Any], bytes]
 
 _U32 = Struct(">I").pack
 _CODE_U32 = Struct(">BI").pack
@@ -35,64 +35,63 @@ _CODE_SIZE_COUNT = Struct(">BII").pack
 
 
 def encode(value: Any) -> bytes:
-    """The smallest encoding of a value. Raises EncodeError for a value that has none."""
+    """Return the smallest encoding of a value. Raises EncodeError if AMQP cannot encode it."""
     try:
-        return _WRITERS[type(value)](value)
+        return _ENCODERS[type(value)](value)
     except StructError as exc:
         raise EncodeError(f"a value is out of the range of its AMQP type: {exc}") from None
     except UnicodeEncodeError as exc:
-        raise EncodeError(f"text has no AMQP encoding: {exc.reason}") from None
+        raise EncodeError(f"a string or symbol cannot be encoded: {exc.reason}") from None
     except RecursionError:
         raise EncodeError("values are nested too deeply") from None
 
 
-class _Writers(dict[type, Writer]):
-    """Writers by class. A class derived from one of them (an IntEnum, a str Enum) has its
-    base's."""
+class _Encoders(dict[type, Encoder]):
+    """Encoders by class. A subclass, such as an IntEnum, has the encoder of its base class."""
 
-    def __missing__(self, kind: type) -> Writer:
+    def __missing__(self, kind: type) -> Encoder:
         for base in kind.__mro__:
             if base in self:
                 return self[base]
         raise EncodeError(f"AMQP has no encoding for {kind.__module__}.{kind.__qualname__}")
 
 
-def _number(small: int, zero: bytes | None, large: Callable[..., bytes], code: int) -> Writer:
-    """An unsigned integer that takes no byte as zero and one below 256."""
+def _unsigned(small: int, zero: bytes, large: Callable[..., bytes], code: int) -> Encoder:
+    """Return an encoder of unsigned integers with special encodings for 0 and 1 to 255."""
 
-    def write(value: int) -> bytes:
+    def encode_unsigned(value: int) -> bytes:
         if 0 <= value < 256:
-            return zero if zero is not None and value == 0 else bytes((small, value))
+            return bytes((small, value)) if value else zero
         return large(code, value)
 
-    return write
+    return encode_unsigned
 
 
-def _signed(small: int, large: Callable[..., bytes], code: int) -> Writer:
-    def write(value: int) -> bytes:
+def _signed(small: int, large: Callable[..., bytes], code: int) -> Encoder:
+    def encode_signed(value: int) -> bytes:
         if -128 <= value < 128:
             return bytes((small, value & 0xFF))
         return large(code, value)
 
-    return write
+    return encode_signed
 
 
-def _fixed(format_: str, code: int) -> Writer:
+def _fixed(format_: str, code: int) -> Encoder:
     pack = Struct(">B" + format_).pack
 
-    def write(value: Any) -> bytes:
+    def encode_fixed(value: Any) -> bytes:
         return pack(code, value)
 
-    return write
+    return encode_fixed
 
 
-def _opaque(code: int, width: int) -> Writer:
-    def write(value: bytes) -> bytes:
+def _opaque(code: int, width: int) -> Encoder:
+    def encode_opaque(value: bytes) -> bytes:
         if len(value) != width:
-            raise EncodeError(f"{type(value).__name__} takes {width} bytes, not {len(value)}")
+            raise EncodeError(f"{type(value).__name__} has {width} bytes, not {len(value)}")
         return bytes((code,)) + value
 
-    return write
+    return encode_opaque
 
 
 def _float32(value: float) -> bytes:
@@ -107,13 +106,12 @@ _FLOAT32 = Struct(">Bf").pack
 
 def _char(value: str) -> bytes:
     if len(value) != 1:
-        raise EncodeError(f"a char is one character, not {len(value)}")
+        raise EncodeError(f"a char has one character, not {len(value)}")
     return b"\x73" + value.encode("utf-32-be")
 
 
 def _variable(small: int, raw: bytes) -> bytes:
-    """Binary, string or symbol: the constructor for a four-byte size is 0x10 above the small
-    one."""
+    """Encode a binary, string or symbol. The constructor for four-byte sizes is small + 0x10."""
     size = len(raw)
     if size < 256:
         return bytes((small, size)) + raw
@@ -128,7 +126,7 @@ def encode_str(value: str) -> bytes:
     return _CODE_U32(0xB1, size) + raw
 
 
-# The same few dozen symbols are written again and again.
+# The same few dozen symbols are encoded in every frame, so they are cached.
 _SYMBOLS: dict[str, bytes] = {}
 
 
@@ -141,8 +139,8 @@ def _symbol(value: str) -> bytes:
     return raw
 
 
-def compound(small: int, count: int, body: bytes) -> bytes:
-    """A list (0xc0), map (0xc1) or array (0xe0) around its encoded elements."""
+def encode_compound(small: int, count: int, body: bytes) -> bytes:
+    """Return a list (0xc0), map (0xc1) or array (0xe0) with these encoded elements."""
     size = len(body)
     if size < 255 and count < 256:
         return bytes((small, size + 1, count)) + body
@@ -152,67 +150,70 @@ def compound(small: int, count: int, body: bytes) -> bytes:
 def _list(value: Any) -> bytes:
     if not value:
         return b"\x45"
-    return compound(0xC0, len(value), b"".join([_WRITERS[type(item)](item) for item in value]))
+    return encode_compound(
+        0xC0, len(value), b"".join([_ENCODERS[type(item)](item) for item in value])
+    )
 
 
 def _map(value: dict[Any, Any]) -> bytes:
     parts = []
     for key, item in value.items():
-        parts.append(_WRITERS[type(key)](key))
-        parts.append(_WRITERS[type(item)](item))
-    return compound(0xC1, len(parts), b"".join(parts))
+        parts.append(_ENCODERS[type(key)](key))
+        parts.append(_ENCODERS[type(item)](item))
+    return encode_compound(0xC1, len(parts), b"".join(parts))
 
 
 def _pairs(value: Pairs) -> bytes:
     if any(len(pair) != 2 for pair in value):
-        raise EncodeError("Pairs holds something that is not a key and a value")
-    parts = [_WRITERS[type(part)](part) for pair in value for part in pair]
-    return compound(0xC1, len(parts), b"".join(parts))
+        raise EncodeError("an item of Pairs is not a pair of a key and a value")
+    parts = [_ENCODERS[type(part)](part) for pair in value for part in pair]
+    return encode_compound(0xC1, len(parts), b"".join(parts))
 
 
 def _described(value: Described) -> bytes:
     return (
         b"\x00"
-        + _WRITERS[type(value.descriptor)](value.descriptor)
-        + _WRITERS[type(value.value)](value.value)
+        + _ENCODERS[type(value.descriptor)](value.descriptor)
+        + _ENCODERS[type(value.value)](value.value)
     )
 
 
 def _array(value: Array) -> bytes:
-    """Elements share one constructor, so each is written in the smallest one that fits them all."""
-    if value.kind not in _WRITERS or value.kind in (Described, Pairs, tuple):
-        raise EncodeError(f"an array cannot hold {value.kind.__qualname__}")
-    encoded = [_WRITERS[type(item)](item) for item in value.items]
-    widest = _WIDEST.get(value.kind)
-    code = max((raw[0] for raw in encoded), default=_EMPTY_ARRAY.get(value.kind, 0x40))
-    if widest is not None:
-        # Booleans, small integers and empty lists have constructors without any bytes behind
-        # them; one that several elements share must have room for each.
-        code = widest(code)
+    """Encode an array with the smallest constructor that fits all of its elements."""
+    if value.element_type not in _ENCODERS or value.element_type in (Described, Pairs, tuple):
+        raise EncodeError(f"an array cannot hold {value.element_type.__qualname__}")
+    encoded = [_ENCODERS[type(item)](item) for item in value.elements]
+    shared_constructor = _SHARED_CONSTRUCTORS.get(value.element_type)
+    default = _EMPTY_ARRAY_CONSTRUCTORS.get(value.element_type, 0x40)
+    code = max((raw[0] for raw in encoded), default=default)
+    if shared_constructor is not None:
+        # Booleans, zeros and empty lists have constructors without data. The constructor that the
+        # elements share must have data to tell them apart.
+        code = shared_constructor(code)
     elements = []
-    for item, raw in zip(value.items, encoded, strict=True):
-        if not _of_kind(item, value.kind):
-            raise EncodeError(f"an array of {value.kind.__name__} cannot hold {item!r}")
+    for item, raw in zip(value.elements, encoded, strict=True):
+        if not _has_type(item, value.element_type):
+            raise EncodeError(f"an array of {value.element_type.__name__} cannot hold {item!r}")
         elements.append(raw[1:] if raw[0] == code else _widen(raw, code))
     constructor = bytes((code,))
     if value.descriptor is not None:
-        constructor = b"\x00" + _WRITERS[type(value.descriptor)](value.descriptor) + constructor
-    return compound(0xE0, len(elements), constructor + b"".join(elements))
+        constructor = b"\x00" + _ENCODERS[type(value.descriptor)](value.descriptor) + constructor
+    return encode_compound(0xE0, len(elements), constructor + b"".join(elements))
 
 
-def _of_kind(item: Any, kind: type) -> bool:
-    # A Symbol is a str in Python, and a bool an int, but not in AMQP.
-    if kind is dict:
+def _has_type(item: Any, element_type: type) -> bool:
+    # In Python a Symbol is a str and a bool is an int. In AMQP they are not.
+    if element_type is dict:
         return isinstance(item, dict | Pairs)
-    return type(item) is kind or (kind is list and type(item) is tuple)
+    return type(item) is element_type or (element_type is list and type(item) is tuple)
 
 
 def _widen(raw: bytes, code: int) -> bytes:
-    """Element bytes of `raw` as they stand behind the wider constructor `code` of the same type."""
+    """Return the data of the element `raw` for the wider constructor `code` of the same type."""
     small, rest = raw[0], raw[1:]
     if code == 0x56:
         return b"\x01" if small == 0x41 else b"\x00"
-    if code in (0x52, 0x53):  # from zero
+    if code in (0x52, 0x53):  # The element is zero.
         return b"\x00"
     if code == 0x70 or code == 0x80:
         width = 4 if code == 0x70 else 8
@@ -220,22 +221,22 @@ def _widen(raw: bytes, code: int) -> bytes:
     if code == 0x71 or code == 0x81:
         width = 4 if code == 0x71 else 8
         return rest.rjust(width, b"\xff" if rest[0] & 0x80 else b"\x00")
-    if small == 0x45:  # an empty list among longer ones
+    if small == 0x45:  # The element is an empty list.
         return b"\x01\x00" if code == 0xC0 else b"\x00\x00\x00\x04\x00\x00\x00\x00"
-    if code < 0xC0:  # binary, string, symbol
+    if code < 0xC0:  # Binary, string or symbol.
         return _U32(rest[0]) + rest[1:]
-    # A list, map or array: size and count grow from one byte to four.
+    # List, map or array: size and count grow from one byte to four.
     return _U32(rest[0] + 3) + _U32(rest[1]) + rest[2:]
 
 
-_WIDEST: dict[type, Callable[[int], int]] = {
+_SHARED_CONSTRUCTORS: dict[type, Callable[[int], int]] = {
     bool: lambda code: 0x56,
     UInt: lambda code: max(code, 0x52),
     ULong: lambda code: max(code, 0x53),
     list: lambda code: max(code, 0xC0),
 }
 
-_EMPTY_ARRAY: dict[type, int] = {
+_EMPTY_ARRAY_CONSTRUCTORS: dict[type, int] = {
     UByte: 0x50,
     UShort: 0x60,
     UInt: 0x52,
@@ -259,14 +260,14 @@ _EMPTY_ARRAY: dict[type, int] = {
     Array: 0xE0,
 }
 
-_WRITERS = _Writers(
+_ENCODERS = _Encoders(
     {
         type(None): lambda value: b"\x40",
         bool: lambda value: b"\x41" if value else b"\x42",
         UByte: _fixed("B", 0x50),
         UShort: _fixed("H", 0x60),
-        UInt: _number(0x52, b"\x43", Struct(">BI").pack, 0x70),
-        ULong: _number(0x53, b"\x44", Struct(">BQ").pack, 0x80),
+        UInt: _unsigned(0x52, b"\x43", Struct(">BI").pack, 0x70),
+        ULong: _unsigned(0x53, b"\x44", Struct(">BQ").pack, 0x80),
         Byte: _fixed("b", 0x51),
         Short: _fixed("h", 0x61),
         Int32: _signed(0x54, Struct(">Bi").pack, 0x71),
@@ -293,4 +294,4 @@ _WRITERS = _Writers(
     }
 )
 
-encode_uint: Callable[[int], bytes] = _WRITERS[UInt]
+encode_uint: Callable[[int], bytes] = _ENCODERS[UInt]

@@ -1,6 +1,7 @@
-"""What the engine tells: each event is something that a peer did, or that ended a part of the talk.
+"""Events that a Connection returns: actions of the peer, and the end of links, sessions and the
+connection.
 
-`by_peer` is False where our own side ended it because the peer broke the protocol.
+`by_peer` is False if our engine ended the endpoint because the peer violated the protocol.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """SASL is over. On a server, `identity` is what its check made of the client."""
+    """SASL succeeded. On a server, `identity` is the value that the mechanism's check returned."""
 
     mechanism: str
     identity: Any
@@ -24,34 +25,34 @@ class Authenticated:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer's open has arrived."""
+    """The peer's open arrived."""
 
     open: Open
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A session is there: one that we asked for, or one that the peer began."""
+    """A session was begun by both peers, whichever of them began it first."""
 
     session: "Session"
 
 
 @dataclass(frozen=True, slots=True)
-class Attaching:
-    """The peer asks for a link. Answer with `link.accept()` or `link.refuse()`."""
+class AttachReceived:
+    """The peer wants to attach a link. Answer with `link.accept()` or `link.refuse()`."""
 
     link: "Link"
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A link that we asked for is there."""
+    """The peer accepted a link that we wanted to attach."""
 
     link: "Link"
 
 
 class Delivery:
-    """A message has arrived whole. Not frozen, for speed; treat it as if it were."""
+    """A complete message arrived. Treat it as immutable: it is not frozen only for speed."""
 
     __slots__ = ("id", "link", "message_format", "payload", "settled", "state", "tag")
 
@@ -78,15 +79,15 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
-    """The peer took back a delivery whose first frames had arrived."""
+class DeliveryAborted:
+    """The peer aborted a delivery after some of its frames had arrived."""
 
     link: "ReceiverLink"
     id: int
 
 
-class Sent:
-    """A delivery of ours. It has an id once its first frame is written."""
+class OutgoingDelivery:
+    """A delivery that we send. Its id is assigned when its first frame is written."""
 
     __slots__ = ("context", "id", "link", "settled", "tag")
 
@@ -96,36 +97,39 @@ class Sent:
         self.settled = settled
         self.id: int | None = None
         self.context: Any = None
-        """Free for the program that uses the engine."""
+        """Free for use by the application."""
 
     def __repr__(self) -> str:
-        return f"Sent(id={self.id}, tag={self.tag!r})"
+        return f"OutgoingDelivery(id={self.id}, tag={self.tag!r})"
 
 
 @dataclass(frozen=True, slots=True)
-class Updated:
-    """The peer says how deliveries of ours fared. `settled`: it has forgotten them, and so have
-    we."""
+class OutgoingDeliveriesUpdated:
+    """The receiving peer reported the state of deliveries that we sent.
+
+    If `settled` is set, the peer and our engine no longer track the deliveries.
+    """
 
     session: "Session"
-    sent: list[Sent]
+    deliveries: list[OutgoingDelivery]
     state: Any
     settled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """The peer has settled deliveries that it sent, or says more of their state."""
+class IncomingDeliveriesUpdated:
+    """The sending peer settled deliveries that we received, or changed their state."""
 
     session: "Session"
-    received: list[Delivery]
+    deliveries: list[Delivery]
     state: Any
     settled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Flowed:
-    """Credit, drain or the session's window has changed. Without a link: the window alone."""
+class FlowReceived:
+    """The peer changed link credit, drain or its session window. `link` is None for a flow that
+    carries only the window."""
 
     session: "Session"
     link: "Link | None"
@@ -133,7 +137,7 @@ class Flowed:
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """A link has ended. What was sent on it and not settled is in doubt."""
+    """A link ended. The outcome of its unsettled outgoing deliveries is unknown."""
 
     link: "Link"
     error: AmqpError | None
@@ -143,7 +147,7 @@ class Detached:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A session has ended, and its links with it."""
+    """A session ended, and its links with it."""
 
     session: "Session"
     error: AmqpError | None
@@ -152,8 +156,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The connection has ended, and all that was on it. Write what is left to write, and hang
-    up."""
+    """The connection ended, and all its sessions and links with it. Write the remaining output,
+    then close the socket."""
 
     error: AmqpError | None
     by_peer: bool = True
@@ -163,13 +167,13 @@ Event = (
     Authenticated
     | Opened
     | Begun
-    | Attaching
+    | AttachReceived
     | Attached
     | Delivery
-    | Aborted
-    | Updated
-    | Resolved
-    | Flowed
+    | DeliveryAborted
+    | OutgoingDeliveriesUpdated
+    | IncomingDeliveriesUpdated
+    | FlowReceived
     | Detached
     | Ended
     | Closed

@@ -1,18 +1,19 @@
-"""Frames: their header, and the transfer performative, which is worth a reader of its own.
+"""Frames (part 2, 2.3), and a fast codec for the transfer performative.
 
-Every other performative goes through `composite`. A transfer stands before every message, so it is
-read and written here without making objects for its fields.
+`composite` decodes and encodes all other performatives. Every message needs a transfer, so this
+module decodes and encodes it without objects for its fields.
 """
 
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
 
-from pairbus.amqp.composite import from_described
+from pairbus.amqp.composite import decode_composite
 from pairbus.amqp.decode import decode
 from pairbus.amqp.encode import encode_uint
 from pairbus.amqp.performatives import Transfer
 from pairbus.errors import DecodeError
+from pairbus.servicebus import conditions
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -20,21 +21,21 @@ MIN_MAX_FRAME_SIZE = 512
 MAX_TAG_SIZE = 32
 AMQP_FRAME, SASL_FRAME = 0, 1
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
-TRANSFER = b"\x00\x53\x14"
-"""How the body of a transfer frame starts, as every peer we know writes it."""
+TRANSFER_PREFIX = b"\x00\x53\x14"
+"""The first bytes of a transfer frame's body, as all known peers encode them."""
 
 frame_header = Struct(">IBBH")
 _U32 = Struct(">I").unpack_from
 _SIZE_COUNT = Struct(">II").unpack_from
 
 
-def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
-    """One frame without extended header."""
-    return frame_header.pack(8 + len(body), 2, kind, channel) + body
+def encode_frame(channel: int, body: bytes, frame_type: int = AMQP_FRAME) -> bytes:
+    """Return a frame without extended header."""
+    return frame_header.pack(8 + len(body), 2, frame_type, channel) + body
 
 
-class Flags(NamedTuple):
-    """The fields of a transfer from the fifth on: few combinations occur, so each is read once."""
+class TransferFlags(NamedTuple):
+    """The fields of a transfer from the fifth on. Few combinations occur, so they are cached."""
 
     settled: bool
     more: bool
@@ -43,17 +44,19 @@ class Flags(NamedTuple):
     aborted: bool
 
 
-PLAIN_FLAGS = Flags(settled=False, more=False, state=None, resume=False, aborted=False)
-"""Nothing special: one frame, not settled. Always this very object, so that `is` tells."""
-_FLAGS: dict[bytes, tuple[int, Flags]] = {b"": (4, PLAIN_FLAGS)}
-"""By their bytes: how many fields the transfer has in all, and what they say."""
+DEFAULT_FLAGS = TransferFlags(settled=False, more=False, state=None, resume=False, aborted=False)
+"""The flags of an unsettled delivery in one frame. Compare with `is`: there is one such object."""
+_FLAGS: dict[bytes, tuple[int, TransferFlags]] = {b"": (4, DEFAULT_FLAGS)}
+"""The number of fields of the transfer and its flags, by the encoding of the flags."""
 
 
-def read_transfer(
+def decode_transfer(
     data: bytes, pos: int, end: int
-) -> tuple[int, int | None, bytes | None, int, Flags, int]:
-    """Read the transfer whose list starts at `pos`: handle, delivery id, delivery tag, message
-    format, flags, and the place where its payload starts."""
+) -> tuple[int, int | None, bytes | None, int, TransferFlags, int]:
+    """Decode the transfer whose list starts at `pos`.
+
+    Return handle, delivery id, delivery tag, message format, flags and the start of the payload.
+    """
     start = pos
     try:
         code = data[pos]
@@ -66,9 +69,9 @@ def read_transfer(
             stop = pos + 5 + size
             pos += 9
         else:
-            return _read_any_transfer(data, start, end)
+            return _decode_any_transfer(data, start, end)
         if stop > end or count < 4:
-            return _read_any_transfer(data, start, end)
+            return _decode_any_transfer(data, start, end)
 
         code = data[pos]
         if code == 0x43:
@@ -78,7 +81,7 @@ def read_transfer(
             handle = data[pos + 1]
             pos += 2
         else:
-            return _read_any_transfer(data, start, end)
+            return _decode_any_transfer(data, start, end)
 
         code = data[pos]
         delivery_id: int | None
@@ -95,7 +98,7 @@ def read_transfer(
             delivery_id = None
             pos += 1
         else:
-            return _read_any_transfer(data, start, end)
+            return _decode_any_transfer(data, start, end)
 
         code = data[pos]
         if code == 0xA0 and data[pos + 1] <= MAX_TAG_SIZE:
@@ -106,7 +109,7 @@ def read_transfer(
             tag = None
             pos += 1
         else:
-            return _read_any_transfer(data, start, end)
+            return _decode_any_transfer(data, start, end)
 
         code = data[pos]
         if code == 0x43 or code == 0x40:
@@ -119,28 +122,30 @@ def read_transfer(
             message_format = data[pos + 1]
             pos += 2
         else:
-            return _read_any_transfer(data, start, end)
+            return _decode_any_transfer(data, start, end)
     except (IndexError, StructError):
         raise DecodeError("a transfer ends within a field") from None
 
     known = _FLAGS.get(data[pos:stop])
     if known is None or known[0] != count or pos > stop:
-        result = _read_any_transfer(data, start, end)
+        result = _decode_any_transfer(data, start, end)
         if stop - pos <= 16 and len(_FLAGS) < 1024:
             _FLAGS[data[pos:stop]] = count, result[4]
         return result
     return handle, delivery_id, tag, message_format, known[1], stop
 
 
-def _read_any_transfer(
+def _decode_any_transfer(
     data: bytes, pos: int, end: int
-) -> tuple[int, int | None, bytes | None, int, Flags, int]:
-    described, after = decode(TRANSFER + data[pos:end])
-    transfer = from_described(described)
+) -> tuple[int, int | None, bytes | None, int, TransferFlags, int]:
+    described, after = decode(TRANSFER_PREFIX + data[pos:end])
+    transfer = decode_composite(described)
     assert isinstance(transfer, Transfer)  # by its descriptor
     if transfer.delivery_tag is not None and len(transfer.delivery_tag) > MAX_TAG_SIZE:
-        raise DecodeError("a delivery tag is too long", condition="amqp:invalid-field")
-    flags = Flags(
+        raise DecodeError(
+            f"a delivery tag has more than {MAX_TAG_SIZE} bytes", condition=conditions.INVALID_FIELD
+        )
+    flags = TransferFlags(
         transfer.settled is True,
         transfer.more,
         transfer.state,
@@ -152,20 +157,20 @@ def _read_any_transfer(
         transfer.delivery_id,
         transfer.delivery_tag,
         0 if transfer.message_format is None else transfer.message_format,
-        PLAIN_FLAGS if flags == PLAIN_FLAGS else flags,
-        pos + after - len(TRANSFER),
+        DEFAULT_FLAGS if flags == DEFAULT_FLAGS else flags,
+        pos + after - len(TRANSFER_PREFIX),
     )
 
 
 def transfer_list(count: int, fields: bytes) -> bytes:
-    """A transfer performative around its encoded fields, which are always short."""
+    """Return a transfer performative with these encoded fields, which take less than 255 bytes."""
     return b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, count)) + fields
 
 
-def first_transfer(
+def encode_first_transfer(
     handle: bytes, delivery_id: int, tag: bytes, message_format: int, settled: bool, more: bool
 ) -> bytes:
-    """The performative of a delivery's first frame."""
+    """Return the performative of a delivery's first frame."""
     fields = (
         handle
         + encode_uint(delivery_id)
@@ -180,12 +185,12 @@ def first_transfer(
     return transfer_list(4, fields)
 
 
-def next_transfer(handle: bytes, settled: bool, more: bool) -> bytes:
-    """The performative of a delivery's later frames."""
+def encode_next_transfer(handle: bytes, settled: bool, more: bool) -> bytes:
+    """Return the performative of a delivery's second or later frame."""
     fields = handle + b"\x40\x40\x40" + (b"\x41" if settled else b"\x42")
     return transfer_list(6, fields + b"\x41") if more else transfer_list(5, fields)
 
 
-def abort_transfer(handle: bytes) -> bytes:
-    """The performative that takes back a delivery whose first frames were sent."""
+def encode_aborted_transfer(handle: bytes) -> bytes:
+    """Return the performative that aborts a delivery whose first frames were sent."""
     return transfer_list(10, handle + b"\x40\x40\x40\x40\x40\x40\x40\x40\x41")

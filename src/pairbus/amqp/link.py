@@ -1,18 +1,18 @@
-"""Links: one end of a way for messages in one direction.
+"""Link endpoints: a link carries messages in one direction between two endpoints.
 
-Calls on a link that has ended do nothing, so that a program may work through a list of events
-without asking before each step whether a later one has ended the link. `send` alone raises: it
-would lose a message.
+Calls on a link that ended do nothing, so that an application can process a list of events without
+checking after each of them whether the link still exists. Only `send` raises, because it would
+lose a message.
 """
 
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pairbus.amqp.encode import encode_uint
-from pairbus.amqp.events import Sent
+from pairbus.amqp.events import OutgoingDelivery
 from pairbus.amqp.frames import (
     MAX_TAG_SIZE,
-    next_transfer,
+    encode_next_transfer,
 )
 from pairbus.amqp.performatives import (
     RECEIVER,
@@ -26,28 +26,29 @@ from pairbus.amqp.performatives import (
     Source,
     Target,
 )
-from pairbus.amqp.serial import SERIAL, ahead
+from pairbus.amqp.serial import SERIAL_MASK, serial_distance
 from pairbus.errors import AmqpError, EncodeError, ProtocolError, StateError
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
 
-_HEAD_ROOM = 96
-"""More than the header of a frame and the performative of a transfer ever take."""
+_TRANSFER_OVERHEAD = 96
+"""An upper bound for the size of a frame header and a transfer performative."""
 
-_ALL = 1 << 64
+_UNLIMITED = 1 << 64
 
 
 class LinkState(Enum):
-    ATTACHING = "we have asked, the peer has not answered"
-    ASKED = "the peer has asked, we have not answered"
-    ATTACHED = "both have attached"
-    DETACHING = "we have detached, the peer has not"
+    ATTACH_SENT = "we sent an attach, the peer has not answered"
+    ATTACH_RECEIVED = "the peer sent an attach, we have not answered"
+    ATTACHED = "both sides have attached"
+    DETACH_SENT = "we sent a detach, the peer has not answered"
     DETACHED = "ended"
 
 
 class Link:
-    """What both ends have in common."""
+    """A link endpoint of either role."""
 
     role: ClassVar[bool]
 
@@ -62,24 +63,24 @@ class Link:
         self.remote: Attach | None = None
         """The attach that the peer sent."""
         self.remote_max_message_size: int | None = None
-        """What the peer takes at most; None: it sets no limit."""
+        """The largest message that the peer accepts, or None if it sets no limit."""
         self.refused = False
-        """The peer's attach had no terminus: a detach that says why is on its way."""
+        """True if the peer's attach had no terminus: a detach with the error follows."""
         self.credit = 0
         self.delivery_count = 0
         self.drain = False
         self.available = 0
         self.properties: dict[Any, Any] | None = None
-        """Properties of the peer's last flow."""
+        """The properties of the peer's last flow."""
         self.context: Any = None
-        """Free for the program that uses the engine."""
+        """Free for use by the application."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.state.name.lower()})"
 
     @property
     def alive(self) -> bool:
-        """Attached, and not on its way out."""
+        """True if both sides have attached, and neither has detached or refused the link."""
         return self.state is LinkState.ATTACHED and not self.refused
 
     def accept(
@@ -94,22 +95,23 @@ class Link:
         properties: dict[Any, Any] | None = None,
         offered_capabilities: tuple[Any, ...] = (),
     ) -> None:
-        """Answer the peer's attach with ours. What is not given is as the peer asked.
+        """Answer the peer's attach with ours. Fields that are None are as the peer requested.
 
-        Raises EncodeError where that does not fit the peer's frames; the link can still be refused.
+        Raises EncodeError if the attach does not fit into the peer's frames. The link can then
+        still be refused.
         """
-        asked = self.remote
-        if self.state is not LinkState.ASKED or asked is None:
+        requested = self.remote
+        if self.state is not LinkState.ATTACH_RECEIVED or requested is None:
             return
         self._answer(
             Attach(
                 self.name,
                 self.handle,
                 self.role,
-                asked.snd_settle_mode if snd_settle_mode is None else snd_settle_mode,
-                asked.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode,
-                asked.source if source is None else source,
-                asked.target if target is None else target,
+                requested.snd_settle_mode if snd_settle_mode is None else snd_settle_mode,
+                requested.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode,
+                requested.source if source is None else source,
+                requested.target if target is None else target,
                 initial_delivery_count=initial_delivery_count if self.role == SENDER else None,
                 max_message_size=max_message_size,
                 properties=properties,
@@ -118,13 +120,12 @@ class Link:
         )
 
     def refuse(self, error: AmqpError) -> None:
-        """Answer the peer's attach with a null terminus, then detach with the error (part 2,
-        2.6.3).
+        """Answer the peer's attach with a null terminus, then detach with the error.
 
-        The order matters: the Azure SDK takes anything else for a broken connection.
+        Part 2, 2.6.3 requires this order, and the Azure SDK fails the connection without it.
         """
-        asked = self.remote
-        if self.state is not LinkState.ASKED or asked is None:
+        requested = self.remote
+        if self.state is not LinkState.ATTACH_RECEIVED or requested is None:
             return
         sender = self.role == SENDER
         try:
@@ -133,53 +134,53 @@ class Link:
                     self.name,
                     self.handle,
                     self.role,
-                    asked.snd_settle_mode,
-                    asked.rcv_settle_mode,
-                    source=None if sender else asked.source,
-                    target=asked.target if sender else None,
+                    requested.snd_settle_mode,
+                    requested.rcv_settle_mode,
+                    source=None if sender else requested.source,
+                    target=requested.target if sender else None,
                     initial_delivery_count=0 if sender else None,
                 )
             )
         except EncodeError as exc:
-            self.session.end(ProtocolError(str(exc), condition="amqp:frame-size-too-small"))
+            self.session.end(ProtocolError(str(exc), condition=conditions.FRAME_SIZE_TOO_SMALL))
             return
         self.detach(error)
 
     def _answer(self, attach: Attach) -> None:
         self.session.write(attach)
         self.state = LinkState.ATTACHED
-        self.on_local(attach)
+        self.on_attach_sent(attach)
 
-    def on_local(self, attach: Attach) -> None:
-        """Our attach is sent."""
+    def on_attach_sent(self, attach: Attach) -> None:
+        """Record the attach that we sent."""
         self.local = attach
 
-    def on_remote(self, attach: Attach) -> None:
-        """The peer's attach is here."""
+    def on_attach_received(self, attach: Attach) -> None:
+        """Record the attach that the peer sent."""
         self.remote = attach
-        self.remote_max_message_size = attach.max_message_size or None  # 0 is no limit too
+        self.remote_max_message_size = attach.max_message_size or None  # 0 means no limit, too.
 
     def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
-        """End the link. The peer's answer comes as a Detached event."""
-        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+        """Detach the link. A Detached event reports the peer's answer."""
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_SENT):
             return
-        self.session.outbound.drop_waiting(self)
-        self.session.inbound.drop_partial(self)
+        self.session.outgoing.drop_queued(self)
+        self.session.incoming.drop_partial(self)
         self.session.write_last(
             Detach(self.handle, closed, None if error is None else Error.of(error))
         )
-        self.state = LinkState.DETACHING
+        self.state = LinkState.DETACH_SENT
         self.credit = 0
 
     def write_flow(self, *, echo: bool = False, properties: dict[Any, Any] | None = None) -> None:
-        """Tell the peer how this end stands."""
-        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+        """Send the flow state of this endpoint to the peer."""
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_SENT):
             return
-        known = self.role == SENDER or self.remote is not None
+        has_delivery_count = self.role == SENDER or self.remote is not None
         self._send_flow(
             {
                 "handle": self.handle,
-                "delivery_count": self.delivery_count if known else None,
+                "delivery_count": self.delivery_count if has_delivery_count else None,
                 "link_credit": self.credit,
                 "available": self.available if self.role == SENDER else None,
                 "drain": self.drain,
@@ -192,17 +193,17 @@ class Link:
         self.session.write(self.session.flow(**fields))
 
     def on_flow(self, flow: Flow) -> None:
-        """The peer's flow is here."""
+        """Update the flow state from the peer's flow."""
         self.properties = flow.properties
 
-    def bury(self) -> None:
-        """It is over, for whatever reason."""
+    def mark_ended(self) -> None:
+        """Record that the link ended."""
         self.state = LinkState.DETACHED
         self.credit = 0
 
 
 class SenderLink(Link):
-    """Our end sends. `credit` says how many deliveries the peer takes now."""
+    """An endpoint that sends. `credit` is the number of deliveries that the peer accepts."""
 
     role = SENDER
 
@@ -211,21 +212,21 @@ class SenderLink(Link):
         self.settle_mode = SETTLE_MIXED
         self._initial_count = 0
         self.handle_bytes = encode_uint(handle)
-        self._unfinished: tuple[Sent, int] | None = None
-        """A delivery whose last frame is still to come, and its size so far."""
+        self._unfinished: tuple[OutgoingDelivery, int] | None = None
+        """The delivery whose last frame was not sent, and its size so far."""
 
-    def on_local(self, attach: Attach) -> None:
-        super().on_local(attach)
+    def on_attach_sent(self, attach: Attach) -> None:
+        super().on_attach_sent(attach)
         self.settle_mode = attach.snd_settle_mode
         if attach.initial_delivery_count is not None:
             self.delivery_count = self._initial_count = attach.initial_delivery_count
 
     def on_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
-            # A receiver that has not seen our attach yet counts from where it starts.
-            seen = self._initial_count if flow.delivery_count is None else flow.delivery_count
-            under_way = (self.delivery_count - seen) & SERIAL
-            self.credit = max(flow.link_credit - under_way, 0)
+            # A receiver without a delivery count has not received our attach.
+            received = self._initial_count if flow.delivery_count is None else flow.delivery_count
+            in_transit = (self.delivery_count - received) & SERIAL_MASK
+            self.credit = max(flow.link_credit - in_transit, 0)
         self.drain = flow.drain
         super().on_flow(flow)
 
@@ -237,12 +238,12 @@ class SenderLink(Link):
         message_format: int = 0,
         settled: bool | None = None,
         more: bool = False,
-    ) -> Sent:
-        """Send a delivery, or a part of one where `more` is set.
+    ) -> OutgoingDelivery:
+        """Send a delivery, or a part of one if `more` is set.
 
-        It goes out in as many frames as the peer's frame size asks for, as soon as the session's
-        window allows. Raises StateError without credit, EncodeError for a tag or size out of
-        bounds.
+        It is split into frames of the size that the peer accepts, which are written as soon as the
+        window of the session permits. Raises StateError if there is no credit, and EncodeError if
+        the tag or the message is too large.
         """
         if self._unfinished is not None:
             return self._continue(*self._unfinished, payload, more)
@@ -251,98 +252,103 @@ class SenderLink(Link):
         if settled is None:
             settled = self.settle_mode == SETTLE_SETTLED
         elif self.settle_mode != SETTLE_MIXED and settled != (self.settle_mode == SETTLE_SETTLED):
-            raise StateError(f"{self} has settle mode {self.settle_mode}, not settled={settled}")
+            raise StateError(
+                f"{self} has sender settle mode {self.settle_mode}, which forbids settled={settled}"
+            )
         limit = self.remote_max_message_size
         if limit is not None and len(payload) > limit:
-            raise EncodeError(f"{len(payload)} bytes exceed the link's limit of {limit}")
+            raise EncodeError(f"a message of {len(payload)} bytes exceeds the limit of {limit}")
         if tag is not None and not 0 < len(tag) <= MAX_TAG_SIZE:
-            raise EncodeError(f"a delivery tag has 1 to {MAX_TAG_SIZE} bytes, not {len(tag)}")
-        if message_format and not 0 < message_format <= SERIAL:
-            raise EncodeError(f"a message format is 0 to 4294967295, not {message_format}")
-        sent = Sent(self, tag, settled)
-        self.delivery_count = (self.delivery_count + 1) & SERIAL
+            raise EncodeError(f"a delivery tag must have 1 to {MAX_TAG_SIZE} bytes, not {len(tag)}")
+        if message_format and not 0 < message_format <= SERIAL_MASK:
+            raise EncodeError(f"a message format must be 0 to 4294967295, not {message_format}")
+        delivery = OutgoingDelivery(self, tag, settled)
+        self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
         self.credit -= 1
         session = self.session
-        room = session.connection.remote_max_frame_size - _HEAD_ROOM
-        if len(payload) <= room:
-            session.outbound.write_first(sent, message_format, more, payload)
+        max_payload = session.connection.remote_max_frame_size - _TRANSFER_OVERHEAD
+        if len(payload) <= max_payload:
+            session.outgoing.write_first(delivery, message_format, more, payload)
             if more:
-                self._unfinished = sent, len(payload)
+                self._unfinished = delivery, len(payload)
         else:
-            session.outbound.write_first(sent, message_format, True, payload[:room])
-            self._continue(sent, room, payload[room:], more)
-        return sent
+            session.outgoing.write_first(delivery, message_format, True, payload[:max_payload])
+            self._continue(delivery, max_payload, payload[max_payload:], more)
+        return delivery
 
-    def _continue(self, sent: Sent, size: int, payload: bytes, more: bool) -> Sent:
+    def _continue(
+        self, delivery: OutgoingDelivery, size: int, payload: bytes, more: bool
+    ) -> OutgoingDelivery:
         if self.state is not LinkState.ATTACHED:
-            raise StateError(f"{self} cannot send")
+            raise StateError(f"{self} is not attached")
         session = self.session
         size += len(payload)
         limit = self.remote_max_message_size
         if limit is not None and size > limit:
             raise EncodeError(
-                f"{size} bytes exceed the link's limit of {limit}; abort the delivery"
+                f"a message of {size} bytes exceeds the limit of {limit}. Abort the delivery."
             )
-        room = session.connection.remote_max_frame_size - _HEAD_ROOM
-        for start in range(0, max(len(payload), 1), room):
-            last = start + room >= len(payload) and not more
-            head = next_transfer(self.handle_bytes, sent.settled, not last)
-            session.outbound.write_next(sent, head, payload[start : start + room])
-        self._unfinished = (sent, size) if more else None
-        return sent
+        max_payload = session.connection.remote_max_frame_size - _TRANSFER_OVERHEAD
+        for start in range(0, max(len(payload), 1), max_payload):
+            end = start + max_payload
+            last = end >= len(payload) and not more
+            performative = encode_next_transfer(self.handle_bytes, delivery.settled, not last)
+            session.outgoing.write_next(delivery, performative, payload[start:end])
+        self._unfinished = (delivery, size) if more else None
+        return delivery
 
     def abort(self) -> None:
-        """Take back the delivery whose last frame is still to come."""
+        """Abort the delivery whose last frame was not sent."""
         if self._unfinished is None or self.state is not LinkState.ATTACHED:
             return
-        self.session.outbound.abort(self._unfinished[0])
+        self.session.outgoing.abort(self._unfinished[0])
         self._unfinished = None
 
     def drained(self) -> None:
-        """Answer a drain: there is nothing more to send, and the credit is used up."""
+        """Answer a drain: there is nothing to send, and all credit is given back."""
         if not self.drain:
             return
-        self.delivery_count = (self.delivery_count + self.credit) & SERIAL
+        self.delivery_count = (self.delivery_count + self.credit) & SERIAL_MASK
         self.credit = 0
         self.write_flow()
         self.drain = False
 
     def _send_flow(self, fields: dict[str, Any]) -> None:
-        self.session.outbound.write_flow(self, fields)
+        self.session.outgoing.write_flow(self, fields)
 
 
 class ReceiverLink(Link):
-    """Our end receives. `credit` says how many deliveries the peer may still send."""
+    """An endpoint that receives. `credit` is the number of deliveries that the peer may send."""
 
     role = RECEIVER
 
     def __init__(self, session: "Session", name: str, handle: int, state: LinkState) -> None:
         super().__init__(session, name, handle, state)
-        self.max_message_size = _ALL
-        """What we take at most."""
-        self.settles = False
-        """Whether the sender settles everything as it sends."""
-        self.taken_back = 0
-        """Credit that was taken back, but which the peer may have used before it knew."""
+        self.max_message_size = _UNLIMITED
+        """The largest message that we accept."""
+        self.presettled = False
+        """True if the sender settles all deliveries when it sends them."""
+        self.revoked_credit = 0
+        """Credit that we revoked, but that the peer may have used before it received our flow."""
 
-    def on_local(self, attach: Attach) -> None:
-        super().on_local(attach)
-        if attach.max_message_size:  # 0 and null: no limit
+    def on_attach_sent(self, attach: Attach) -> None:
+        super().on_attach_sent(attach)
+        if attach.max_message_size:  # 0 and null mean no limit.
             self.max_message_size = attach.max_message_size
 
-    def on_remote(self, attach: Attach) -> None:
-        super().on_remote(attach)
-        self.settles = attach.snd_settle_mode == SETTLE_SETTLED
+    def on_attach_received(self, attach: Attach) -> None:
+        super().on_attach_received(attach)
+        self.presettled = attach.snd_settle_mode == SETTLE_SETTLED
         if attach.initial_delivery_count is not None:
             self.delivery_count = attach.initial_delivery_count
 
     def on_flow(self, flow: Flow) -> None:
         if flow.delivery_count is not None:
-            # The sender's count is ahead of ours where it has given up credit to a drain.
-            given_up = ahead(flow.delivery_count, self.delivery_count)
-            if 0 < given_up <= self.credit + self.taken_back:
-                self.taken_back -= max(given_up - self.credit, 0)
-                self.credit = max(self.credit - given_up, 0)
+            # The sender's count is ahead of ours if it gave credit back to answer a drain.
+            returned = serial_distance(flow.delivery_count, self.delivery_count)
+            if 0 < returned <= self.credit + self.revoked_credit:
+                self.revoked_credit -= max(returned - self.credit, 0)
+                self.credit = max(self.credit - returned, 0)
                 self.delivery_count = flow.delivery_count
         if flow.available is not None:
             self.available = flow.available
@@ -358,12 +364,15 @@ class ReceiverLink(Link):
         echo: bool = False,
         properties: dict[Any, Any] | None = None,
     ) -> None:
-        """Let the peer send this many more deliveries. With `drain` it uses the credit at once or
-        gives it up: a Flowed event with no credit left says that it has. Less credit than before
-        takes the rest back, but deliveries that were under way by then still arrive."""
-        if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
+        """Set the credit: the number of deliveries that the peer may send from now on.
+
+        With `drain` the peer uses the credit at once or gives it back. A FlowReceived event
+        reports that the credit is 0. Less credit than before revokes the difference, but
+        deliveries that are in transit still arrive.
+        """
+        if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_SENT):
             return
-        self.taken_back = max(self.credit + self.taken_back - credit, 0)
+        self.revoked_credit = max(self.credit + self.revoked_credit - credit, 0)
         self.credit = credit
         self.drain = drain
         self.write_flow(echo=echo, properties=properties)

@@ -11,7 +11,7 @@ from pairbus.amqp.types import Symbol
 from pairbus.errors import AmqpError
 
 SENDER, RECEIVER = False, True
-"""The two roles of a link's end."""
+"""The roles of a link endpoint."""
 
 SETTLE_UNSETTLED, SETTLE_SETTLED, SETTLE_MIXED = 0, 1, 2
 """Sender settle modes."""
@@ -20,10 +20,10 @@ SETTLE_FIRST, SETTLE_SECOND = 0, 1
 """Receiver settle modes."""
 
 
-@composite(0x1D, "amqp:error:list", keep_nulls=True)
+@composite(0x1D, "amqp:error:list", keep_trailing_nulls=True)
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Nulls at the end are written too: the Azure SDK looks for all three fields."""
+    """An error. Trailing nulls are encoded because the Azure SDK expects all three fields."""
 
     condition: Sym
     description: str | None = None
@@ -31,13 +31,15 @@ class Error:
 
     @classmethod
     def of(cls, exc: AmqpError) -> "Error":
-        # An empty info map misleads the Azure SDK as much as a missing one. Its keys are symbols.
+        """Return the error to send for an exception."""
+        # The Azure SDK needs an info map that is not empty, or it does not report a rejected
+        # message. The keys of the map are symbols.
         info = exc.info or {"condition": exc.condition}
         symbolic = {Symbol(key) if type(key) is str else key: info[key] for key in info}
         return cls(exc.condition, exc.description, symbolic)
 
-    def brief(self) -> "Error":
-        """The condition without its story, for a peer whose frames do not hold the story."""
+    def without_description(self) -> "Error":
+        """Return the error with its condition only, for a peer whose frames are too small."""
         return Error(self.condition, None, {Symbol("condition"): self.condition})
 
 

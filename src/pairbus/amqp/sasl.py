@@ -1,7 +1,7 @@
-"""SASL: which mechanism a client picks, and how a server answers. Frames in, frames out.
+"""SASL (part 5, 5.3) without I/O: the client selects a mechanism, the server checks the response.
 
-ANONYMOUS and MSSBCBS say nothing about who the client is (on Service Bus, tokens follow over CBS);
-PLAIN carries a name and a password; EXTERNAL points at what TLS has shown.
+ANONYMOUS and MSSBCBS do not identify the client (on Service Bus, tokens follow over CBS). PLAIN
+carries a user name and a password. EXTERNAL relies on the client certificate of TLS.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,27 +19,27 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.types import Symbol
 from pairbus.errors import AmqpError, ConnectionLost, NotAuthorized, ProtocolError
 
-OK, AUTH_FAILED = 0, 1
+SASL_OK, SASL_AUTH_FAILED = 0, 1
 _OUTCOMES = {
-    1: "the name, password or certificate was not accepted",
+    1: "the user name, password or certificate was not accepted",
     2: "a system error",
     3: "a permanent system error",
     4: "a temporary system error",
 }
 
-Step = tuple[list[Any], Authenticated | AmqpError | None]
-"""Frames to answer with, and how it ended, if it did."""
+HandshakeStep = tuple[list[Any], Authenticated | AmqpError | None]
+"""The frames to send, and the result if the handshake has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaslClient:
-    """Mechanisms in order of preference, each with its initial response."""
+    """The mechanisms of a client in order of preference, each with its initial response."""
 
     responses: Mapping[str, bytes] = field(repr=False)
 
     @classmethod
     def anonymous(cls) -> "SaslClient":
-        """For a Service Bus with tokens over CBS: MSSBCBS where it is offered, else ANONYMOUS."""
+        """Return the mechanisms for tokens over CBS: MSSBCBS if it is offered, else ANONYMOUS."""
         return cls({"MSSBCBS": b"", "ANONYMOUS": b"anonymous"})
 
     @classmethod
@@ -53,20 +53,21 @@ class SaslClient:
 
 @dataclass(frozen=True, slots=True)
 class SaslServer:
-    """Mechanisms that are offered, each with a function from the client's response to an identity.
+    """The mechanisms that a server offers, each with a function that checks the client's response.
 
-    The function gives None for a client that is not let in.
+    The function returns the identity of the client, or None to reject the client.
     """
 
     mechanisms: Mapping[str, Callable[[bytes], Any]]
 
     @classmethod
-    def open_to_all(cls) -> "SaslServer":
-        return cls({"MSSBCBS": _anybody, "ANONYMOUS": _anybody})
+    def anonymous(cls) -> "SaslServer":
+        """Return mechanisms that accept every client."""
+        return cls({"MSSBCBS": _accept, "ANONYMOUS": _accept})
 
 
 class ClientHandshake:
-    """The client's side of one SASL exchange."""
+    """The client side of one SASL handshake."""
 
     def __init__(self, sasl: SaslClient, hostname: str | None) -> None:
         self._sasl = sasl
@@ -77,7 +78,7 @@ class ClientHandshake:
     def start(self) -> list[Any]:
         return []
 
-    def take(self, performative: Any) -> Step:
+    def receive(self, performative: Any) -> HandshakeStep:
         if isinstance(performative, SaslMechanisms) and self._mechanism is None:
             offered = performative.sasl_server_mechanisms
             for mechanism, response in self._sasl.responses.items():
@@ -85,24 +86,26 @@ class ClientHandshake:
                     self._mechanism = mechanism
                     return [SaslInit(mechanism, response, self._hostname)], None
             return [], NotAuthorized(
-                f"the server offers {', '.join(offered) or 'no mechanism'}; "
-                f"this client can {', '.join(self._sasl.responses)}"
+                f"the server offers the SASL mechanisms {', '.join(offered) or '(none)'}, "
+                f"but this client supports {', '.join(self._sasl.responses)}"
             )
         mechanism = self._mechanism or ""
         if isinstance(performative, SaslChallenge) and mechanism and not self._challenged:
             self._challenged = True
             return [SaslResponse(self._sasl.responses[mechanism])], None
         if isinstance(performative, SaslOutcome) and mechanism:
-            if performative.code == OK:
+            if performative.code == SASL_OK:
                 return [], Authenticated(mechanism, None)
-            reason = _OUTCOMES.get(performative.code, "a reason that AMQP does not know")
-            kind = NotAuthorized if performative.code == AUTH_FAILED else ConnectionLost
+            reason = _OUTCOMES.get(performative.code, f"unknown outcome {performative.code}")
+            kind = NotAuthorized if performative.code == SASL_AUTH_FAILED else ConnectionLost
             return [], kind(f"SASL {mechanism} failed: {reason}")
-        raise ProtocolError(f"{type(performative).__name__} is out of place")
+        raise ProtocolError(
+            f"{type(performative).__name__} is not expected at this point of the SASL handshake"
+        )
 
 
 class ServerHandshake:
-    """The server's side of one SASL exchange."""
+    """The server side of one SASL handshake."""
 
     def __init__(self, sasl: SaslServer) -> None:
         self._sasl = sasl
@@ -112,7 +115,7 @@ class ServerHandshake:
     def start(self) -> list[Any]:
         return [SaslMechanisms(tuple(map(Symbol, self._sasl.mechanisms)))]
 
-    def take(self, performative: Any) -> Step:
+    def receive(self, performative: Any) -> HandshakeStep:
         if isinstance(performative, SaslInit) and self._mechanism is None:
             self._mechanism = performative.mechanism
             if performative.initial_response is None and self._mechanism in ("PLAIN", "EXTERNAL"):
@@ -122,23 +125,25 @@ class ServerHandshake:
         if isinstance(performative, SaslResponse) and self._challenged and self._mechanism:
             self._challenged = False
             return self._decide(self._mechanism, performative.response)
-        raise ProtocolError(f"{type(performative).__name__} is out of place")
+        raise ProtocolError(
+            f"{type(performative).__name__} is not expected at this point of the SASL handshake"
+        )
 
-    def _decide(self, mechanism: str, response: bytes) -> Step:
+    def _decide(self, mechanism: str, response: bytes) -> HandshakeStep:
         check = self._sasl.mechanisms.get(mechanism)
         identity = None if check is None else check(response)
         if identity is None:
-            error = NotAuthorized(f"a client was not let in by SASL {mechanism}")
-            return [SaslOutcome(AUTH_FAILED)], error
-        return [SaslOutcome(OK)], Authenticated(mechanism, identity)
+            error = NotAuthorized(f"SASL {mechanism} rejected the client")
+            return [SaslOutcome(SASL_AUTH_FAILED)], error
+        return [SaslOutcome(SASL_OK)], Authenticated(mechanism, identity)
 
 
-def _anybody(response: bytes) -> str:
+def _accept(response: bytes) -> str:
     return "anonymous"
 
 
-def read_plain(response: bytes) -> tuple[str, str] | None:
-    """Name and password of a PLAIN response, or None where it is not one (RFC 4616)."""
+def parse_plain_response(response: bytes) -> tuple[str, str] | None:
+    """Return user name and password of a PLAIN response (RFC 4616), or None if it is invalid."""
     parts = response.split(b"\x00")
     if len(parts) != 3:
         return None

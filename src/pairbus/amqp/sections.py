@@ -1,7 +1,7 @@
-"""A message by its sections (part 3, 3.2): taken apart, read, changed, put together again.
+"""Messages as encoded sections (part 3, 3.2), which can be read and edited one by one.
 
-Nothing is decoded that is not asked for, and what is not changed stays byte for byte as it was:
-sections, and within a changed section the fields and entries that were not touched.
+A section is decoded only when it is read. An edit keeps all other sections, and within the edited
+section all other fields and entries, byte for byte.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,10 +10,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any
 
-from pairbus.amqp.composite import U8, U32, Map, Sym, composite, from_described, write
-from pairbus.amqp.decode import STEPS, decode, decode_whole, skip
+from pairbus.amqp.composite import U8, U32, Map, Sym, composite, decode_composite, encode_composite
+from pairbus.amqp.decode import VALUE_STEPS, decode, decode_whole, skip_value
 from pairbus.amqp.encode import encode
-from pairbus.amqp.splice import (
+from pairbus.amqp.section_edit import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -30,7 +30,7 @@ from pairbus.amqp.splice import (
 from pairbus.amqp.types import Pairs, Timestamp, UInt
 from pairbus.errors import DecodeError
 
-# Places of fields, for `edit_header` and `edit_properties`.
+# Indexes of fields, for `edit_header` and `edit_properties`.
 DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
 (
     MESSAGE_ID,
@@ -49,7 +49,7 @@ DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
 ) = range(13)
 
 _LISTS, _MAPS, _BINARIES = (0x45, 0xC0, 0xD0), (0xC1, 0xD1), (0xA0, 0xB0)
-_TYPED = {
+_VALID_SECTIONS = {
     code << 8 | constructor
     for code, constructors in {
         HEADER: _LISTS,
@@ -63,8 +63,8 @@ _TYPED = {
     }.items()
     for constructor in constructors
 }
-"""Which constructors a section may have. A value may have any."""
-_HEAD = Struct(">HBB").unpack_from
+"""Pairs of a section's code and a valid constructor. An amqp-value may have any constructor."""
+_SECTION_START = Struct(">HBB").unpack_from
 _U32 = Struct(">I").unpack_from
 
 
@@ -97,10 +97,11 @@ class Properties:
 
 
 class Message:
-    """An encoded message. Each slot holds the bytes of a section, its descriptor included, or b"".
+    """An encoded message.
 
-    `body` holds all body sections in a row. Reading raises DecodeError where a section is not what
-    it should be, changing raises EncodeError for a value that AMQP cannot carry.
+    Each attribute holds the bytes of a section, including its descriptor, or b"". `body` holds all
+    body sections. The `read_…` methods raise DecodeError for an invalid section. The `edit_…`
+    methods also raise EncodeError for a value that AMQP cannot encode.
     """
 
     __slots__ = (
@@ -119,33 +120,33 @@ class Message:
 
     @classmethod
     def parse(cls, data: bytes) -> "Message":
-        """Take an encoded message apart."""
+        """Split an encoded message into its sections."""
         if type(data) is not bytes:
             data = bytes(data)
         header = delivery_annotations = message_annotations = properties = b""
         application_properties = footer = b""
         pos, size, last, body_start, body_end = 0, len(data), 0, 0, 0
-        steps = STEPS
+        steps = VALUE_STEPS
         try:
             while pos < size:
                 start = pos
-                marker, code, constructor = _HEAD(data, pos)
+                marker, code, constructor = _SECTION_START(data, pos)
                 step = steps[constructor]
                 if step == -1 and marker == 0x53:
                     pos += 5 + data[pos + 4]
                 elif step == -4 and marker == 0x53:
                     pos += 8 + _U32(data, pos + 4)[0]
                 else:
-                    code, constructor, pos = _pass_section(data, pos)
-                if code << 8 | constructor not in _TYPED and code != VALUE:
-                    raise DecodeError(f"section 0x{code:x} is not known, or has the wrong type")
+                    code, constructor, pos = _skip_section(data, pos)
+                if code << 8 | constructor not in _VALID_SECTIONS and code != VALUE:
+                    raise DecodeError(f"section 0x{code:x} is unknown or has the wrong type")
                 if code <= last:
                     if code == last and code in (DATA, SEQUENCE):
                         body_end = pos
                         continue
-                    # The Azure SDK writes delivery annotations as the last section.
+                    # The Azure SDK encodes delivery annotations as the last section.
                     if code != DELIVERY_ANNOTATIONS or pos != size or delivery_annotations:
-                        raise DecodeError(f"section 0x{code:x} stands behind 0x{last:x}")
+                        raise DecodeError(f"section 0x{code:x} must not follow 0x{last:x}")
                 if code == APPLICATION_PROPERTIES:
                     application_properties = data[start:pos]
                 elif code == PROPERTIES:
@@ -159,7 +160,7 @@ class Message:
                 elif code == DELIVERY_ANNOTATIONS:
                     delivery_annotations = data[start:pos]
                 elif last >= DATA:
-                    raise DecodeError("a message has bodies of two kinds")
+                    raise DecodeError("a message has body sections of two types")
                 else:
                     body_start, body_end = start, pos
                 last = code
@@ -189,14 +190,14 @@ class Message:
         sequence: list[Any] | None = None,
         value: Any = None,
     ) -> "Message":
-        """A message from values. Its body is `data`, else `sequence`, else `value`."""
+        """Return a message with these values. Its body is `data`, `sequence` or `value`."""
         message = cls()
         if header is not None:
-            message.header = write(header)
+            message.header = encode_composite(header)
         if message_annotations is not None:
             message.message_annotations = _section(MESSAGE_ANNOTATIONS, dict(message_annotations))
         if properties is not None:
-            message.properties = write(properties)
+            message.properties = encode_composite(properties)
         if application_properties is not None:
             message.application_properties = _section(
                 APPLICATION_PROPERTIES, dict(application_properties)
@@ -210,7 +211,7 @@ class Message:
         return message
 
     def encode(self) -> bytes:
-        """Put the message together again."""
+        """Return the encoded message."""
         return b"".join(
             (
                 self.header,
@@ -236,7 +237,7 @@ class Message:
         return _read_map(self.application_properties)
 
     def read_body(self) -> tuple[int, list[Any]]:
-        """The kind of the body (DATA, SEQUENCE or VALUE) and what is in each of its sections."""
+        """Return the type of the body (DATA, SEQUENCE or VALUE) and the value of each section."""
         kind, values, pos = VALUE, [], 0
         while pos < len(self.body):
             kind, pos = read_descriptor(self.body, pos)
@@ -245,39 +246,39 @@ class Message:
         return kind, values
 
     def read_value(self) -> Any:
-        """What is in a body of one value. None for any other body."""
+        """Return the value of an amqp-value body, or None for any other body."""
         kind, values = self.read_body()
         return values[0] if kind == VALUE and values else None
 
     def edit_header(self, fields: Mapping[int, Any]) -> None:
-        """Set fields by their place (TTL, …) to an AMQP value, or to None: not set."""
+        """Set fields by their index (TTL, …). None clears a field."""
         self.header = edit_list(self.header, HEADER, fields)
 
     def edit_properties(self, fields: Mapping[int, Any]) -> None:
-        """Set fields by their place (GROUP_ID, …) to an AMQP value, or to None: not set."""
+        """Set fields by their index (GROUP_ID, …). None clears a field."""
         self.properties = edit_list(self.properties, PROPERTIES, fields)
 
     def edit_message_annotations(
         self, put: Mapping[str, Any], remove: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Set entries and remove others; those that were removed or replaced, by key."""
-        self.message_annotations, taken = edit_map(
+        """Set and remove entries. Return the entries that were removed or replaced."""
+        self.message_annotations, removed = edit_map(
             self.message_annotations, MESSAGE_ANNOTATIONS, put, remove
         )
-        return taken
+        return removed
 
     def edit_application_properties(
         self, put: Mapping[str, Any], remove: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Set entries and remove others; those that were removed or replaced, by key."""
-        self.application_properties, taken = edit_map(
+        """Set and remove entries. Return the entries that were removed or replaced."""
+        self.application_properties, removed = edit_map(
             self.application_properties, APPLICATION_PROPERTIES, put, remove
         )
-        return taken
+        return removed
 
 
 def ttl_field(milliseconds: int | None) -> UInt | None:
-    """A time-to-live for `edit_header`. AMQP holds 49 days; a longer one is the longest."""
+    """Return a time-to-live for `edit_header`, limited to the 49 days that AMQP can represent."""
     return None if milliseconds is None else UInt(min(milliseconds, 0xFFFFFFFF))
 
 
@@ -285,16 +286,16 @@ def _section(code: int, value: Any) -> bytes:
     return bytes((0, 0x53, code)) + encode(value)
 
 
-def _pass_section(data: bytes, pos: int) -> tuple[int, int, int]:
-    """Code, constructor and end of a section, however it is written."""
+def _skip_section(data: bytes, pos: int) -> tuple[int, int, int]:
+    """Return code, constructor and end of a section in any valid encoding."""
     code, pos = read_descriptor(data, pos)
-    return code, data[pos], skip(data, pos)
+    return code, data[pos], skip_value(data, pos)
 
 
 def _read_list(section: bytes, kind: Any) -> Any:
-    value = from_described(decode_whole(section))
+    value = decode_composite(decode_whole(section))
     if not isinstance(value, kind):
-        raise DecodeError(f"a section is not {kind.__name__}")
+        raise DecodeError(f"a section does not contain {kind.__name__}")
     return value
 
 
@@ -303,6 +304,6 @@ def _read_map(section: bytes) -> Map:
         return {}
     value = decode_whole(section).value
     if isinstance(value, Pairs):
-        raise DecodeError("a section has keys that are not unique as text")
+        raise DecodeError("a section has two keys with the same text")
     result: Map = value
     return result

@@ -1,4 +1,4 @@
-"""AMQP 1.0 values as Python values, so that a type survives a round trip.
+"""Python types for AMQP 1.0 values. A value keeps its AMQP type when it is decoded and encoded.
 
 | AMQP | Python | AMQP | Python |
 | --- | --- | --- | --- |
@@ -10,11 +10,11 @@
 | long | int | timestamp | Timestamp |
 | binary | bytes | uuid | uuid.UUID |
 | string | str | symbol | Symbol |
-| list | list (tuple is written too) | array | Array |
-| map | dict, or Pairs where a dict cannot hold it | described | Described |
+| list | list (a tuple is encoded as a list) | array | Array |
+| map | dict, or Pairs if a dict cannot hold it | described | Described |
 
-The number types are `int` and `float` with a name: they compare and compute as such. Ranges are
-checked when a value is written.
+The number types are subclasses of `int` and `float`, and compare and compute like them. Ranges are
+checked when a value is encoded.
 """
 
 import datetime
@@ -77,13 +77,13 @@ class Timestamp(int):
 
     @classmethod
     def from_datetime(cls, when: datetime.datetime) -> "Timestamp":
-        """Milliseconds of an aware datetime, rounded down."""
+        """Return the timestamp of an aware datetime, rounded down to milliseconds."""
         if when.tzinfo is None:
             raise ValueError("a timestamp needs a datetime with a time zone")
         return cls((when - _EPOCH) // datetime.timedelta(milliseconds=1))
 
     def to_datetime(self) -> datetime.datetime:
-        """The same moment as an aware datetime; OverflowError beyond the year 9999."""
+        """Return the timestamp as an aware datetime. Raises OverflowError after the year 9999."""
         return _EPOCH + datetime.timedelta(milliseconds=int(self))
 
 
@@ -103,26 +103,26 @@ class Symbol(str):
 
 
 class Decimal32(bytes):
-    """The four bytes of an IEEE 754-2008 decimal32, carried as they are."""
+    """The four bytes of an IEEE 754-2008 decimal32, not interpreted."""
 
     __slots__ = ()
 
 
 class Decimal64(bytes):
-    """The eight bytes of an IEEE 754-2008 decimal64, carried as they are."""
+    """The eight bytes of an IEEE 754-2008 decimal64, not interpreted."""
 
     __slots__ = ()
 
 
 class Decimal128(bytes):
-    """The sixteen bytes of an IEEE 754-2008 decimal128, carried as they are."""
+    """The sixteen bytes of an IEEE 754-2008 decimal128, not interpreted."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value with a descriptor that says what it means."""
+    """A value with a descriptor, which identifies its type."""
 
     descriptor: Any
     value: Any
@@ -130,18 +130,22 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values of one type. `kind` is their Python class from the table above (`NoneType` for null).
+    """Values of one type.
 
-    With a `descriptor` every element is described by it, and `items` holds the bare values.
+    `element_type` is their Python class in the table above (`NoneType` for null). If there is a
+    `descriptor`, it describes every element, and `elements` holds the undescribed values.
     """
 
-    kind: type
-    items: tuple[Any, ...]
+    element_type: type
+    elements: tuple[Any, ...]
     descriptor: Any = None
 
 
 class Pairs(tuple[tuple[Any, Any], ...]):
-    """A map that a dict cannot hold: a key is a list or a map, or two keys are equal in Python but
-    not in AMQP (the uint 1 and the long 1, the symbol and the string of one text)."""
+    """The key-value pairs of a map that a dict cannot hold.
+
+    Either a key is a list or a map, or two keys are equal in Python but not in AMQP (the uint 1 and
+    the long 1, or a symbol and a string with the same text).
+    """
 
     __slots__ = ()

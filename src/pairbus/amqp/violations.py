@@ -1,4 +1,8 @@
-"""What a peer did wrong, by how much of the talk it ends. A plain ProtocolError ends all of it."""
+"""Protocol violations by a peer, by the endpoint that they end.
+
+A LinkError ends one link, a SessionError ends one session, and any other ProtocolError ends the
+connection.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LinkError(ProtocolError):
-    """Ends one link."""
+    """Raised for a violation that ends one link."""
 
     def __init__(self, link: "Link", condition: str, description: str) -> None:
         super().__init__(description, condition=condition)
@@ -17,7 +21,7 @@ class LinkError(ProtocolError):
 
 
 class SessionError(ProtocolError):
-    """Ends one session."""
+    """Raised for a violation that ends one session."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description, condition=condition)

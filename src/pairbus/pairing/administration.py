@@ -22,14 +22,12 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 
-from pairbus.amqp.client.tokens import SAS_TYPE, sign
 from pairbus.pairing.sdk import SdkClient
-from pairbus.servicebus.addresses import split_host
+from pairbus.servicebus.addresses import AMQP_PORT, HTTPS_PORT, split_host
+from pairbus.servicebus.tokens import SAS_TYPE, sign_token
 
 OPERATION_TIMEOUT_S = 10.0
 _TOKEN_LIFETIME_S = 3600
-_AMQP_PORT = 5672
-_HTTPS_PORT = 443
 
 
 def administration_of(
@@ -76,7 +74,7 @@ class Route:
         plain = not client._config.use_tls
         namespace, endpoint = client.fully_qualified_namespace, client._custom_endpoint_address
         host, port = split_host(endpoint or namespace)
-        default = _AMQP_PORT if plain and not endpoint else _HTTPS_PORT
+        default = AMQP_PORT if plain and not endpoint else HTTPS_PORT
         netloc = f"[{host}]" if ":" in host else host
         return cls(
             "http" if plain else "https",
@@ -116,7 +114,7 @@ def signature_of(credential: Any, audience: str) -> str | None:
         return credential.signature
     if isinstance(credential, AzureNamedKeyCredential):
         name, key = credential.named_key
-        return sign(audience, name, key, int(time.time()) + _TOKEN_LIFETIME_S)
+        return sign_token(audience, name, key, int(time.time()) + _TOKEN_LIFETIME_S)
     return None
 
 

@@ -23,14 +23,15 @@ from pairbus.pairing.effects import Operation, StopBackground
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon
 from pairbus.pairing.links import LinkFactory, SenderLinks
 from pairbus.pairing.operations import check_backlog_size
-from pairbus.pairing.payloads import DEFAULT_SIZE_LIMIT, PairedBatch, prepare
+from pairbus.pairing.payloads import PairedBatch, prepare
 from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.recovery import recover
 from pairbus.pairing.snapshots import PairingStatus
 from pairbus.pairing.state import PairingState, PathState
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 
 if TYPE_CHECKING:
-    from pairbus.syphon.syphon import Syphon
+    from pairbus.syphon.query import Syphon
 
 __all__ = ["NamespaceClient", "ReceiverOptions", "SenderOptions"]
 
@@ -258,5 +259,5 @@ def paired_batch(batch: ServiceBusMessageBatch | None, size: int | None) -> Pair
     """Return a paired batch with the limits of a batch of the SDK. None means that no namespace
     answered; then the limit is one that every namespace accepts."""
     if batch is None:
-        return PairedBatch(max_size_in_bytes=DEFAULT_SIZE_LIMIT if size is None else size)
+        return PairedBatch(max_size_in_bytes=MAX_MESSAGE_SIZE_STANDARD if size is None else size)
     return PairedBatch.like(batch)

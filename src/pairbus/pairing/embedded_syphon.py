@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.amqp.client.tokens import Credential, SharedKey, Signature, TokenSource
 from pairbus.errors import ConfigurationError
 from pairbus.events import SyphonStarted, SyphonStopped
 from pairbus.options import SendAvailabilityOptions
@@ -22,10 +21,16 @@ from pairbus.pairing.client_state import ClientState, PartnerAction, PartnerMoni
 from pairbus.pairing.sdk import SdkClient
 from pairbus.pairing.state import PairingState
 from pairbus.servicebus.addresses import split_host
+from pairbus.servicebus.tokens import (
+    Credential,
+    SharedAccessKey,
+    SharedAccessSignature,
+    TokenSource,
+)
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
-    from pairbus.syphon.syphon import Syphon
+    from pairbus.syphon.query import Syphon
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -107,7 +112,7 @@ class EmbeddedSyphon:
 
     def _run(self) -> BaseException:
         """Run a syphon until it fails or must stop, and return the error."""
-        from pairbus.syphon.syphon import Syphon
+        from pairbus.syphon.query import Syphon
 
         syphon = Syphon(self._options)
         try:
@@ -143,7 +148,7 @@ def syphon_options(
     is not installed, or if a setting of a client cannot be sent to Spark workers."""
     try:
         from pairbus.syphon.options import SyphonOptions
-        from pairbus.syphon.syphon import Syphon  # noqa: F401  fails now if Spark is missing
+        from pairbus.syphon.query import Syphon  # noqa: F401  fails now if Spark is missing
     except ImportError as exc:
         raise ConfigurationError(
             f"enable_syphon needs Spark and Java 17. Run: pip install 'pairbus[spark]' ({exc})"
@@ -176,7 +181,7 @@ def client_options(client: SdkClient, role: str) -> ClientOptions:
     return ClientOptions(
         host=host,
         port=port,
-        dial=dial,
+        endpoint_host=dial,
         tls=sdk.uses_tls(client),
         ca_file=sdk.ca_file_of(client),
         tokens=_tokens(client, role),
@@ -186,14 +191,14 @@ def client_options(client: SdkClient, role: str) -> ClientOptions:
 def _tokens(client: SdkClient, role: str) -> TokenSource:
     credential = sdk.credential_of(client)
     if isinstance(credential, AzureNamedKeyCredential):
-        return SharedKey(*credential.named_key)
+        return SharedAccessKey(*credential.named_key)
     if isinstance(credential, AzureSasCredential):
-        return Signature(credential.signature)
+        return SharedAccessSignature(credential.signature)
     match sdk.connection_string_credential_of(client):
         case (name, key):
-            return SharedKey(name, key)
+            return SharedAccessKey(name, key)
         case str(signature):
-            return Signature(signature)
+            return SharedAccessSignature(signature)
     if inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
         raise _not_supported(role, "Spark workers cannot use its asynchronous credential")
     try:

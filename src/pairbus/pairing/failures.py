@@ -22,6 +22,7 @@ from azure.servicebus import exceptions as sdk
 
 from pairbus.options import FailureKind
 from pairbus.pairing.sdk import condition_of, management_status_of
+from pairbus.servicebus import conditions
 
 
 class BacklogFailure(Enum):
@@ -65,25 +66,25 @@ CLASSES: Mapping[type[BaseException], FailureKind] = MappingProxyType(
 
 CONDITIONS: Mapping[str, FailureKind] = MappingProxyType(
     {
-        "amqp:not-allowed": FailureKind.CALLER,
-        "com.microsoft:argument-error": FailureKind.CALLER,
-        "com.microsoft:argument-out-of-range": FailureKind.CALLER,
-        "amqp:not-implemented": FailureKind.CALLER,
-        "amqp:decode-error": FailureKind.CALLER,
-        "amqp:invalid-field": FailureKind.CALLER,
-        "amqp:precondition-failed": FailureKind.CALLER,
-        "com.microsoft:precondition-failed": FailureKind.CALLER,
-        "amqp:resource-deleted": FailureKind.CALLER,
-        "amqp:internal-error": FailureKind.UNAVAILABLE,
-        "amqp:connection:forced": FailureKind.UNAVAILABLE,
-        "amqp:link:detach-forced": FailureKind.UNAVAILABLE,
-        "amqp:unknown-error": FailureKind.UNKNOWN,
+        conditions.NOT_ALLOWED: FailureKind.CALLER,
+        conditions.ARGUMENT_ERROR: FailureKind.CALLER,
+        conditions.ARGUMENT_OUT_OF_RANGE: FailureKind.CALLER,
+        conditions.NOT_IMPLEMENTED: FailureKind.CALLER,
+        conditions.DECODE_ERROR: FailureKind.CALLER,
+        conditions.INVALID_FIELD: FailureKind.CALLER,
+        conditions.PRECONDITION_FAILED: FailureKind.CALLER,
+        conditions.SERVICE_PRECONDITION_FAILED: FailureKind.CALLER,
+        conditions.RESOURCE_DELETED: FailureKind.CALLER,
+        conditions.INTERNAL_ERROR: FailureKind.UNAVAILABLE,
+        conditions.CONNECTION_FORCED: FailureKind.UNAVAILABLE,
+        conditions.DETACH_FORCED: FailureKind.UNAVAILABLE,
+        conditions.SDK_UNKNOWN_ERROR: FailureKind.UNKNOWN,
         # The SDK has classes for these, but raises ServiceBusConnectionError when the service
         # closes a connection with them while it is being opened.
-        "amqp:unauthorized-access": FailureKind.CALLER,
-        "com.microsoft:auth-failed": FailureKind.CALLER,
-        "amqp:resource-limit-exceeded": FailureKind.CALLER,
-        "com.microsoft:server-busy": FailureKind.BUSY,
+        conditions.UNAUTHORIZED_ACCESS: FailureKind.CALLER,
+        conditions.AUTH_FAILED: FailureKind.CALLER,
+        conditions.RESOURCE_LIMIT_EXCEEDED: FailureKind.CALLER,
+        conditions.SERVER_BUSY: FailureKind.BUSY,
     }
 )
 """The conditions that decide. `amqp:not-found` is not among them: a connection that is closed with
@@ -98,10 +99,10 @@ QUEUE_CLASSES = (
 
 QUEUE_CONDITIONS = frozenset(
     {
-        "amqp:resource-limit-exceeded",
-        "amqp:resource-deleted",
-        "amqp:unauthorized-access",
-        "com.microsoft:auth-failed",
+        conditions.RESOURCE_LIMIT_EXCEEDED,
+        conditions.RESOURCE_DELETED,
+        conditions.UNAUTHORIZED_ACCESS,
+        conditions.AUTH_FAILED,
     }
 )
 """The conditions of kind CALLER that concern the entity and not the message."""
@@ -109,7 +110,7 @@ QUEUE_CONDITIONS = frozenset(
 NOT_ENCODABLE = (TypeError, ValueError, KeyError, struct.error, RecursionError)
 """The exceptions of the SDK's encoder; RecursionError for a message that contains itself."""
 
-HIDDEN = "amqp:client-error"
+HIDDEN = conditions.SDK_CLIENT_ERROR
 """The condition that the SDK sets on a plain ServiceBusError when a management link was refused or
 closed. The reason of the service is lost."""
 

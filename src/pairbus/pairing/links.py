@@ -16,7 +16,7 @@ from pairbus.pairing.effects import (
 from pairbus.pairing.sdk import check_link, make_handshake_interruptible, without_retries
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.pairing.usage import ManagementUsage, PairingUsage
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 _INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 """After one of these, the state of an SDK sender is unknown."""
@@ -115,7 +115,7 @@ class SenderLinks:
         if self._usage is not None:
             if usage is not None:
                 self._usage.add_management(usage, self.entity, answered=error is None)
-            self._usage.add_transfers(sender, self.entity, Part.TRAFFIC, answered=error is None)
+            self._usage.add_transfers(sender, self.entity, Purpose.TRAFFIC, answered=error is None)
         if error is None or not isinstance(error, _INTERRUPTIONS):
             return False
         self._primary = None
@@ -141,7 +141,9 @@ class SenderLinks:
                 raise
             finally:
                 if self._usage is not None:
-                    self._usage.add_transfers(sender, self.entity, Part.BACKLOG, answered=answered)
+                    self._usage.add_transfers(
+                        sender, self.entity, Purpose.BACKLOG, answered=answered
+                    )
 
     def _check_not_closed(self) -> None:
         if self.closed:

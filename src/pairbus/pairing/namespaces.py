@@ -11,7 +11,7 @@ from pairbus.errors import (
     SecondaryIsPrimary,
 )
 from pairbus.pairing.sdk import SdkClient, custom_endpoint_of, entity_path_of
-from pairbus.servicebus.addresses import known_address, label_of, split_host
+from pairbus.servicebus.addresses import canonical_address, format_address, split_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class NamespaceId:
     port: int | None = None
 
     def __str__(self) -> str:
-        return label_of(self.host, self.port)
+        return format_address(self.host, self.port)
 
     @classmethod
     def of(cls, client: SdkClient) -> "NamespaceId":
@@ -36,7 +36,7 @@ class NamespaceId:
         endpoint_host = None
         if endpoint := custom_endpoint_of(client):
             endpoint_host, port = split_host(endpoint)
-        return cls(*known_address(host, port, endpoint_host))
+        return cls(*canonical_address(host, port, endpoint_host))
 
 
 def check_no_entity_path(source: SdkClient | str, role: str) -> None:

@@ -19,7 +19,6 @@ from pairbus.pairing.claims import Hold, InFlightSend
 from pairbus.pairing.effects import Operation, WaitForChange
 from pairbus.pairing.health import FailureAction
 from pairbus.pairing.payloads import (
-    DEFAULT_SIZE_LIMIT,
     Payloads,
     check_size,
     not_a_message,
@@ -28,6 +27,7 @@ from pairbus.pairing.payloads import (
 from pairbus.pairing.recovery import ping
 from pairbus.pairing.state import PairingState
 from pairbus.pairing.usage import ManagementUsage
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.usage.operations import OperationKind
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def check_backlog_size(
     option `check_backlog_size` is set."""
     if pairing.options.check_backlog_size:
         for payload in Payloads(prepared).for_backlog(entity, enqueue_at):
-            check_size(payload, DEFAULT_SIZE_LIMIT)
+            check_size(payload, MAX_MESSAGE_SIZE_STANDARD)
 
 
 def cancel(

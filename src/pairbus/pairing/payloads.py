@@ -8,17 +8,14 @@ from typing import Any, TypeAlias
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.amqp.batch import member_size
+from pairbus.amqp.batch import size_in_batch
+from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import GROUP_ID
 from pairbus.amqp.sections import Message as AmqpMessage
-from pairbus.amqp.splice import read_fields
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import batch_settings, encode, members, raw_message, with_id
-from pairbus.transfer import reserved_in, to_backlog
-
-DEFAULT_SIZE_LIMIT = 256 * 1024
-"""The size limit of a message while the limit of the link is not known."""
-MAX_HEADER_BYTES = 64 * 1024
+from pairbus.servicebus.limits import MAX_HEADER_SIZE
+from pairbus.transfer import reserved_name, to_backlog
 
 MessageTypes: TypeAlias = (
     ServiceBusMessage
@@ -62,7 +59,7 @@ def prepare_message(message: Any) -> Any:
 
 
 def _check_reserved(properties: Mapping[Any, Any] | None) -> None:
-    name = reserved_in(properties) if properties else None
+    name = reserved_name(properties) if properties else None
     if name is not None:
         raise ReservedProperty(
             f"The application property {name!r} is reserved for messages in the backlog. Use "
@@ -133,18 +130,18 @@ def _milliseconds(time: datetime) -> int:
 
 def check_size(payload: bytes, limit: int) -> None:
     """Raise MessageTooLargeForBacklog if a message exceeds the limits of a backlog queue."""
-    size = member_size(len(payload))
+    size = size_in_batch(len(payload))
     if size > limit:
         raise MessageTooLargeForBacklog(
             f"A message of {size} bytes does not fit into the backlog, which allows {limit} bytes. "
             "It was not sent"
         )
-    if len(payload) > MAX_HEADER_BYTES:
+    if len(payload) > MAX_HEADER_SIZE:
         headers = len(payload) - len(AmqpMessage.parse(payload).body)
-        if headers > MAX_HEADER_BYTES:
+        if headers > MAX_HEADER_SIZE:
             raise MessageTooLargeForBacklog(
                 f"The headers and properties of a message take {headers} bytes in the backlog, "
-                f"which allows {MAX_HEADER_BYTES} bytes. It was not sent"
+                f"which allows {MAX_HEADER_SIZE} bytes. It was not sent"
             )
 
 
@@ -153,7 +150,7 @@ def fill_batch(payloads: list[bytes], positions: list[int], limit: int) -> list[
     size = 0
     filled: list[int] = []
     for position in positions:
-        size += member_size(len(payloads[position]))
+        size += size_in_batch(len(payloads[position]))
         if filled and size > limit:
             break
         filled.append(position)

@@ -9,7 +9,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, Servi
 
 __all__ = ["PING_CONTENT_TYPE", "drop_pings", "is_ping", "make_ping"]
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
+
 _TIME_TO_LIVE = timedelta(seconds=1)
 
 M = TypeVar("M", bound=ServiceBusReceivedMessage)

@@ -13,7 +13,8 @@ from pairbus.pairing.embedded_syphon import syphon_options
 from pairbus.pairing.namespaces import NamespaceId, check_no_entity_path, registry
 from pairbus.pairing.sdk import check_client
 from pairbus.pairing.usage import PairingUsage
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
@@ -98,7 +99,11 @@ def make_plan(
     primary_id, secondary_id = NamespaceId.of(primary), NamespaceId.of(secondary)
     registry.enter(primary, primary_id, secondary_id)
     try:
-        name = name_of(primary_id.host) if options.primary_name is None else options.primary_name
+        name = (
+            namespace_name(primary_id.host)
+            if options.primary_name is None
+            else options.primary_name
+        )
         if name is None:
             raise ConfigurationError(
                 f"{str(primary_id)!r} does not name a namespace. Set primary_name, which is used "

@@ -10,7 +10,7 @@ from pairbus.pairing.health import SMALL, HealthTask, PeekResult
 from pairbus.pairing.links import LinkFactory
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.state import PairingState, PathState
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 PING_TIMEOUT_S = 10.0
 """The longest time to wait for the answer to a ping or a peek."""
@@ -64,7 +64,7 @@ def ping(
         error = exc
     finally:
         if factory.usage is not None:
-            factory.usage.add_transfers(sender, path.name, Part.PINGS, answered=error is None)
+            factory.usage.add_transfers(sender, path.name, Purpose.PINGS, answered=error is None)
         yield Discard(sender)
     return error
 

@@ -28,6 +28,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.tokens import SAS_TYPE
 
 try:
     from azure.servicebus._pyamqp.constants import SessionTransferState
@@ -163,7 +164,7 @@ def connection_string_credential_of(client: SdkClient) -> tuple[str, str] | str 
     from a connection string; None for other clients."""
     credential: Any = client._credential
     # The SDK itself recognizes its credentials of connection strings by this attribute.
-    if getattr(credential, "token_type", b"") != b"servicebus.windows.net:sastoken":
+    if getattr(credential, "token_type", b"") != SAS_TYPE.encode():
         return None
     if hasattr(credential, "policy"):
         return credential.policy, credential.key

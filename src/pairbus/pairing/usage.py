@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from pairbus.pairing.sdk import encode, record_transfers, take_transfers
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 
 # Module constants for the hot path: Python 3.11 is slow to look up members of an enum.
-_PINGS, _SECONDARY_PARTS = Part.PINGS, (Part.BACKLOG, Part.DRAIN)
+_PINGS, _SECONDARY_PARTS = Purpose.PINGS, (Purpose.BACKLOG, Purpose.DRAIN)
 _PING, _SEND = OperationKind.PING, OperationKind.SEND
 
 
@@ -39,37 +39,39 @@ class PairingUsage:
         """Record the transfers of a sender of the SDK from now on."""
         record_transfers(sender)
 
-    def add_transfers(self, sender: Any, path: str, part: Part, *, answered: bool) -> None:
+    def add_transfers(self, sender: Any, path: str, purpose: Purpose, *, answered: bool) -> None:
         """Add the transfers of a call that has ended."""
         for sizes in take_transfers(sender):
-            namespace = self._secondary if part in _SECONDARY_PARTS else self._primary
-            kind = _PING if part is _PINGS else _SEND
-            self._ledger.add_each(sizes, namespace, path, kind, part, answered)
+            namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
+            kind = _PING if purpose is _PINGS else _SEND
+            self._ledger.add_messages(sizes, namespace, path, kind, purpose, answered)
             answered = False
 
     def add_management(self, usage: ManagementUsage, path: str, *, answered: bool) -> None:
         """Add a call over the management link of a sender of the primary."""
-        self._add(path, usage.kind, Part.TRAFFIC, usage.sizes(), answered=answered)
+        self._add(path, usage.kind, Purpose.TRAFFIC, usage.sizes(), answered=answered)
 
     def add_peek(self, path: str, messages: Sequence[Any]) -> None:
         """Add a peek at a backlog queue."""
-        self._add(path, OperationKind.PEEK, Part.DRAIN, [_size_of(message) for message in messages])
+        self._add(
+            path, OperationKind.PEEK, Purpose.DRAIN, [_size_of(message) for message in messages]
+        )
 
     def _add(
         self,
         path: str,
         kind: OperationKind,
-        part: Part,
+        purpose: Purpose,
         sizes: Sequence[int],
         *,
         answered: bool = True,
     ) -> None:
-        self._ledger.add_each(
+        self._ledger.add_messages(
             sizes,
-            namespace=self._secondary if part in _SECONDARY_PARTS else self._primary,
+            namespace=self._secondary if purpose in _SECONDARY_PARTS else self._primary,
             entity=path,
             kind=kind,
-            part=part,
+            purpose=purpose,
             answered=answered,
         )
 
@@ -79,14 +81,14 @@ class PairingUsage:
             namespace=self._secondary if secondary else self._primary,
             entity=entity,
             kind=OperationKind.MANAGEMENT,
-            part=Part.BACKLOG if secondary else Part.TRAFFIC,
+            purpose=Purpose.BACKLOG if secondary else Purpose.TRAFFIC,
             messages=0,
             answered=answered,
         )
 
     def add_change(self, path: str, from_state: str, to_state: str, cause: str | None) -> None:
         """Add a change of the status of a path."""
-        self._ledger.change(
+        self._ledger.add_state_change(
             namespace=self._primary,
             entity=path,
             from_state=from_state,

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pairbus.amqp.composite import from_described, write
+from pairbus.amqp.composite import decode_composite, encode_composite
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.decode import decode
-from pairbus.amqp.events import Attached, Attaching, Begun, Delivery, Event
-from pairbus.amqp.frames import AMQP_FRAME, AMQP_HEADER, SASL_HEADER, frame, frame_header
+from pairbus.amqp.events import Attached, AttachReceived, Begun, Delivery, Event
+from pairbus.amqp.frames import AMQP_FRAME, AMQP_HEADER, SASL_HEADER, encode_frame, frame_header
 from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import (
     RECEIVER,
@@ -85,7 +85,7 @@ class Talk:
     def _carry(self, source: Connection, to: Connection, events: list[Event]) -> None:
         for event in to.receive(source.data_to_send(self.now), self.now):
             events.append(event)
-            if isinstance(event, Attaching) and self.on_attaching is not None:
+            if isinstance(event, AttachReceived) and self.on_attaching is not None:
                 self.on_attaching(event.link)
 
     def session(self) -> tuple[Session, Session]:
@@ -106,7 +106,7 @@ class Talk:
     def _attached(self, link: Link) -> Link:
         heard = self.run()
         assert only(Attached, heard.client).link is link
-        return only(Attaching, heard.server).link
+        return only(AttachReceived, heard.server).link
 
 
 def talk_with_sender(
@@ -146,7 +146,7 @@ def frames_of(data: bytes) -> list[Any]:
             result.append(None)
             continue
         described, after = decode(body)
-        result.append(Said(channel, from_described(described), body[after:]))
+        result.append(Said(channel, decode_composite(described), body[after:]))
     assert pos == len(data), "the engine wrote half a frame"
     return result
 
@@ -196,7 +196,7 @@ class Peer:
     def attach_sender(self, name: str = "s", handle: int = 0, **accept: Any) -> ReceiverLink:
         """A link on which the peer sends; the engine's end, accepted."""
         asked = self.say(sender_attach(name, handle))
-        link = only(Attaching, asked).link
+        link = only(AttachReceived, asked).link
         assert isinstance(link, ReceiverLink)
         link.accept(**accept)
         self.heard()
@@ -205,7 +205,7 @@ class Peer:
     def attach_receiver(self, name: str = "r", handle: int = 0, **accept: Any) -> SenderLink:
         """A link on which the peer receives; the engine's end, accepted."""
         asked = self.say(receiver_attach(name, handle))
-        link = only(Attaching, asked).link
+        link = only(AttachReceived, asked).link
         assert isinstance(link, SenderLink)
         link.accept(**accept)
         self.heard()
@@ -226,7 +226,7 @@ class Peer:
 def framed(
     performative: Any, channel: int = 0, payload: bytes = b"", kind: int = AMQP_FRAME
 ) -> bytes:
-    return frame(channel, write(performative) + payload, kind)
+    return encode_frame(channel, encode_composite(performative) + payload, kind)
 
 
 def sender_attach(name: str = "s", handle: int = 0, **fields: Any) -> Attach:

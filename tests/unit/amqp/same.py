@@ -19,5 +19,9 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, Described):
         return same(a.descriptor, b.descriptor) and same(a.value, b.value)
     if isinstance(a, Array):
-        return a.kind is b.kind and same(a.items, b.items) and same(a.descriptor, b.descriptor)
+        return (
+            a.element_type is b.element_type
+            and same(a.elements, b.elements)
+            and same(a.descriptor, b.descriptor)
+        )
     return bool(a == b)

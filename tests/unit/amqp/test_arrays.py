@@ -89,7 +89,7 @@ def test_an_array_is_read_as_it_was_written(array: Array) -> None:
 @pytest.mark.parametrize("array", [array for array, _ in WRITTEN] + LARGE, ids=str)
 def test_an_array_of_described_elements_is_read_as_it_was_written(array: Array) -> None:
     for descriptor in (ULong(5), Symbol("x:y"), [1, "two"], Described(ULong(1), None)):
-        described = Array(array.kind, array.items, descriptor)
+        described = Array(array.element_type, array.elements, descriptor)
 
         assert same(decode_whole(encode(described)), described)
 
@@ -102,7 +102,7 @@ def test_arrays_stand_in_arrays(array: Array) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [array.kind for array, _ in WRITTEN], ids=lambda kind: kind.__name__
+    "kind", [array.element_type for array, _ in WRITTEN], ids=lambda kind: kind.__name__
 )
 def test_an_empty_array_keeps_its_kind(kind: type) -> None:
     empty = Array(kind, ())
@@ -136,6 +136,6 @@ def test_an_array_is_read_in_constructors_that_we_do_not_write(data: str, value:
 
 
 def test_elements_of_an_array_of_lists_are_lists_of_their_own() -> None:
-    first, second = decode_whole(bytes.fromhex("e0 02 02 45")).items
+    first, second = decode_whole(bytes.fromhex("e0 02 02 45")).elements
 
     assert first is not second

@@ -9,7 +9,7 @@ from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.message import BatchMessage
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from pairbus.amqp.batch import BATCH_FORMAT, envelope_of, make_batch, member_size, split_batch
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch, split_batch
 from pairbus.amqp.sections import DATA, Header, Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError
@@ -48,7 +48,7 @@ def test_message_of_any_size_comes_out_as_it_went_in(size: int):
     batch = make_batch([message])
 
     assert split_batch(batch) == [message]
-    assert len(batch) == member_size(size)
+    assert len(batch) == size_in_batch(size)
     assert batch[:4] == DATA_SECTION + (b"\xa0" if size < 256 else b"\xb0")
 
 
@@ -56,7 +56,7 @@ def test_messages_come_out_in_order():
     messages = [b"%d" % size * size for size in SIZES] * 3
 
     assert split_batch(make_batch(messages)) == messages
-    assert len(make_batch(messages)) == sum(member_size(len(each)) for each in messages)
+    assert len(make_batch(messages)) == sum(size_in_batch(len(each)) for each in messages)
 
 
 def test_batch_is_a_message_whose_data_sections_are_messages():
@@ -215,7 +215,7 @@ def test_sdk_changes_to_the_larger_size_where_we_do(size: int):
     batch = sdk_batch(message)
 
     assert make_batch([encoded], front_of(batch)) == batch
-    assert len(batch) - len(front_of(batch)) == member_size(size)
+    assert len(batch) - len(front_of(batch)) == size_in_batch(size)
 
 
 def test_sdk_counts_the_size_of_a_batch_as_we_do():
@@ -224,7 +224,7 @@ def test_sdk_counts_the_size_of_a_batch_as_we_do():
     for size in (0, 100, 230, 240, 1000):
         message = ServiceBusMessage(b"x" * size, message_id="m")
         batch.add_message(message)
-        assert batch.size_in_bytes - before == member_size(len(sdk_message(message)))
+        assert batch.size_in_bytes - before == size_in_batch(len(sdk_message(message)))
         before = batch.size_in_bytes
 
 
@@ -244,7 +244,7 @@ def test_an_envelope_has_the_id_the_session_and_the_partition_key_of_a_message()
         data=b"nor this",
     ).encode()
 
-    envelope = envelope_of(first)
+    envelope = batch_envelope(first)
 
     read = Message.parse(envelope)
     assert read.read_properties() == Properties(message_id="m", group_id="s")
@@ -253,4 +253,4 @@ def test_an_envelope_has_the_id_the_session_and_the_partition_key_of_a_message()
 
 
 def test_a_message_without_id_session_and_partition_key_needs_no_envelope() -> None:
-    assert envelope_of(Message.build(data=b"x").encode()) == b""
+    assert batch_envelope(Message.build(data=b"x").encode()) == b""

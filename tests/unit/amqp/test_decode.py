@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from pairbus.amqp.decode import decode, decode_whole, skip
+from pairbus.amqp.decode import decode, decode_whole, skip_value
 from pairbus.amqp.types import (
     Array,
     Byte,
@@ -134,7 +134,7 @@ def test_a_value_is_found_among_other_bytes_and_skipped_to_the_same_end(
     result, after = decode(surrounded, 2)
 
     assert same(result, value)
-    assert after == 2 + len(raw) == skip(surrounded, 2)
+    assert after == 2 + len(raw) == skip_value(surrounded, 2)
 
 
 @pytest.mark.parametrize(("data", "value"), ENCODINGS, ids=[data for data, _ in ENCODINGS])
@@ -145,7 +145,7 @@ def test_a_value_that_is_cut_off_anywhere_is_an_error(data: str, value: Any) -> 
         with pytest.raises(DecodeError):
             decode(raw[:size])
         with pytest.raises(DecodeError):
-            skip(raw[:size], 0)
+            skip_value(raw[:size], 0)
 
 
 def test_a_nan_is_read_as_a_nan() -> None:
@@ -167,38 +167,38 @@ def test_the_encodings_of_this_test_are_all_that_there_are() -> None:
         with pytest.raises(DecodeError, match="no AMQP type has the constructor"):
             decode(bytes((code,)) + bytes(64))
         with pytest.raises(DecodeError, match="no AMQP type has the constructor"):
-            skip(bytes((code,)) + bytes(64), 0)
+            skip_value(bytes((code,)) + bytes(64), 0)
     assert len(tested - {0}) == 39
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        ("56 02", "a boolean is 0 or 1"),
+        ("56 02", "a boolean must be 0 or 1"),
         ("73 0000d800", "not a Unicode character"),
         ("73 00110000", "not a Unicode character"),
-        ("a1 01 ff", "text is not valid"),
-        ("a1 04 c3a9e282", "text is not valid"),
-        ("b1 00000001 ff", "text is not valid"),
-        ("a3 01 e9", "text is not valid"),
-        ("c1 03 01 40", "end within|does not fit"),
+        ("a1 01 ff", "invalid encoding"),
+        ("a1 04 c3a9e282", "invalid encoding"),
+        ("b1 00000001 ff", "invalid encoding"),
+        ("a3 01 e9", "invalid encoding"),
+        ("c1 03 01 40", "ends within|does not match"),
         ("c1 02 01 40", "a key without a value"),
-        ("c0 02 02 40", "fewer elements than it says"),
-        ("c0 03 01 4040", "do not fit its size"),
-        ("c0 00 40", "does not fit its bytes"),
-        ("d0 00000003 000000", "end within a value"),
-        ("d0 00000003 00000000", "does not fit its bytes"),
-        ("d0 ffffffff 00000000", "does not fit its bytes"),
-        ("c0 02 01 5201", "do not fit its size"),
+        ("c0 02 02 40", "fewer elements than its count"),
+        ("c0 03 01 4040", "do not match its size"),
+        ("c0 00 40", "does not match its data"),
+        ("d0 00000003 000000", "ends within a value"),
+        ("d0 00000003 00000000", "does not match its data"),
+        ("d0 ffffffff 00000000", "does not match its data"),
+        ("c0 02 01 5201", "do not match its size"),
         ("e0 02 00 01", "no AMQP type"),
-        ("e0 01 01 40", "do not fit|fewer"),
+        ("e0 01 01 40", "do not match|fewer"),
         ("e0 05 01 00 40 40 40", "described by null"),
         ("e0 08 01 00 53 01 00 53 02 40", "two descriptors"),
-        ("e0 03 02 50 01", "fewer elements than it says"),
-        ("e0 04 01 50 01 02", "do not fit its size"),
-        ("", "end within a value"),
-        ("00", "end within a value"),
-        ("00 53 24", "end within a value"),
+        ("e0 03 02 50 01", "fewer elements than its count"),
+        ("e0 04 01 50 01 02", "do not match its size"),
+        ("", "ends within a value"),
+        ("00", "ends within a value"),
+        ("00 53 24", "ends within a value"),
     ],
 )
 def test_what_is_not_well_formed_is_an_error(data: str, why: str) -> None:
@@ -208,5 +208,5 @@ def test_what_is_not_well_formed_is_an_error(data: str, why: str) -> None:
 
 
 def test_bytes_left_over_are_an_error_where_there_should_be_none() -> None:
-    with pytest.raises(DecodeError, match="2 bytes are left over"):
+    with pytest.raises(DecodeError, match="2 bytes follow a value"):
         decode_whole(b"\x40\x40\x40")

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from pairbus.amqp.decode import MAX_DEPTH, MAX_EMPTY_ITEMS, decode, decode_whole, skip
+from pairbus.amqp.decode import MAX_DEPTH, MAX_ZERO_WIDTH_ELEMENTS, decode, decode_whole, skip_value
 from pairbus.amqp.encode import encode
 from pairbus.amqp.types import Array, Pairs
 from pairbus.errors import DecodeError
@@ -67,22 +67,24 @@ def test_nesting_without_end_is_an_error_not_a_stack_overflow() -> None:
         with pytest.raises(DecodeError):
             decode(data)
     with pytest.raises(DecodeError):
-        skip(b"\x00" * 1_000_000, 0)
+        skip_value(b"\x00" * 1_000_000, 0)
 
 
 @pytest.mark.parametrize("code", ["40", "41", "42", "43", "44", "45"])
 def test_an_array_of_elements_without_bytes_is_read_up_to_a_count(code: str) -> None:
-    value = decode_whole(bytes.fromhex("e0 02") + bytes((MAX_EMPTY_ITEMS,)) + bytes.fromhex(code))
+    value = decode_whole(
+        bytes.fromhex("e0 02") + bytes((MAX_ZERO_WIDTH_ELEMENTS,)) + bytes.fromhex(code)
+    )
 
-    assert len(value.items) == MAX_EMPTY_ITEMS
+    assert len(value.elements) == MAX_ZERO_WIDTH_ELEMENTS
 
 
 @pytest.mark.parametrize("code", ["40", "41", "42", "43", "44", "45"])
-@pytest.mark.parametrize("count", [MAX_EMPTY_ITEMS + 1, 2**32 - 1])
+@pytest.mark.parametrize("count", [MAX_ZERO_WIDTH_ELEMENTS + 1, 2**32 - 1])
 def test_an_array_of_more_elements_without_bytes_is_an_error(code: str, count: int) -> None:
     data = b"\xf0\x00\x00\x00\x05" + count.to_bytes(4, "big") + bytes.fromhex(code)
 
-    with pytest.raises(DecodeError, match="elements of no size"):
+    with pytest.raises(DecodeError, match="elements without bytes"):
         decode(data)
 
 
@@ -109,18 +111,18 @@ def test_a_size_beyond_the_bytes_is_an_error_and_takes_no_memory(head: str) -> N
     with pytest.raises(DecodeError):
         decode(data)
     with pytest.raises(DecodeError):
-        skip(data, 0)
+        skip_value(data, 0)
 
 
 def test_an_element_may_not_reach_beyond_the_end_of_its_list() -> None:
     # The inner binary ends with the bytes, but behind its list.
-    with pytest.raises(DecodeError, match="do not fit its size"):
+    with pytest.raises(DecodeError, match="do not match its size"):
         decode(bytes.fromhex("c0 03 01 a003 616263"))
 
 
 def test_small_bytes_do_not_become_large_values() -> None:
     """The worst that 30 KB can hold: arrays in an array, as many empty lists in each as allowed."""
-    element = bytes((2, MAX_EMPTY_ITEMS, 0x45))
+    element = bytes((2, MAX_ZERO_WIDTH_ELEMENTS, 0x45))
     count = 10_000
     body = b"\xe0" + element * count
     data = b"\xf0" + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
@@ -132,7 +134,7 @@ def test_small_bytes_do_not_become_large_values() -> None:
     finally:
         tracemalloc.stop()
 
-    assert len(value.items) == count
+    assert len(value.elements) == count
     assert peak < 500 * len(data)
 
 
@@ -170,4 +172,4 @@ def test_many_keys_of_ordinary_kinds_are_a_dict() -> None:
 def test_an_array_holds_as_many_elements_as_its_bytes_do() -> None:
     data = encode(Array(bytes, (b"x",) * 5000))
 
-    assert decode_whole(data).items == (b"x",) * 5000
+    assert decode_whole(data).elements == (b"x",) * 5000

@@ -7,7 +7,7 @@ import pytest
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.encode import encode
 from pairbus.amqp.events import Begun, Closed, Ended, Opened
-from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
+from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import (
     Accepted,
     Begin,
@@ -162,17 +162,17 @@ def test_a_connection_that_is_lost_says_so_once() -> None:
     talk = Talk()
     talk.session()
 
-    lost = only(Closed, talk.client.lost("reset by peer"))
+    lost = only(Closed, talk.client.connection_lost("reset by peer"))
 
     assert isinstance(lost.error, ConnectionLost)
     assert lost.by_peer
-    assert talk.client.lost("again") == []
+    assert talk.client.connection_lost("again") == []
     assert talk.client.receive(b"anything", 0.0) == []
 
 
 def test_a_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
     server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
-    with pytest.raises(StateError, match="not open yet"):
+    with pytest.raises(StateError, match="not open"):
         server.begin()
     assert server.data_to_send() == b""
     server.close()
@@ -239,16 +239,16 @@ BAD_FRAMES: dict[str, tuple[bytes, str]] = {
     "empty frame of a strange kind": (bytes.fromhex("00000008 02 07 0000"), "framing-error"),
     "strange kind": (framed(Close(), kind=7), "framing-error"),
     "sasl performative": (framed(SaslInit("PLAIN")), "amqp:not-allowed"),
-    "not described": (frame(0, b"\x45"), "amqp:decode-error"),
+    "not described": (encode_frame(0, b"\x45"), "amqp:decode-error"),
     "unknown descriptor": (
-        frame(0, encode(Described(ULong(0x7777), []))),
+        encode_frame(0, encode(Described(ULong(0x7777), []))),
         "amqp:decode-error",
     ),
     "not a performative": (framed(Source("x")), "amqp:not-allowed"),
     "a delivery state": (framed(Accepted()), "amqp:not-allowed"),
     "bytes behind": (framed(Begin(None, 0, 1, 1), payload=b"\x40"), "amqp:decode-error"),
-    "cut short": (frame(0, b"\x00\x53"), "amqp:decode-error"),
-    "a field is missing": (frame(0, bytes.fromhex("005311 45")), "amqp:invalid-field"),
+    "cut short": (encode_frame(0, b"\x00\x53"), "amqp:decode-error"),
+    "a field is missing": (encode_frame(0, bytes.fromhex("005311 45")), "amqp:invalid-field"),
     "no such session": (framed(Flow(0, 1, 0, 1), channel=5), "amqp:not-allowed"),
     "transfer without session": (framed(Transfer(0, 0, b"a"), channel=5), "amqp:not-allowed"),
 }
@@ -277,7 +277,7 @@ def test_a_frame_before_the_open_closes_the_connection(early: Any) -> None:
 
     closed = only(Closed, peer.say(early))
 
-    assert "came before open" in str(closed.error)
+    assert "arrived before open" in str(closed.error)
     assert [type(each) for each in peer.told()] == [Open, Close]
 
 

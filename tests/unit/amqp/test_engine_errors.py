@@ -3,8 +3,8 @@
 import pytest
 
 from pairbus.amqp.encode import encode
-from pairbus.amqp.events import Closed, Delivery, Detached, Ended, Updated
-from pairbus.amqp.frames import frame
+from pairbus.amqp.events import Closed, Delivery, Detached, Ended, OutgoingDeliveriesUpdated
+from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.performatives import Close, Detach, End, Error, Rejected
 from pairbus.amqp.types import Described, Pairs, Symbol, ULong
 from pairbus.errors import (
@@ -77,7 +77,7 @@ def test_a_rejection_carries_its_error() -> None:
 
     receiver.session.settle(delivery.id, delivery.id, Rejected(Error.of(the_error())))
 
-    state = only(Updated, talk.run().client).state
+    state = only(OutgoingDeliveriesUpdated, talk.run().client).state
     assert state == Rejected(Error("com.example:it-happened", "what happened", INFO))
 
 
@@ -147,7 +147,7 @@ def test_info_that_no_map_of_symbols_can_hold_closes_the_connection() -> None:
     error = Described(ULong(0x1D), [Symbol("x:y"), None, info])
     body = encode(Described(ULong(0x18), [error]))
 
-    closed = only(Closed, peer.feed(frame(0, body)))
+    closed = only(Closed, peer.feed(encode_frame(0, body)))
 
     assert not closed.by_peer
     assert closed.error is not None

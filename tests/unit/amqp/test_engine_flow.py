@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.events import Delivery, Detached, Flowed
+from pairbus.amqp.events import Delivery, Detached, FlowReceived
 from pairbus.amqp.performatives import Flow
 from pairbus.amqp.types import Symbol
 from pairbus.errors import StateError
@@ -24,7 +24,7 @@ def test_credit_is_told_and_counts_down_on_both_sides() -> None:
     assert sender.credit == 0
 
     receiver.flow(3)
-    assert only(Flowed, talk.run().client).link is sender
+    assert only(FlowReceived, talk.run().client).link is sender
     assert sender.credit == receiver.credit == 3
     sender.send(b"x")
     assert sender.credit == 2
@@ -151,7 +151,7 @@ def test_we_can_ask_for_an_echo() -> None:
 
     receiver.flow(5, echo=True)
 
-    assert only(Flowed, talk.run().server).link is receiver
+    assert only(FlowReceived, talk.run().server).link is receiver
 
 
 def test_a_drain_uses_up_the_credit_that_is_left() -> None:
@@ -167,7 +167,7 @@ def test_a_drain_uses_up_the_credit_that_is_left() -> None:
     assert not sender.drain
     heard = talk.run().server
 
-    assert [type(event) for event in heard] == [Delivery, Delivery, Flowed]
+    assert [type(event) for event in heard] == [Delivery, Delivery, FlowReceived]
     assert receiver.credit == 0
     assert not receiver.drain
     assert receiver.delivery_count == sender.delivery_count == 10
@@ -182,7 +182,7 @@ def test_a_drain_with_everything_sent_is_answered_too() -> None:
 
     heard = talk.run().server
 
-    assert [type(event) for event in heard] == [Delivery, Flowed]
+    assert [type(event) for event in heard] == [Delivery, FlowReceived]
     assert receiver.credit == 0
     assert not receiver.drain
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pairbus.amqp.connection import ConnectionSettings
-from pairbus.amqp.events import Attached, Attaching, Begun, Closed, Delivery, Ended
+from pairbus.amqp.events import Attached, AttachReceived, Begun, Closed, Delivery, Ended
 from pairbus.amqp.frames import AMQP_HEADER, frame_header
 from pairbus.amqp.performatives import (
     Accepted,
@@ -91,7 +91,7 @@ def test_a_frame_of_ours_that_does_not_fit_the_peer_is_an_error_and_is_not_sent(
     talk = Talk(server=ConnectionSettings(container_id="server", max_frame_size=512))
     session, _ = talk.session()
 
-    with pytest.raises(EncodeError, match="the peer's frames hold 512"):
+    with pytest.raises(EncodeError, match="the peer accepts at most 512"):
         session.attach_sender("x" * 600, target=Target("q"))
 
     assert not talk.client.has_data_to_send
@@ -103,7 +103,7 @@ def test_a_frame_of_ours_that_does_not_fit_the_peer_is_an_error_and_is_not_sent(
 def test_an_answer_that_does_not_fit_the_peer_can_still_be_a_refusal() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
     big = Source("q", filter={Symbol("f"): "x" * 600})
-    link = only(Attaching, peer.say(receiver_attach(source=big))).link
+    link = only(AttachReceived, peer.say(receiver_attach(source=big))).link
 
     with pytest.raises(EncodeError):
         link.accept()
@@ -119,7 +119,7 @@ def test_an_answer_that_does_not_fit_the_peer_can_still_be_a_refusal() -> None:
 
 def test_a_refusal_that_does_not_fit_the_peer_ends_the_session() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
-    link = only(Attaching, peer.say(receiver_attach("n" * 600))).link
+    link = only(AttachReceived, peer.say(receiver_attach("n" * 600))).link
 
     link.refuse(EntityNotFound("no"))
 
@@ -144,7 +144,7 @@ def test_an_error_too_long_for_the_peers_frames_is_cut_to_its_condition(ending: 
     error = AmqpError("long " * 200, condition="amqp:not-found", info={"why": "x" * 300})
     peer, session = Peer.in_session(max_frame_size=512)
     if ending == "refuse":
-        only(Attaching, peer.say(receiver_attach())).link.refuse(error)
+        only(AttachReceived, peer.say(receiver_attach())).link.refuse(error)
     elif ending == "detach":
         peer.attach_receiver().detach(error)
     elif ending == "end":
@@ -172,7 +172,7 @@ def test_a_state_too_long_for_the_peers_frames_is_an_error_and_is_not_sent() -> 
 def test_a_violation_is_told_even_where_its_story_does_not_fit() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
     name = "x" * 400  # fits, but not together with the rest of the story
-    link = only(Attaching, peer.say(sender_attach(name))).link
+    link = only(AttachReceived, peer.say(sender_attach(name))).link
     assert link.name == name
 
     events = peer.say(sender_attach(name, 1))
@@ -249,7 +249,7 @@ def test_an_answer_to_a_begin_that_nobody_sent_closes_the_connection(remote_chan
 
     closed = only(Closed, peer.say(Begin(remote_channel, 0, 1, 1), channel=1))
 
-    assert "nobody began" in str(closed.error)
+    assert "did not begin a session" in str(closed.error)
 
 
 def test_a_session_can_be_answered_once() -> None:
@@ -260,7 +260,7 @@ def test_a_session_can_be_answered_once() -> None:
 
     closed = only(Closed, peer.say(Begin(0, 0, 1, 1), channel=5))
 
-    assert "nobody began" in str(closed.error)
+    assert "did not begin a session" in str(closed.error)
 
 
 def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:
@@ -281,7 +281,7 @@ def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:
 def test_an_attach_above_our_maximum_handle_closes_the_connection() -> None:
     peer, _ = Peer.in_session(ConnectionSettings(container_id="engine", handle_max=3))
 
-    assert only(Attaching, peer.say(sender_attach("a", 3)))
+    assert only(AttachReceived, peer.say(sender_attach("a", 3)))
     closed = only(Closed, peer.say(sender_attach("b", 4)))
 
     assert closed.error is not None
@@ -332,7 +332,7 @@ def test_many_sessions_with_many_links_work_side_by_side() -> None:
     for each in deliveries:
         each.link.session.settle(each.id, each.id, Accepted())
     talk.run()
-    assert not any(sender.session.outbound.unsettled for sender, _ in pairs)
+    assert not any(sender.session.outgoing.unsettled for sender, _ in pairs)
 
 
 def test_links_of_one_name_in_both_directions_are_two_links() -> None:

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.composite import write
+from pairbus.amqp.composite import encode_composite
 from pairbus.amqp.events import (
     Attached,
-    Attaching,
+    AttachReceived,
     Closed,
     Delivery,
     Detached,
     Ended,
-    Flowed,
+    FlowReceived,
 )
-from pairbus.amqp.frames import AMQP_HEADER, frame
+from pairbus.amqp.frames import AMQP_HEADER, encode_frame
 from pairbus.amqp.link import LinkState, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import (
     RECEIVER,
@@ -76,13 +76,13 @@ def test_a_link_is_attached_and_both_sides_know_what_the_other_said() -> None:
 def test_an_answer_is_as_the_peer_asked_unless_said_otherwise() -> None:
     peer, _ = Peer.in_session()
     asked = sender_attach("s", 3, snd_settle_mode=1, rcv_settle_mode=1)
-    only(Attaching, peer.say(asked)).link.accept()
+    only(AttachReceived, peer.say(asked)).link.accept()
 
     assert peer.told() == [
         Attach("s", 0, RECEIVER, 1, 1, asked.source, asked.target),
     ]
 
-    only(Attaching, peer.say(receiver_attach("r", 4, snd_settle_mode=1))).link.accept(
+    only(AttachReceived, peer.say(receiver_attach("r", 4, snd_settle_mode=1))).link.accept(
         source=Source("elsewhere"),
         target=Target("there"),
         snd_settle_mode=0,
@@ -116,7 +116,9 @@ def test_filters_of_any_kind_survive_an_answer_as_asked() -> None:
         Symbol("apache.org:selector-filter:string"): Described(Symbol("x"), "a > 1"),
         Symbol("com.microsoft:session-filter"): None,
     }
-    only(Attaching, peer.say(receiver_attach(source=Source("q", filter=filters)))).link.accept()
+    only(
+        AttachReceived, peer.say(receiver_attach(source=Source("q", filter=filters)))
+    ).link.accept()
 
     (said,) = peer.told()
     assert said.source == Source("q", filter=filters)
@@ -126,7 +128,7 @@ def test_a_terminus_of_a_kind_that_we_do_not_know_is_shown_as_it_is() -> None:
     peer, _ = Peer.in_session()
     coordinator = Described(Symbol("amqp:coordinator:list"), [])
 
-    link = only(Attaching, peer.say(sender_attach(target=coordinator))).link
+    link = only(AttachReceived, peer.say(sender_attach(target=coordinator))).link
 
     assert link.remote is not None
     assert link.remote.target == coordinator
@@ -149,7 +151,7 @@ def test_a_refusal_is_an_attach_without_terminus_and_then_a_detach_with_the_erro
     """The order and the bytes are what the Azure SDK needs to tell it from a broken connection."""
     peer, _ = Peer.in_session()
     asked = receiver_attach("link", 5) if sends else sender_attach("link", 5)
-    link = only(Attaching, peer.say(asked)).link
+    link = only(AttachReceived, peer.say(asked)).link
 
     link.refuse(refusal())
 
@@ -163,8 +165,8 @@ def test_a_refusal_is_an_attach_without_terminus_and_then_a_detach_with_the_erro
         target=asked.target if sends else None,
         initial_delivery_count=0 if sends else None,
     )
-    assert peer.engine.data_to_send() == frame(0, write(attach)) + frame(
-        0, write(Detach(0, True, REFUSED))
+    assert peer.engine.data_to_send() == encode_frame(0, encode_composite(attach)) + encode_frame(
+        0, encode_composite(Detach(0, True, REFUSED))
     )
     assert not link.alive
     assert peer.say(Detach(5, True)) == [Detached(link, None, True)]
@@ -210,7 +212,7 @@ def test_between_the_two_frames_of_a_refusal_the_link_is_not_alive() -> None:
 
 def test_a_link_can_be_refused_or_accepted_once() -> None:
     peer, _ = Peer.in_session()
-    link = only(Attaching, peer.say(sender_attach())).link
+    link = only(AttachReceived, peer.say(sender_attach())).link
     link.accept()
     peer.heard()
 
@@ -274,7 +276,7 @@ def test_a_link_detached_by_the_peer_before_we_answered_is_answered_and_ends() -
 
     asked, detached = peer.say(sender_attach("link", 2), Detach(2, True))
 
-    assert isinstance(asked, Attaching)
+    assert isinstance(asked, AttachReceived)
     assert detached == Detached(asked.link, None, True)
     attach, detach = peer.told()
     assert isinstance(attach, Attach)
@@ -301,7 +303,7 @@ def test_a_name_in_use_cannot_be_asked_for_again() -> None:
     session, _ = talk.session()
     talk.sender(session, "link")
 
-    with pytest.raises(StateError, match="'link' is attached already"):
+    with pytest.raises(StateError, match="'link' is already attached"):
         session.attach_sender("link", target=Target("q"))
 
 
@@ -318,7 +320,7 @@ def test_messages_in_flight_when_we_detach_are_dropped_but_counted() -> None:
     assert peer.send(1) == []
     assert of(Delivery, peer.send(2, handle=1)) != []
     assert not session.ended
-    assert session.inbound.next_id == 3
+    assert session.incoming.next_id == 3
 
 
 def test_a_large_message_in_flight_when_we_detach_is_dropped() -> None:
@@ -367,11 +369,11 @@ def test_what_was_sent_and_not_settled_is_forgotten_with_its_link() -> None:
     sender.detach()
     talk.run()
 
-    assert [sent.link for sent in sender.session.outbound.unsettled.values()] == [other]
-    assert [each.link for each in receiver.session.inbound.unsettled.values()] == [on_other]
+    assert [sent.link for sent in sender.session.outgoing.unsettled.values()] == [other]
+    assert [each.link for each in receiver.session.incoming.unsettled.values()] == [on_other]
     on_other.session.settle(0, 1, Accepted())
     talk.run()
-    assert sender.session.outbound.unsettled == {}
+    assert sender.session.outgoing.unsettled == {}
 
 
 def test_a_detach_can_be_asked_for_again() -> None:
@@ -415,8 +417,8 @@ def test_credit_may_be_given_before_we_have_answered() -> None:
 
     asked, flowed = peer.say(receiver_attach("r", 3), Flow(0, 100, 0, 100, 3, link_credit=5))
 
-    assert isinstance(asked, Attaching)
-    assert flowed == Flowed(asked.link.session, asked.link)
+    assert isinstance(asked, AttachReceived)
+    assert flowed == FlowReceived(asked.link.session, asked.link)
     asked.link.accept(initial_delivery_count=2**32 - 1)
     assert asked.link.credit == 5
     assert isinstance(asked.link, SenderLink)

@@ -3,7 +3,7 @@
 import pytest
 
 from pairbus.amqp.connection import ConnectionSettings
-from pairbus.amqp.events import Attaching, Begun, Closed, Delivery, Ended
+from pairbus.amqp.events import AttachReceived, Begun, Closed, Delivery, Ended
 from pairbus.amqp.frames import AMQP_HEADER
 from pairbus.amqp.performatives import (
     Accepted,
@@ -55,7 +55,7 @@ def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
 
     assert session.channel == 0
     assert session.remote_channel == 42
-    link = only(Attaching, peer.say(sender_attach(), channel=42)).link
+    link = only(AttachReceived, peer.say(sender_attach(), channel=42)).link
     link.accept()
 
     assert [each.channel for each in peer.heard()] == [0]
@@ -201,7 +201,7 @@ def test_links_asked_for_before_the_session_is_answered_wait_for_nothing() -> No
 
     assert sender.alive
     assert receiver.alive
-    theirs = [event.link for event in of(Attaching, heard.server)]
+    theirs = [event.link for event in of(AttachReceived, heard.server)]
     assert [link.credit for link in theirs] == [0, 5]
 
 
@@ -285,4 +285,4 @@ def test_an_id_out_of_sequence_ends_the_session(wrong: int, more: bool) -> None:
     ended = only(Ended, peer.send(wrong, more=more))
 
     assert ended.error is not None
-    assert "where 5 was due" in str(ended.error)
+    assert "but delivery 5 was expected" in str(ended.error)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.amqp.events import Delivery, Resolved, Updated
+from pairbus.amqp.events import Delivery, IncomingDeliveriesUpdated, OutgoingDeliveriesUpdated
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
     SETTLE_MIXED,
@@ -39,17 +39,17 @@ def test_the_receiver_says_how_a_delivery_fared_and_both_forget_it(state: object
     talk, sender, receiver = talk_with_sender()
     sender.send(b"x", tag=b"t")
     delivery = only(Delivery, talk.run().server)
-    assert list(receiver.session.inbound.unsettled.values()) == [delivery]
+    assert list(receiver.session.incoming.unsettled.values()) == [delivery]
 
     receiver.session.settle(delivery.id, delivery.id, state)
-    updated = only(Updated, talk.run().client)
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
 
     assert updated.state == state
     assert updated.settled
     assert updated.session is sender.session
-    assert [(sent.link, sent.id, sent.tag) for sent in updated.sent] == [(sender, 0, b"t")]
-    assert sender.session.outbound.unsettled == {}
-    assert receiver.session.inbound.unsettled == {}
+    assert [(sent.link, sent.id, sent.tag) for sent in updated.deliveries] == [(sender, 0, b"t")]
+    assert sender.session.outgoing.unsettled == {}
+    assert receiver.session.incoming.unsettled == {}
 
 
 def test_a_disposition_of_one_leaves_out_its_last_and_a_range_has_it() -> None:
@@ -70,11 +70,11 @@ def test_a_range_settles_all_that_is_in_it_and_no_more() -> None:
     talk.run()
 
     receiver.session.settle(3, 6, Accepted())
-    updated = only(Updated, talk.run().client)
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
 
-    assert [sent.id for sent in updated.sent] == [3, 4, 5, 6]
-    assert list(sender.session.outbound.unsettled) == [0, 1, 2, 7, 8, 9]
-    assert list(receiver.session.inbound.unsettled) == [0, 1, 2, 7, 8, 9]
+    assert [sent.id for sent in updated.deliveries] == [3, 4, 5, 6]
+    assert list(sender.session.outgoing.unsettled) == [0, 1, 2, 7, 8, 9]
+    assert list(receiver.session.incoming.unsettled) == [0, 1, 2, 7, 8, 9]
 
 
 def test_a_range_covers_all_links_of_its_session() -> None:
@@ -88,8 +88,8 @@ def test_a_range_covers_all_links_of_its_session() -> None:
 
     receiver.session.settle(0, 3, Accepted())
 
-    updated = only(Updated, talk.run().client)
-    assert [sent.link for sent in updated.sent] == [first, second, first, second]
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
+    assert [sent.link for sent in updated.deliveries] == [first, second, first, second]
 
 
 def test_a_range_with_settled_ones_in_it_tells_of_the_others() -> None:
@@ -103,22 +103,23 @@ def test_a_range_with_settled_ones_in_it_tells_of_the_others() -> None:
 
     receiver.session.settle(0, 4, Released())
 
-    assert [sent.id for sent in only(Updated, talk.run().client).sent] == [0, 2, 4]
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
+    assert [delivery.id for delivery in updated.deliveries] == [0, 2, 4]
 
 
 def test_a_range_across_the_wrap_settles_what_is_in_it() -> None:
     talk, sender, receiver = talk_with_sender()
-    sender.session.outbound.next_delivery_id = 2**32 - 3
+    sender.session.outgoing.next_delivery_id = 2**32 - 3
     for _ in range(6):
         sender.send(b"x")
     talk.run()
 
     receiver.session.settle(2**32 - 2, 1, Accepted())
 
-    updated = only(Updated, talk.run().client)
-    assert [sent.id for sent in updated.sent] == [2**32 - 2, 2**32 - 1, 0, 1]
-    assert list(sender.session.outbound.unsettled) == [2**32 - 3, 2]
-    assert list(receiver.session.inbound.unsettled) == [2**32 - 3, 2]
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
+    assert [sent.id for sent in updated.deliveries] == [2**32 - 2, 2**32 - 1, 0, 1]
+    assert list(sender.session.outgoing.unsettled) == [2**32 - 3, 2]
+    assert list(receiver.session.incoming.unsettled) == [2**32 - 3, 2]
 
 
 def test_an_absurdly_wide_range_is_cheap() -> None:
@@ -130,11 +131,13 @@ def test_an_absurdly_wide_range_is_cheap() -> None:
         link.send(b"x")
 
     for _ in range(2000):
-        updated = only(Updated, peer.say(Disposition(True, 0, 2**31 - 1, False, Accepted())))
-        assert len(updated.sent) == 5
+        updated = only(
+            OutgoingDeliveriesUpdated, peer.say(Disposition(True, 0, 2**31 - 1, False, Accepted()))
+        )
+        assert len(updated.deliveries) == 5
     (updated,) = peer.say(Disposition(True, 2**32 - 1, 2**31 - 2, True, Accepted()))
 
-    assert [sent.id for sent in updated.sent] == [0, 1, 2, 3, 4]
+    assert [sent.id for sent in updated.deliveries] == [0, 1, 2, 3, 4]
     assert peer.say(Disposition(True, 0, 2**31 - 1, True, Accepted())) == []
 
 
@@ -155,7 +158,7 @@ def test_a_delivery_is_settled_once() -> None:
     receiver.session.settle(0, 0, Accepted())
     receiver.session.settle(0, 0, Released())
 
-    assert only(Updated, talk.run().client).state == Accepted()
+    assert only(OutgoingDeliveriesUpdated, talk.run().client).state == Accepted()
 
 
 def test_a_state_without_settlement_is_told_and_remembered() -> None:
@@ -164,12 +167,12 @@ def test_a_state_without_settlement_is_told_and_remembered() -> None:
     talk.run()
 
     receiver.session.settle(0, 0, Accepted(), settled=False)
-    updated = only(Updated, talk.run().client)
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
 
     assert not updated.settled
     assert updated.state == Accepted()
-    assert list(sender.session.outbound.unsettled) == [0]
-    assert list(receiver.session.inbound.unsettled) == [0]
+    assert list(sender.session.outgoing.unsettled) == [0]
+    assert list(receiver.session.incoming.unsettled) == [0]
 
 
 def test_a_receiver_that_settles_second_waits_for_the_sender() -> None:
@@ -181,17 +184,17 @@ def test_a_receiver_that_settles_second_waits_for_the_sender() -> None:
     deliveries = of(Delivery, talk.run().server)
 
     receiver.session.settle(0, 2, Accepted(), settled=False)
-    updated = only(Updated, talk.run().client)
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
     assert not updated.settled
-    sender.session.confirm(updated.sent[0].id, updated.sent[-1].id, Accepted())
-    resolved = only(Resolved, talk.run().server)
+    sender.session.confirm(updated.deliveries[0].id, updated.deliveries[-1].id, Accepted())
+    resolved = only(IncomingDeliveriesUpdated, talk.run().server)
 
-    assert resolved.received == deliveries
+    assert resolved.deliveries == deliveries
     assert resolved.state == Accepted()
     assert resolved.settled
     assert resolved.session is receiver.session
-    assert sender.session.outbound.unsettled == {}
-    assert receiver.session.inbound.unsettled == {}
+    assert sender.session.outgoing.unsettled == {}
+    assert receiver.session.incoming.unsettled == {}
 
 
 def test_a_sender_may_say_more_before_it_settles() -> None:
@@ -199,13 +202,15 @@ def test_a_sender_may_say_more_before_it_settles() -> None:
     peer.attach_sender().flow(10)
     delivery = only(Delivery, peer.send(0))
 
-    resolved = only(Resolved, peer.say(Disposition(False, 0, None, False, Released())))
+    resolved = only(
+        IncomingDeliveriesUpdated, peer.say(Disposition(False, 0, None, False, Released()))
+    )
 
-    assert resolved.received == [delivery]
+    assert resolved.deliveries == [delivery]
     assert not resolved.settled
-    assert list(session.inbound.unsettled) == [0]
-    assert only(Resolved, peer.say(Disposition(False, 0, None, True))).settled
-    assert session.inbound.unsettled == {}
+    assert list(session.incoming.unsettled) == [0]
+    assert only(IncomingDeliveriesUpdated, peer.say(Disposition(False, 0, None, True))).settled
+    assert session.incoming.unsettled == {}
 
 
 def test_roles_are_kept_apart_where_ids_are_the_same() -> None:
@@ -220,9 +225,9 @@ def test_roles_are_kept_apart_where_ids_are_the_same() -> None:
     receiver.session.settle(0, 0, Accepted())
     talk.run()
 
-    assert sender.session.outbound.unsettled == {}
-    assert list(sender.session.inbound.unsettled) == [0]
-    assert list(on_back.session.outbound.unsettled) == [0]
+    assert sender.session.outgoing.unsettled == {}
+    assert list(sender.session.incoming.unsettled) == [0]
+    assert list(on_back.session.outgoing.unsettled) == [0]
 
 
 @pytest.mark.parametrize("mode", [SETTLE_SETTLED, SETTLE_UNSETTLED, SETTLE_MIXED])
@@ -234,8 +239,8 @@ def test_a_sender_settles_as_its_mode_says(mode: int) -> None:
     delivery = only(Delivery, talk.run().server)
 
     assert delivery.settled is settled
-    assert len(sender.session.outbound.unsettled) == (not settled)
-    assert len(receiver.session.inbound.unsettled) == (not settled)
+    assert len(sender.session.outgoing.unsettled) == (not settled)
+    assert len(receiver.session.incoming.unsettled) == (not settled)
 
 
 def test_a_sender_of_mixed_mode_chooses_for_each() -> None:
@@ -245,8 +250,8 @@ def test_a_sender_of_mixed_mode_chooses_for_each() -> None:
         sender.send(b"x" * 200_000, settled=settled)
 
     assert [each.settled for each in of(Delivery, talk.run().server)] == [True, False, True]
-    assert list(sender.session.outbound.unsettled) == [1]
-    assert list(receiver.session.inbound.unsettled) == [1]
+    assert list(sender.session.outgoing.unsettled) == [1]
+    assert list(receiver.session.incoming.unsettled) == [1]
 
 
 @pytest.mark.parametrize(("mode", "settled"), [(SETTLE_SETTLED, False), (SETTLE_UNSETTLED, True)])
@@ -268,9 +273,9 @@ def test_a_server_can_decide_how_it_settles() -> None:
 
     sender.send(b"x")
 
-    assert receiver.settles
+    assert receiver.presettled
     assert only(Delivery, talk.run().client).settled
-    assert session.inbound.unsettled == {}
+    assert session.incoming.unsettled == {}
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -283,7 +288,7 @@ def test_a_delivery_is_settled_if_any_of_its_frames_says_so(first: bool, last: b
     delivery = only(Delivery, peer.send(None, settled=last))
 
     assert delivery.settled is (first or last)
-    assert len(session.inbound.unsettled) == (not delivery.settled)
+    assert len(session.incoming.unsettled) == (not delivery.settled)
 
 
 def test_the_mode_that_a_peer_leaves_out_is_mixed_and_first() -> None:
@@ -293,4 +298,4 @@ def test_the_mode_that_a_peer_leaves_out_is_mixed_and_first() -> None:
     assert link.remote is not None
     assert link.remote.snd_settle_mode == SETTLE_MIXED
     assert link.remote.rcv_settle_mode == SETTLE_FIRST
-    assert not link.settles
+    assert not link.presettled

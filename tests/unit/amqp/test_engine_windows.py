@@ -3,7 +3,7 @@
 import pytest
 
 from pairbus.amqp.connection import ConnectionSettings
-from pairbus.amqp.events import Delivery, Detached, Ended, Flowed, Updated
+from pairbus.amqp.events import Delivery, Detached, Ended, FlowReceived, OutgoingDeliveriesUpdated
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import (
     Accepted,
@@ -77,7 +77,7 @@ def test_frames_that_the_peer_has_not_seen_count_against_its_window() -> None:
 
     peer.say(Flow(1, 5, 0, 100))  # it has seen one of four, and takes five from there
 
-    assert link.session.outbound.window == 2
+    assert link.session.outgoing.window == 2
 
 
 def test_a_window_that_shrinks_below_what_is_under_way_is_closed() -> None:
@@ -89,7 +89,7 @@ def test_a_window_that_shrinks_below_what_is_under_way_is_closed() -> None:
     peer.say(Flow(1, 2, 0, 100))
     link.send(b"4")
 
-    assert link.session.outbound.window == 0
+    assert link.session.outgoing.window == 0
     assert peer.heard() == []
 
 
@@ -110,12 +110,12 @@ def test_a_flow_from_before_the_peer_saw_our_begin_counts_from_our_first_frame()
 
     peer.say(Flow(None, 3, 0, 100))
 
-    assert link.session.outbound.window == 2
+    assert link.session.outgoing.window == 2
 
 
 def test_ids_of_frames_wrap_around() -> None:
     peer, link = sending_peer(window=10)
-    outbound = link.session.outbound
+    outbound = link.session.outgoing
     outbound.next_id = 2**32 - 2
     peer.say(Flow(2**32 - 2, 3, 0, 100))
     for number in range(5):
@@ -138,7 +138,7 @@ def test_a_window_is_opened_again_when_half_of_it_is_used() -> None:
 
     (said,) = peer.told()
     assert said == Flow(2, 4, 0, 5000)
-    assert session.inbound.window == 4
+    assert session.incoming.window == 4
 
 
 def test_a_flow_says_how_many_frames_we_have_seen_from_the_peers_first_id() -> None:
@@ -170,14 +170,14 @@ def test_a_long_stream_never_stalls_with_the_smallest_windows() -> None:
         sender.send(payload)
 
     assert payloads(talk.run().server) == sent
-    assert not session.outbound.waiting
+    assert not session.outgoing.queued
 
 
 def test_a_peer_that_overruns_the_window_ends_the_session() -> None:
     """It is opened again before it is used up, so the engine has to be kept from it here."""
     peer, session = Peer.in_session(small_window(2))
     peer.attach_sender().flow(100)
-    session.inbound._low_window = -1
+    session.incoming._low_window = -1
 
     assert of(Ended, peer.send(0) + peer.send(1)) == []
     ended = only(Ended, peer.send(2))
@@ -189,9 +189,9 @@ def test_a_peer_that_overruns_the_window_ends_the_session() -> None:
 def test_a_flow_of_the_session_alone_is_told_and_echoed() -> None:
     peer, session = Peer.in_session()
 
-    assert peer.say(Flow(0, 7, 0, 7)) == [Flowed(session, None)]
+    assert peer.say(Flow(0, 7, 0, 7)) == [FlowReceived(session, None)]
     assert peer.heard() == []
-    assert session.outbound.window == 7
+    assert session.outgoing.window == 7
     peer.say(Flow(0, 7, 0, 7, echo=True))
     assert peer.told() == [Flow(0, 5000, 0, 5000)]
 
@@ -248,11 +248,11 @@ def test_a_delivery_has_an_id_once_its_first_frame_is_written() -> None:
     peer.say(Flow(1, 100, 0, 100))
 
     assert late.id == 3
-    updated = only(Updated, peer.say(Disposition(True, 1, 3, False, Accepted())))
-    assert [sent.id for sent in updated.sent] == [1, 2, 3]
-    assert updated.sent[-1] is late
+    updated = only(OutgoingDeliveriesUpdated, peer.say(Disposition(True, 1, 3, False, Accepted())))
+    assert [sent.id for sent in updated.deliveries] == [1, 2, 3]
+    assert updated.deliveries[-1] is late
     b.session.confirm(1, 2, Accepted())
-    assert [sent.id for sent in b.session.outbound.unsettled.values()] == [3]
+    assert [sent.id for sent in b.session.outgoing.unsettled.values()] == [3]
 
 
 def test_an_engine_that_receives_goes_on_after_a_detach_among_waiting_deliveries() -> None:
@@ -275,9 +275,9 @@ def test_an_engine_that_receives_goes_on_after_a_detach_among_waiting_deliveries
     assert payloads(heard.server).count(b"b") == 10
     assert payloads(heard.server)[-1] == b"B" * 200_000
     on_b.session.settle(0, 100, Accepted())
-    updated = only(Updated, talk.run().client)
-    assert updated.sent[-1] is large
-    assert session.outbound.unsettled == {}
+    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
+    assert updated.deliveries[-1] is large
+    assert session.outgoing.unsettled == {}
 
 
 def test_an_unfinished_delivery_that_waits_can_be_aborted() -> None:
@@ -291,7 +291,7 @@ def test_an_unfinished_delivery_that_waits_can_be_aborted() -> None:
     said = [each.performative for each in peer.heard()][1:]
     assert [each.delivery_id for each in said] == [1, 2, 3, None]
     assert said[-1].aborted
-    assert [sent.id for sent in b.session.outbound.unsettled.values()] == [0, 1, 2]
+    assert [sent.id for sent in b.session.outgoing.unsettled.values()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("how", ["echo", "drain"])

@@ -6,31 +6,31 @@ from typing import Any
 import pytest
 
 from pairbus.amqp import frames
-from pairbus.amqp.composite import write
+from pairbus.amqp.composite import encode_composite
 from pairbus.amqp.frames import (
-    PLAIN_FLAGS,
-    TRANSFER,
-    Flags,
-    abort_transfer,
-    first_transfer,
-    frame,
-    next_transfer,
-    read_transfer,
+    DEFAULT_FLAGS,
+    TRANSFER_PREFIX,
+    TransferFlags,
+    decode_transfer,
+    encode_aborted_transfer,
+    encode_first_transfer,
+    encode_frame,
+    encode_next_transfer,
 )
 from pairbus.amqp.performatives import Accepted, Transfer
 from pairbus.errors import DecodeError
 
-PLAIN = Flags(settled=False, more=False, state=None, resume=False, aborted=False)
+PLAIN = TransferFlags(settled=False, more=False, state=None, resume=False, aborted=False)
 
 
 def read(data: str) -> tuple[Any, ...]:
     raw = bytes.fromhex(data)
-    return read_transfer(raw, 0, len(raw))
+    return decode_transfer(raw, 0, len(raw))
 
 
 def test_a_frame_starts_with_size_offset_type_and_channel() -> None:
-    assert frame(0x0102, b"body") == bytes.fromhex("0000000c 02 00 0102") + b"body"
-    assert frame(0, b"", 1) == bytes.fromhex("00000008 02 01 0000")
+    assert encode_frame(0x0102, b"body") == bytes.fromhex("0000000c 02 00 0102") + b"body"
+    assert encode_frame(0, b"", 1) == bytes.fromhex("00000008 02 01 0000")
 
 
 def small(count: int, fields: str) -> bytes:
@@ -62,10 +62,10 @@ def test_fields_are_read_in_every_encoding(
 ) -> None:
     data = make(count, fields)
 
-    *values, flags, start = read_transfer(data + b"payload", 0, len(data) + 7)
+    *values, flags, start = decode_transfer(data + b"payload", 0, len(data) + 7)
 
     assert tuple(values) == expected
-    assert flags is PLAIN_FLAGS
+    assert flags is DEFAULT_FLAGS
     assert start == len(data)
 
 
@@ -86,20 +86,20 @@ FLAGS = [
 
 
 @pytest.mark.parametrize(("tail", "count", "expected"), FLAGS)
-def test_flags_are_the_same_when_read_again(tail: str, count: int, expected: Flags) -> None:
+def test_flags_are_the_same_when_read_again(tail: str, count: int, expected: TransferFlags) -> None:
     data = small(count, "43 43 a00161 43" + tail)
 
     for _ in range(2):  # the second time from the cache
-        assert read_transfer(data, 0, len(data))[4] == expected
+        assert decode_transfer(data, 0, len(data))[4] == expected
 
 
 def test_the_same_bytes_with_another_count_are_still_an_error() -> None:
     good = small(6, "43 43 a00161 43 4241")
-    assert read_transfer(good, 0, len(good))[4].more
+    assert decode_transfer(good, 0, len(good))[4].more
     bad = small(5, "43 43 a00161 43 4241")
 
     with pytest.raises(DecodeError):
-        read_transfer(bad, 0, len(bad))
+        decode_transfer(bad, 0, len(bad))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_the_same_bytes_with_another_count_are_still_an_error() -> None:
 def test_fields_that_are_wrong_are_an_error(count: int, fields: str) -> None:
     for data in (small(count, fields), large(count, fields)):
         with pytest.raises(DecodeError):
-            read_transfer(data, 0, len(data))
+            decode_transfer(data, 0, len(data))
 
 
 @pytest.mark.parametrize(
@@ -148,23 +148,23 @@ def test_a_transfer_that_is_not_a_list_is_an_error(data: str) -> None:
 
 def test_fields_do_not_reach_into_the_next_frame() -> None:
     whole = small(4, "43 43 a00161 43")
-    assert read_transfer(whole, 0, len(whole))
+    assert decode_transfer(whole, 0, len(whole))
 
     for end in range(len(whole)):
         with pytest.raises(DecodeError):
-            read_transfer(whole, 0, end)
+            decode_transfer(whole, 0, end)
 
 
 def test_a_delivery_tag_has_32_bytes_at_most() -> None:
     for size, head in ((32, "a020"), (32, "b000000020")):
         fields = bytes.fromhex("43 43" + head) + bytes(size) + b"\x43"
         data = bytes((0xC0, len(fields) + 1, 4)) + fields
-        assert read_transfer(data, 0, len(data))[2] == bytes(32)
+        assert decode_transfer(data, 0, len(data))[2] == bytes(32)
     for size, head in ((33, "a021"), (33, "b000000021")):
         fields = bytes.fromhex("43 43" + head) + bytes(size) + b"\x43"
         data = bytes((0xC0, len(fields) + 1, 4)) + fields
-        with pytest.raises(DecodeError, match="too long"):
-            read_transfer(data, 0, len(data))
+        with pytest.raises(DecodeError, match="more than 32 bytes"):
+            decode_transfer(data, 0, len(data))
 
 
 @pytest.mark.parametrize("settled", [True, False])
@@ -174,10 +174,10 @@ def test_a_delivery_tag_has_32_bytes_at_most() -> None:
 def test_the_first_frame_says_all_there_is_to_say(
     settled: bool, more: bool, delivery_id: int, message_format: int
 ) -> None:
-    written = first_transfer(b"\x52\x05", delivery_id, b"tag", message_format, settled, more)
+    written = encode_first_transfer(b"\x52\x05", delivery_id, b"tag", message_format, settled, more)
 
-    assert written.startswith(TRANSFER)
-    assert read_transfer(written, 3, len(written)) == (
+    assert written.startswith(TRANSFER_PREFIX)
+    assert decode_transfer(written, 3, len(written)) == (
         5,
         delivery_id,
         b"tag",
@@ -190,25 +190,25 @@ def test_the_first_frame_says_all_there_is_to_say(
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("more", [True, False])
 def test_later_frames_name_the_link_alone(settled: bool, more: bool) -> None:
-    written = next_transfer(b"\x43", settled, more)
+    written = encode_next_transfer(b"\x43", settled, more)
 
-    handle, delivery_id, tag, message_format, flags, _ = read_transfer(written, 3, len(written))
+    handle, delivery_id, tag, message_format, flags, _ = decode_transfer(written, 3, len(written))
 
     assert (handle, delivery_id, tag, message_format) == (0, None, None, 0)
     assert flags == PLAIN._replace(settled=settled, more=more)
 
 
 def test_an_aborting_frame_says_so() -> None:
-    written = abort_transfer(b"\x43")
+    written = encode_aborted_transfer(b"\x43")
 
-    assert read_transfer(written, 3, len(written))[4] == PLAIN._replace(aborted=True)
+    assert decode_transfer(written, 3, len(written))[4] == PLAIN._replace(aborted=True)
 
 
 def test_the_cache_of_flags_stays_small() -> None:
     before = len(frames._FLAGS)
     for number in range(3000):
-        data = write(Transfer(0, 0, b"a", 0, state=[number]))[3:]
-        read_transfer(data, 0, len(data))
+        data = encode_composite(Transfer(0, 0, b"a", 0, state=[number]))[3:]
+        decode_transfer(data, 0, len(data))
 
     assert len(frames._FLAGS) <= 1024
     assert before <= 1024

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pairbus.amqp import performatives
-from pairbus.amqp.composite import from_described, write
+from pairbus.amqp.composite import decode_composite, encode_composite
 from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.encode import encode
 from pairbus.amqp.performatives import (
@@ -151,12 +151,12 @@ FULL: list[Any] = [
 
 
 def read(fields: Any, descriptor: Any) -> Any:
-    return from_described(Described(descriptor, fields))
+    return decode_composite(Described(descriptor, fields))
 
 
 def on_the_wire(performative: Any) -> list[Any]:
     """The fields of a performative as they are written."""
-    fields = decode_whole(write(performative)).value
+    fields = decode_whole(encode_composite(performative)).value
     assert isinstance(fields, list)
     return fields
 
@@ -178,7 +178,7 @@ def test_it_is_known_by_its_number_and_by_its_symbol(kind: type) -> None:
 
     assert read(fields, ULong(code)) == expected
     assert read(fields, Symbol(name)) == expected
-    assert write(expected).startswith(bytes((0x00, 0x53, code)))
+    assert encode_composite(expected).startswith(bytes((0x00, 0x53, code)))
 
 
 @pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
@@ -197,7 +197,7 @@ def test_more_fields_than_are_known_are_an_error(kind: type) -> None:
     code, _ = CODES[kind]
     count = len(kind.__slots__)  # type: ignore[attr-defined]
 
-    with pytest.raises(DecodeError, match="fields, at most") as caught:
+    with pytest.raises(DecodeError, match="are defined") as caught:
         read([None] * (count + 1), ULong(code))
     assert caught.value.condition == "amqp:invalid-field"
 
@@ -281,7 +281,7 @@ def test_an_error_within_an_error_is_told_of_the_inner_one() -> None:
 
 @pytest.mark.parametrize("value", FULL, ids=lambda value: type(value).__name__)
 def test_all_fields_survive_a_round_trip(value: Any) -> None:
-    assert from_described(decode_whole(write(value))) == value
+    assert decode_composite(decode_whole(encode_composite(value))) == value
 
 
 @pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
@@ -369,14 +369,14 @@ def test_values_of_types_that_are_not_ours_stay_described() -> None:
     strange = Described(Symbol("com.example:coordinator"), ["x"])
     attach = Attach("link", 0, False, target=strange, initial_delivery_count=0)
 
-    assert from_described(decode_whole(write(attach))).target == strange
+    assert decode_composite(decode_whole(encode_composite(attach))).target == strange
 
 
 @pytest.mark.parametrize("descriptor", [[], {}, [1], None, "x", UInt(99), 0x10000], ids=repr)
 def test_a_descriptor_that_nobody_knows_leaves_the_value_as_it_is(descriptor: Any) -> None:
     value = Described(descriptor, ["me"])
 
-    assert from_described(value) is value
+    assert decode_composite(value) is value
 
 
 @pytest.mark.parametrize(
@@ -395,9 +395,9 @@ def test_a_descriptor_that_nobody_knows_leaves_the_value_as_it_is(descriptor: An
 )
 def test_a_field_that_cannot_be_written_is_an_encode_error(value: Any) -> None:
     with pytest.raises(EncodeError):
-        write(value)
+        encode_composite(value)
 
 
 def test_a_performative_is_written_as_a_described_list() -> None:
-    assert write(Close()) == bytes.fromhex("005318 45")
-    assert write(Open("me")) == bytes.fromhex("005310 c0 05 01") + encode("me")
+    assert encode_composite(Close()) == bytes.fromhex("005318 45")
+    assert encode_composite(Open("me")) == bytes.fromhex("005310 c0 05 01") + encode("me")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.amqp.serial import SERIAL, ahead, among
+from pairbus.amqp.serial import SERIAL_MASK, numbers_in_range, serial_distance
 
 
 @pytest.mark.parametrize(
@@ -11,15 +11,15 @@ from pairbus.amqp.serial import SERIAL, ahead, among
         (5, 3, 2),
         (3, 3, 0),
         (3, 5, 0),
-        (0, SERIAL, 1),
-        (SERIAL, 0, 0),
-        (9, SERIAL - 9, 19),
+        (0, SERIAL_MASK, 1),
+        (SERIAL_MASK, 0, 0),
+        (9, SERIAL_MASK - 9, 19),
         (2**31 - 1, 0, 2**31 - 1),
         (2**31, 0, 0),
     ],
 )
 def test_a_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: int) -> None:
-    assert ahead(a, b) == distance
+    assert serial_distance(a, b) == distance
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,14 @@ def test_a_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: 
         ([1, 2, 3], 7, 7, []),
         ([1, 2, 3], 2, 3, [2, 3]),
         ([1, 3], 0, 9, [1, 3]),
-        ([SERIAL - 1, SERIAL, 0, 1], SERIAL, 0, [SERIAL, 0]),
-        ([SERIAL - 1, SERIAL, 0, 1], SERIAL - 1, 1, [SERIAL - 1, SERIAL, 0, 1]),
-        ([SERIAL, 0, 1, 5], SERIAL, 2**30, [SERIAL, 0, 1, 5]),
+        ([SERIAL_MASK - 1, SERIAL_MASK, 0, 1], SERIAL_MASK, 0, [SERIAL_MASK, 0]),
+        (
+            [SERIAL_MASK - 1, SERIAL_MASK, 0, 1],
+            SERIAL_MASK - 1,
+            1,
+            [SERIAL_MASK - 1, SERIAL_MASK, 0, 1],
+        ),
+        ([SERIAL_MASK, 0, 1, 5], SERIAL_MASK, 2**30, [SERIAL_MASK, 0, 1, 5]),
         ([5], 0, 2**31 - 1, [5]),
         ([], 0, 2**31 - 1, []),
     ],
@@ -39,7 +44,7 @@ def test_a_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: 
 def test_a_range_finds_what_is_known(
     known: list[int], first: int, last: int, found: list[int]
 ) -> None:
-    assert among(known, first, last) == found
+    assert numbers_in_range(known, first, last) == found
 
 
 def test_a_range_that_is_absurdly_wide_is_not_walked() -> None:
@@ -52,5 +57,5 @@ def test_a_range_that_is_absurdly_wide_is_not_walked() -> None:
 
     known = Counted.fromkeys(range(100))
 
-    assert among(known, 0, 2**31 - 1) == list(range(100))
+    assert numbers_in_range(known, 0, 2**31 - 1) == list(range(100))
     assert Counted.asked <= 101

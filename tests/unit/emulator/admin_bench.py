@@ -17,13 +17,13 @@ from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import BaseAdapter
 
-from pairbus.emulator.admin.atom import (
+from pairbus.emulator.admin.atom_reader import parse_description, parse_rule
+from pairbus.emulator.admin.atom_writer import (
     ENTRY_TYPE,
     ERROR_TYPE,
     FEED_TYPE,
-    AtomSite,
-    Entry,
-    Runtime,
+    ApiEndpoint,
+    AtomEntry,
     entity_entry,
     namespace_entry,
     rule_entry,
@@ -31,16 +31,20 @@ from pairbus.emulator.admin.atom import (
     write_error,
     write_feed,
 )
-from pairbus.emulator.admin.atom_input import read_description, read_rule
 from pairbus.emulator.connections.http import HttpConnection, HttpRequest, HttpResponse
-from pairbus.emulator.entities.descriptions import Description, SubscriptionDescription, updated
+from pairbus.emulator.entities.descriptions import (
+    EntityDescription,
+    SubscriptionDescription,
+    updated_description,
+)
+from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError
 
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ="
 MOMENT = datetime(2024, 5, 1, 10, 11, 12, 345678, tzinfo=UTC)
-RUNTIME = Runtime(created_at=MOMENT, updated_at=MOMENT)
-SITE = AtomSite(namespace="local", base="https://localhost:5671")
+RUNTIME = RuntimeProperties(created_at=MOMENT, updated_at=MOMENT)
+SITE = ApiEndpoint(namespace="local", base_url="https://localhost:5671")
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -111,7 +115,7 @@ class Service:
     """As much of the service as the documents need: entities, rules, and the answers of each."""
 
     def __init__(self) -> None:
-        self.entities: dict[str, Description] = {}
+        self.entities: dict[str, EntityDescription] = {}
         self.rules: dict[str, Rule] = {}
         self.requests: list[HttpRequest] = []
         self.runtime = RUNTIME
@@ -139,7 +143,7 @@ class Service:
             return failed(400, f"SubCode=40000. {exc}")
 
     def page(
-        self, request: HttpRequest, wanted: Callable[[Description], bool], rules=()
+        self, request: HttpRequest, wanted: Callable[[EntityDescription], bool], rules=()
     ) -> HttpResponse:
         skip, top = int(request.query["$skip"]), int(request.query["$top"])
         if skip < 0 or top < 0:
@@ -156,11 +160,11 @@ class Service:
         key = request.path.lower()
         old = self.entities.get(key)
         if request.method == "PUT":
-            given = read_description(request.body)
+            given = parse_description(request.body)
             if request.header("If-Match") == "*":
                 if old is None:
                     return failed(404, "SubCode=40400. Not Found. The Operation doesn't exist.")
-                self.entities[key] = updated(old, given.settings)
+                self.entities[key] = updated_description(old, given.settings)
                 return found(entity_entry(self.entities[key], self.runtime))
             if old is not None:
                 return failed(409, "SubCode=40900. Conflict.")
@@ -183,12 +187,12 @@ class Service:
     def rule(self, request: HttpRequest) -> HttpResponse:
         name = request.path.rpartition("/")[2]
         if request.method == "PUT":
-            self.rules[name] = read_rule(request.body, name)
+            self.rules[name] = parse_rule(request.body, name)
         status = 201 if request.method == "PUT" else 200
         return found(rule_entry("t/Subscriptions/s", self.rules[name], MOMENT), status)
 
 
-def found(entry: Entry, status: int = 200) -> HttpResponse:
+def found(entry: AtomEntry, status: int = 200) -> HttpResponse:
     return HttpResponse(status=status, body=write_entry(entry, SITE), content_type=ENTRY_TYPE)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.emulator.admin.api import Admin
+from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.auth import Authority, Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.registry import EntityRegistry
@@ -48,7 +48,7 @@ class Namespace:
         authority = Authority(
             RULES, entity_rules=self._entity_rules, trust_bearer_tokens=trust_bearer_tokens
         )
-        self.admin = Admin(
+        self.admin = AdministrationApi(
             self.entities,
             authority,
             namespace="local",

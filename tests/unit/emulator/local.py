@@ -11,11 +11,13 @@ from pairbus.emulator.entities.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from pairbus.emulator.entities.envelope import Incoming, deliver, read
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity, EntityRegistry
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import IncomingMessage, encode_delivery, parse_message
+from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 
 SCHEDULED_FOR = Symbol("x-opt-scheduled-enqueue-time")
 
@@ -41,17 +43,17 @@ def payload(
     return message.encode()
 
 
-def message(body: str = "", **settings: Any) -> Incoming:
-    return read(payload(body, **settings))
+def message(body: str = "", **settings: Any) -> IncomingMessage:
+    return parse_message(payload(body, **settings))
 
 
 def crash(store: Store) -> None:
-    """End a store as a kill would: what was not committed is gone."""
-    store._inserts.clear()
-    store._deletes.clear()
-    store._open = False
-    store._db.close()
-    store._lock.release()
+    """End a store as a kill would: uncommitted writes are lost."""
+    database = store._database
+    database.discard_messages()
+    database._in_transaction = False
+    database.connection.close()
+    database._lock.release()
 
 
 class Local:
@@ -60,11 +62,19 @@ class Local:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tokens = count(1)
+        self.available: list[str] = []
+        """The path of the queue, for each time that a message or session became available."""
+        self.deleted: list[str] = []
         self.store, self.entities = self._open()
 
     def _open(self) -> tuple[Store, EntityRegistry]:
         store = Store(self._path)
-        return store, EntityRegistry(store, lambda: next(self._tokens).to_bytes(16, "big"))
+        return store, EntityRegistry(
+            store,
+            lambda: next(self._tokens).to_bytes(16, "big"),
+            on_available=lambda queue: self.available.append(queue.path),
+            on_deleted=lambda entity: self.deleted.append(entity.path),
+        )
 
     def restart(self) -> None:
         self.store.close()
@@ -80,7 +90,7 @@ class Local:
 
     # Entities.
 
-    def add_queue(self, name: str = "q", now: int = 0, **settings: Any) -> Queue:
+    def add_queue(self, name: str = "q", now: int = 0, **settings: Any) -> MessageQueue:
         return self.entities.create(QueueDescription(name=name, **settings), now).queue
 
     def add_topic(self, name: str = "t", **settings: Any) -> Entity:
@@ -88,67 +98,71 @@ class Local:
 
     def add_subscription(
         self, name: str = "s", topic: str = "t", rule: Rule | None = None, **settings: Any
-    ) -> Queue:
+    ) -> MessageQueue:
         description = SubscriptionDescription(topic=topic, name=name, **settings)
         return self.entities.create(description, 0, rule).queue
 
-    def at(self, path: str) -> Queue:
+    def at(self, path: str) -> MessageQueue:
         """What is received from at an address."""
         return self.entities.source(path)[1]
 
-    def dead(self, path: str = "q") -> Queue:
+    def dead(self, path: str = "q") -> MessageQueue:
         return self.at(f"{path}/$DeadLetterQueue")
 
-    def undelivered(self, path: str = "q") -> Queue:
+    def undelivered(self, path: str = "q") -> MessageQueue:
         """What could not be forwarded."""
         return self.at(f"{path}/$Transfer/$DeadLetterQueue")
 
     # Messages.
 
-    def send(self, path: str = "q", *messages: Incoming, now: int = 0) -> list[int]:
-        return self.entities.send(self.entities.get(path), messages, now)
+    def send(self, path: str = "q", *messages: IncomingMessage, now: int = 0) -> list[int]:
+        return self.entities.router.send(self.entities.get(path), messages, now)
 
     def tick(self, now: int) -> None:
         while self.entities.tick(now):
             pass
 
 
-def take(queue: Queue, now: int = 0, limit: int = 100, session: str | None = None) -> list[bytes]:
+def take(
+    queue: MessageQueue, now: int = 0, limit: int = 100, session: str | None = None
+) -> list[bytes]:
     """Lock messages; their tokens."""
-    taken = queue.take(limit, now, locked=True, session=session)
+    taken = queue.receive(limit, now, locked=True, session=session)
     return [lock.token for _, lock in taken if lock is not None]
 
 
-def take_one(queue: Queue, now: int = 0, session: str | None = None) -> tuple[Stored, bytes]:
+def take_one(
+    queue: MessageQueue, now: int = 0, session: str | None = None
+) -> tuple[StoredMessage, bytes]:
     """Lock the first message; with its token."""
-    ((stored, lock),) = queue.take(1, now, locked=True, session=session)
+    ((stored, lock),) = queue.receive(1, now, locked=True, session=session)
     assert lock is not None
     return stored, lock.token
 
 
-def drain(queue: Queue, now: int = 0, session: str | None = None) -> list[str]:
+def drain(queue: MessageQueue, now: int = 0, session: str | None = None) -> list[str]:
     """Take all messages for good; their bodies."""
-    return [body(one) for one, _ in queue.take(100_000, now, locked=False, session=session)]
+    return [body(one) for one, _ in queue.receive(100_000, now, locked=False, session=session)]
 
 
-def seen(queue: Queue, session: str | None = None) -> list[str]:
+def seen(queue: MessageQueue, session: str | None = None) -> list[str]:
     """The bodies of all messages, of whatever state."""
     return [body(one) for one in queue.peek(0, 100_000, session)]
 
 
-def received(stored: Stored) -> Message:
+def received(stored: StoredMessage) -> Message:
     """A message as a receiver gets it."""
-    return Message.parse(deliver(stored, stored.deliveries, None))
+    return Message.parse(encode_delivery(stored, stored.deliveries, None))
 
 
-def body(stored: Stored) -> str:
+def body(stored: StoredMessage) -> str:
     return received(stored).read_body()[1][0].decode()
 
 
-def properties(stored: Stored) -> dict[str, Any]:
+def properties(stored: StoredMessage) -> dict[str, Any]:
     return received(stored).read_application_properties()
 
 
-def why_dead(queue: Queue) -> list[tuple[str, str]]:
+def why_dead(queue: MessageQueue) -> list[tuple[str, str]]:
     """Bodies of dead letters, with their reasons."""
     return [(body(one), properties(one)["DeadLetterReason"]) for one in queue.peek(0, 100_000)]

@@ -16,9 +16,9 @@ from azure.servicebus.management import (
 )
 
 from pairbus.emulator.entities.descriptions import EntityStatus, QueueDescription, TopicDescription
-from pairbus.emulator.entities.envelope import read
+from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.filters.rules import Rule, SqlFilter
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 from tests.unit.emulator.admin_bench import MOMENT
 from tests.unit.emulator.admin_namespace import NOW_MS, Namespace, namespace
 
@@ -114,9 +114,9 @@ def test_runtime_properties_count_messages(namespace: Namespace):
     client = namespace.client()
     client.create_queue("q")
     queue = namespace.entities.get("q")
-    plain = read(b"\x00Su\xa0\x05hello")
+    plain = parse_message(b"\x00Su\xa0\x05hello")
     later = replace(plain, scheduled_ms=NOW_MS + 60_000)
-    namespace.entities.send(queue, [plain, plain, later], NOW_MS)
+    namespace.entities.router.send(queue, [plain, plain, later], NOW_MS)
 
     runtime = client.get_queue_runtime_properties("q")
 
@@ -300,7 +300,7 @@ def test_a_backlog_queue_is_made_and_read_with_the_exact_longest_span(
     }.items():
         assert f"<{name}>{value}</{name}>" in namespace.last
     assert (queue.max_size_in_megabytes, queue.max_delivery_count) == (5120, 2147483647)
-    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_SPAN
+    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_TIME_SPAN
     assert queue.lock_duration == timedelta(minutes=1)
     assert queue.dead_lettering_on_message_expiration
     assert queue.enable_batched_operations

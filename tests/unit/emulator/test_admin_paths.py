@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.emulator.admin.paths import AdminPath, Resource, place_of
+from pairbus.emulator.admin.paths import AdminPath, Resource, parse_path
 
 BELOW = "a/t/Subscriptions/s"
 
@@ -34,14 +34,14 @@ BELOW = "a/t/Subscriptions/s"
     ],
 )
 def test_a_path_leads_to_one_thing(path: str, place: AdminPath):
-    assert place_of(path) == place
+    assert parse_path(path) == place
 
 
 @pytest.mark.parametrize(
     "path", ["$", "$resources", "$Resources/relays", "$cbs", "$x/subscriptions"]
 )
 def test_a_path_of_the_service_that_is_unknown_leads_nowhere(path: str):
-    assert place_of(path) is None
+    assert parse_path(path) is None
 
 
 def test_lists_are_only_read_and_things_are_made_and_removed_too():

@@ -24,7 +24,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient as Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairbus.emulator.admin.xml import read_xml
+from pairbus.emulator.admin.xml import parse_xml
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
 from tests.unit.emulator.admin_bench import KEY
 from tests.unit.emulator.admin_namespace import LISTEN_KEY, Namespace, namespace
@@ -252,7 +252,7 @@ BAD: dict[str, tuple[Callable[[Client], Any], str]] = {
     "lock": (lambda c: c.create_queue("x", lock_duration=timedelta(days=25)), "LockDuration"),
     "text": (lambda c: c.create_topic("x", auto_delete_on_idle="PT1S"), "AutoDeleteOnIdle"),
     "number": (lambda c: c.create_queue("x", max_delivery_count=0), "MaxDeliveryCount"),
-    "status": (lambda c: c.create_queue("x", status="Odd"), "Status: 'Odd' is none of"),
+    "status": (lambda c: c.create_queue("x", status="Odd"), "Status: 'Odd' is not a status"),
     "long": (lambda c: c.create_topic("x", user_metadata="x" * 1025), "UserMetadata"),
     "queue name": (lambda c: c.create_queue("a b"), "'a b' cannot be a queue"),
     "queue name with two slashes": (lambda c: c.create_queue("a//b"), "cannot be a queue"),
@@ -286,7 +286,7 @@ BAD: dict[str, tuple[Callable[[Client], Any], str]] = {
     "changed lock": (changing("queue", "lock_duration", timedelta(hours=1)), "LockDuration"),
     "a topic in place of a queue": (
         lambda c: c.update_topic({**c.get_topic("t"), "name": "q"}),
-        "'q' is a Queue, and cannot become a TopicDescription",
+        "'q' is a Queue. It cannot be updated with a TopicDescription",
     ),
     "forward to nothing": (
         lambda c: c.create_queue("x", forward_to="nothing"),
@@ -522,5 +522,5 @@ def test_anything_is_answered(
 
     assert response.status in (200, 201, 400, 404, 405, 409)
     if response.body:
-        assert read_xml(response.body).tag
+        assert parse_xml(response.body).tag
     assert raw(namespace, "GET", "/$Resources/queues").status == 200

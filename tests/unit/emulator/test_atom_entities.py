@@ -16,18 +16,22 @@ from azure.servicebus.management import AuthorizationRule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.emulator.admin.atom import MessageCounts, Runtime, entity_entry, write_entry
-from pairbus.emulator.admin.atom_input import read_description
+from pairbus.emulator.admin.atom_reader import parse_description
+from pairbus.emulator.admin.atom_writer import (
+    entity_entry,
+    write_entry,
+)
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
+from pairbus.emulator.entities.runtime_properties import MessageCounts, RuntimeProperties
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 from tests.unit.emulator.admin_bench import KEY, MOMENT, RUNTIME, SITE, Service, client_of, failed
 
 MAX_INT32 = 2147483647
@@ -41,7 +45,7 @@ TEXTS = st.text(
 ).filter(lambda text: "ns1" not in text)
 
 
-def spans(least: timedelta, most: timedelta = MAX_SPAN) -> st.SearchStrategy[timedelta]:
+def spans(least: timedelta, most: timedelta = MAX_TIME_SPAN) -> st.SearchStrategy[timedelta]:
     # The SDK sends the longest span rounded in its own way: it has a test of its own.
     return st.timedeltas(least, most).filter(lambda span: span.days < 10675199)
 
@@ -86,19 +90,19 @@ CASES = (
 )
 
 
-def described(kind: str, **settings: Any) -> Description:
+def described(kind: str, **settings: Any) -> EntityDescription:
     if kind == "subscription":
         return SubscriptionDescription(topic="t", name="s", **settings)
     return KINDS[kind](name="x/y", **settings)
 
 
-def names_of(description: Description) -> list[str]:
+def names_of(description: EntityDescription) -> list[str]:
     if isinstance(description, SubscriptionDescription):
         return [description.topic, description.name]
     return [description.name]
 
 
-def seen_by_sdk(description: Description) -> dict[str, Any]:
+def seen_by_sdk(description: EntityDescription) -> dict[str, Any]:
     """The values that the SDK's own object is to have."""
     shown = {f.name: getattr(description, f.name) for f in fields(description)}
     shown.pop("topic", None)
@@ -153,14 +157,14 @@ def test_any_description_that_is_written_is_read_again(
     kind, asked = case
     written = described(kind, **asked, status=status)
 
-    given_ = read_description(write_entry(entity_entry(written, RUNTIME), SITE))
+    given_ = parse_description(write_entry(entity_entry(written, RUNTIME), SITE))
 
     assert given_.kind is type(written)
     again = described(kind, **given_.settings)
     assert replace_ordering(again) == replace_ordering(written)
 
 
-def replace_ordering(description: Description) -> Description:
+def replace_ordering(description: EntityDescription) -> EntityDescription:
     if isinstance(description, SubscriptionDescription):
         return description
     return replace(description, support_ordering=not description.enable_partitioning)
@@ -176,14 +180,14 @@ def test_an_update_of_what_was_read_changes_nothing_but_the_roundings_of_the_sdk
 
     (now,) = service.entities.values()
     # Rounded up when it was read, less a microsecond, in floating point.
-    rounded = MAX_SPAN - timedelta(microseconds=42)
+    rounded = MAX_TIME_SPAN - timedelta(microseconds=42)
     assert replace_ordering(now) == replace_ordering(
         described(kind, **asked, default_message_time_to_live=rounded)
     )
     assert service.requests[-1].header("if-match") == "*"
 
 
-@pytest.mark.parametrize("never", [MAX_SPAN, "P10675199DT2H48M5.4775807S"])
+@pytest.mark.parametrize("never", [MAX_TIME_SPAN, "P10675199DT2H48M5.4775807S"])
 def test_the_longest_span_is_what_the_sdk_reads_however_it_was_sent(never: timedelta | str):
     service = Service()
     client = client_of(service)
@@ -192,7 +196,7 @@ def test_the_longest_span_is_what_the_sdk_reads_however_it_was_sent(never: timed
     read = client.get_queue("q")
 
     assert read.default_message_time_to_live == read.auto_delete_on_idle
-    assert MAX_SPAN - read.auto_delete_on_idle <= timedelta(microseconds=42)
+    assert MAX_TIME_SPAN - read.auto_delete_on_idle <= timedelta(microseconds=42)
 
 
 def test_the_path_of_an_entity_may_have_slashes():
@@ -248,7 +252,7 @@ def test_authorization_rules_go_there_and_back():
 def test_runtime_properties_are_read_by_the_sdk():
     service = Service()
     accessed = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
-    service.runtime = Runtime(
+    service.runtime = RuntimeProperties(
         created_at=MOMENT,
         updated_at=MOMENT + timedelta(seconds=1),
         accessed_at=accessed,
@@ -389,7 +393,7 @@ def body(inside: str, name: str = "QueueDescription") -> bytes:
 
 
 def test_elements_that_are_unknown_empty_or_the_services_own_are_passed_over():
-    given_ = read_description(
+    given_ = parse_description(
         body(
             "<SizeInBytes>x</SizeInBytes><New>1</New><ForwardTo/><LockDuration>PT2S</LockDuration>"
             "<CreatedAt>now</CreatedAt><UserMetadata></UserMetadata><Name>z</Name>"
@@ -414,26 +418,26 @@ def test_elements_that_are_unknown_empty_or_the_services_own_are_passed_over():
         (body("<LockDuration>1m</LockDuration>"), "LockDuration: '1m' is not"),
         (body("<RequiresSession>maybe</RequiresSession>"), "RequiresSession: 'maybe'"),
         (body("<MaxDeliveryCount>many</MaxDeliveryCount>"), "MaxDeliveryCount: 'many'"),
-        (body("<Status>Busy</Status>"), "Status: 'Busy' is none of"),
+        (body("<Status>Busy</Status>"), "Status: 'Busy' is not a status"),
         (
             body("<AuthorizationRules><AuthorizationRule/></AuthorizationRules>"),
             "needs KeyName",
         ),
         (b'<!DOCTYPE a [<!ENTITY x "y">]><entry>&x;</entry>', "document type"),
         (b"<a>" * 33, "nested more than 32"),
-        (b"<entry>" + b" " * (1 << 20), "at most 1048576"),
+        (b"<entry>" + b" " * (1 << 20), "maximum is 1048576"),
         (b"<?xml version='1.0' encoding='klingon'?><entry/>", "not XML"),
     ],
 )
 def test_a_body_that_describes_nothing_is_refused(data: bytes, why: str):
     with pytest.raises(ConfigurationError, match=why):
-        read_description(data)
+        parse_description(data)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_anything_are_refused_and_nothing_worse(data: bytes):
     with pytest.raises(ConfigurationError):
-        read_description(data)
+        parse_description(data)
 
 
 def test_a_character_that_xml_cannot_hold_does_not_spoil_the_document():

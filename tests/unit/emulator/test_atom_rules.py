@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.types import Described, Int32, Symbol, Timestamp, UByte
-from pairbus.emulator.admin.atom import rule_entry, write_entry
-from pairbus.emulator.admin.atom_input import read_description, read_rule
+from pairbus.emulator.admin.atom_reader import parse_description, parse_rule
+from pairbus.emulator.admin.atom_writer import rule_entry, write_entry
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -146,7 +146,7 @@ def test_a_subscription_without_rules_has_an_empty_list():
 def test_values_that_came_over_amqp_are_written_too(value: Any, read: Any):
     rule = Rule(name="r", filter=SqlFilter("a=@p", {"@p": value}))
 
-    again = read_rule(write_entry(rule_entry("t/Subscriptions/s", rule, MOMENT), SITE), "r")
+    again = parse_rule(write_entry(rule_entry("t/Subscriptions/s", rule, MOMENT), SITE), "r")
 
     assert again.filter == SqlFilter("a=@p", {"@p": read})
 
@@ -155,7 +155,7 @@ def test_what_is_read_keeps_the_width_of_an_integer():
     values = {"small": Int32(5), "large": 5}
     rule = Rule(name="r", filter=SqlFilter("a=@p", values))
 
-    again = read_rule(write_entry(rule_entry("t/Subscriptions/s", rule, MOMENT), SITE), "r")
+    again = parse_rule(write_entry(rule_entry("t/Subscriptions/s", rule, MOMENT), SITE), "r")
 
     assert {key: type(value) for key, value in again.filter.parameters.items()} == {
         "small": Int32,
@@ -182,11 +182,11 @@ def value(kind: str, text: str) -> bytes:
 
 
 def test_a_rule_without_a_filter_takes_everything():
-    assert read_rule(body(""), "r") == Rule(name="r", filter=TrueFilter())
+    assert parse_rule(body(""), "r") == Rule(name="r", filter=TrueFilter())
 
 
 def test_a_type_that_is_unknown_is_a_string():
-    assert read_rule(value("anyURI", " http://x "), "r").filter.properties == {"k": " http://x "}
+    assert parse_rule(value("anyURI", " http://x "), "r").filter.properties == {"k": " http://x "}
 
 
 @pytest.mark.parametrize(
@@ -194,40 +194,40 @@ def test_a_type_that_is_unknown_is_a_string():
     [
         (b"<entry/>", "not an Atom entry"),
         (body("").replace(b"RuleDescription", b"QueueDescription"), "not a rule"),
-        (body("<Filter/>"), "a filter is a"),
-        (body('<Filter i:type="DateFilter"/>'), "not 'DateFilter'"),
-        (body('<Filter i:type="SqlFilter"/>'), "a SqlFilter needs a SqlExpression"),
-        (body('<Action i:type="Script"/>'), "not 'Script'"),
+        (body("<Filter/>"), "is not a filter. Use SqlFilter"),
+        (body('<Filter i:type="DateFilter"/>'), "'DateFilter' is not a filter"),
+        (body('<Filter i:type="SqlFilter"/>'), "A SqlFilter needs a SqlExpression"),
+        (body('<Action i:type="Script"/>'), "'Script' is not an action"),
         (body('<Action i:type="SqlRuleAction"/>'), "SqlRuleAction needs"),
-        (value("int", "2147483648"), "'2147483648' is no int"),
-        (value("long", str(2**63)), "is no long"),
-        (value("long", "9" * 5000), "is no long"),
-        (value("int", "x"), "'x' is no int"),
-        (value("boolean", "yes"), "is no boolean"),
-        (value("double", "1,5"), "is no double"),
-        (value("dateTime", "today"), "is no dateTime"),
-        (value("duration", "1 h"), "is no duration"),
-        (value("guid", "5"), "is no guid"),
+        (value("int", "2147483648"), "'2147483648' of 'k' is not of type int"),
+        (value("long", str(2**63)), "is not of type long"),
+        (value("long", "9" * 5000), "is not of type long"),
+        (value("int", "x"), "'x' of 'k' is not of type int"),
+        (value("boolean", "yes"), "is not of type boolean"),
+        (value("double", "1,5"), "is not of type double"),
+        (value("dateTime", "today"), "is not of type dateTime"),
+        (value("duration", "1 h"), "is not of type duration"),
+        (value("guid", "5"), "is not of type guid"),
         (value("int", "1").replace(b"Key>", b"Kex>"), "needs a Key and a Value"),
         (value("int", "1").replace(b"Value", b"Walue"), "needs a Key and a Value"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(data: bytes, why: str):
     with pytest.raises(ConfigurationError, match=why):
-        read_rule(data, "r")
+        parse_rule(data, "r")
 
 
 def test_a_property_that_is_there_twice_is_refused():
     pair = "<KeyValueOfstringanyType><Key>k</Key><Value>1</Value></KeyValueOfstringanyType>"
     data = f'<Filter i:type="CorrelationFilter"><Properties>{pair}{pair}</Properties></Filter>'
 
-    with pytest.raises(ConfigurationError, match="'k' is there twice"):
-        read_rule(body(data), "r")
+    with pytest.raises(ConfigurationError, match="'k' occurs twice"):
+        parse_rule(body(data), "r")
 
 
 def test_the_name_of_a_rule_is_checked():
     with pytest.raises(ConfigurationError, match="50 characters"):
-        read_rule(body(""), "r" * 51)
+        parse_rule(body(""), "r" * 51)
 
 
 def test_a_new_subscription_may_bring_its_first_rule():
@@ -235,5 +235,5 @@ def test_a_new_subscription_may_bring_its_first_rule():
     rule = '<DefaultRuleDescription><Filter i:type="FalseFilter"/><Name>n</Name>'
     first = data.replace(b"></Sub", f">{rule}</DefaultRuleDescription></Sub".encode())
 
-    assert read_description(first).default_rule == Rule(name="n", filter=FalseFilter())
-    assert read_description(data).default_rule is None
+    assert parse_description(first).default_rule == Rule(name="n", filter=FalseFilter())
+    assert parse_description(data).default_rule is None

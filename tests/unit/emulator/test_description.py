@@ -8,22 +8,22 @@ import pytest
 
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
-    from_text,
+    parse_setting,
     property_name,
-    updated,
+    updated_description,
 )
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 
 KEY = "c2VjcmV0LWtleS10aGF0LWlzLW5vdC1zaG93bg=="
 
 
-def make(kind: type[Description], **settings: Any) -> Description:
+def make(kind: type[EntityDescription], **settings: Any) -> EntityDescription:
     names = {"topic": "t"} if kind is SubscriptionDescription else {}
     return kind(name="n", **names, **settings)
 
@@ -33,7 +33,7 @@ def test_a_new_queue_has_the_defaults_of_the_service():
 
     assert queue.lock_duration == timedelta(minutes=1)
     assert queue.max_size_in_megabytes == 1024
-    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_SPAN
+    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_TIME_SPAN
     assert queue.duplicate_detection_history_time_window == timedelta(minutes=10)
     assert queue.max_delivery_count == 10
     assert queue.enable_batched_operations
@@ -55,8 +55,8 @@ def test_a_backlog_queue_can_be_described():
         name="primary/x-servicebus-transfer/0",
         max_size_in_megabytes=5120,
         max_delivery_count=2147483647,
-        default_message_time_to_live=MAX_SPAN,
-        auto_delete_on_idle=MAX_SPAN,
+        default_message_time_to_live=MAX_TIME_SPAN,
+        auto_delete_on_idle=MAX_TIME_SPAN,
         lock_duration=timedelta(minutes=1),
         dead_lettering_on_message_expiration=True,
         enable_batched_operations=True,
@@ -68,10 +68,15 @@ def test_a_backlog_queue_can_be_described():
 @pytest.mark.parametrize(
     ("kind", "name", "value", "bound"),
     [
-        (QueueDescription, "lock_duration", timedelta(days=25), "PT5M, not P25D"),
-        (QueueDescription, "lock_duration", timedelta(0), "not PT0S"),
+        (
+            QueueDescription,
+            "lock_duration",
+            timedelta(days=25),
+            "is P25D. It must be from PT0.001S to PT5M",
+        ),
+        (QueueDescription, "lock_duration", timedelta(0), "is PT0S"),
         (SubscriptionDescription, "lock_duration", timedelta(minutes=5, microseconds=1), "PT5M"),
-        (QueueDescription, "max_delivery_count", 0, "1 to 2147483647, not 0"),
+        (QueueDescription, "max_delivery_count", 0, "is 0. It must be from 1 to 2147483647"),
         (SubscriptionDescription, "max_delivery_count", 2**31, "2147483647"),
         (QueueDescription, "max_size_in_megabytes", 0, "1 to 81920"),
         (TopicDescription, "max_size_in_megabytes", 81921, "1 to 81920"),
@@ -81,11 +86,11 @@ def test_a_backlog_queue_can_be_described():
         (QueueDescription, "auto_delete_on_idle", timedelta(minutes=4), "PT5M"),
         (TopicDescription, "duplicate_detection_history_time_window", timedelta(days=25), "P7D"),
         (QueueDescription, "duplicate_detection_history_time_window", timedelta(1 / 9e4), "PT20S"),
-        (TopicDescription, "user_metadata", "x" * 1025, "1024 characters, not 1025"),
+        (TopicDescription, "user_metadata", "x" * 1025, "1025 characters. The maximum is 1024"),
     ],
 )
 def test_a_setting_out_of_bounds_is_refused(
-    kind: type[Description], name: str, value: object, bound: str
+    kind: type[EntityDescription], name: str, value: object, bound: str
 ):
     with pytest.raises(ConfigurationError, match=bound) as refused:
         make(kind, **{name: value})
@@ -105,7 +110,7 @@ def test_a_setting_out_of_bounds_is_refused(
         (QueueDescription, "user_metadata", "x" * 1024),
     ],
 )
-def test_a_setting_at_its_bound_is_taken(kind: type[Description], name: str, value: object):
+def test_a_setting_at_its_bound_is_taken(kind: type[EntityDescription], name: str, value: object):
     assert getattr(make(kind, **{name: value}), name) == value
 
 
@@ -132,7 +137,7 @@ def test_express_and_duplicate_detection_do_not_go_together():
 def test_authorization_rules_are_few_and_have_different_names():
     rules = [SharedAccessRule(name=f"r{at}", primary_key=KEY) for at in range(13)]
 
-    with pytest.raises(ConfigurationError, match="at most 12"):
+    with pytest.raises(ConfigurationError, match="13 authorization rules"):
         TopicDescription(name="t", authorization_rules=tuple(rules))
     with pytest.raises(ConfigurationError, match="same name"):
         TopicDescription(name="t", authorization_rules=(rules[0], rules[0]))
@@ -165,9 +170,9 @@ def test_a_description_does_not_change():
         (SubscriptionDescription(topic="t", name="s"), {"requires_session": True}),
     ],
 )
-def test_an_update_cannot_change_what_is_fixed(old: Description, change: dict[str, bool]):
+def test_an_update_cannot_change_what_is_fixed(old: EntityDescription, change: dict[str, bool]):
     with pytest.raises(ConfigurationError, match="cannot be changed") as refused:
-        updated(old, change)
+        updated_description(old, change)
 
     assert property_name(next(iter(change))) in str(refused.value)
 
@@ -175,14 +180,14 @@ def test_an_update_cannot_change_what_is_fixed(old: Description, change: dict[st
 def test_an_update_puts_back_to_default_what_it_does_not_name_and_keeps_what_is_fixed():
     old = QueueDescription(name="q", requires_session=True, user_metadata="x", max_delivery_count=3)
 
-    new = updated(old, {"max_delivery_count": 4})
+    new = updated_description(old, {"max_delivery_count": 4})
 
     assert new == QueueDescription(name="q", requires_session=True, max_delivery_count=4)
 
 
 def test_an_update_is_checked_like_a_new_description():
     with pytest.raises(ConfigurationError, match="LockDuration"):
-        updated(QueueDescription(name="q"), {"lock_duration": timedelta(days=25)})
+        updated_description(QueueDescription(name="q"), {"lock_duration": timedelta(days=25)})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +203,7 @@ def test_an_update_is_checked_like_a_new_description():
     ],
 )
 def test_a_setting_is_read_from_text(text: str, kind: Any, value: object):
-    assert from_text(text, kind) == value
+    assert parse_setting(text, kind) == value
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_a_setting_is_read_from_text(text: str, kind: Any, value: object):
 )
 def test_text_that_is_no_value_is_refused(text: str, kind: Any):
     with pytest.raises(ConfigurationError):
-        from_text(text, kind)
+        parse_setting(text, kind)
 
 
 @pytest.mark.parametrize(
@@ -223,4 +228,4 @@ def test_text_that_is_no_value_is_refused(text: str, kind: Any):
     ],
 )
 def test_a_status_says_what_works(status: EntityStatus, sends: bool, receives: bool):
-    assert (status.sends, status.receives) == (sends, receives)
+    assert (status.allows_sending, status.allows_receiving) == (sends, receives)

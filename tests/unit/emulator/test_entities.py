@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,13 @@ from pairbus.emulator.entities.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity, EntityExists, EntityRegistry
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
-from pairbus.emulator.storage.store import Store
 from pairbus.errors import (
     ConfigurationError,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     LockLost,
     MessageNotFound,
@@ -144,17 +143,6 @@ def test_an_address_leads_to_a_queue_or_one_of_its_sub_queues(
     assert local.entities.source(address) == (entity, entity.queues[place])
 
 
-def test_all_queues_are_told_of_when_they_come_to_be(tmp_path: Path) -> None:
-    told: list[str] = []
-    for _ in range(2):
-        with Store(tmp_path / "db") as store:
-            entities = EntityRegistry(store, bytes, on_queue=lambda queue: told.append(queue.path))
-            if not told:
-                entities.create(QueueDescription(name="q"), 0)
-
-    assert told == ["q", "q/$DeadLetterQueue", "q/$Transfer/$DeadLetterQueue"] * 2
-
-
 # Changing.
 
 
@@ -169,7 +157,7 @@ def test_an_update_counts_from_now_on(local: Local) -> None:
 
     assert before.deliveries == 0
     assert entity.row.updated_ms == 77
-    assert queue.holds(token, 4999)
+    assert queue.has_lock(token, 4999)
     queue.abandon(token, {}, 4999)
     assert why_dead(local.dead()) == [("b", "MaxDeliveryCountExceeded")]
 
@@ -220,14 +208,12 @@ def test_what_was_deleted_is_gone_with_all_that_it_held(local: Local) -> None:
 
 
 def test_a_topic_goes_with_its_subscriptions(local: Local) -> None:
-    gone: list[str] = []
-    local.entities.on_gone = lambda entity: gone.append(entity.path)
     for topic in ("t", "tt"):
         local.add_topic(topic)
         local.add_subscription("s", topic=topic)
     local.entities.delete("t")
 
-    assert sorted(gone) == ["t", "t/Subscriptions/s"]
+    assert sorted(local.deleted) == ["t", "t/Subscriptions/s"]
     assert len(local.entities.all()) == 2
     local.restart()
     assert [entity.path for entity in local.entities.all()] == ["tt", "tt/Subscriptions/s"]
@@ -236,7 +222,7 @@ def test_a_topic_goes_with_its_subscriptions(local: Local) -> None:
 
 
 @pytest.fixture
-def stale(local: Local) -> Iterator[tuple[Entity, Queue, bytes, int]]:
+def stale(local: Local) -> Iterator[tuple[Entity, MessageQueue, bytes, int]]:
     """A queue that was deleted and made again, with locks and numbers of the old one."""
     queue = local.add_queue("q", requires_session=True)
     entity = local.entities.get("q")
@@ -256,7 +242,7 @@ def stale(local: Local) -> Iterator[tuple[Entity, Queue, bytes, int]]:
 
 
 def test_who_still_knows_a_deleted_queue_gets_nothing_from_it(
-    local: Local, stale: tuple[Entity, Queue, bytes, int]
+    local: Local, stale: tuple[Entity, MessageQueue, bytes, int]
 ) -> None:
     _, queue, token, number = stale
 
@@ -265,18 +251,18 @@ def test_who_still_knows_a_deleted_queue_gets_nothing_from_it(
     with pytest.raises(LockLost):
         queue.abandon(token, {}, 0)
     with pytest.raises(LockLost):
-        queue.take(1, 0, locked=True, session="x")
+        queue.receive(1, 0, locked=True, session="x")
     with pytest.raises(MessageNotFound):
-        queue.cancel([number])
+        queue.cancel_scheduled([number])
     assert seen(queue) == []
     queue.expire_locks(10**9)
 
 
 def test_who_still_knows_a_deleted_entity_cannot_send_to_it(
-    local: Local, stale: tuple[Entity, Queue, bytes, int]
+    local: Local, stale: tuple[Entity, MessageQueue, bytes, int]
 ) -> None:
     with pytest.raises(EntityNotFound):
-        local.entities.send(stale[0], [message("a", session="x")], 0)
+        local.entities.router.send(stale[0], [message("a", session="x")], 0)
 
 
 # Starts.
@@ -335,7 +321,7 @@ def test_a_start_finds_every_setting_and_rule(local: Local) -> None:
     for description in (RICH_TOPIC, RICH_QUEUE, RICH_SUBSCRIPTION):
         local.entities.create(description, 5)
     for rule in RICH_RULES[1:]:
-        local.entities.put_rule("t/subscriptions/s", rule, 0, replace_it=False)
+        local.entities.create_rule("t/subscriptions/s", rule, 0)
     local.entities.update("q", {"user_metadata": "changed"}, 6)
     local.restart()
 
@@ -386,9 +372,9 @@ def test_the_numbers_at_run_time_are_right_before_and_after_a_start(local: Local
     queue.defer(take_one(queue)[1], {}, 0)
     take_one(queue)
 
-    before = local.entities.runtime(local.entities.get("q"))
+    before = local.entities.runtime_properties(local.entities.get("q"))
     local.restart()
-    after = local.entities.runtime(local.entities.get("q"))
+    after = local.entities.runtime_properties(local.entities.get("q"))
 
     assert before == after
     assert (before.counts.active, before.counts.scheduled, before.counts.dead_letter) == (3, 1, 1)
@@ -486,7 +472,7 @@ def test_nobody_sends_to_a_subscription(local: Local) -> None:
 
 
 @pytest.fixture
-def once(local: Local) -> Queue:
+def once(local: Local) -> MessageQueue:
     """A queue that knows the ids of the last minute."""
     return local.add_queue(
         "once",
@@ -495,7 +481,7 @@ def once(local: Local) -> Queue:
     )
 
 
-def test_a_message_id_is_taken_once_within_the_window(local: Local, once: Queue) -> None:
+def test_a_message_id_is_taken_once_within_the_window(local: Local, once: MessageQueue) -> None:
     first = local.send("once", message("a", id="1"), message("b", id="2"), now=0)
     again = local.send("once", message("c", id="1"), message("d", id="3"), now=59_999)
     later = local.send("once", message("e", id="1"), now=60_000)
@@ -505,13 +491,15 @@ def test_a_message_id_is_taken_once_within_the_window(local: Local, once: Queue)
     assert drain(once) == ["a", "b", "d", "e"]
 
 
-def test_duplicates_within_one_send_are_dropped(local: Local, once: Queue) -> None:
+def test_duplicates_within_one_send_are_dropped(local: Local, once: MessageQueue) -> None:
     local.send("once", message("a", id="1"), message("b", id="1"))
 
     assert drain(once) == ["a"]
 
 
-def test_a_duplicate_is_one_even_if_the_first_is_long_gone(local: Local, once: Queue) -> None:
+def test_a_duplicate_is_one_even_if_the_first_is_long_gone(
+    local: Local, once: MessageQueue
+) -> None:
     local.send("once", message("a", id="1"))
     drain(once)
     local.restart()
@@ -520,7 +508,9 @@ def test_a_duplicate_is_one_even_if_the_first_is_long_gone(local: Local, once: Q
     assert drain(local.at("once")) == []
 
 
-def test_scheduled_messages_are_compared_when_they_are_sent(local: Local, once: Queue) -> None:
+def test_scheduled_messages_are_compared_when_they_are_sent(
+    local: Local, once: MessageQueue
+) -> None:
     local.send("once", message("a", id="1", at=50))
     local.send("once", message("b", id="1"))
     local.tick(50)
@@ -528,7 +518,7 @@ def test_scheduled_messages_are_compared_when_they_are_sent(local: Local, once: 
     assert drain(once, 50) == ["a"]
 
 
-def test_what_was_refused_was_not_seen(local: Local, once: Queue) -> None:
+def test_what_was_refused_was_not_seen(local: Local, once: MessageQueue) -> None:
     with pytest.raises(MessageTooLarge):
         local.send("once", message("a", id="1"), message("x" * 300_000, id="2"))
     local.send("once", message("a", id="1"))
@@ -536,14 +526,14 @@ def test_what_was_refused_was_not_seen(local: Local, once: Queue) -> None:
     assert drain(once) == ["a"]
 
 
-def test_messages_without_an_id_are_never_duplicates(local: Local, once: Queue) -> None:
+def test_messages_without_an_id_are_never_duplicates(local: Local, once: MessageQueue) -> None:
     local.send("once", message("a"), message("b"))
 
     assert drain(once) == ["a", "b"]
 
 
 def test_ids_are_not_compared_where_nobody_asked_for_it_nor_between_queues(
-    local: Local, once: Queue
+    local: Local, once: MessageQueue
 ) -> None:
     queue = local.add_queue("q")
     local.send("q", message("a", id="1"), message("b", id="1"))
@@ -553,12 +543,12 @@ def test_ids_are_not_compared_where_nobody_asked_for_it_nor_between_queues(
     assert drain(once) == ["c"]
 
 
-def test_ids_of_the_past_are_forgotten(local: Local, once: Queue) -> None:
+def test_ids_of_the_past_are_forgotten(local: Local, once: MessageQueue) -> None:
     local.send("once", message(id="1"), now=0)
     local.send("once", message(id="2"), now=10)
     local.tick(60_000)
 
-    assert local.store._read("SELECT message_id FROM seen") == [("2",)]
+    assert local.store._database.read("SELECT message_id FROM seen") == [("2",)]
 
 
 # Forwarding.
@@ -640,7 +630,9 @@ def test_what_cannot_be_forwarded_is_kept_with_the_reason(local: Local, kind: st
     assert properties(stored)["DeadLetterReason"] == kind
     assert len(properties(stored)["DeadLetterErrorDescription"]) > 10
     assert received(stored).read_message_annotations()[Symbol("x-opt-deadletter-source")] == "q"
-    assert local.entities.runtime(local.entities.get("q")).counts.transfer_dead_letter == 1
+    assert (
+        local.entities.runtime_properties(local.entities.get("q")).counts.transfer_dead_letter == 1
+    )
 
 
 def test_a_message_without_a_session_is_not_forwarded_to_a_queue_that_has_them(

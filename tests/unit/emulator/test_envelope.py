@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pairbus.amqp.encode import encode
+from pairbus.amqp.section_edit import map_entries
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, TTL, Header, Message, Properties
-from pairbus.amqp.splice import map_entries
 from pairbus.amqp.types import (
     Array,
     Byte,
@@ -27,18 +27,19 @@ from pairbus.amqp.types import (
     ULong,
     UShort,
 )
-from pairbus.emulator.entities.envelope import (
+from pairbus.emulator.entities.message_codec import (
     PING_CONTENT_TYPE,
-    deliver,
-    modify,
-    peek,
-    read,
-    restore,
+    encode_delivery,
+    encode_original,
+    encode_peeked,
+    parse_message,
+    set_application_properties,
     set_dead_letter_source,
-    store,
+    to_stored,
 )
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, Stored
+from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, PairbusError, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.amqp.same import same
 from tests.unit.emulator.local import payload
 
@@ -152,8 +153,8 @@ MESSAGES: dict[str, bytes] = {
 }
 
 
-def taken_in(raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000) -> Stored:
-    return store(read(raw), sequence, state, now, None)
+def taken_in(raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000) -> StoredMessage:
+    return to_stored(parse_message(raw), sequence, state, now, None)
 
 
 def entries(message: Message) -> tuple[int, bytes]:
@@ -177,7 +178,7 @@ def test_a_message_is_delivered_as_it_was_sent(raw: bytes) -> None:
     stored = taken_in(raw)
 
     for locked_until, added in ((2000, 3), (None, 2)):
-        after = Message.parse(deliver(stored, 4, locked_until))
+        after = Message.parse(encode_delivery(stored, 4, locked_until))
         check_same(Message.parse(raw), after, added)
         assert after.read_header().delivery_count == 4
         told = after.read_message_annotations()
@@ -188,7 +189,7 @@ def test_a_message_is_delivered_as_it_was_sent(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
 def test_a_message_is_peeked_at_as_it_was_sent(raw: bytes) -> None:
-    after = Message.parse(peek(taken_in(raw, state=SCHEDULED)))
+    after = Message.parse(encode_peeked(taken_in(raw, state=SCHEDULED)))
 
     check_same(Message.parse(raw), after, 3)
     state = after.read_message_annotations()["x-opt-message-state"]
@@ -197,7 +198,7 @@ def test_a_message_is_peeked_at_as_it_was_sent(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
 def test_a_message_can_be_sent_on_as_it_was_sent(raw: bytes) -> None:
-    before, after = Message.parse(raw), Message.parse(restore(taken_in(raw)))
+    before, after = Message.parse(raw), Message.parse(encode_original(taken_in(raw)))
 
     check_same(before, after, 0)
     assert after.header == before.header
@@ -206,11 +207,11 @@ def test_a_message_can_be_sent_on_as_it_was_sent(raw: bytes) -> None:
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
 def test_changes_touch_the_application_properties_only(raw: bytes) -> None:
     stored = taken_in(raw)
-    modify(stored, {})
-    assert restore(stored) == restore(taken_in(raw))
-    modify(stored, {"added": Int32(1)})
+    set_application_properties(stored, {})
+    assert encode_original(stored) == encode_original(taken_in(raw))
+    set_application_properties(stored, {"added": Int32(1)})
 
-    before, after = Message.parse(raw), Message.parse(deliver(stored, 0, None))
+    before, after = Message.parse(raw), Message.parse(encode_delivery(stored, 0, None))
     changed = after.read_application_properties()
     after.application_properties = before.application_properties
 
@@ -219,7 +220,7 @@ def test_changes_touch_the_application_properties_only(raw: bytes) -> None:
 
 
 def test_sections_are_delivered_in_the_order_of_the_standard() -> None:
-    whole = deliver(taken_in(WHOLE.encode()), 0, None)
+    whole = encode_delivery(taken_in(WHOLE.encode()), 0, None)
 
     places = [whole.index(getattr(Message.parse(whole), name)) for name in ORDER]
 
@@ -243,7 +244,7 @@ def test_delivery_annotations_at_the_end_are_moved_to_their_place() -> None:
     parts = {name: getattr(WHOLE, name) for name in ORDER if name != "delivery_annotations"}
     raw = with_parts(**parts) + WHOLE.delivery_annotations
 
-    assert deliver(taken_in(raw), 1, 5) == deliver(taken_in(WHOLE.encode()), 1, 5)
+    assert encode_delivery(taken_in(raw), 1, 5) == encode_delivery(taken_in(WHOLE.encode()), 1, 5)
 
 
 def test_annotations_that_only_the_emulator_writes_are_not_taken_from_a_sender() -> None:
@@ -253,7 +254,7 @@ def test_annotations_that_only_the_emulator_writes_are_not_taken_from_a_sender()
     given[Symbol("x-opt-partition-key")] = "kept"
     raw = with_parts(message_annotations=section(ANNOTATIONS, given), body=section(DATA, b""))
 
-    after = Message.parse(deliver(taken_in(raw), 0, None))
+    after = Message.parse(encode_delivery(taken_in(raw), 0, None))
 
     assert after.read_message_annotations() == {
         "x-opt-partition-key": "kept",
@@ -268,7 +269,7 @@ def test_a_dead_letter_source_is_replaced_by_the_next() -> None:
     stored = taken_in(raw)
     for path in ("first", "second"):
         set_dead_letter_source(stored, path)
-        told = Message.parse(restore(stored)).read_message_annotations()
+        told = Message.parse(encode_original(stored)).read_message_annotations()
         assert told == {"x-opt-deadletter-source": path}
 
 
@@ -276,7 +277,7 @@ def test_the_header_of_one_message_is_not_taken_for_that_of_another() -> None:
     for priority in range(3):
         for deliveries in range(3):
             built = Message.build(header=Header(priority=priority), data=b"").encode()
-            header = Message.parse(deliver(taken_in(built), deliveries, None)).read_header()
+            header = Message.parse(encode_delivery(taken_in(built), deliveries, None)).read_header()
             assert (header.priority, header.delivery_count) == (priority, deliveries)
 
 
@@ -284,7 +285,7 @@ def test_the_header_of_one_message_is_not_taken_for_that_of_another() -> None:
 
 
 def test_what_the_emulator_must_know_is_read() -> None:
-    incoming = read(payload("body", session="s", ttl=50, at=70, id="m"))
+    incoming = parse_message(payload("body", session="s", ttl=50, at=70, id="m"))
 
     assert (incoming.session, incoming.ttl_ms, incoming.scheduled_ms) == ("s", 50, 70)
     assert (incoming.message_id, incoming.is_ping) == ("m", False)
@@ -292,7 +293,7 @@ def test_what_the_emulator_must_know_is_read() -> None:
 
 
 def test_what_is_not_set_is_none() -> None:
-    incoming = read(with_parts(body=section(DATA, b"")))
+    incoming = parse_message(with_parts(body=section(DATA, b"")))
 
     assert incoming.session is incoming.ttl_ms is incoming.scheduled_ms is None
     assert incoming.message_id is None
@@ -302,15 +303,15 @@ def test_what_is_not_set_is_none() -> None:
 def test_a_ping_is_known_by_its_content_type(kind: type[str]) -> None:
     raw = with_parts(properties=section(PROPERTIES, [None] * 6 + [kind(PING_CONTENT_TYPE)]))
 
-    assert read(raw).is_ping
+    assert parse_message(raw).is_ping
 
 
 def test_a_schedule_is_kept_with_a_message_that_is_scheduled() -> None:
-    incoming = read(payload(at=70))
+    incoming = parse_message(payload(at=70))
 
-    assert store(incoming, 1, SCHEDULED, 0, None).due_ms == 70
-    assert store(incoming, 1, ACTIVE, 0, None).due_ms is None
-    assert store(incoming, 1, DEFERRED, 0, 90).expires_ms == 90
+    assert to_stored(incoming, 1, SCHEDULED, 0, None).due_ms == 70
+    assert to_stored(incoming, 1, ACTIVE, 0, None).due_ms is None
+    assert to_stored(incoming, 1, DEFERRED, 0, 90).expires_ms == 90
 
 
 def edited(fields: dict[int, Any]) -> bytes:
@@ -363,12 +364,12 @@ AT, SOURCE = "x-opt-scheduled-enqueue-time", "x-opt-deadletter-source"
 )
 def test_what_no_service_bus_would_take_is_refused(raw: bytes, kind: type[PairbusError]) -> None:
     with pytest.raises(kind):
-        read(raw)
+        parse_message(raw)
 
 
 def test_the_longest_ids_and_sections_are_taken() -> None:
-    read(edited({MESSAGE_ID: "ü" * 128, GROUP_ID: "ü" * 128}))
-    read(payload("x" * 200_000, properties={"a": "x" * 60_000}))
+    parse_message(edited({MESSAGE_ID: "ü" * 128, GROUP_ID: "ü" * 128}))
+    parse_message(payload("x" * 200_000, properties={"a": "x" * 60_000}))
 
 
 @pytest.mark.parametrize("count", [0, 1, 60, 61, 62, 63, 64, 200])
@@ -377,7 +378,7 @@ def test_any_number_of_annotations_is_carried(count: int) -> None:
     given = {Symbol(f"x{number}"): number for number in range(count)}
     stored = taken_in(with_parts(message_annotations=section(ANNOTATIONS, given)))
 
-    after = Message.parse(deliver(stored, 0, 7)).read_message_annotations()
+    after = Message.parse(encode_delivery(stored, 0, 7)).read_message_annotations()
 
     assert len(after) == count + 3
     assert all(after[key] == value for key, value in given.items())

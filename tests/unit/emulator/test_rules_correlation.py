@@ -82,7 +82,7 @@ def test_a_user_property_must_be_equal_and_of_the_same_kind(
 
 @pytest.mark.parametrize("value", [None, b"x", [1], {}])
 def test_a_value_of_another_kind_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the property 'version' of the filter"):
+    with pytest.raises(ConfigurationError, match="Property 'version' of the filter"):
         CorrelationFilter(properties={"version": value})
 
 

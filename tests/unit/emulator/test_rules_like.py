@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.emulator.filters.sql_like import like
+from pairbus.emulator.filters.like import compile_like
 
 LIKE: list[tuple[str, str | None, list[str], list[str]]] = [
     ("abc", None, ["abc"], ["", "ab", "abcd", "ABC", "xabc"]),
@@ -37,7 +37,7 @@ LIKE: list[tuple[str, str | None, list[str], list[str]]] = [
 def test_a_string_is_like_a_pattern_or_it_is_not(
     pattern: str, escape: str | None, matching: list[str], other: list[str]
 ) -> None:
-    matches = like(pattern, escape)
+    matches = compile_like(pattern, escape)
 
     assert [text for text in matching if not matches(text)] == []
     assert [text for text in other if matches(text)] == []
@@ -47,5 +47,5 @@ def test_a_string_is_like_a_pattern_or_it_is_not(
 @pytest.mark.timeout(20)
 def test_many_wildcards_do_not_multiply(pattern: str) -> None:
     # With a regular expression that backtracks, this would not end in our time.
-    assert like(pattern)("a" * 60_000) is False
-    assert like(pattern)("a" * 60_000 + "b") is True
+    assert compile_like(pattern)("a" * 60_000) is False
+    assert compile_like(pattern)("a" * 60_000 + "b") is True

@@ -1,5 +1,6 @@
 """The rules of a subscription together: how many copies of a message it gets, and how changed."""
 
+from pairbus.emulator.filters.actions import MessageChanges
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -10,7 +11,6 @@ from pairbus.emulator.filters.rules import (
     compile_filter,
     compile_rules,
 )
-from pairbus.emulator.filters.sql_action import Changes
 from tests.unit.emulator.rules_message import Seen
 
 RED = Seen({"color": "red", "quantity": 4})
@@ -26,7 +26,7 @@ def test_a_subscription_without_rules_gets_nothing() -> None:
 
 
 def test_a_rule_lets_all_through_unless_it_has_another_filter() -> None:
-    assert compile_rules([Rule(name="$Default")])(RED).copies == (Changes(),)
+    assert compile_rules([Rule(name="$Default")])(RED).copies == (MessageChanges(),)
 
 
 def test_rules_without_actions_make_one_copy_and_each_with_an_action_one_more() -> None:
@@ -46,9 +46,11 @@ def test_rules_without_actions_make_one_copy_and_each_with_an_action_one_more() 
     )
 
     assert select(RED).copies == (
-        Changes(),
-        Changes(user_set={"a": 1, "RuleName": "one"}),
-        Changes(user_set={"quantity": 2, "RuleName": "half"}, user_removed=frozenset({"color"})),
+        MessageChanges(),
+        MessageChanges(user_set={"a": 1, "RuleName": "one"}),
+        MessageChanges(
+            user_set={"quantity": 2, "RuleName": "half"}, user_removed=frozenset({"color"})
+        ),
     )
     assert select(RED).failures == ()
 
@@ -64,8 +66,8 @@ def test_a_rule_that_cannot_be_evaluated_does_not_hide_the_others() -> None:
 
     selected = select(RED)
 
-    assert selected.copies == (Changes(),)
+    assert selected.copies == (MessageChanges(),)
     assert [str(failure) for failure in selected.failures] == [
-        "rule wrong: > does not compare a string with a number",
-        "rule worse: an integer is divided by zero",
+        "rule wrong: > cannot compare a string with a number",
+        "rule worse: division of an integer by zero",
     ]

@@ -16,9 +16,9 @@ from pairbus.amqp.types import (
     UByte,
     ULong,
 )
+from pairbus.emulator.filters.actions import MessageChanges
 from pairbus.emulator.filters.rules import SqlAction, compile_action
-from pairbus.emulator.filters.sql_action import Changes
-from pairbus.emulator.filters.sql_values import EvaluationError
+from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import ConfigurationError
 from tests.unit.amqp.same import same
 from tests.unit.emulator.rules_message import Seen
@@ -32,7 +32,7 @@ def span(seconds: int) -> Described:
     return Described(Symbol("com.microsoft:timespan"), seconds * 10_000_000)
 
 
-def changes(expression: str, message: Seen, **parameters: Any) -> Changes:
+def changes(expression: str, message: Seen, **parameters: Any) -> MessageChanges:
     given = {f"@{name}": value for name, value in parameters.items()}
     return compile_action(SqlAction(expression, given), newid=lambda: ID)(message)
 
@@ -44,7 +44,7 @@ def test_the_documented_example() -> None:
         "SET quantity = quantity / 2; REMOVE priority;SET sys.CorrelationId = 'low';", message
     )
 
-    assert made == Changes(
+    assert made == MessageChanges(
         user_set={"quantity": 5},
         user_removed=frozenset({"priority"}),
         system_set={"CorrelationId": "low"},
@@ -56,16 +56,16 @@ def test_a_later_statement_sees_what_an_earlier_one_did() -> None:
     message = Seen({"EventType": "a", "OriginalEventType": "b"}, Label="l")
 
     assert changes("SET EventType = OriginalEventType; REMOVE OriginalEventType", message) == (
-        Changes(user_set={"EventType": "b"}, user_removed=frozenset({"OriginalEventType"}))
+        MessageChanges(user_set={"EventType": "b"}, user_removed=frozenset({"OriginalEventType"}))
     )
     assert changes("SET n = 1; SET n = n + 1; SET m = n * 2", message) == (
-        Changes(user_set={"n": 2, "m": 4})
+        MessageChanges(user_set={"n": 2, "m": 4})
     )
     assert changes("SET sys.Label = 'x'; SET a = sys.Label + sys.Label", message) == (
-        Changes(user_set={"a": "xx"}, system_set={"Label": "x"})
+        MessageChanges(user_set={"a": "xx"}, system_set={"Label": "x"})
     )
     assert changes("REMOVE EventType; SET a = EventType", message) == (
-        Changes(user_set={"a": None}, user_removed=frozenset({"EventType"}))
+        MessageChanges(user_set={"a": None}, user_removed=frozenset({"EventType"}))
     )
 
 
@@ -75,19 +75,19 @@ def test_a_property_that_is_there_keeps_its_spelling() -> None:
     assert changes("SET Priority = 'high'", message).user_set == {"priority": "high"}
     assert changes("REMOVE PRIORITY", message).user_removed == {"priority"}
     assert changes("REMOVE Priority; SET Priority = 1", message) == (
-        Changes(user_set={"Priority": 1}, user_removed=frozenset({"priority"}))
+        MessageChanges(user_set={"Priority": 1}, user_removed=frozenset({"priority"}))
     )
 
 
 def test_what_was_only_set_by_the_action_is_not_removed_from_the_message() -> None:
-    assert changes("SET New = 1; REMOVE new", Seen()) == Changes()
-    assert changes("REMOVE missing", Seen()) == Changes()
+    assert changes("SET New = 1; REMOVE new", Seen()) == MessageChanges()
+    assert changes("REMOVE missing", Seen()) == MessageChanges()
 
 
 def test_without_a_scope_a_system_name_is_a_user_property() -> None:
     made = changes("Set CorrelationId = 'newValue'", Seen(CorrelationId="c"))
 
-    assert made == Changes(user_set={"CorrelationId": "newValue"})
+    assert made == MessageChanges(user_set={"CorrelationId": "newValue"})
 
 
 @pytest.mark.parametrize(
@@ -172,23 +172,23 @@ def test_a_system_property_is_set_in_its_own_type(statement: str, name: str, val
 
     made = changes(statement, message, span=timedelta(seconds=90))
 
-    assert made == Changes(system_set={name: value})
+    assert made == MessageChanges(system_set={name: value})
 
 
 @pytest.mark.parametrize(
     ("statement", "complaint"),
     [
-        ("SET sys.Label = bytes", "a value of type bytes has no text"),
+        ("SET sys.Label = bytes", "a value of type bytes cannot be converted to a string"),
         ("SET sys.TimeToLive = 5", "sys.TimeToLive cannot be set to a number"),
         ("SET sys.TimeToLive = 'soon'", "sys.TimeToLive cannot be set to 'soon'"),
-        ("SET sys.TimeToLive = '00:00:00'", "it must be above zero"),
-        ("SET sys.TimeToLive = '-00:00:01'", "it must be above zero"),
+        ("SET sys.TimeToLive = '00:00:00'", "it must be positive"),
+        ("SET sys.TimeToLive = '-00:00:01'", "it must be positive"),
         ("SET sys.ScheduledEnqueueTimeUtc = 'soon'", "cannot be set to 'soon'"),
         ("SET sys.ScheduledEnqueueTimeUtc = '0001-01-01T00:00:00+12:00'", "cannot be set to"),
         ("SET sys.ForcePersistence = 'perhaps'", "cannot be set to a string"),
-        ("SET sys.SessionId = long", "sys.SessionId has at most 128 characters"),
-        ("SET a = 1 / 0", "an integer is divided by zero"),
-        ("SET a = 'a' - 1", "- has no meaning between a string and a number"),
+        ("SET sys.SessionId = long", "the maximum is 128"),
+        ("SET a = 1 / 0", "division of an integer by zero"),
+        ("SET a = 'a' - 1", "- cannot be applied to a string and a number"),
     ],
 )
 def test_an_action_that_cannot_be_done_is_an_evaluation_error(
@@ -201,5 +201,5 @@ def test_an_action_that_cannot_be_done_is_an_evaluation_error(
 
 
 def test_a_parameter_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"line 1, column 9: there is no parameter @x"):
+    with pytest.raises(ConfigurationError, match=r"line 1, column 9: parameter @x has no value"):
         compile_action(SqlAction("SET a = @x"))

@@ -19,7 +19,7 @@ from pairbus.amqp.types import (
     ULong,
 )
 from pairbus.emulator.filters.rules import SqlFilter, compile_filter
-from pairbus.emulator.filters.sql_values import EvaluationError
+from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import ConfigurationError
 from tests.unit.emulator.rules_message import Seen
 
@@ -211,33 +211,37 @@ VALUES: list[tuple[str, Any, bool]] = [
 ]
 
 NOT_EVALUATED: list[tuple[str, Any, str]] = [
-    ("v > 5", "10", "> does not compare a string with a number"),
-    ("5 < v", "10", "> does not compare a string with a number"),
-    ("v = 5", "5", "= does not compare a string with a number"),
-    ("v = '5'", 5, "= does not compare a number with a string"),
-    ("v IN ('5', '6')", 5, "= does not compare a number with a string"),
-    ("v = 1", True, "= does not compare a boolean with a number"),
-    ("v > FALSE", True, "> does not compare a boolean with a boolean"),
-    ("v = '00000000-0000-0000-0000-000000000001'", ID, "= does not compare a UUID with a string"),
-    ("v > newid()", ID, "> does not compare a UUID with a UUID"),
-    ("v = 5", Timestamp(5), "= does not compare a time with a number"),
-    ("v = 'x'", b"x", "= does not compare a value of type bytes with a string"),
-    ("v = v", b"x", "= does not compare a value of type bytes"),
-    ("v = 1", Decimal64(bytes(8)), "= does not compare a value of type Decimal64"),
-    ("v / 0 = 1", 1, "an integer is divided by zero"),
-    ("v % 0 = 1", 1, "an integer is divided by zero"),
-    ("v - 1 = 1", "2", "- has no meaning between a string and a number"),
-    ("v + 1 = 2", True, "+ has no meaning between a boolean and a number"),
-    ("v * 2 = 2", SPAN, "* has no meaning between a duration and a number"),
-    ("-v = 1", "1", "- has no meaning before a string"),
-    ("'a' + v = 'a'", b"x", "a value of type bytes has no text"),
-    ("v LIKE '5%'", 5, "LIKE needs strings, not a number"),
-    ("'x' LIKE v", 5, "LIKE needs strings, not a number"),
-    ("'x' LIKE 'x' ESCAPE v", "ab", "the escape of LIKE is one character, not 'ab'"),
+    ("v > 5", "10", "> cannot compare a string with a number"),
+    ("5 < v", "10", "> cannot compare a string with a number"),
+    ("v = 5", "5", "= cannot compare a string with a number"),
+    ("v = '5'", 5, "= cannot compare a number with a string"),
+    ("v IN ('5', '6')", 5, "= cannot compare a number with a string"),
+    ("v = 1", True, "= cannot compare a boolean with a number"),
+    ("v > FALSE", True, "> cannot compare a boolean with a boolean"),
+    ("v = '00000000-0000-0000-0000-000000000001'", ID, "= cannot compare a UUID with a string"),
+    ("v > newid()", ID, "> cannot compare a UUID with a UUID"),
+    ("v = 5", Timestamp(5), "= cannot compare a time with a number"),
+    ("v = 'x'", b"x", "= cannot compare a value of type bytes with a string"),
+    ("v = v", b"x", "= cannot compare a value of type bytes"),
+    ("v = 1", Decimal64(bytes(8)), "= cannot compare a value of type Decimal64"),
+    ("v / 0 = 1", 1, "division of an integer by zero"),
+    ("v % 0 = 1", 1, "division of an integer by zero"),
+    ("v - 1 = 1", "2", "- cannot be applied to a string and a number"),
+    ("v + 1 = 2", True, "+ cannot be applied to a boolean and a number"),
+    ("v * 2 = 2", SPAN, "* cannot be applied to a duration and a number"),
+    ("-v = 1", "1", "- cannot be applied to a string"),
+    ("'a' + v = 'a'", b"x", "a value of type bytes cannot be converted to a string"),
+    ("v LIKE '5%'", 5, "LIKE compares strings, not a number"),
+    ("'x' LIKE v", 5, "LIKE compares strings, not a number"),
+    ("'x' LIKE 'x' ESCAPE v", "ab", "the escape of LIKE must be one character, not 'ab'"),
     ("'x' LIKE v ESCAPE '!'", "x!", "ends with its escape character"),
-    ("p(v) = 1", 5, "property() needs a name, not a number"),
-    ("v = @noon", Timestamp(2**62), "is beyond what can be computed with"),
-    ("@noon + v > @noon", Described(Symbol("com.microsoft:timespan"), 2**62), "beyond"),
+    ("p(v) = 1", 5, "property() expects a name, not a number"),
+    ("v = @noon", Timestamp(2**62), "is outside the supported range"),
+    (
+        "@noon + v > @noon",
+        Described(Symbol("com.microsoft:timespan"), 2**62),
+        "outside the supported range",
+    ),
 ]
 
 
@@ -327,12 +331,14 @@ def test_a_parameter_without_a_value_is_refused_where_it_stands() -> None:
     with pytest.raises(ConfigurationError) as refused:
         compile_filter(SqlFilter("a = 1 AND\nb = @size", {"@colour": "red"}))
 
-    assert str(refused.value) == "line 2, column 5: there is no parameter @size; given: @colour"
+    assert str(refused.value) == (
+        "line 2, column 5: parameter @size has no value; parameters with values: @colour"
+    )
 
 
 @pytest.mark.parametrize("value", [b"x", [1], object(), Timestamp(2**62)])
 def test_a_parameter_of_another_kind_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match="parameter @p"):
+    with pytest.raises(ConfigurationError, match="Parameter @p"):
         compile_filter(SqlFilter("a = @p", {"@p": value}))
 
 
@@ -345,9 +351,9 @@ def test_a_time_without_a_zone_is_in_utc() -> None:
 @pytest.mark.parametrize(
     ("expression", "complaint"),
     [
-        ("a LIKE 5", "LIKE needs strings, not a number"),
-        ("a LIKE 'x' ESCAPE 'ab'", "the escape of LIKE is one character, not 'ab'"),
-        ("a LIKE 'x' ESCAPE ''", "the escape of LIKE is one character"),
+        ("a LIKE 5", "LIKE compares strings, not a number"),
+        ("a LIKE 'x' ESCAPE 'ab'", "the escape of LIKE must be one character, not 'ab'"),
+        ("a LIKE 'x' ESCAPE ''", "the escape of LIKE must be one character"),
         ("a LIKE 'x!' ESCAPE '!'", "the pattern 'x!' ends with its escape character"),
     ],
 )

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pairbus.emulator.filters.sql import (
+from pairbus.emulator.filters.parser import (
     MAX_DEPTH,
     MAX_STATEMENTS,
     MAX_TEXT,
     parse_action,
     parse_filter,
 )
-from pairbus.emulator.filters.sql_tree import (
+from pairbus.emulator.filters.syntax_tree import (
     AllOf,
     AnyOf,
     Arithmetic,
@@ -132,9 +132,9 @@ WRONG_FILTERS = [
     ("color = ", "line 1, column 9: found the end, expected a property, a constant"),
     ("color", "line 1, column 6: found the end, expected a comparison"),
     ("TRUE", "line 1, column 5: found the end, expected a comparison"),
-    ("color = 'red", "line 1, column 9: the string never ends"),
-    ("[color = 'red'", "line 1, column 1: the name in brackets never ends"),
-    ("'a' = \"b", "line 1, column 7: the quoted name never ends"),
+    ("color = 'red", "line 1, column 9: the string is not closed"),
+    ("[color = 'red'", "line 1, column 1: the name in brackets is not closed"),
+    ("'a' = \"b", "line 1, column 7: the quoted name is not closed"),
     ("a = 1\nAND AND", "line 2, column 5: found 'AND', expected a property"),
     ("a = 1\n  OR\n", "line 3, column 1: found the end"),
     ("a = 1 b = 2", "line 1, column 7: found 'b', expected an arithmetic operator, the end"),
@@ -145,22 +145,25 @@ WRONG_FILTERS = [
     ("EXISTS(1)", "line 1, column 8: found '1', expected a property"),
     ("(a = 1", "line 1, column 7: found the end, expected ')'"),
     ("and = 1", "line 1, column 1: found 'and'"),
-    ("_a = 1", "line 1, column 1: '_' has no meaning here"),
-    ("a ! 1", "line 1, column 3: '!' has no meaning here"),
-    ("a² = 1", "line 1, column 1: put the name 'a²' into brackets"),
-    ("[] = 1", "line 1, column 1: a property's name is empty"),
-    ("sys.Colour = 1", "line 1, column 5: a message has no system property 'Colour'"),
-    ("app.color = 1", "line 1, column 1: there is no scope 'app', only sys and user"),
+    ("_a = 1", "line 1, column 1: unexpected '_'"),
+    ("a ! 1", "line 1, column 3: unexpected '!'"),
+    ("a² = 1", "line 1, column 1: the name 'a²' has other characters"),
+    ("[] = 1", "line 1, column 1: the name of the property is empty"),
+    ("sys.Colour = 1", "line 1, column 5: there is no system property 'Colour'"),
+    ("app.color = 1", "line 1, column 1: there is no scope 'app'. Scopes: sys, user"),
     ("upper(a) = 'A'", "line 1, column 1: there is no function upper() with 1 argument"),
     ("newid(1) = a", "line 1, column 1: there is no function newid() with 1 argument"),
-    ("p(1) = a", "line 1, column 1: p() needs a name in single quotes"),
-    ("a = 9223372036854775808", "line 1, column 5: 9223372036854775808 is beyond a 64-bit integer"),
-    ("a = 1e999", "line 1, column 5: 1e999 is beyond a double"),
+    ("p(1) = a", "line 1, column 1: p() expects a name in single quotes"),
+    (
+        "a = 9223372036854775808",
+        "line 1, column 5: 9223372036854775808 does not fit into a 64-bit integer",
+    ),
+    ("a = 1e999", "line 1, column 5: 1e999 does not fit into a double"),
     ("a = 1;", "line 1, column 6: found ';'"),
     ("SET a = 1", "line 1, column 1: found 'SET'"),
-    ("", "the filter is empty"),
-    (" \n ", "the filter is empty"),
-    ("a = '" + "x" * MAX_TEXT + "'", "the filter has 1030 characters, and 1024 are allowed"),
+    ("", "The filter is empty"),
+    (" \n ", "The filter is empty"),
+    ("a = '" + "x" * MAX_TEXT + "'", "The filter has 1030 characters; the maximum is 1024"),
     ("NOT " * (MAX_DEPTH + 1) + "a = 1", f"nested more than {MAX_DEPTH} levels deep"),
     ("-" * 1000 + "1 = 1", f"nested more than {MAX_DEPTH} levels deep"),
     ("1" + "+1" * 200 + " = a", f"nested more than {MAX_DEPTH} levels deep"),
@@ -175,8 +178,8 @@ WRONG_ACTIONS = [
     ("SET 1 = 2", "line 1, column 5: found '1', expected a property"),
     ("SET a = 1;; SET b = 2", "line 1, column 11: found ';'"),
     ("SET a = 1; REMOVE sys.Label", "line 1, column 12: sys.Label cannot be removed"),
-    ("", "the action is empty"),
-    ("SET a=1 " * (MAX_STATEMENTS + 1), "the action has 33 statements, and 32 are allowed"),
+    ("", "The action is empty"),
+    ("SET a=1 " * (MAX_STATEMENTS + 1), "The action has 33 statements; the maximum is 32"),
 ]
 
 
@@ -237,7 +240,9 @@ def test_an_action_sets_what_a_sender_could_set(name: str) -> None:
 
 @pytest.mark.parametrize("name", READ_ONLY)
 def test_an_action_does_not_set_what_the_emulator_sets(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"sys.{name} cannot be set; these can: Content"):
+    with pytest.raises(
+        ConfigurationError, match=f"sys.{name} cannot be set. Settable properties: Content"
+    ):
         parse_action(f"SET sys.{name} = 1")
 
 
@@ -252,5 +257,5 @@ def test_a_long_chain_of_or_is_not_nested() -> None:
 
 
 def test_something_that_is_no_text_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the filter is empty"):
+    with pytest.raises(ConfigurationError, match="The filter is empty"):
         parse_filter(None)  # type: ignore[arg-type]

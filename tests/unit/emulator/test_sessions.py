@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.ready import BUFFER
+from pairbus.emulator.entities.message_buffer import MAX_BUFFERED
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED
 from tests.unit.emulator.local import (
     Local,
     body,
@@ -28,7 +28,7 @@ TAKEN = "com.microsoft:session-cannot-be-locked"
 
 
 @pytest.fixture
-def queue(local: Local) -> Queue:
+def queue(local: Local) -> MessageQueue:
     """Locks last 100 milliseconds; three deliveries are too many."""
     return local.add_queue(
         requires_session=True, lock_duration=timedelta(milliseconds=100), max_delivery_count=3
@@ -36,7 +36,7 @@ def queue(local: Local) -> Queue:
 
 
 @pytest.fixture
-def sessions(queue: Queue) -> Sessions:
+def sessions(queue: MessageQueue) -> Sessions:
     assert queue.sessions is not None
     return queue.sessions
 
@@ -53,19 +53,19 @@ def again(local: Local) -> Sessions:
 
 
 def test_a_session_is_accepted_by_its_id_and_gives_its_messages_in_order(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("x1", session="x"), message("y1", session="y"))
     local.send("q", message("x2", session="x"))
 
     assert sessions.accept("x", ANNA, 0) == "x"
-    assert sessions.held_until("x", ANNA) == 100
+    assert sessions.locked_until("x", ANNA) == 100
     assert drain(queue, session="x") == ["x1", "x2"]
     assert seen(queue) == ["y1"]
 
 
 def test_a_session_may_be_accepted_before_it_has_messages(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     sessions.accept("x", ANNA, 0)
     assert drain(queue, session="x") == []
@@ -75,7 +75,7 @@ def test_a_session_may_be_accepted_before_it_has_messages(
 
 
 def test_the_next_session_is_the_one_that_has_waited_longest(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     for name in ("b", "a", "b", "c"):
         local.send("q", message(name, session=name))
@@ -94,7 +94,7 @@ def test_the_order_of_sessions_outlives_a_start(local: Local, sessions: Sessions
 
 
 def test_a_session_without_active_messages_is_not_the_next(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     for name in ("taken", "deferred", "expires"):
         local.send("q", message(name, session=name, ttl=50 if name == "expires" else None))
@@ -124,7 +124,7 @@ def test_a_session_has_one_holder_at_a_time(local: Local, sessions: Sessions) ->
 
 
 def test_a_session_can_be_had_again_once_it_was_let_go(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("x1", session="x"))
     sessions.accept("x", ANNA, 0)
@@ -136,23 +136,22 @@ def test_a_session_can_be_had_again_once_it_was_let_go(
 
     assert sessions.accept(None, BERT, 0) == "x"
     with pytest.raises(LockLost):
-        sessions.held_until("x", ANNA)
+        sessions.locked_until("x", ANNA)
     assert drain(queue, session="x") == ["x1"]
 
 
 def test_letting_go_says_that_there_is_something_to_be_had(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message(session="x"))
     sessions.accept("x", ANNA, 0)
-    calls: list[str] = []
-    queue.arrived = lambda: calls.append("arrived")
+    local.available.clear()
     sessions.release("x", ANNA, 0)
 
-    assert calls
+    assert local.available == ["q"]
 
 
-def test_every_message_needs_a_session(local: Local, queue: Queue) -> None:
+def test_every_message_needs_a_session(local: Local, queue: MessageQueue) -> None:
     with pytest.raises(Refused):
         local.send("q", message("a", session="x"), message("b"))
 
@@ -163,7 +162,7 @@ def test_every_message_needs_a_session(local: Local, queue: Queue) -> None:
 
 
 def test_what_is_abandoned_comes_again_before_all_that_follow(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", *[message(text, session="x") for text in "abc"])
     sessions.accept("x", ANNA, 0)
@@ -177,7 +176,7 @@ def test_what_is_abandoned_comes_again_before_all_that_follow(
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_the_next_holder_starts_with_what_the_last_one_did_not_settle(
-    local: Local, queue: Queue, sessions: Sessions, starts: bool
+    local: Local, queue: MessageQueue, sessions: Sessions, starts: bool
 ) -> None:
     local.send("q", *[message(text, session="x") for text in "abc"])
     sessions.accept("x", ANNA, 0)
@@ -194,7 +193,7 @@ def test_the_next_holder_starts_with_what_the_last_one_did_not_settle(
 
 
 def test_sessions_do_not_wait_for_each_other(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     for number in range(3):
         local.send("q", *[message(f"{name}{number}", session=name) for name in "xyz"])
@@ -207,15 +206,15 @@ def test_sessions_do_not_wait_for_each_other(
 
 
 def test_a_long_session_is_on_disk_and_not_in_memory(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
-    total = BUFFER + 500
+    total = MAX_BUFFERED + 500
     sessions.accept("x", ANNA, 0)
     drain(queue, session="x")
     local.send("q", *[message(str(number), session="x") for number in range(total)])
-    line = sessions.line("x", 0)
+    line = sessions.messages("x", 0)
 
-    assert len(line) <= BUFFER
+    assert len(line) <= MAX_BUFFERED
     assert drain(queue, session="x") == [str(number) for number in range(total)]
 
 
@@ -223,20 +222,20 @@ def test_a_long_session_is_on_disk_and_not_in_memory(
 
 
 def test_a_session_is_lost_when_its_time_is_over(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("a", session="x"))
     sessions.accept("x", ANNA, 0)
     assert sessions.next_expiry_ms() == 100
     local.tick(99)
-    assert sessions.held_until("x", ANNA) == 100
+    assert sessions.locked_until("x", ANNA) == 100
     local.tick(100)
 
     for call in (
-        lambda: sessions.held_until("x", ANNA),
+        lambda: sessions.locked_until("x", ANNA),
         lambda: sessions.renew("x", 100),
-        lambda: queue.take(1, 100, locked=True, session="x"),
-        lambda: queue.take_deferred([1], 100, locked=True, session="x"),
+        lambda: queue.receive(1, 100, locked=True, session="x"),
+        lambda: queue.receive_deferred([1], 100, locked=True, session="x"),
     ):
         with pytest.raises(LockLost) as caught:
             call()
@@ -248,13 +247,13 @@ def test_a_session_is_lost_when_its_time_is_over(
     "call",
     [
         lambda queue: queue.sessions.renew("x", 100),
-        lambda queue: queue.take(1, 100, locked=True, session="x"),
-        lambda queue: queue.take(1, 100, locked=True, session=None),
-        lambda queue: queue.take(1, 100, locked=True, session="nobody's"),
+        lambda queue: queue.receive(1, 100, locked=True, session="x"),
+        lambda queue: queue.receive(1, 100, locked=True, session=None),
+        lambda queue: queue.receive(1, 100, locked=True, session="nobody's"),
     ],
 )
 def test_a_session_whose_time_is_over_is_lost_before_anybody_noticed(
-    local: Local, queue: Queue, sessions: Sessions, call: Callable[[Queue], object]
+    local: Local, queue: MessageQueue, sessions: Sessions, call: Callable[[MessageQueue], object]
 ) -> None:
     local.send("q", message("a", session="x"))
     sessions.accept("x", ANNA, 0)
@@ -266,19 +265,19 @@ def test_a_session_whose_time_is_over_is_lost_before_anybody_noticed(
 
 
 def test_who_has_lost_a_session_gets_none_of_its_messages(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("a", session="x"))
     sessions.accept("x", ANNA, 0)
     sessions.accept("x", BERT, 100)
 
     with pytest.raises(LockLost):
-        queue.take(1, 100, locked=True, session="x", holder=ANNA)
-    assert len(queue.take(1, 100, locked=True, session="x", holder=BERT)) == 1
+        queue.receive(1, 100, locked=True, session="x", receiver=ANNA)
+    assert len(queue.receive(1, 100, locked=True, session="x", receiver=BERT)) == 1
 
 
 def test_renewing_a_session_renews_the_locks_of_its_messages(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("a", session="x"), message("b", session="x"))
     sessions.accept("x", ANNA, 0)
@@ -287,17 +286,17 @@ def test_renewing_a_session_renews_the_locks_of_its_messages(
     _, second = take_one(queue, 150, session="x")
     local.tick(189)
 
-    assert queue.holds(first, 189)
-    assert queue.holds(second, 189)
-    assert queue.renew(second, 189) == 190
-    assert not queue.holds(first, 190)
+    assert queue.has_lock(first, 189)
+    assert queue.has_lock(second, 189)
+    assert queue.renew_lock(second, 189) == 190
+    assert not queue.has_lock(first, 190)
     with pytest.raises(LockLost) as caught:
         queue.complete(second, 190)
     assert caught.value.condition == LOST
 
 
 def test_a_message_does_not_run_out_of_time_while_its_session_is_held(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("a", session="x"))
     sessions.accept("x", ANNA, 0)
@@ -311,7 +310,7 @@ def test_a_message_does_not_run_out_of_time_while_its_session_is_held(
 
 
 def test_a_delivery_counts_if_the_session_was_lost_and_not_if_it_was_let_go(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("a", session="x"))
     sessions.accept("x", ANNA, 0)
@@ -327,7 +326,7 @@ def test_a_delivery_counts_if_the_session_was_lost_and_not_if_it_was_let_go(
 
 
 def test_a_session_that_is_lost_too_often_loses_its_messages_to_the_dead_letters(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("a", session="x"), message("b", session="x"))
     for now in (0, 100, 200):
@@ -351,7 +350,7 @@ def test_a_start_frees_all_sessions(local: Local, sessions: Sessions) -> None:
 
 
 def test_dead_letters_of_a_session_have_no_session(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", message("a", session="x"), message("b", session="y", ttl=1))
     sessions.accept("x", ANNA, 0)
@@ -364,13 +363,13 @@ def test_dead_letters_of_a_session_have_no_session(
     assert (body(stored), stored.session) == ("a", "x")
     assert properties(stored)["DeadLetterReason"] == "r"
     local.tick(10**6)
-    assert not local.dead().holds(token, 10**6)
+    assert not local.dead().has_lock(token, 10**6)
     assert drain(local.dead(), 10**6) == ["a", "b"]
     assert len(queue) == 0
 
 
 def test_deferred_messages_are_had_by_the_holder_of_their_session(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     (number,) = local.send("q", message("a", session="x"))
     sessions.accept("x", ANNA, 0)
@@ -378,12 +377,12 @@ def test_deferred_messages_are_had_by_the_holder_of_their_session(
     queue.defer(take_one(queue, session="x")[1], {}, 0)
 
     with pytest.raises(MessageNotFound):
-        queue.take_deferred([number], 0, locked=True, session="y")
+        queue.receive_deferred([number], 0, locked=True, session="y")
     for nobody in (None, "z"):
         with pytest.raises(LockLost):
-            queue.take_deferred([number], 0, locked=False, session=nobody)
+            queue.receive_deferred([number], 0, locked=False, session=nobody)
     assert queue.counts[DEFERRED] == 1
-    ((stored, _),) = queue.take_deferred([number], 0, locked=True, session="x")
+    ((stored, _),) = queue.receive_deferred([number], 0, locked=True, session="x")
     assert body(stored) == "a"
     sessions.release("x", ANNA, 0)
     assert (queue.counts[ACTIVE], queue.counts[DEFERRED]) == (0, 1)
@@ -391,7 +390,7 @@ def test_deferred_messages_are_had_by_the_holder_of_their_session(
 
 
 def test_peeking_needs_no_lock_and_can_be_for_one_session(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     sent = [message(f"{name}{n}", session=name) for n in (1, 2) for name in "xy"]
     numbers = local.send("q", *sent)
@@ -422,18 +421,18 @@ def test_a_session_keeps_its_state_without_messages_and_across_starts(
 
 
 def test_sessions_with_messages_or_a_state_are_listed(
-    local: Local, queue: Queue, sessions: Sessions
+    local: Local, queue: MessageQueue, sessions: Sessions
 ) -> None:
     local.send("q", *[message(session=name) for name in ("c", "a", "c", "gone")])
     sessions.set_state("b", b"state")
     sessions.accept("gone", ANNA, 0)
     drain(queue, session="gone")
 
-    assert sessions.names() == ["a", "b", "c"]
-    assert again(local).names() == ["a", "b", "c"]
+    assert sessions.ids() == ["a", "b", "c"]
+    assert again(local).ids() == ["a", "b", "c"]
 
 
-def test_two_queues_have_nothing_to_do_with_each_other(local: Local, queue: Queue) -> None:
+def test_two_queues_have_nothing_to_do_with_each_other(local: Local, queue: MessageQueue) -> None:
     other = local.add_queue("other", requires_session=True)
     assert queue.sessions is not None
     assert other.sessions is not None

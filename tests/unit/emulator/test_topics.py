@@ -9,9 +9,8 @@ from pairbus.amqp.encode import encode
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32, Pairs, Symbol, Timestamp
 from pairbus.emulator.entities.descriptions import EntityStatus
-from pairbus.emulator.entities.envelope import read
-from pairbus.emulator.entities.registry import EntityExists
-from pairbus.emulator.entities.topic import View
+from pairbus.emulator.entities.message_codec import parse_message
+from pairbus.emulator.entities.rule_messages import RuleMessage
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -19,7 +18,7 @@ from pairbus.emulator.filters.rules import (
     SqlAction,
     SqlFilter,
 )
-from pairbus.errors import ConfigurationError, EntityNotFound, QuotaExceeded
+from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, QuotaExceeded
 from tests.unit.emulator.local import (
     Local,
     body,
@@ -117,7 +116,7 @@ def test_a_rule_decides_what_goes_through(
             to="you",
             ttl=50,
         ),
-        read(with_key.encode()),
+        parse_message(with_key.encode()),
     )
 
     assert drain(subscription) == expected
@@ -125,8 +124,8 @@ def test_a_rule_decides_what_goes_through(
 
 def test_several_rules_make_one_copy_and_each_action_one_more(local: Local) -> None:
     subscription = local.add_subscription(rule=sql("a = 1"))
-    local.entities.put_rule(S, sql("b = 1", name="other"), 0, replace_it=False)
-    local.entities.put_rule(S, sql("a = 1", "SET c = 2", name="acts"), 0, replace_it=False)
+    local.entities.create_rule(S, sql("b = 1", name="other"), 0)
+    local.entities.create_rule(S, sql("a = 1", "SET c = 2", name="acts"), 0)
     local.send("t", message("x", properties={"a": 1, "b": 1}))
 
     copies = [properties(one) for one in subscription.peek(0, 10)]
@@ -148,7 +147,7 @@ def test_an_action_changes_the_copy_and_nothing_else(local: Local) -> None:
         )
     )
     sent = payload("x", id="1", to="you", properties={"size": Int32(1), "color": "red"})
-    local.send("t", read(sent))
+    local.send("t", parse_message(sent))
 
     (untouched,) = plain.peek(0, 10)
     (stored,) = acts.peek(0, 10)
@@ -233,7 +232,7 @@ def test_a_message_that_rules_cannot_read_fails_them_and_not_the_emulator(local:
     key_twice = Message.build(data=b"twice")
     key = Symbol("x-opt-partition-key")
     key_twice.message_annotations = b"\x00\x53\x72" + encode(Pairs([(key, "k"), (str(key), "k")]))
-    local.send("t", read(number_as_subject.encode()), read(key_twice.encode()))
+    local.send("t", parse_message(number_as_subject.encode()), parse_message(key_twice.encode()))
 
     assert drain(plain) == ["number", "twice"]
     for name, dead in (("label", "number"), ("key", "twice")):
@@ -265,14 +264,14 @@ def test_a_subscription_with_sessions_buries_what_has_none(local: Local) -> None
 
 def test_rules_are_added_replaced_and_removed(local: Local) -> None:
     subscription = local.add_subscription(rule=sql("a = 1", name="One"))
-    local.entities.put_rule(S, sql("a = 2", name="Two"), 0, replace_it=False)
+    local.entities.create_rule(S, sql("a = 2", name="Two"), 0)
 
     def got() -> list[str]:
         local.send("t", *[message(str(a), properties={"a": a}) for a in (1, 2, 3)])
         return drain(local.at(S))
 
     assert got() == ["1", "2"]
-    local.entities.put_rule(S, sql("a = 3", name="ONE"), 0, replace_it=True)
+    local.entities.update_rule(S, sql("a = 3", name="ONE"), 0)
     assert got() == ["2", "3"]
     local.entities.delete_rule(S, "two", 0)
     assert got() == ["3"]
@@ -288,11 +287,11 @@ def test_rules_are_added_replaced_and_removed(local: Local) -> None:
 def test_a_rule_that_is_wrong_or_not_there_changes_nothing(local: Local) -> None:
     subscription = local.add_subscription()
     with pytest.raises(ConfigurationError):
-        local.entities.put_rule(S, sql("a ="), 0, replace_it=False)
+        local.entities.create_rule(S, sql("a ="), 0)
     with pytest.raises(EntityExists):
-        local.entities.put_rule(S, sql("a = 1", name="$default"), 0, replace_it=False)
+        local.entities.create_rule(S, sql("a = 1", name="$default"), 0)
     with pytest.raises(EntityNotFound):
-        local.entities.put_rule(S, sql("a = 1"), 0, replace_it=True)
+        local.entities.update_rule(S, sql("a = 1"), 0)
     with pytest.raises(EntityNotFound):
         local.entities.delete_rule(S, "r", 0)
     local.send("t", message("x"))
@@ -303,10 +302,10 @@ def test_a_rule_that_is_wrong_or_not_there_changes_nothing(local: Local) -> None
 def test_a_subscription_whose_rules_are_changed_is_in_use(local: Local) -> None:
     minute = 60_000
     local.add_subscription(auto_delete_on_idle=timedelta(hours=1))
-    local.entities.put_rule(S, sql("a = 1", name="r"), 50 * minute, replace_it=False)
+    local.entities.create_rule(S, sql("a = 1", name="r"), 50 * minute)
     local.tick(100 * minute)
     assert local.entities.find(S) is not None
-    local.entities.put_rule(S, sql("a = 2", name="r"), 100 * minute, replace_it=True)
+    local.entities.update_rule(S, sql("a = 2", name="r"), 100 * minute)
     local.tick(150 * minute)
     assert local.entities.find(S) is not None
     local.entities.delete_rule(S, "r", 150 * minute)
@@ -376,7 +375,7 @@ def test_a_scheduled_message_is_published_when_its_time_comes(local: Local) -> N
 def test_a_scheduled_message_of_a_topic_can_be_cancelled(local: Local) -> None:
     subscription = local.add_subscription()
     (number,) = local.send("t", message("x", at=50))
-    local.at("t").cancel([number])
+    local.at("t").cancel_scheduled([number])
     local.tick(50)
 
     assert len(subscription) == len(local.at("t")) == 0
@@ -386,7 +385,7 @@ def test_a_scheduled_message_with_annotations_of_its_delivery_is_published(local
     subscription = local.add_subscription()
     whole = Message.parse(payload("x", at=50))
     whole.delivery_annotations = b"\x00\x53\x71" + encode({Symbol("hop"): 1})
-    local.send("t", read(whole.encode()))
+    local.send("t", parse_message(whole.encode()))
     local.tick(50)
 
     assert drain(subscription, 50) == ["x"]
@@ -496,7 +495,7 @@ def test_a_subscription_that_is_full_of_dead_letters_fills_its_topic(local: Loca
 def test_rules_see_the_system_properties(local: Local, name: str, value: Any) -> None:
     incoming = message("x", id=7, session="s", subject="l", ttl=5000, at=2000)
 
-    assert View(incoming, 1000).system(name) == value
+    assert RuleMessage(incoming, 1000).system(name) == value
 
 
 def test_rules_see_the_size(local: Local) -> None:

@@ -12,10 +12,10 @@ from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.amqp.client.tokens import SharedKey, Signature
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.embedded_syphon import client_options, syphon_options
+from pairbus.servicebus.tokens import SharedAccessKey, SharedAccessSignature
 from pairbus.syphon.options import SyphonOptions
 
 HOST = "one.servicebus.windows.net"
@@ -52,14 +52,14 @@ def test_connection_string_with_a_key(kind: Any) -> None:
 
     made = client_options(client, "primary")
 
-    assert made == ClientOptions(host=HOST, tokens=SharedKey("root", "c2VjcmV0"))
+    assert made == ClientOptions(host=HOST, tokens=SharedAccessKey("root", "c2VjcmV0"))
     assert made.address == (HOST, 5671)
 
 
 def test_connection_string_with_a_signature() -> None:
     made = options_from(f"Endpoint=sb://{HOST}/;SharedAccessSignature={SIGNATURE}")
 
-    assert made.tokens == Signature(SIGNATURE)
+    assert made.tokens == SharedAccessSignature(SIGNATURE)
 
 
 def test_local_namespace_without_tls() -> None:
@@ -83,8 +83,8 @@ def test_custom_endpoint_with_a_ca_file() -> None:
 @pytest.mark.parametrize(
     ("credential", "tokens"),
     [
-        (AzureNamedKeyCredential("root", "key"), SharedKey("root", "key")),
-        (AzureSasCredential(SIGNATURE), Signature(SIGNATURE)),
+        (AzureNamedKeyCredential("root", "key"), SharedAccessKey("root", "key")),
+        (AzureSasCredential(SIGNATURE), SharedAccessSignature(SIGNATURE)),
     ],
     ids=["named key", "signature"],
 )

@@ -16,7 +16,7 @@ from pairbus.errors import (
     SecondaryIsPrimary,
 )
 from pairbus.pairing.namespaces import NamespaceId, Registry, check_no_entity_path
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.servicebus.backlog_paths import backlog_paths, namespace_name
 
 KINDS = [ServiceBusClient, AsyncServiceBusClient]
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
@@ -86,7 +86,7 @@ def test_hosts_without_a_name_differ_by_their_custom_endpoints() -> None:
 @pytest.mark.parametrize("address", ["", "sb://", "host:port", "[::1]:x"])
 def test_invalid_host_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="not a host"):
-        name_of(address)
+        namespace_name(address)
 
 
 @pytest.mark.rule("P3")
@@ -108,7 +108,7 @@ def test_invalid_host_is_refused(address: str) -> None:
     ],
 )
 def test_name_of_a_namespace_is_the_first_label_of_its_host(host: str, name: str) -> None:
-    assert name_of(host) == name
+    assert namespace_name(host) == name
 
 
 @pytest.mark.rule("P3")

@@ -47,7 +47,7 @@ from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import encode, members
 from pairbus.pairing.sender import PairedSender
 from pairbus.pairing.state import PairingState
-from pairbus.transfer import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
+from pairbus.servicebus.application_properties import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 QUEUES = tuple(f"one/x-servicebus-transfer/{index}" for index in range(3))
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT

@@ -12,7 +12,7 @@ from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from pairbus.amqp.batch import member_size
+from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.payloads import (
@@ -302,7 +302,7 @@ def test_the_sessions_of_messages_are_known_whatever_holds_them() -> None:
 def test_a_message_may_fill_its_limit_to_the_byte(length: int, overhead: int) -> None:
     payload = bytes(length)
 
-    assert member_size(len(payload)) == length + overhead
+    assert size_in_batch(len(payload)) == length + overhead
     check_size(payload, length + overhead)
     with pytest.raises(MessageTooLargeForBacklog, match=f"{length + overhead} bytes.*not sent"):
         check_size(payload, length + overhead - 1)
@@ -350,7 +350,7 @@ def test_what_fill_counts_is_what_the_sdk_counts() -> None:
     messages = [ServiceBusMessage(b"x" * size) for size in (1, 100, 200, 300, 5000)]
     batch = filled(ServiceBusMessageBatch(), *messages)
 
-    assert batch.size_in_bytes == sum(member_size(len(encode(one))) for one in messages)
+    assert batch.size_in_bytes == sum(size_in_batch(len(encode(one))) for one in messages)
 
 
 def test_a_batch_of_payloads_has_them_in_their_order() -> None:

@@ -24,7 +24,7 @@ from azure.servicebus._pyamqp.aio import _transport_async as transport_async
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.amqp.batch import member_size, split_batch
+from pairbus.amqp.batch import size_in_batch, split_batch
 from pairbus.pairing import sdk
 from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import InterruptibleHandshake
@@ -117,8 +117,8 @@ def test_pin_how_a_batch_of_encoded_messages_is_sent():
     assert split_batch(wire) == payloads, (
         "the SDK does not send what lies in a batch's _message any more: see sdk.batch_of"
     )
-    assert len(wire) == sum(member_size(len(one)) for one in payloads), (
-        "a message takes another size in a batch now: see pairbus.amqp.batch.member_size"
+    assert len(wire) == sum(size_in_batch(len(one)) for one in payloads), (
+        "a message takes another size in a batch now: see pairbus.amqp.batch.size_in_batch"
     )
 
 

@@ -1,18 +1,18 @@
-"""An AMQP client for Service Bus on a blocking socket, for Spark workers and tools.
+"""A blocking AMQP client for Service Bus, for Spark workers and command-line tools.
 
     options = ClientOptions.from_connection_string(text)
     with Client(options) as client, Sender(client, "orders") as sender:
         sender.send_batch(messages)
 
-Every call waits a bounded time, and raises an error of `pairbus.errors`.
+Every call has a timeout, and raises an error of `pairbus.errors`.
 """
 
 from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
-from pairbus.amqp.client.sender import Posted, Sender
-from pairbus.amqp.client.tokens import Credential, SharedKey, Signature
+from pairbus.amqp.client.sender import PendingDelivery, Sender
+from pairbus.servicebus.tokens import Credential, SharedAccessKey, SharedAccessSignature
 
 __all__ = [
     "AnySession",
@@ -20,10 +20,10 @@ __all__ = [
     "ClientOptions",
     "Credential",
     "Management",
-    "Posted",
+    "PendingDelivery",
     "Receiver",
     "Sender",
-    "SharedKey",
-    "Signature",
+    "SharedAccessKey",
+    "SharedAccessSignature",
     "lock_token",
 ]

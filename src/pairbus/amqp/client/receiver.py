@@ -1,4 +1,4 @@
-"""Receiving: credit, long polls, drain, settlement."""
+"""The receiver: credit, waiting for messages, drain and settlement."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from pairbus.amqp.client.client import Client
-from pairbus.amqp.client.link_end import LinkEnd
-from pairbus.amqp.client.translate import translate
+from pairbus.amqp.client.error_translation import translate_error
+from pairbus.amqp.client.link_endpoint import LinkEndpoint
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import (
@@ -19,28 +19,31 @@ from pairbus.amqp.performatives import (
     Rejected,
     Source,
 )
-from pairbus.amqp.serial import ranges
-from pairbus.amqp.session import Session, error_of
+from pairbus.amqp.serial import contiguous_ranges
+from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.types import Described, Symbol, UInt
 from pairbus.errors import AmqpError, LockLost, OperationTimeout, StateError
+from pairbus.servicebus import links
 
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
+SESSION_FILTER = Symbol(links.SESSION_FILTER)
 
 
 class AnySession:
-    """Whichever session has messages and no owner."""
+    """Marks the next available session: any session with messages that no receiver has locked."""
 
 
 def lock_token(delivery: Delivery) -> UUID:
-    """The lock token of a message: Service Bus makes it the delivery's tag."""
+    """Return the lock token of a message, which Service Bus sends as the delivery tag."""
     return UUID(bytes_le=delivery.tag)
 
 
-class Receiver(LinkEnd[ReceiverLink]):
-    """Receives from a path, under a lock until settled, or with `settled=True` for good at once.
+class Receiver(LinkEndpoint[ReceiverLink]):
+    """Receives messages from an entity path.
 
-    `session_id` opens a session: one by its id, or any that is free (`AnySession`). Without
-    `confirm`, settling does not wait for the namespace's word.
+    Messages are locked until they are settled (peek-lock), or with `settled=True` settled when they
+    are sent (receive-and-delete). `session_id` is the id of a session to accept, or `AnySession`
+    for the next available one. With `confirm=False`, `settle` does not wait for the namespace to
+    confirm.
     """
 
     def __init__(
@@ -59,11 +62,11 @@ class Receiver(LinkEnd[ReceiverLink]):
         self._confirm = confirm and not settled
         self._arrived: deque[Delivery] = deque()
         self._settling: set[int] = set()
-        self._refusals: list[AmqpError] = []
+        self._settle_errors: list[AmqpError] = []
 
     @property
     def session_id(self) -> str | None:
-        """The session that was given to us."""
+        """The id of the accepted session, or None."""
         remote = None if self._link is None else self._link.remote
         if remote is None or not isinstance(remote.source, Source):
             return None
@@ -74,28 +77,27 @@ class Receiver(LinkEnd[ReceiverLink]):
 
     @property
     def credit(self) -> int:
-        """How many messages the namespace may still send unasked."""
+        """The number of messages that the namespace may still send."""
         return 0 if self._link is None else self._link.credit
 
     def receive(self, count: int = 1, *, timeout_s: float | None = None) -> list[Delivery]:
-        """Up to `count` messages: those that are there, or else the first that come before the
-        timeout. Fewer than `count` does not mean that there are no more.
+        """Wait for a message, and return up to `count` messages; none at the timeout.
 
-        Credit that was not used stays: a message that comes later is kept for the next call.
-        `drain` takes it back.
+        Fewer than `count` messages do not mean that the queue is empty. Unused credit remains: a
+        message that arrives later is returned by the next call. `drain` takes the credit back.
         """
         deadline = self.client.deadline(timeout_s)
-        link = self.attached(deadline)
+        link = self.ensure_attached(deadline)
         missing = count - len(self._arrived)
         if missing > link.credit:
             link.flow(missing)
         try:
-            self.client.run(
+            self.client.run_until(
                 lambda: bool(self._arrived) or self.error is not None, deadline, "a message"
             )
             while len(self._arrived) < count and self.error is None:
                 now = self.client.now()
-                if now >= deadline or not self.client.step(now):  # what has come in the meantime
+                if now >= deadline or not self.client.step(now):  # Read what has already arrived.
                     break
         except OperationTimeout:
             pass
@@ -103,43 +105,48 @@ class Receiver(LinkEnd[ReceiverLink]):
             raise self.error
         return [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
 
-    def grant(self, count: int, *, timeout_s: float | None = None) -> None:
-        """Let the namespace send so many messages when it has them; `collect` them then."""
-        self.attached(self.client.deadline(timeout_s)).flow(count)
+    def grant_credit(self, count: int, *, timeout_s: float | None = None) -> None:
+        """Set the credit without waiting. Get the messages with `take_received`."""
+        self.ensure_attached(self.client.deadline(timeout_s)).flow(count)
 
-    def collect(self) -> list[Delivery]:
-        """The messages that have come, without waiting. Raises why the link is gone."""
+    def take_received(self) -> list[Delivery]:
+        """Return the messages that have arrived. Raises the error of a link that ended."""
         if self.error is not None and not self._arrived:
             raise self.error
         arrived = list(self._arrived)
         self._arrived.clear()
         return arrived
 
-    def pull(self, count: int, *, timeout_s: float | None = None) -> Iterator[list[Delivery]]:
-        """Up to `count` messages that are there now, as they come. No credit is left behind."""
+    def receive_available(
+        self, count: int, *, timeout_s: float | None = None
+    ) -> Iterator[list[Delivery]]:
+        """Drain up to `count` available messages, and yield them as they arrive.
+
+        No credit remains afterwards.
+        """
         deadline = self.client.deadline(timeout_s)
-        link = self.attached(deadline)
+        link = self.ensure_attached(deadline)
         link.flow(count, drain=True)
         while link.credit > 0 and self.error is None:
-            self.client.run(
+            self.client.run_until(
                 lambda: bool(self._arrived) or link.credit == 0 or self.error is not None,
                 deadline,
                 f"messages of {self.path!r}",
             )
             if self._arrived:
-                yield self.collect()
+                yield self.take_received()
         if self._arrived or self.error is not None:
-            yield self.collect()
+            yield self.take_received()
 
     def drain(self, *, timeout_s: float | None = None) -> list[Delivery]:
-        """Take back all credit; the messages that came before it was gone."""
+        """Take back all credit, and return the messages that arrived before it was gone."""
         link = self._link
         if link is not None and link.alive and link.credit > 0:
             link.flow(link.credit, drain=True)
-            self.client.run(
+            self.client.run_until(
                 lambda: link.credit == 0 or self.error is not None,
                 self.client.deadline(timeout_s),
-                f"{self.path!r} to drain",
+                f"{self.path!r} to answer a drain",
             )
         arrived = list(self._arrived)
         self._arrived.clear()
@@ -152,43 +159,44 @@ class Receiver(LinkEnd[ReceiverLink]):
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Settle deliveries of this link, Accepted unless said otherwise, and wait until the
-        namespace has confirmed each. Raises LockLost, or what it said against the first that it
-        refused."""
+        """Settle deliveries of this link, by default as Accepted, and wait for confirmation.
+
+        Raises LockLost if the link ended, or the first error of the namespace.
+        """
         state = Accepted() if state is None else state
-        todo = [delivery for delivery in deliveries if not delivery.settled]
-        if not todo:
+        unsettled = [delivery for delivery in deliveries if not delivery.settled]
+        if not unsettled:
             return
         link = self._link
-        if link is None or not link.alive or any(one.link is not link for one in todo):
-            raise LockLost(f"the link to {self.path!r} that held the locks is gone") from self.error
-        for delivery in todo:
-            if delivery.id not in link.session.inbound.unsettled:  # nobody would answer
-                raise StateError(f"{delivery} was settled before")
-        self._refusals.clear()
-        self._settling = {delivery.id for delivery in todo}
-        for first, last in ranges(sorted(self._settling)):
+        if link is None or not link.alive or any(d.link is not link for d in unsettled):
+            raise LockLost(f"the link to {self.path!r} that held the locks ended") from self.error
+        for delivery in unsettled:
+            if delivery.id not in link.session.incoming.unsettled:  # There would be no answer.
+                raise StateError(f"{delivery} is already settled")
+        self._settle_errors.clear()
+        self._settling = {delivery.id for delivery in unsettled}
+        for first, last in contiguous_ranges(sorted(self._settling)):
             link.session.settle(first, last, state, settled=not self._confirm)
         if not self._confirm:
             self._settling.clear()
             self.client.step(self.client.now())
             return
-        self.client.run(
+        self.client.run_until(
             lambda: not self._settling or self.error is not None,
             self.client.deadline(timeout_s),
-            f"{self.path!r} to confirm",
+            f"{self.path!r} to confirm a settlement",
         )
         if self._settling and self.error is not None:
             raise self.error
-        if self._refusals:
-            raise self._refusals[0]
+        if self._settle_errors:
+            raise self._settle_errors[0]
 
-    def ask(self, session: Session) -> ReceiverLink:
+    def attach_link(self, session: Session) -> ReceiverLink:
         filters: dict[Any, Any] | None = None
         if self._session_id is not None:
-            # Bare, as the Azure SDKs write it, where AMQP would have the value described.
+            # The Azure SDKs do not describe the value, although AMQP requires it.
             filters = {SESSION_FILTER: None if self._session_id is AnySession else self._session_id}
-        if not self._settled:  # their locks are gone; what was settled is ours alone
+        if not self._settled:  # The locks of these messages are lost.
             self._arrived.clear()
         milliseconds = int(self.client.options.operation_timeout_s * 1000)
         return session.attach_receiver(
@@ -196,18 +204,20 @@ class Receiver(LinkEnd[ReceiverLink]):
             source=Source(self.path, filter=filters),
             snd_settle_mode=SETTLE_SETTLED if self._settled else SETTLE_UNSETTLED,
             rcv_settle_mode=SETTLE_SECOND if self._confirm else SETTLE_FIRST,
-            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+            properties={Symbol(links.TIMEOUT): UInt(milliseconds)},
         )
 
     def on_delivery(self, delivery: Delivery) -> None:
         self._arrived.append(delivery)
 
-    def on_resolved(self, delivery: Delivery, state: Any, settled: bool) -> None:
+    def on_settled(self, delivery: Delivery, state: Any, settled: bool) -> None:
         if not settled or delivery.id not in self._settling:
             return
         self._settling.discard(delivery.id)
-        # Rejected with an error is a refusal, even of a rejection: without one it is its echo.
+        # A confirmation repeats the state that we sent. Rejected with an error means failure.
         if isinstance(state, Rejected) and state.error is not None:
-            self._refusals.append(
-                translate(error_of(state.error), f"{self.path!r} did not settle a message")
+            self._settle_errors.append(
+                translate_error(
+                    exception_from(state.error), f"{self.path!r} did not settle a message"
+                )
             )

@@ -1,0 +1,169 @@
+"""A socket with or without TLS, on which no operation blocks past its deadline."""
+
+import select
+import socket
+import ssl
+from collections.abc import Callable
+
+from pairbus.errors import ConfigurationError, ConnectionLost, OperationTimeout
+
+_CHUNK = 256 * 1024
+
+Clock = Callable[[], float]
+
+
+class Transport:
+    """A connected socket. It reads while it writes, to avoid a deadlock with a peer that stops
+    reading until we read."""
+
+    def __init__(self, sock: socket.socket, clock: Clock) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._clock = clock
+        self._unsent = memoryview(b"")
+
+    @classmethod
+    def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        server_name: str,
+        deadline: float,
+        clock: Clock,
+    ) -> "Transport":
+        """Connect, and complete the TLS handshake if `tls` is given.
+
+        Raises ConnectionLost, OperationTimeout, or ConfigurationError for an invalid host name.
+        """
+        server = f"{host}:{port}"
+        if deadline - clock() <= 0:
+            raise OperationTimeout(f"the timeout expired before connecting to {server}")
+        try:
+            sock = _connect(host, port, deadline, clock)
+        except TimeoutError as exc:
+            raise OperationTimeout(f"{server} did not answer in time") from exc
+        except OSError as exc:
+            raise ConnectionLost(f"cannot connect to {server}: {exc}") from exc
+        except ValueError as exc:
+            raise ConfigurationError(f"{host!r} is not a valid host name: {exc}") from exc
+        try:
+            if tls is not None:
+                sock = _wrap(sock, tls, server_name, server)
+                _do_handshake(sock, deadline, clock, server)
+        except BaseException:
+            sock.close()
+            raise
+        return cls(sock, clock)
+
+    def exchange(self, data: bytes, deadline: float) -> bytes:
+        """Write `data`, wait for data from the peer, and return it, or b"" at the deadline.
+
+        It returns as soon as data arrives, even if `data` is not written completely. The next call
+        writes the rest. Raises ConnectionLost if the connection ended.
+        """
+        if data:
+            self._unsent = memoryview(bytes(self._unsent) + data if self._unsent else data)
+        while True:
+            try:
+                self._write()
+                received = self._read()
+            except OSError as exc:
+                raise ConnectionLost(f"the connection failed: {exc}") from exc
+            if received is not None:
+                return received
+            remaining = deadline - self._clock()
+            if remaining <= 0:
+                return b""
+            self._wait(remaining)
+
+    def flush(self, data: bytes, deadline: float) -> None:
+        """Write `data` before closing the socket, as far as possible before the deadline."""
+        self._unsent = memoryview(bytes(self._unsent) + data)
+        try:
+            while self._unsent:
+                self._write()
+                remaining = deadline - self._clock()
+                if not self._unsent or remaining <= 0:
+                    return
+                _poll(self._sock, select.POLLOUT, remaining)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _write(self) -> None:
+        while self._unsent:
+            try:
+                sent = self._sock.send(self._unsent)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            self._unsent = self._unsent[sent:]
+
+    def _read(self) -> bytes | None:
+        try:
+            received = self._sock.recv(_CHUNK)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        if not received:
+            raise ConnectionLost("the peer closed the connection")
+        return received
+
+    def _wait(self, seconds: float) -> None:
+        events = select.POLLIN | (select.POLLOUT if self._unsent else 0)
+        _poll(self._sock, events, seconds)
+
+
+def _poll(sock: socket.socket, events: int, seconds: float) -> None:
+    poller = select.poll()
+    poller.register(sock, events)
+    poller.poll(max(1, int(min(seconds, 60) * 1000)))  # Callers poll again until their deadline.
+
+
+def _connect(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
+    """Connect to the first address that answers. Each address gets an equal share of the time."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    error: OSError = TimeoutError("the timeout expired")
+    for tried, (family, socket_type, protocol, _, address) in enumerate(addresses):
+        timeout = (deadline - clock()) / (len(addresses) - tried)
+        if timeout <= 0:
+            break
+        sock = socket.socket(family, socket_type, protocol)
+        try:
+            sock.settimeout(timeout)
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as exc:
+            sock.close()
+            error = exc
+    raise error
+
+
+def _wrap(sock: socket.socket, tls: ssl.SSLContext, server_name: str, server: str) -> ssl.SSLSocket:
+    # `_do_handshake` bounds each read and write of the handshake by the remaining time.
+    sock.setblocking(False)
+    try:
+        return tls.wrap_socket(sock, server_hostname=server_name, do_handshake_on_connect=False)
+    except OSError as exc:  # The peer reset the connection.
+        raise ConnectionLost(f"TLS with {server} failed: {exc}") from exc
+    except ValueError as exc:
+        raise ConfigurationError(f"{server_name!r} is not a valid host name: {exc}") from exc
+
+
+def _do_handshake(sock: ssl.SSLSocket, deadline: float, clock: Clock, server: str) -> None:
+    while True:
+        remaining = deadline - clock()
+        if remaining <= 0:
+            raise OperationTimeout(f"{server} did not finish the TLS handshake in time")
+        try:
+            sock.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            _poll(sock, select.POLLIN, remaining)
+        except ssl.SSLWantWriteError:
+            _poll(sock, select.POLLOUT, remaining)
+        except (ssl.SSLError, OSError) as exc:
+            raise ConnectionLost(f"TLS with {server} failed: {exc}") from exc
