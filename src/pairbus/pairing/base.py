@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 from weakref import WeakSet
@@ -33,7 +34,7 @@ from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 if TYPE_CHECKING:
     from pairbus.syphon.query import Syphon
 
-__all__ = ["NamespaceClient", "ReceiverOptions", "SenderOptions"]
+__all__ = ["NamespaceClient", "ReceiverOptions", "SenderOptions", "SessionListOptions"]
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -59,6 +60,13 @@ class ReceiverOptions(TypedDict, total=False):
     max_wait_time: float | None
     auto_lock_renewer: AutoLockRenewer | azure.servicebus.aio.AutoLockRenewer | None
     prefetch_count: int
+
+
+class SessionListOptions(TypedDict, total=False):
+    """The options of a list of sessions, as in the SDK."""
+
+    state_updated_after: datetime | None
+    timeout: float | None
 
 
 class NamespaceClient(Generic[R]):
