@@ -87,7 +87,7 @@ class NamespaceClient(Generic[R]):
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed."""
+        """True after the client was closed."""
         return self._state.closed
 
     @property
