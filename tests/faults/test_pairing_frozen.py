@@ -210,7 +210,7 @@ def state(bus: Any, path: str = QUEUE) -> PathStatus:
 
 
 @pytest.mark.rule("S2a", "S3", "S11", "S14")
-async def test_calls_that_hang_on_the_primary_go_on_into_the_backlog(
+async def test_calls_that_hang_on_the_primary_continue_with_the_backlog(
     flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(point: Point, calls: list[Call], *, tls: bool, twice: bool = False) -> None:
@@ -245,7 +245,7 @@ def held_by(namespace: Namespace, ids: list[str]) -> list[str]:
 
 
 @pytest.mark.rule("S2a", "S3", "S1")
-async def test_with_an_interval_a_call_that_hangs_raises_and_the_timer_starts(
+async def test_with_an_interval_a_hanging_call_raises_and_starts_the_timer(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, point: Point, *, tls: bool) -> None:
@@ -290,7 +290,7 @@ async def test_with_an_interval_a_call_that_hangs_raises_and_the_timer_starts(
 
 
 @pytest.mark.rule("S2a", "S5", "S14")
-async def test_where_the_backlog_hangs_the_caller_hears_of_both(
+async def test_hanging_backlog_raises_both_causes(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, point: Point, *, tls: bool, both: bool) -> None:
@@ -345,7 +345,7 @@ async def test_where_the_backlog_hangs_the_caller_hears_of_both(
 
 
 @pytest.mark.rule("S2a", "S4")
-async def test_a_backlog_queue_that_hangs_leaves_time_for_another(
+async def test_hanging_backlog_queue_leaves_time_for_another(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, point: Point) -> None:
@@ -383,7 +383,7 @@ async def test_a_backlog_queue_that_hangs_leaves_time_for_another(
 
 
 @pytest.mark.rule("S2a", "P1", "P6")
-async def test_pairing_with_a_secondary_that_does_not_answer_fails_and_can_be_tried_again(
+async def test_pairing_with_a_silent_secondary_fails_and_can_be_repeated(
     flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     hasty = {"operation_timeout": timedelta(seconds=1)}
@@ -421,7 +421,7 @@ async def test_pairing_with_a_secondary_that_does_not_answer_fails_and_can_be_tr
 
 
 @pytest.mark.rule("S2a", "S14")
-async def test_a_primary_that_is_dead_or_refuses_fails_nobody(
+async def test_dead_or_refusing_primary_fails_no_call(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, host: Host, calls: list[Call], *, tls: bool) -> None:
@@ -517,7 +517,7 @@ class Bystander:
 
 
 @pytest.mark.rule("S2a", "S5", "S14")
-async def test_processes_that_are_frozen_are_left_behind_and_found_again(
+async def test_frozen_processes_are_left_and_used_again_after_they_continue(
     primary: Namespace, secondary: Namespace
 ) -> None:
     all_four = {
@@ -541,7 +541,7 @@ async def test_processes_that_are_frozen_are_left_behind_and_found_again(
 
 
 @pytest.mark.rule("S2a")
-async def test_a_token_that_is_never_answered_is_waited_for_no_longer_than_anything_else(
+async def test_token_request_without_a_response_is_bounded(
     flavour: str, secondary: Namespace
 ) -> None:
     sent: list[str] = []
@@ -562,7 +562,7 @@ async def test_a_token_that_is_never_answered_is_waited_for_no_longer_than_anyth
 
 @pytest.mark.rule("S2", "S2a")
 @pytest.mark.parametrize("retries", [0, 2])
-async def test_the_users_own_retries_come_first(
+async def test_retries_of_the_user_are_made_first(
     flavour: str, retries: int, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     case = Case(relays, primary, secondary, tls=False, raw=False)
@@ -589,7 +589,7 @@ async def test_the_users_own_retries_come_first(
 
 
 @pytest.mark.rule("S2a")
-async def test_a_call_that_hangs_does_not_disturb_those_of_other_senders(
+async def test_hanging_call_does_not_disturb_other_senders(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str) -> None:

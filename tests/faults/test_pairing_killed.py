@@ -201,7 +201,7 @@ def check(
 
 @pytest.mark.rule("X1", "X2", "S5")
 @pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_primary_that_is_killed_again_and_again_loses_nothing_that_was_acknowledged(
+async def test_primary_that_is_killed_repeatedly_loses_no_acknowledged_message(
     flavour: str, primary: Namespace, secondary: Namespace
 ) -> None:
     seed = random.randrange(2**32)
@@ -227,7 +227,7 @@ async def test_a_primary_that_is_killed_again_and_again_loses_nothing_that_was_a
 
 @pytest.mark.rule("X1", "X2", "S5", "S4")
 @pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_secondary_that_is_killed_in_an_outage_loses_nothing_that_was_acknowledged(
+async def test_secondary_that_is_killed_during_an_outage_loses_no_acknowledged_message(
     flavour: str, primary: Namespace, secondary: Namespace
 ) -> None:
     seed = random.randrange(2**32)

@@ -217,7 +217,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.rule("P3", "P4")
-async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -> None:
+async def test_queues_are_created_with_the_documented_settings(both: Flavour, tap: Wiretap) -> None:
     assert await both.ensure() == both.paths
 
     assert queues(both.namespace, both.primary) == [
@@ -250,7 +250,7 @@ async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -
 
 
 @pytest.mark.rule("P5")
-async def test_queues_that_exist_are_used_as_they_are(both: Flavour, tap: Wiretap) -> None:
+async def test_existing_queues_are_used_unchanged(both: Flavour, tap: Wiretap) -> None:
     extra = f"{both.primary}/x-servicebus-transfer/7"
     both.namespace.create_queue(both.paths[0], requires_session=True, max_delivery_count=3)
     both.namespace.create_queue(extra)
@@ -266,7 +266,7 @@ async def test_queues_that_exist_are_used_as_they_are(both: Flavour, tap: Wireta
 
 
 @pytest.mark.rule("P5")
-async def test_a_queue_that_somebody_else_creates_meanwhile_is_used(
+async def test_queue_that_another_process_creates_meanwhile_is_used(
     both: Flavour, tap: Wiretap
 ) -> None:
     def overtake(admin: Admin, request: HttpRequest) -> None:
@@ -331,7 +331,7 @@ def test_two_processes_that_create_the_same_queues_both_succeed(
 
 
 @pytest.mark.rule("P6")
-async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
+async def test_path_of_a_topic_is_left_out_with_a_warning(
     both: Flavour, caplog: pytest.LogCaptureFixture
 ) -> None:
     both.namespace.create_topic(both.paths[1])
@@ -345,9 +345,7 @@ async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
 
 
 @pytest.mark.rule("P6")
-async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
-    both: Flavour, tap: Wiretap
-) -> None:
+async def test_topic_created_meanwhile_is_not_used(both: Flavour, tap: Wiretap) -> None:
     def overtake(admin: Admin, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[0]:
             admin._entities.create(TopicDescription(name=both.paths[0]), 0)
@@ -359,7 +357,7 @@ async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
 
 
 @pytest.mark.rule("P6")
-async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap) -> None:
+async def test_temporary_failure_is_retried(both: Flavour, tap: Wiretap) -> None:
     failures = iter([503, 429, 500])
 
     def fail(admin: Admin, request: HttpRequest) -> HttpResponse | None:
@@ -374,7 +372,7 @@ async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap)
 
 
 @pytest.mark.rule("P6")
-async def test_a_queue_that_goes_on_failing_is_left_out(
+async def test_queue_that_keeps_failing_is_left_out(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
     tap.answer = lambda _, request: (
@@ -389,9 +387,7 @@ async def test_a_queue_that_goes_on_failing_is_left_out(
 
 
 @pytest.mark.rule("P6")
-async def test_a_full_namespace_gives_the_queues_that_it_has_room_for(
-    both: Flavour, tap: Wiretap
-) -> None:
+async def test_full_namespace_creates_as_many_queues_as_it_can(both: Flavour, tap: Wiretap) -> None:
     tap.answer = lambda _, request: (
         HttpResponse(status=403)
         if request.method == "PUT" and request.path != both.paths[0]
@@ -403,7 +399,7 @@ async def test_a_full_namespace_gives_the_queues_that_it_has_room_for(
 
 
 @pytest.mark.rule("P6")
-async def test_without_any_queue_there_is_no_backlog(
+async def test_no_queue_at_all_raises_backlog_unavailable(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
     tap.answer = lambda _, request: HttpResponse(status=500)
@@ -418,7 +414,7 @@ async def test_without_any_queue_there_is_no_backlog(
 
 
 @pytest.mark.rule("P6")
-async def test_missing_rights_fail_at_once(both: Flavour, tap: Wiretap) -> None:
+async def test_missing_right_fails_immediately(both: Flavour, tap: Wiretap) -> None:
     client = both.connect(both.namespace.connection_string_of(SEND.name, SEND.primary_key))
 
     with pytest.raises(BacklogUnavailable, match="Manage right") as caught:
@@ -431,7 +427,7 @@ async def test_missing_rights_fail_at_once(both: Flavour, tap: Wiretap) -> None:
 
 
 @pytest.mark.rule("P6")
-async def test_a_namespace_that_is_down_is_given_up_after_the_attempts_for_one_queue(
+async def test_unreachable_namespace_fails_after_the_attempts_for_one_queue(
     both: Flavour,
 ) -> None:
     with LocalNamespace("down") as namespace:
@@ -446,7 +442,7 @@ async def test_a_namespace_that_is_down_is_given_up_after_the_attempts_for_one_q
 
 
 @pytest.mark.rule("P6", "S2a")
-async def test_a_frozen_namespace_is_given_up_in_bounded_time(both: Flavour) -> None:
+async def test_frozen_namespace_fails_in_bounded_time(both: Flavour) -> None:
     with socket.create_server(("127.0.0.1", 0)) as frozen:  # it connects, and says nothing
         key = "SharedAccessKeyName=root;SharedAccessKey=x;UseDevelopmentEmulator=true"
         port = frozen.getsockname()[1]
@@ -460,7 +456,7 @@ async def test_a_frozen_namespace_is_given_up_in_bounded_time(both: Flavour) -> 
 
 
 @pytest.mark.rule("P6")
-async def test_a_namespace_that_goes_down_leaves_what_was_made_before(
+async def test_namespace_that_goes_down_keeps_the_queues_created_before(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
     tap.answer = lambda _, request: (
@@ -478,7 +474,7 @@ async def test_a_namespace_that_goes_down_leaves_what_was_made_before(
 
 
 @pytest.mark.rule("P6")
-async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bounds(
+async def test_administration_client_of_the_user_has_the_same_limits(
     both: Flavour, tap: Wiretap
 ) -> None:
     tap.answer = lambda _, request: (
@@ -539,7 +535,7 @@ class Script:
 
 
 @pytest.mark.rule("P6", "S2a")
-def test_no_request_is_given_more_time_than_is_left() -> None:
+def test_no_request_gets_more_time_than_is_left() -> None:
     limits = CreationLimits(request_timeout_s=10, deadline_s=25)
     script = Script(*[None] * 9, seconds=10)
 
@@ -548,7 +544,7 @@ def test_no_request_is_given_more_time_than_is_left() -> None:
 
 
 @pytest.mark.rule("P6", "S2a")
-def test_no_wait_goes_past_the_deadline() -> None:
+def test_no_pause_exceeds_the_deadline() -> None:
     script = Script(ServiceRequestError("refused"), ServiceRequestError("refused"))
 
     with pytest.raises(
@@ -562,7 +558,7 @@ def test_no_wait_goes_past_the_deadline() -> None:
 
 
 @pytest.mark.rule("P5")
-def test_a_creation_whose_answer_was_lost_is_found_to_be_done() -> None:
+def test_creation_whose_response_was_lost_is_detected() -> None:
     script = Script(ResourceNotFoundError("no"), ServiceResponseError("reset"), None)
 
     assert script.play(["a"], CreationLimits()) == ["a"]
@@ -570,7 +566,7 @@ def test_a_creation_whose_answer_was_lost_is_found_to_be_done() -> None:
 
 
 @pytest.mark.rule("P5")
-def test_a_conflict_with_a_creation_that_is_still_under_way_is_tried_again() -> None:
+def test_conflict_with_a_creation_in_progress_is_retried() -> None:
     missing, conflict = ResourceNotFoundError("no"), ResourceExistsError("under way")
     script = Script(missing, conflict, missing, None)
 
@@ -584,7 +580,7 @@ def test_a_conflict_with_a_creation_that_is_still_under_way_is_tried_again() -> 
     ]
 
 
-def test_nothing_is_done_for_no_paths() -> None:
+def test_no_request_is_sent_without_paths() -> None:
     assert Script().play([], CreationLimits()) == []
 
 
@@ -654,7 +650,7 @@ async def test_every_credential_can_administer(
 
 
 @pytest.mark.rule("P7")
-async def test_a_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
+async def test_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
     for credential in (
         AzureSasCredential(signature(both.namespace, key="another")),
         AzureNamedKeyCredential("RootManageSharedAccessKey", "another"),
@@ -665,7 +661,7 @@ async def test_a_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
 
 
 @pytest.mark.rule("P7")
-def test_a_key_or_signature_that_is_replaced_counts_at_once(
+def test_replaced_key_or_signature_is_used_immediately(
     namespace: LocalNamespace,
 ) -> None:
     parsed = ConnectionString.parse(namespace.connection_string)
@@ -687,7 +683,7 @@ def test_a_key_or_signature_that_is_replaced_counts_at_once(
 
 
 @pytest.mark.rule("P7")
-async def test_the_certificate_is_checked_against_the_clients_ca(
+async def test_certificate_is_checked_with_the_ca_of_the_client(
     both: Flavour, tap: Wiretap
 ) -> None:
     client = with_credential("named key", both, tls=True)
@@ -698,9 +694,7 @@ async def test_the_certificate_is_checked_against_the_clients_ca(
 
 
 @pytest.mark.rule("P7")
-async def test_the_clients_ssl_context_is_used_and_left_as_it_is(
-    both: Flavour, tap: Wiretap
-) -> None:
+async def test_ssl_context_of_the_client_is_used_unchanged(both: Flavour, tap: Wiretap) -> None:
     for ca_file in (both.namespace.ca_file, None):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if ca_file is not None:
@@ -718,7 +712,7 @@ async def test_the_clients_ssl_context_is_used_and_left_as_it_is(
 
 
 @pytest.mark.rule("P7")
-async def test_a_custom_endpoint_is_dialled_and_told_which_namespace_is_meant(
+async def test_custom_endpoint_gets_the_namespace_in_the_host_header(
     both: Flavour, tap: Wiretap
 ) -> None:
     parsed = ConnectionString.parse(both.namespace.connection_string)
@@ -730,7 +724,7 @@ async def test_a_custom_endpoint_is_dialled_and_told_which_namespace_is_meant(
     assert {request.header("Host") for request in tap.requests} == {"orders.servicebus.invalid"}
 
 
-async def test_a_host_is_dialled_as_it_is_written(both: Flavour, tap: Wiretap) -> None:
+async def test_host_is_used_as_it_is_written(both: Flavour, tap: Wiretap) -> None:
     text = both.namespace.connection_string.replace("localhost", "127.0.0.1")
 
     assert await both.ensure(both.connect(text)) == both.paths
@@ -739,7 +733,7 @@ async def test_a_host_is_dialled_as_it_is_written(both: Flavour, tap: Wiretap) -
 
 
 @pytest.mark.rule("P7")
-async def test_the_clients_proxy_is_used(both: Flavour, tap: Wiretap) -> None:
+async def test_proxy_of_the_client_is_used(both: Flavour, tap: Wiretap) -> None:
     parsed = ConnectionString.parse(both.namespace.connection_string)
     # A local namespace can stand in for a proxy: it takes requests for any host.
     proxy = {"proxy_hostname": "localhost", "proxy_port": both.namespace.port}
@@ -767,7 +761,7 @@ async def test_proxies_of_the_environment_are_not_used_without_tls(
     assert await both.ensure() == both.paths
 
 
-async def test_the_asynchronous_client_says_that_it_needs_aiohttp(
+async def test_missing_aiohttp_is_a_configuration_error(
     monkeypatch: pytest.MonkeyPatch, namespace: LocalNamespace
 ) -> None:
     monkeypatch.setitem(sys.modules, "azure.servicebus.aio.management", None)

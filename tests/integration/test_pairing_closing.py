@@ -67,7 +67,7 @@ def at_work(pair: Pair, path: str) -> list[Any]:
 
 @pytest.mark.rule("S14")
 @both
-async def test_closing_stops_the_pings_leaves_nothing_at_work_and_can_be_repeated(
+async def test_closing_stops_pings_and_background_work_and_can_be_repeated(
     make: Make,
 ) -> None:
     pair = await make(ping_primary_interval=SECOND)
@@ -95,7 +95,7 @@ async def test_closing_stops_the_pings_leaves_nothing_at_work_and_can_be_repeate
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_closed_pairing_refuses_every_call_and_sends_nothing(make: Make) -> None:
+async def test_closed_pairing_refuses_every_call(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
@@ -117,7 +117,7 @@ async def test_a_closed_pairing_refuses_every_call_and_sends_nothing(make: Make)
 
 @pytest.mark.rule("S14")
 @both
-async def test_closing_while_others_send_loses_nothing_that_was_acknowledged(make: Make) -> None:
+async def test_closing_during_sends_loses_no_acknowledged_message(make: Make) -> None:
     pair = await make()
     healthy, broken = pair.queues(2)
     pair.fault("internal-error", broken)
@@ -167,7 +167,7 @@ class Lock:
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothing_again(
+async def test_call_that_waited_for_a_closed_sender_opens_no_link(
     make: Make,
 ) -> None:
     pair = await make()
@@ -192,7 +192,7 @@ async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothi
 
 @pytest.mark.rule("S14", "Y7")
 @both
-async def test_a_faulted_pairing_raises_its_cause_on_every_call_and_can_be_made_anew(
+async def test_faulted_pairing_raises_its_cause_and_can_be_paired_again(
     make: Make,
 ) -> None:
     pair = await make()
@@ -232,7 +232,7 @@ async def test_a_faulted_pairing_raises_its_cause_on_every_call_and_can_be_made_
 
 @pytest.mark.rule("S14")
 @both
-async def test_many_senders_of_a_frozen_primary_are_closed_in_the_time_of_one(make: Make) -> None:
+async def test_many_senders_of_a_frozen_primary_are_closed_at_the_same_time(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, operation_timeout=6 * SECOND)
     queue = pair.queue()
     senders = await pair.entered(*(queue for _ in range(4)))
@@ -249,7 +249,7 @@ async def test_many_senders_of_a_frozen_primary_are_closed_in_the_time_of_one(ma
 
 @pytest.mark.rule("S13")
 @both
-async def test_every_change_of_state_is_told_with_its_path_cause_and_time(make: Make) -> None:
+async def test_every_state_change_is_an_event_with_path_cause_and_time(make: Make) -> None:
     before = datetime.now(UTC)
     pair = await make(failover_interval=MINUTE, fake_clock=True, ping_jitter=0.0)
     queue = pair.queue()
@@ -282,7 +282,7 @@ async def test_every_change_of_state_is_told_with_its_path_cause_and_time(make: 
 
 @pytest.mark.rule("S13")
 @both
-async def test_a_hook_that_fails_fails_no_send(
+async def test_failing_event_handler_fails_no_send(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Event] = []

@@ -129,7 +129,7 @@ def empty(pair: Pair) -> None:
 
 @pytest.mark.rule("S12", "S13")
 @both
-async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
+async def test_sessions_arrive_in_order_across_an_outage(
     make: Make,
 ) -> None:
     pair = await make(
@@ -180,7 +180,7 @@ async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
 
 
 @both
-async def test_three_looks_at_each_queue_find_an_empty_backlog_empty(make: Make) -> None:
+async def test_empty_backlog_needs_three_peeks_at_each_queue(make: Make) -> None:
     pair, queue, sender = await draining(make, messages=0)
     await looked(pair, queue)
     assert pair.state(queue) is DRAINING
@@ -197,7 +197,7 @@ async def test_three_looks_at_each_queue_find_an_empty_backlog_empty(make: Make)
 
 
 @both
-async def test_a_large_backlog_is_looked_at_once_a_second_and_sends_go_on_into_it(
+async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(
@@ -227,7 +227,7 @@ async def test_a_large_backlog_is_looked_at_once_a_second_and_sends_go_on_into_i
 
 
 @both
-async def test_a_message_that_somebody_has_locked_keeps_the_path_draining(make: Make) -> None:
+async def test_locked_message_keeps_the_path_draining(make: Make) -> None:
     pair, queue, _ = await draining(make, backlog_queue_count=1)
     (backlog,) = pair.backlog_queues
     with client_of(pair.secondary) as client:
@@ -251,7 +251,7 @@ async def test_a_message_that_somebody_has_locked_keeps_the_path_draining(make: 
 
 
 @both
-async def test_sends_wait_for_the_last_of_the_backlog_and_then_go_to_the_primary(
+async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(make)
@@ -272,7 +272,7 @@ async def test_sends_wait_for_the_last_of_the_backlog_and_then_go_to_the_primary
 
 
 @both
-async def test_nobody_waits_longer_than_the_hold_and_it_is_tried_again(make: Make) -> None:
+async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make: Make) -> None:
     pair, queue, sender = await draining(make)
     await looked(pair, queue)
     waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
@@ -296,7 +296,7 @@ async def test_nobody_waits_longer_than_the_hold_and_it_is_tried_again(make: Mak
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_send_that_waits_is_told_when_the_pairing_is_closed(make: Make) -> None:
+async def test_held_send_fails_when_the_pairing_is_closed(make: Make) -> None:
     pair, queue, sender = await draining(make)
     await looked(pair, queue)
     waiting = asyncio.ensure_future(caught(sender.send_messages(message(session_id="s"))))
@@ -312,7 +312,7 @@ async def test_a_send_that_waits_is_told_when_the_pairing_is_closed(make: Make) 
 
 @pytest.mark.rule("S12", "S13")
 @both
-async def test_without_a_syphon_there_is_an_event_and_the_path_can_be_marked_healthy(
+async def test_drain_without_a_syphon_is_an_event_and_the_path_can_be_marked_healthy(
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(make, drain_timeout=SECOND)
@@ -332,7 +332,7 @@ async def test_without_a_syphon_there_is_an_event_and_the_path_can_be_marked_hea
 
 
 @both
-async def test_without_the_right_to_listen_sends_go_on_to_the_backlog_and_an_event_says_why(
+async def test_missing_listen_right_keeps_the_path_draining_and_is_an_event(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     scout = await make(start=False)
@@ -360,7 +360,7 @@ async def test_without_the_right_to_listen_sends_go_on_to_the_backlog_and_an_eve
 
 @pytest.mark.rule("S5", "S12")
 @both
-async def test_a_session_whose_queue_is_out_never_moves_to_another(make: Make) -> None:
+async def test_session_of_a_pulled_queue_never_moves_to_another(make: Make) -> None:
     pair = await make(
         failback="after-drain", fake_clock=True, backlog_cool_down=MINUTE, ping_jitter=0.0
     )

@@ -56,7 +56,7 @@ def check(error: BaseException | None) -> None:
 
 
 @both
-async def test_every_way_to_send_says_why_neither_took_it_and_nothing_arrives_anywhere(
+async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(
     make: Make,
 ) -> None:
     pair = await make(backlog_cool_down=timedelta())
@@ -78,7 +78,7 @@ async def test_every_way_to_send_says_why_neither_took_it_and_nothing_arrives_an
 
 
 @both
-async def test_a_secondary_that_goes_first_does_not_matter_until_the_primary_goes_too(
+async def test_outage_of_the_secondary_alone_has_no_effect(
     make: Make,
 ) -> None:
     pair = await make()
@@ -98,7 +98,7 @@ async def test_a_secondary_that_goes_first_does_not_matter_until_the_primary_goe
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_secondary_that_goes_after_the_primary_stores_exactly_what_was_acknowledged(
+async def test_secondary_that_goes_down_later_has_exactly_the_acknowledged_messages(
     make: Make,
 ) -> None:
     pair = await make(backlog_cool_down=timedelta())
@@ -122,7 +122,7 @@ async def test_a_secondary_that_goes_after_the_primary_stores_exactly_what_was_a
 
 
 @both
-async def test_with_some_of_the_backlog_down_messages_go_to_the_rest(make: Make) -> None:
+async def test_messages_go_to_the_remaining_backlog_queues(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     pair.fault("internal-error", queue)
@@ -136,7 +136,7 @@ async def test_with_some_of_the_backlog_down_messages_go_to_the_rest(make: Make)
 
 @pytest.mark.rule("S5", "S9", "S12")
 @both
-async def test_a_list_of_which_one_session_has_lost_its_queue_says_what_was_stored(
+async def test_list_with_an_unavailable_session_names_the_stored_messages(
     make: Make,
 ) -> None:
     pair = await make(failback="after-drain")
@@ -161,7 +161,7 @@ async def test_a_list_of_which_one_session_has_lost_its_queue_says_what_was_stor
 
 
 @both
-async def test_a_busy_backlog_is_told_and_keeps_its_queues(make: Make) -> None:
+async def test_busy_backlog_raises_and_keeps_its_queues(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     pair.fault("internal-error", queue)
@@ -176,7 +176,7 @@ async def test_a_busy_backlog_is_told_and_keeps_its_queues(make: Make) -> None:
 
 @pytest.mark.rule("S3", "S5")
 @both
-async def test_while_the_timer_runs_the_caller_gets_the_primarys_error_whatever_the_backlog_is(
+async def test_error_of_the_primary_is_raised_while_the_timer_runs(
     make: Make,
 ) -> None:
     pair = await make(failover_interval=MINUTE)
@@ -190,7 +190,7 @@ async def test_while_the_timer_runs_the_caller_gets_the_primarys_error_whatever_
 
 @pytest.mark.rule("S14")
 @both
-async def test_closing_ends_while_everything_is_down(make: Make) -> None:
+async def test_closing_ends_while_both_namespaces_are_down(make: Make) -> None:
     pair = await make()
     queues = pair.queues(3)
     senders = await pair.entered(*queues)

@@ -192,9 +192,7 @@ def namespace(running: LocalNamespace) -> Iterator[LocalNamespace]:
 
 
 @pytest.mark.rule("S2")
-async def test_connections_that_are_refused_are_unavailable(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_refused_connection_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
     fault = namespace.add_fault("refuse-connections")
     raised = await failures_on_opening(flavour, namespace.connection_string)
     assert fault.fired == len(OPENS)
@@ -202,7 +200,7 @@ async def test_connections_that_are_refused_are_unavailable(
 
 
 @pytest.mark.rule("S2")
-async def test_a_namespace_that_does_not_run_is_unavailable(flavour: str) -> None:
+async def test_stopped_namespace_is_unavailable(flavour: str) -> None:
     with LocalNamespace("stopped") as stopped:
         stopped.stop()
         raised = await failures_on_opening(flavour, stopped.connection_string)
@@ -210,9 +208,7 @@ async def test_a_namespace_that_does_not_run_is_unavailable(flavour: str) -> Non
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_disabled_is_unavailable(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_disabled_entity_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
     fault = namespace.add_fault("disable", "q")
     raised = await failures_on_opening(flavour, namespace.connection_string)
     assert fault.fired == len(OPENS)
@@ -220,22 +216,20 @@ async def test_an_entity_that_is_disabled_is_unavailable(
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_not_there_is_the_callers(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_missing_entity_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     raised = await failures_on_opening(flavour, namespace.connection_string, "nowhere")
     assert raised == dict.fromkeys(OPENS, NOT_FOUND)
 
 
 @pytest.mark.rule("S2")
-async def test_a_missing_right_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
+async def test_missing_right_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     address = namespace.connection_string_of(LISTENS.name, LISTENS.primary_key)
     raised = await failures_on_opening(flavour, address)
     assert raised == dict.fromkeys(OPENS, (ServiceBusAuthorizationError, FailureKind.CALLER))
 
 
 @pytest.mark.rule("S2")
-async def test_a_wrong_key_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
+async def test_wrong_key_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     raised = await failures_on_opening(flavour, namespace.connection_string_of(ROOT_RULE, "wrong"))
     assert raised == dict.fromkeys(OPENS, (ServiceBusAuthenticationError, FailureKind.CALLER))
 
@@ -254,7 +248,7 @@ ON_SEND = {
 
 
 @pytest.mark.rule("S2")
-async def test_a_fault_in_mid_send(namespace: LocalNamespace, flavour: str) -> None:
+async def test_fault_during_a_send(namespace: LocalNamespace, flavour: str) -> None:
     expected, faults = {}, {}
 
     async def one(kind: str, name: str, path: str) -> Failure:
@@ -278,7 +272,7 @@ async def test_a_fault_in_mid_send(namespace: LocalNamespace, flavour: str) -> N
 @pytest.mark.parametrize(
     ("kind", "expected"), [("throttle", BUSY), ("detach", DETACHED)], ids=["throttle", "detach"]
 )
-async def test_what_is_left_after_the_sdks_own_retries_is_of_the_same_kind(
+async def test_error_after_the_retries_of_the_sdk_is_of_the_same_kind(
     namespace: LocalNamespace, flavour: str, kind: str, expected: Failure
 ) -> None:
     address = namespace.connection_string
@@ -289,7 +283,7 @@ async def test_what_is_left_after_the_sdks_own_retries_is_of_the_same_kind(
     assert raised == expected
 
 
-async def test_the_sdk_does_not_try_again_when_it_loses_a_management_link(
+async def test_sdk_does_not_retry_after_a_lost_management_link(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     address = namespace.connection_string
@@ -301,7 +295,7 @@ async def test_the_sdk_does_not_try_again_when_it_loses_a_management_link(
 
 
 @pytest.mark.rule("S2")
-async def test_no_answer_in_time_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
+async def test_timeout_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
     async with sender_at(flavour, namespace.connection_string, "q", opened=True) as sender:
         fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
         raised = await failure_of(sender.send(message(), timeout=0.2))
@@ -310,7 +304,7 @@ async def test_no_answer_in_time_is_unavailable(namespace: LocalNamespace, flavo
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_deleted_under_a_link_is_the_callers(
+async def test_entity_deleted_while_a_link_is_open_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     path = f"doomed-{flavour}"
@@ -322,7 +316,7 @@ async def test_an_entity_that_is_deleted_under_a_link_is_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_disabled_under_a_link_is_unavailable(
+async def test_entity_disabled_while_a_link_is_open_is_unavailable(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     path, change = f"held-{flavour}", {"status": EntityStatus.SEND_DISABLED}
@@ -337,7 +331,7 @@ async def test_an_entity_that_is_disabled_under_a_link_is_unavailable(
 
 
 @pytest.mark.rule("S2")
-async def test_a_token_that_is_refused_is_judged_by_the_status(
+async def test_status_decides_about_a_refused_token(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     kinds = {
@@ -366,7 +360,7 @@ async def test_a_token_that_is_refused_is_judged_by_the_status(
 
 
 @pytest.mark.rule("S2")
-async def test_a_token_that_is_never_answered_is_unavailable(
+async def test_token_request_without_a_response_is_unavailable(
     namespace: LocalNamespace, flavour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)  # it is a minute
@@ -418,7 +412,7 @@ def sender_with(flavour: str, namespace: LocalNamespace, credential: Any) -> Any
 
 
 @pytest.mark.rule("S2")
-async def test_a_credential_without_a_token_is_judged_by_the_status_of_its_answer(
+async def test_status_decides_about_a_credential_without_a_token(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     errors = {
@@ -439,7 +433,7 @@ async def test_a_credential_without_a_token_is_judged_by_the_status_of_its_answe
 
 
 @pytest.mark.rule("S2")
-async def test_a_wrong_key_is_the_callers_at_a_custom_endpoint_too(
+async def test_wrong_key_at_a_custom_endpoint_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     credential = AzureNamedKeyCredential(ROOT_RULE, "wrong")
@@ -452,7 +446,7 @@ async def test_a_wrong_key_is_the_callers_at_a_custom_endpoint_too(
 
 
 @pytest.mark.rule("S2")
-async def test_a_message_that_is_too_large_is_the_callers(
+async def test_message_that_is_too_large_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     large = ServiceBusMessage("x" * 300_000)
@@ -466,7 +460,7 @@ async def test_a_message_that_is_too_large_is_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_a_message_that_cannot_be_encoded_is_the_callers(
+async def test_message_that_cannot_be_encoded_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     bad = message(application_properties=UNENCODABLE)
@@ -480,7 +474,7 @@ async def test_a_message_that_cannot_be_encoded_is_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_bad_arguments_and_a_closed_sender_are_the_callers(
+async def test_bad_arguments_and_a_closed_sender_are_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
@@ -495,9 +489,7 @@ async def test_bad_arguments_and_a_closed_sender_are_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_full_is_the_callers(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_full_entity_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     namespace.create_queue(f"small-{flavour}", max_size_in_megabytes=1)
     path, large = f"small-{flavour}", "x" * 250_000
     async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
@@ -525,7 +517,7 @@ def said(condition: str) -> AmqpError:
 
 
 @pytest.mark.rule("S2")
-async def test_a_message_that_is_rejected_is_judged_by_the_condition(
+async def test_condition_decides_about_a_rejected_message(
     server: MemoryServer, flavour: str
 ) -> None:
     server.call(lambda: server.rejections.update({one: said(one) for one in CONDITIONS}))
@@ -551,7 +543,7 @@ async def test_a_message_that_is_rejected_is_judged_by_the_condition(
     ],
     ids=["link", "connection"],
 )
-async def test_the_reason_is_hidden_where_link_or_connection_end_in_mid_send(
+async def test_link_or_connection_that_ends_during_a_send_is_of_unknown_kind(
     server: MemoryServer, flavour: str, end: Callable[[Any], None]
 ) -> None:
     ended = []
@@ -575,7 +567,7 @@ async def test_the_reason_is_hidden_where_link_or_connection_end_in_mid_send(
 
 
 @pytest.mark.rule("S2")
-async def test_a_fresh_look_says_what_was_hidden(server: MemoryServer, flavour: str) -> None:
+async def test_new_link_reveals_the_hidden_reason(server: MemoryServer, flavour: str) -> None:
     gone = said("amqp:not-found")
 
     def delete() -> None:
@@ -629,7 +621,7 @@ async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condi
 
 
 @pytest.mark.rule("S2")
-async def test_a_management_link_that_is_refused_is_of_unknown_kind(
+async def test_refused_management_link_is_of_unknown_kind(
     server: MemoryServer, flavour: str
 ) -> None:
     refused = said("amqp:unauthorized-access")
@@ -640,7 +632,7 @@ async def test_a_management_link_that_is_refused_is_of_unknown_kind(
 
 
 @pytest.mark.rule("S2")
-async def test_a_management_answer_without_a_condition_is_judged_by_the_status(
+async def test_status_decides_about_a_management_response_without_a_condition(
     server: MemoryServer, flavour: str
 ) -> None:
     kinds = {401: REFUSED, 404: REFUSED, 429: (ServiceBusError, FailureKind.BUSY), 500: INTERNAL}

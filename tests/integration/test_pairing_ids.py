@@ -81,7 +81,7 @@ def id_of(message: Any) -> Any:
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
 @pytest.mark.parametrize("make", BARE.values(), ids=BARE.keys())
-def test_message_without_an_id_gets_one_for_each_call_and_on_a_copy(
+def test_message_without_an_id_gets_one_on_a_copy_for_each_call(
     world: Ids, make: Callable[[], Any], where: str
 ):
     sender = getattr(world, where)
@@ -104,7 +104,7 @@ def test_message_without_an_id_gets_one_for_each_call_and_on_a_copy(
 
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
-def test_id_that_a_message_has_stays_whatever_its_type(world: Ids, where: str):
+def test_message_id_of_any_type_is_kept(world: Ids, where: str):
     sender = getattr(world, where)
     given = ["text", "", 17]
     messages = [
@@ -120,7 +120,7 @@ def test_id_that_a_message_has_stays_whatever_its_type(world: Ids, where: str):
 
 
 @pytest.mark.rule("S11")
-def test_batch_that_is_sent_again_has_the_ids_of_the_first_time(world: Ids):
+def test_batch_that_is_sent_again_has_the_same_ids(world: Ids):
     batch = world.healthy.create_message_batch()
     batch.add_message(AmqpAnnotatedMessage(data_body=b"b"))
     world.sent(world.healthy)
@@ -136,7 +136,7 @@ def test_batch_that_is_sent_again_has_the_ids_of_the_first_time(world: Ids):
 
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
-def test_foreign_batch_is_sent_as_it_is(world: Ids, where: str):
+def test_sdk_batch_is_sent_unchanged(world: Ids, where: str):
     batch = ServiceBusMessageBatch()
     batch.add_message(AmqpAnnotatedMessage(data_body=b"b"))
     batch.add_message(ServiceBusMessage("b", message_id="its own"))
@@ -174,7 +174,7 @@ def in_a_batch(sender: Any, *messages: Any) -> None:
 
 @pytest.mark.rule("S11", "S3")
 @pytest.mark.parametrize("do", LOST.values(), ids=LOST.keys())
-def test_message_whose_answer_was_lost_has_one_id_in_primary_and_backlog_and_arrives_once(
+def test_message_whose_acknowledgement_was_lost_is_delivered_once(
     world: Ids, do: Callable[[Any], Any]
 ):
     path = world.queue(requires_duplicate_detection=True)
@@ -215,7 +215,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:
 
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_entity_without_duplicate_detection_is_warned_of_once(
+def test_missing_duplicate_detection_is_warned_about_once(
     world: Ids, caplog: pytest.LogCaptureFixture, kind: str
 ):
     bus = world.pair(check_duplicate_detection=True)

@@ -67,7 +67,7 @@ def since(world: World, before: dict[tuple[str, str], list[int]]) -> dict[Any, l
 
 
 @pytest.mark.rule("C4", "C5", "C1")
-def test_the_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
+def test_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
     world: World, tmp_path: Path
 ) -> None:
     queue = world.queue()
@@ -103,7 +103,7 @@ def test_the_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
 
 
 @pytest.mark.rule("C5")
-def test_what_was_not_answered_is_apart(world: World, tmp_path: Path) -> None:
+def test_unanswered_operations_are_separate(world: World, tmp_path: Path) -> None:
     queue = world.queue()
     before = metered(world)
     bus = world.pair(ledger=tmp_path, failover_interval=timedelta(minutes=1), **NO_JITTER)
@@ -121,7 +121,7 @@ def test_what_was_not_answered_is_apart(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("C4")
-def test_changes_of_state_are_in_the_ledger(world: World, tmp_path: Path) -> None:
+def test_state_changes_are_in_the_ledger(world: World, tmp_path: Path) -> None:
     queue = world.queue()
     bus = world.pair(ledger=tmp_path, **NO_JITTER)
     with quick_sender(bus, queue) as sender:

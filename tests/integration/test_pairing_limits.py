@@ -137,7 +137,7 @@ RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Any]] = {
 @pytest.mark.rule("S7")
 @in_both_states
 @pytest.mark.parametrize("send", RESERVED.values(), ids=RESERVED.keys())
-def test_message_that_uses_a_reserved_name_is_refused_when_it_is_first_sent(
+def test_message_with_a_reserved_name_is_refused(
     world: Limits, send: Callable[[Any, dict[Any, Any]], Any], where: str
 ):
     before = state(world.bus, world.sender(where).entity_name)
@@ -151,7 +151,7 @@ def test_message_that_uses_a_reserved_name_is_refused_when_it_is_first_sent(
 
 @pytest.mark.rule("S7")
 @in_both_states
-def test_batch_goes_on_without_the_message_that_was_refused(world: Limits, where: str):
+def test_batch_can_be_used_after_it_refused_a_message(world: Limits, where: str):
     sender = world.sender(where)
     batch = sender.create_message_batch()
     batch.add_message(ServiceBusMessage("one"))
@@ -170,7 +170,7 @@ def test_batch_goes_on_without_the_message_that_was_refused(world: Limits, where
 
 @pytest.mark.rule("S7")
 @in_both_states
-def test_names_that_only_look_reserved_are_fine(world: Limits, where: str):
+def test_similar_names_are_allowed(world: Limits, where: str):
     names = {name.upper(): 1 for name in ALIASES} | {"x-ms-pat": 2, "x-ms-path ": 3, "": 4}
 
     world.sender(where).send_messages(ServiceBusMessage("b", application_properties=names))
@@ -203,9 +203,7 @@ EVERY_ALIAS: dict[str, Any] = {
 
 @pytest.mark.rule("S8")
 @pytest.mark.parametrize("options", [{}, EVERY_ALIAS], ids=["path only", "every alias"])
-def test_message_fits_the_backlog_exactly_or_is_refused_for_one_byte_more(
-    world: Limits, options: dict[str, Any]
-):
+def test_message_size_in_the_backlog_is_limited_to_the_byte(world: Limits, options: dict[str, Any]):
     most = body_for(world, LIMIT, **options)
 
     world.failed.send_messages(sized(most, **options))
@@ -230,7 +228,7 @@ def head_of(payload: bytes) -> int:
 
 
 @pytest.mark.rule("S8")
-def test_all_but_the_body_fits_the_backlog_exactly_or_is_refused_for_one_byte_more(world: Limits):
+def test_header_size_in_the_backlog_is_limited_to_the_byte(world: Limits):
     world.failed.send_messages(headed(60 * KB))
     (stored,) = world.in_backlog()
     most = 60 * KB + 64 * KB - head_of(stored)
@@ -248,7 +246,7 @@ def test_all_but_the_body_fits_the_backlog_exactly_or_is_refused_for_one_byte_mo
 
 
 @pytest.mark.rule("S8", "S9")
-def test_one_message_that_is_too_large_keeps_its_list_from_being_sent_at_all(world: Limits):
+def test_list_with_one_message_that_is_too_large_is_not_sent(world: Limits):
     most = body_for(world, LIMIT)
 
     with pytest.raises(MessageTooLargeForBacklog):
@@ -258,7 +256,7 @@ def test_one_message_that_is_too_large_keeps_its_list_from_being_sent_at_all(wor
 
 
 @pytest.mark.rule("S8")
-def test_healthy_path_reports_what_would_not_fit_where_that_is_asked_for(world: Limits):
+def test_check_backlog_size_refuses_large_messages_while_healthy(world: Limits):
     most = body_for(world, LIMIT)
     path = world.queue()
     bus = world.pair(check_backlog_size=True)
@@ -288,7 +286,7 @@ def test_healthy_path_reports_what_would_not_fit_where_that_is_asked_for(world: 
 
 
 @pytest.mark.rule("S8", "S9")
-def test_limit_is_what_the_link_to_the_backlog_reports(world: Limits):
+def test_size_limit_is_that_of_the_backlog_link(world: Limits):
     world.secondary.create_queue(
         f"large-{NAME}/x-servicebus-transfer/0", max_message_size_in_kilobytes=1024
     )
@@ -326,9 +324,7 @@ def ids(payloads: list[bytes]) -> list[str]:
 
 @pytest.mark.rule("S9")
 @pytest.mark.parametrize("make", [batch_of, lambda _, *some: list(some)], ids=["batch", "list"])
-def test_batch_that_fits_is_one_delivery_and_one_byte_more_makes_it_two(
-    world: Limits, make: Callable[..., Any]
-):
+def test_batch_is_split_when_it_is_one_byte_too_large(world: Limits, make: Callable[..., Any]):
     sender = world.failed
     some = [numbered(number, 20 * KB) for number in range(10)]
     sender.send_messages(make(sender, *some))
@@ -357,7 +353,7 @@ def full_batch(sender: Any) -> Any:
 
 
 @pytest.mark.rule("S9")
-def test_full_batch_is_split_and_is_in_the_backlog_in_its_order(world: Limits):
+def test_full_batch_is_split_in_order(world: Limits):
     batch = full_batch(world.failed)
 
     world.failed.send_messages(batch)
@@ -376,7 +372,7 @@ def test_full_batch_is_split_and_is_in_the_backlog_in_its_order(world: Limits):
     [("throttle", ServiceBusServerBusyError), ("internal-error", ServiceBusError)],
 )
 @pytest.mark.parametrize("make", [full_batch, lambda _: [numbered(n, 100 * KB) for n in range(5)]])
-def test_where_the_second_part_fails_the_error_names_exactly_what_was_stored(
+def test_failure_of_the_second_batch_names_the_stored_messages(
     world: Limits, make: Callable[[Any], Any], fault: str, error: type[Exception]
 ):
     batch = make(world.failed)
@@ -398,7 +394,7 @@ def test_where_the_second_part_fails_the_error_names_exactly_what_was_stored(
 
 
 @pytest.mark.rule("S9")
-def test_what_was_not_stored_can_be_sent_again(world: Limits):
+def test_messages_that_were_not_stored_can_be_sent_again(world: Limits):
     messages = [numbered(number, 100 * KB) for number in range(5)]
     world.secondary.add_fault("throttle", BACKLOG, after=1, count=1)
     with pytest.raises(PartlyStored) as raised:
@@ -410,7 +406,7 @@ def test_what_was_not_stored_can_be_sent_again(world: Limits):
 
 
 @pytest.mark.rule("S9")
-def test_batch_whose_first_part_fails_is_not_partly_stored(world: Limits):
+def test_failure_of_the_first_batch_is_not_partly_stored(world: Limits):
     trouble = world.secondary.add_fault("throttle", BACKLOG, count=1)
 
     with pytest.raises(Exception, match="Nothing was sent") as raised:
@@ -422,7 +418,7 @@ def test_batch_whose_first_part_fails_is_not_partly_stored(world: Limits):
 
 
 @pytest.mark.rule("S1", "S9")
-def test_batch_made_in_failover_has_the_limit_of_the_backlog(world: Limits):
+def test_batch_created_in_failover_has_the_limit_of_the_backlog(world: Limits):
     path = world.queue(max_message_size_in_kilobytes=1024)
     sender = world.keep(quick_sender(world.bus, path))
     large = sender.create_message_batch()
@@ -444,7 +440,7 @@ def test_batch_made_in_failover_has_the_limit_of_the_backlog(world: Limits):
 
 
 @pytest.mark.rule("S8")
-def test_message_that_cannot_be_encoded_is_the_callers_error_in_failover_too(world: Limits):
+def test_message_that_cannot_be_encoded_raises_in_failover_too(world: Limits):
     world.failed.send_messages(ServiceBusMessage("the queue is in rotation, whatever was before"))
     world.forget()
 

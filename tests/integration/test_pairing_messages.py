@@ -165,7 +165,7 @@ def snapshot(value: Any) -> Any:
 @pytest.mark.rule("S6", "Y3")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
-def test_message_in_the_backlog_is_as_the_rule_says_and_turned_back_is_what_the_sdk_sends(
+def test_restored_message_equals_the_message_of_the_sdk(
     world: Failover, make: Callable[[], Any], topic: bool
 ):
     lane = world.lanes[topic]
@@ -217,7 +217,7 @@ def check_stored(stored: Message, plain: Message, path: str) -> None:
 
 @pytest.mark.rule("S6")
 @pytest.mark.parametrize("how", ["list", "generator", "batch"])
-def test_all_kinds_together_are_in_the_backlog_in_their_order(world: Failover, how: str):
+def test_list_of_all_kinds_is_stored_in_order(world: Failover, how: str):
     lane = world.lanes[False]
     messages = [make() for name, make in KINDS.items() if name != "large body"]
     before = [snapshot(one) for one in messages]
@@ -240,7 +240,7 @@ def test_all_kinds_together_are_in_the_backlog_in_their_order(world: Failover, h
 
 
 @pytest.mark.rule("S6")
-def test_message_that_failed_at_the_primary_is_the_same_in_the_backlog(world: Failover):
+def test_message_that_failed_at_the_primary_is_stored_unchanged(world: Failover):
     """The SDK has had it in its hands then."""
     paired = world.keep(quick_sender(world.bus, world.queue()))
     message = KINDS["everything at once"]()
@@ -257,7 +257,7 @@ def test_message_that_failed_at_the_primary_is_the_same_in_the_backlog(world: Fa
 
 
 @pytest.mark.rule("S6")
-def test_each_sender_of_a_path_names_it_as_it_was_opened(world: Failover):
+def test_destination_is_spelled_as_the_sender_was_opened(world: Failover):
     path = world.queue()
     senders = [
         world.keep(quick_sender(world.bus, spelt)) for spelt in (path.lower(), path.upper(), path)
@@ -274,7 +274,7 @@ def test_each_sender_of_a_path_names_it_as_it_was_opened(world: Failover):
 
 
 @pytest.mark.rule("S6")
-def test_message_that_came_from_a_receiver_can_be_sent_on_into_the_backlog(world: Failover):
+def test_received_message_can_be_sent_to_the_backlog(world: Failover):
     lane = world.lanes[False]
     path = world.queue()
     with quick_sender(world.client(), path) as sender:
@@ -298,7 +298,7 @@ def test_message_that_came_from_a_receiver_can_be_sent_on_into_the_backlog(world
 
 
 @pytest.mark.rule("S6")
-def test_backlog_neither_schedules_nor_expires_nor_groups_what_it_stores(world: Failover):
+def test_backlog_neither_schedules_nor_expires_nor_groups_messages(world: Failover):
     lane = world.lanes[False]
     lane.paired.send_messages(PLAIN["all of it"]())
 

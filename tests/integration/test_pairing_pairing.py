@@ -63,7 +63,7 @@ def elsewhere(port: int) -> str:
 
 @pytest.mark.rule("P1")
 @both
-async def test_each_mistake_has_its_own_error_and_they_are_looked_for_in_order(
+async def test_each_mistake_has_its_own_error_and_checks_are_made_in_order(
     make: Make,
 ) -> None:
     pair, other = await make(start=False), await make(start=False)
@@ -97,7 +97,7 @@ async def without(pair: Pair, primary: Any, options: Any) -> type[Any]:
 
 @pytest.mark.rule("P1")
 @both
-async def test_a_secondary_that_is_a_primary_and_in_use_is_a_primary_first(make: Make) -> None:
+async def test_secondary_that_is_a_primary_is_reported_before_secondary_in_use(make: Make) -> None:
     pair, other, third = await together(make(start=False) for _ in range(3))
     first, second = pair.primary.connection_string, pair.secondary.connection_string
     await other.start()
@@ -122,7 +122,7 @@ async def test_two_clients_of_one_namespace_can_both_be_paired_with_one_secondar
 
 @pytest.mark.rule("P1")
 @both
-async def test_a_connection_string_of_one_entity_or_a_client_of_another_kind_is_refused(
+async def test_entity_path_and_clients_of_the_other_flavour_are_refused(
     make: Make,
 ) -> None:
     pair = await make(start=False)
@@ -150,7 +150,7 @@ async def test_a_connection_string_of_one_entity_or_a_client_of_another_kind_is_
 
 @pytest.mark.rule("P1", "P6")
 @both
-async def test_after_a_start_that_failed_nothing_is_paired_and_it_can_be_tried_again(
+async def test_failed_pairing_can_be_repeated(
     make: Make,
 ) -> None:
     pair = await make(start=False)
@@ -218,7 +218,7 @@ def clients(pair: Pair, namespace: LocalNamespace) -> dict[str, Any]:
 
 @pytest.mark.rule("P7")
 @both
-async def test_credentials_of_every_kind_store_messages_in_the_backlog_and_switch_back(
+async def test_every_kind_of_credential_fails_over_and_back(
     make: Make,
 ) -> None:
     pairs = [await make(start=False) for _ in range(4)]

@@ -52,7 +52,7 @@ def sends(pair: Pair, path: str) -> int:
 
 @pytest.mark.rule("G1", "G3")
 @both
-async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
+async def test_ping_has_the_documented_form_and_is_not_delivered(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
@@ -98,7 +98,7 @@ async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
 
 @pytest.mark.rule("G2")
 @both
-async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_through(
+async def test_pings_keep_the_interval_and_stop_after_the_first_success(
     make: Make,
 ) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
@@ -136,7 +136,7 @@ async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_th
 
 @pytest.mark.rule("G2")
 @both
-async def test_the_pings_of_many_paths_are_not_in_step(make: Make) -> None:
+async def test_pings_of_many_paths_are_spread(make: Make) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.5)
     paths = pair.queues(6)
     await fail_over(pair, *paths)
@@ -155,7 +155,7 @@ async def test_the_pings_of_many_paths_are_not_in_step(make: Make) -> None:
 
 @pytest.mark.rule("G4")
 @both
-async def test_a_ping_that_is_refused_says_so_and_messages_go_on_to_the_backlog(
+async def test_refused_ping_is_an_event_and_messages_go_to_the_backlog(
     make: Make,
 ) -> None:
     pair = await make(fake_clock=True)
@@ -181,7 +181,7 @@ async def test_a_ping_that_is_refused_says_so_and_messages_go_on_to_the_backlog(
 
 @pytest.mark.rule("G3")
 @both
-async def test_a_helper_drops_pings_that_a_namespace_delivers(make: Make) -> None:
+async def test_drop_pings_completes_delivered_pings(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     ping = Message.build(
@@ -215,7 +215,7 @@ async def test_a_helper_drops_pings_that_a_namespace_delivers(make: Make) -> Non
 
 @pytest.mark.rule("G2", "S13")
 @both
-async def test_a_client_without_the_right_to_send_pings_in_vain_and_can_be_marked_healthy(
+async def test_path_without_the_send_right_can_be_marked_healthy(
     make: Make,
 ) -> None:
     pair = await make(start=False)

@@ -76,7 +76,7 @@ def kinds() -> list[Any]:
 
 
 @pytest.mark.rule("S10")
-def test_healthy_path_gives_sequence_numbers_by_which_messages_can_be_cancelled(world: Schedules):
+def test_messages_scheduled_at_the_primary_can_be_cancelled(world: Schedules):
     sender = world.healthy
 
     (one,) = sender.schedule_messages(kinds()[0], LATER)
@@ -93,9 +93,7 @@ def test_healthy_path_gives_sequence_numbers_by_which_messages_can_be_cancelled(
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("at", TIMES.values(), ids=TIMES.keys())
-def test_schedule_rides_along_in_failover_and_is_turned_back_to_what_the_sdk_asks_for(
-    world: Schedules, at: datetime
-):
+def test_schedule_is_stored_in_failover_and_restored(world: Schedules, at: datetime):
     message = ServiceBusMessage("b", message_id="id", partition_key="p")
     before = deepcopy(vars(message.raw_amqp_message))
 
@@ -113,7 +111,7 @@ def test_schedule_rides_along_in_failover_and_is_turned_back_to_what_the_sdk_ask
 
 
 @pytest.mark.rule("S10")
-def test_list_in_failover_gives_none_for_each_and_is_one_delivery(world: Schedules):
+def test_list_scheduled_in_failover_returns_none_for_each_message(world: Schedules):
     world.arrived(world.secondary, BACKLOG)
 
     assert world.failed.schedule_messages(kinds(), LATER) == [None] * 4
@@ -133,7 +131,7 @@ def test_list_in_failover_gives_none_for_each_and_is_one_delivery(world: Schedul
 
 
 @pytest.mark.rule("S10")
-def test_batch_is_not_scheduled_in_either_state_as_in_the_sdk(world: Schedules):
+def test_batch_cannot_be_scheduled_in_any_state(world: Schedules):
     for sender in (world.plain, world.healthy, world.failed):
         batch = sender.create_message_batch()
         batch.add_message(ServiceBusMessage("b"))
@@ -143,7 +141,7 @@ def test_batch_is_not_scheduled_in_either_state_as_in_the_sdk(world: Schedules):
 
 
 @pytest.mark.rule("S10", "S3")
-def test_call_that_fails_at_the_primary_goes_on_into_the_backlog(world: Schedules):
+def test_call_that_fails_at_the_primary_continues_with_the_backlog(world: Schedules):
     sender = world.keep(quick_sender(world.bus, world.queue()))
     fault = world.primary.add_fault("internal-error", sender.entity_name)
 
@@ -156,7 +154,7 @@ def test_call_that_fails_at_the_primary_goes_on_into_the_backlog(world: Schedule
 
 
 @pytest.mark.rule("S10")
-def test_message_with_a_schedule_of_its_own_keeps_it_in_failover(world: Schedules):
+def test_schedule_of_a_message_is_kept_in_failover(world: Schedules):
     world.failed.send_messages(ServiceBusMessage("b", scheduled_enqueue_time_utc=LATER))
 
     (stored,) = world.in_backlog()
@@ -164,7 +162,7 @@ def test_message_with_a_schedule_of_its_own_keeps_it_in_failover(world: Schedule
 
 
 @pytest.mark.rule("S10", "S9")
-def test_part_of_what_was_scheduled_is_named_where_the_rest_fails(world: Schedules):
+def test_partly_stored_names_the_scheduled_messages(world: Schedules):
     messages = [ServiceBusMessage(b"x" * 100_000, message_id=str(n)) for n in range(4)]
     fault = world.secondary.add_fault("throttle", BACKLOG, after=1, count=1)
 
@@ -181,7 +179,7 @@ def test_part_of_what_was_scheduled_is_named_where_the_rest_fails(world: Schedul
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
 @pytest.mark.parametrize("numbers", [None, [None], [5, None], (None, 5)])
-def test_message_that_was_scheduled_in_failover_cannot_be_cancelled_and_the_error_says_why(
+def test_message_scheduled_in_failover_cannot_be_cancelled(
     world: Schedules, where: str, numbers: Any
 ):
     with pytest.raises(CannotCancel, match="is in the backlog and has no sequence number"):
@@ -189,7 +187,7 @@ def test_message_that_was_scheduled_in_failover_cannot_be_cancelled_and_the_erro
 
 
 @pytest.mark.rule("S10")
-def test_number_of_the_primary_cannot_be_cancelled_while_that_is_down(world: Schedules):
+def test_message_of_the_primary_cannot_be_cancelled_during_an_outage(world: Schedules):
     sender = world.keep(quick_sender(world.bus, world.queue()))
     (number,) = sender.schedule_messages(ServiceBusMessage("b"), LATER)
     world.fail_over(sender)
@@ -207,7 +205,7 @@ def test_number_of_the_primary_cannot_be_cancelled_while_that_is_down(world: Sch
 
 
 @pytest.mark.rule("S10", "S11")
-def test_scheduled_message_without_an_id_has_one_in_both_states(world: Schedules):
+def test_scheduled_message_gets_an_id_in_every_state(world: Schedules):
     bare = AmqpAnnotatedMessage(data_body=b"b")
 
     (number,) = world.healthy.schedule_messages(bare, LATER)

@@ -51,7 +51,7 @@ def queues_of(pair: Pair, number: int) -> list[str]:
 
 @pytest.mark.rule("S3", "S4", "G2")
 @both
-async def test_all_senders_of_a_path_switch_and_switch_back_at_once_and_other_paths_do_not(
+async def test_all_senders_of_a_path_fail_over_and_back_together(
     make: Make,
 ) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
@@ -81,7 +81,7 @@ async def test_all_senders_of_a_path_switch_and_switch_back_at_once_and_other_pa
 
 @pytest.mark.rule("S4")
 @both
-async def test_a_sender_stays_with_its_backlog_queue(make: Make) -> None:
+async def test_sender_keeps_its_backlog_queue(make: Make) -> None:
     pair = await make()
     path, senders = await in_failover(pair, 3)
     chosen = queues_of(pair, 3)
@@ -95,9 +95,7 @@ async def test_a_sender_stays_with_its_backlog_queue(make: Make) -> None:
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("lost", ["fails", "deleted"])
 @both
-async def test_what_one_sender_learns_of_a_lost_backlog_queue_all_know(
-    make: Make, lost: str
-) -> None:
+async def test_failed_backlog_queue_is_left_by_all_senders(make: Make, lost: str) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE)
     _, senders = await in_failover(pair, 3)
     chosen = queues_of(pair, 3)
@@ -128,7 +126,7 @@ async def test_what_one_sender_learns_of_a_lost_backlog_queue_all_know(
 
 @pytest.mark.rule("S4")
 @both
-async def test_a_pulled_queue_is_tried_again_after_its_cool_down_and_comes_back(
+async def test_pulled_queue_is_restored_after_its_cool_down(
     make: Make,
 ) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE, fake_clock=True)
@@ -155,7 +153,7 @@ async def test_a_pulled_queue_is_tried_again_after_its_cool_down_and_comes_back(
 
 @pytest.mark.rule("S4")
 @both
-async def test_making_a_batch_in_failover_never_loses_a_queue_for_good(make: Make) -> None:
+async def test_creating_a_batch_in_failover_releases_its_queue(make: Make) -> None:
     pair = await make(backlog_queue_count=1, backlog_cool_down=MINUTE, fake_clock=True)
     _, (sender,) = await in_failover(pair, 1)
     (queue,) = pair.backlog_queues

@@ -378,7 +378,7 @@ def sized(name: str, size: int) -> ServiceBusMessage:
 
 
 @pytest.mark.rule("S1")
-def test_a_healthy_path_sends_to_the_primary_and_nowhere_else(world: World) -> None:
+def test_healthy_path_sends_only_to_the_primary(world: World) -> None:
     one = message("1")
 
     world.send(one, timeout=7)
@@ -390,7 +390,7 @@ def test_a_healthy_path_sends_to_the_primary_and_nowhere_else(world: World) -> N
 
 
 @pytest.mark.rule("S1")
-def test_an_empty_list_is_left_to_the_sdk(world: World) -> None:
+def test_empty_list_is_passed_to_the_sdk(world: World) -> None:
     world.send([])
 
     assert world.called() == ["primary"]
@@ -398,7 +398,7 @@ def test_an_empty_list_is_left_to_the_sdk(world: World) -> None:
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("error", [GONE, BUSY, LARGE, TypeError("mine")])
-def test_what_is_not_the_primarys_fault_goes_to_the_caller(world: World, error: Exception) -> None:
+def test_error_that_is_no_outage_is_raised(world: World, error: Exception) -> None:
     world.primary.sending = error
 
     with pytest.raises(type(error)) as caught:
@@ -413,7 +413,7 @@ def test_what_is_not_the_primarys_fault_goes_to_the_caller(world: World, error: 
 
 
 @pytest.mark.rule("S3")
-def test_with_no_interval_the_call_that_failed_goes_on_into_the_backlog(world: World) -> None:
+def test_without_an_interval_the_failed_call_continues_with_the_backlog(world: World) -> None:
     world.primary.opening = DOWN
 
     world.send(message("1"))
@@ -425,7 +425,7 @@ def test_with_no_interval_the_call_that_failed_goes_on_into_the_backlog(world: W
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("interval", [SECOND, MINUTE])
-def test_with_an_interval_the_caller_gets_the_original_error(interval: timedelta) -> None:
+def test_with_an_interval_the_original_error_is_raised(interval: timedelta) -> None:
     world = World(failover_interval=interval)
     world.primary.opening = DOWN
 
@@ -439,7 +439,7 @@ def test_with_an_interval_the_caller_gets_the_original_error(interval: timedelta
 
 
 @pytest.mark.rule("S3")
-def test_a_success_cancels_the_timer() -> None:
+def test_success_stops_the_timer() -> None:
     world = World(failover_interval=MINUTE)
     world.primary.opening = DOWN
     with pytest.raises(ServiceBusConnectionError):
@@ -472,7 +472,7 @@ def test_call_goes_to_the_backlog_if_the_path_failed_over_meanwhile() -> None:
 
 
 @pytest.mark.rule("S2")
-def test_a_hidden_failure_is_looked_into_and_then_stored(world: World) -> None:
+def test_unknown_failure_is_probed_before_the_message_is_stored(world: World) -> None:
     world.primary.opening = HIDDEN
 
     world.send(message("1"))
@@ -484,7 +484,7 @@ def test_a_hidden_failure_is_looked_into_and_then_stored(world: World) -> None:
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("met", [None, GONE, BUSY])
-def test_where_the_primary_answers_the_look_the_caller_gets_the_original_error(
+def test_original_error_is_raised_if_the_primary_answers_the_probe(
     world: World, met: BaseException | None
 ) -> None:
     world.primary.opening, world.ping.sending = HIDDEN, met
@@ -501,7 +501,7 @@ def test_where_the_primary_answers_the_look_the_caller_gets_the_original_error(
 
 
 @pytest.mark.rule("S4")
-def test_in_failover_nothing_is_sent_to_the_primary(failed_over: World) -> None:
+def test_no_message_is_sent_to_the_primary_in_failover(failed_over: World) -> None:
     failed_over.primary.opening = None
     for number in range(5):
         failed_over.send(message(str(number)), sender=number)
@@ -512,7 +512,7 @@ def test_in_failover_nothing_is_sent_to_the_primary(failed_over: World) -> None:
 
 
 @pytest.mark.rule("S4")
-def test_a_sender_stays_with_its_queue(failed_over: World) -> None:
+def test_sender_keeps_its_backlog_queue(failed_over: World) -> None:
     for number in range(20):
         failed_over.send(message(str(number)))
 
@@ -521,9 +521,7 @@ def test_a_sender_stays_with_its_queue(failed_over: World) -> None:
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("stage", ["opening", "sending"])
-def test_a_sender_whose_queue_fails_moves_to_another_and_others_learn_of_it(
-    failed_over: World, stage: str
-) -> None:
+def test_failed_queue_is_left_by_all_senders(failed_over: World, stage: str) -> None:
     failed_over.send(message("1"))
     (mine,) = failed_over.used()
     failed_over.orders.queue_of_sender[failed_over.links("you")] = mine
@@ -544,7 +542,7 @@ def test_a_sender_whose_queue_fails_moves_to_another_and_others_learn_of_it(
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("error", [GONE, OperationTimeoutError(message="late"), ValueError("odd")])
-def test_a_queue_is_pulled_whatever_it_fails_with(failed_over: World, error: Exception) -> None:
+def test_queue_is_pulled_after_any_error_of_its_link(failed_over: World, error: Exception) -> None:
     failed_over.send(message("1"))
     (mine,) = failed_over.used()
     failed_over.backlog[mine].opening = error
@@ -555,7 +553,7 @@ def test_a_queue_is_pulled_whatever_it_fails_with(failed_over: World, error: Exc
 
 
 @pytest.mark.rule("S4")
-def test_a_pulled_queue_is_tried_after_its_cool_down_and_is_in_again(failed_over: World) -> None:
+def test_pulled_queue_is_tried_and_restored_after_its_cool_down(failed_over: World) -> None:
     failed_over.send(message("1"))
     (mine,) = failed_over.used()
     failed_over.pairing.pull_queue(mine, BROKEN)
@@ -568,7 +566,7 @@ def test_a_pulled_queue_is_tried_after_its_cool_down_and_is_in_again(failed_over
 
 
 @pytest.mark.rule("S5")
-def test_when_no_queue_takes_it_the_caller_gets_both_causes(failed_over: World) -> None:
+def test_error_has_both_causes_if_no_queue_accepts_the_message(failed_over: World) -> None:
     failed_over.break_all()
 
     with pytest.raises(SendUnavailable) as caught:
@@ -585,7 +583,7 @@ def test_when_no_queue_takes_it_the_caller_gets_both_causes(failed_over: World) 
 
 
 @pytest.mark.rule("S5")
-def test_when_all_queues_are_out_nobody_is_called(failed_over: World) -> None:
+def test_no_queue_is_called_if_all_are_pulled(failed_over: World) -> None:
     failed_over.pull_all()
 
     with pytest.raises(SendUnavailable) as caught:
@@ -597,9 +595,7 @@ def test_when_all_queues_are_out_nobody_is_called(failed_over: World) -> None:
 
 @pytest.mark.rule("S5")
 @pytest.mark.parametrize("stage", ["opening", "sending"])
-def test_a_queue_that_throttles_is_not_pulled_and_the_caller_learns(
-    failed_over: World, stage: str
-) -> None:
+def test_busy_queue_is_not_pulled_and_the_error_is_raised(failed_over: World, stage: str) -> None:
     failed_over.send(message("1"))
     (mine,) = failed_over.used()
     setattr(failed_over.backlog[mine], stage, BUSY)
@@ -641,7 +637,7 @@ def test_rejected_message_fails_its_own_call_and_nothing_else(
 
 
 @pytest.mark.rule("S4")
-def test_rejected_message_leaves_a_queue_that_was_out_to_the_next_sender(
+def test_rejected_message_leaves_a_pulled_queue_to_the_next_sender(
     failed_over: World,
 ) -> None:
     for queue in QUEUES:
@@ -661,7 +657,7 @@ def test_rejected_message_leaves_a_queue_that_was_out_to_the_next_sender(
 
 
 @pytest.mark.rule("S4", "S9")
-def test_rejection_of_a_later_part_says_which_messages_were_stored(failed_over: World) -> None:
+def test_rejection_in_a_later_batch_names_the_stored_messages(failed_over: World) -> None:
     for sender in failed_over.backlog.values():
         sender.sending = REJECTED
         sender.fails_after = 1
@@ -676,7 +672,7 @@ def test_rejection_of_a_later_part_says_which_messages_were_stored(failed_over: 
 
 
 @pytest.mark.rule("S4", "S10")
-def test_message_that_is_rejected_when_it_is_scheduled_pulls_nothing(failed_over: World) -> None:
+def test_rejected_scheduled_message_pulls_no_queue(failed_over: World) -> None:
     for sender in failed_over.backlog.values():
         sender.sending = REJECTED
 
@@ -689,7 +685,7 @@ def test_message_that_is_rejected_when_it_is_scheduled_pulls_nothing(failed_over
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("error", [FULL, GONE, NO_RIGHTS])
-def test_queue_that_cannot_take_any_message_is_pulled_and_another_is_tried(
+def test_queue_that_accepts_no_message_is_pulled_and_another_is_tried(
     failed_over: World, error: Exception
 ) -> None:
     failed_over.send(message("1"))
@@ -720,7 +716,7 @@ def test_rejected_message_of_a_session_does_not_pull_the_queue_of_the_session() 
 
 
 @pytest.mark.rule("S4")
-def test_lost_link_to_a_queue_is_opened_again_once(failed_over: World) -> None:
+def test_lost_link_is_reopened_once(failed_over: World) -> None:
     failed_over.send(message("1"))
     (mine,) = failed_over.used()
     failed_over.backlog[mine].sending = HIDDEN
@@ -759,7 +755,7 @@ def test_error_of_the_new_link_decides_about_the_queue(failed_over: World) -> No
 
 
 @pytest.mark.rule("S4")
-def test_queue_that_loses_every_link_is_pulled_once_another_takes_the_message(
+def test_queue_that_loses_every_link_is_pulled_after_another_accepts_the_message(
     failed_over: World,
 ) -> None:
     failed_over.send(message("1"))
@@ -774,7 +770,7 @@ def test_queue_that_loses_every_link_is_pulled_once_another_takes_the_message(
 
 
 @pytest.mark.rule("S4", "S5")
-def test_message_that_costs_every_queue_its_link_pulls_none(failed_over: World) -> None:
+def test_message_that_breaks_the_link_of_every_queue_pulls_none(failed_over: World) -> None:
     for sender in failed_over.backlog.values():
         sender.sending = HIDDEN
 
@@ -790,7 +786,7 @@ def test_message_that_costs_every_queue_its_link_pulls_none(failed_over: World) 
 
 
 @pytest.mark.rule("S8")
-def test_a_message_too_large_for_the_backlog_is_refused_and_pulls_nothing(
+def test_message_too_large_for_the_backlog_is_refused_and_pulls_no_queue(
     failed_over: World,
 ) -> None:
     with pytest.raises(MessageTooLargeForBacklog, match="not sent"):
@@ -802,7 +798,7 @@ def test_a_message_too_large_for_the_backlog_is_refused_and_pulls_nothing(
 
 
 @pytest.mark.rule("S8")
-def test_the_limit_is_what_the_link_reports(failed_over: World) -> None:
+def test_size_limit_is_that_of_the_link(failed_over: World) -> None:
     for sender in failed_over.backlog.values():
         sender.limit = 1024 * KB
 
@@ -812,7 +808,7 @@ def test_the_limit_is_what_the_link_reports(failed_over: World) -> None:
 
 
 @pytest.mark.rule("S8")
-def test_a_queue_that_says_too_large_is_not_pulled(failed_over: World) -> None:
+def test_queue_that_rejects_a_large_message_is_not_pulled(failed_over: World) -> None:
     for sender in failed_over.backlog.values():
         sender.sending = LARGE
 
@@ -824,7 +820,7 @@ def test_a_queue_that_says_too_large_is_not_pulled(failed_over: World) -> None:
 
 
 @pytest.mark.rule("S8")
-def test_on_request_what_would_not_fit_is_refused_while_healthy() -> None:
+def test_check_backlog_size_refuses_large_messages_while_healthy() -> None:
     world = World(check_backlog_size=True)
 
     with pytest.raises(MessageTooLargeForBacklog):
@@ -839,7 +835,7 @@ def test_on_request_what_would_not_fit_is_refused_while_healthy() -> None:
 
 
 @pytest.mark.rule("S9")
-def test_a_batch_that_fits_arrives_whole(failed_over: World) -> None:
+def test_batch_that_fits_is_stored_as_one_batch(failed_over: World) -> None:
     batch = PairedBatch()
     for number in range(100):
         batch.add_message(message(str(number)))
@@ -853,7 +849,7 @@ def test_a_batch_that_fits_arrives_whole(failed_over: World) -> None:
 
 
 @pytest.mark.rule("S9")
-def test_a_batch_that_does_not_fit_is_split_in_order(failed_over: World) -> None:
+def test_batch_that_does_not_fit_is_split_in_order(failed_over: World) -> None:
     failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
     (queue,) = failed_over.used()
@@ -865,7 +861,7 @@ def test_a_batch_that_does_not_fit_is_split_in_order(failed_over: World) -> None
 
 
 @pytest.mark.rule("S9", "S5")
-def test_when_a_later_part_fails_the_error_says_which_were_stored(failed_over: World) -> None:
+def test_failure_of_a_later_batch_names_the_stored_messages(failed_over: World) -> None:
     for sender in failed_over.backlog.values():
         sender.sending = BROKEN
     mine = QUEUES[0]
@@ -885,7 +881,7 @@ def test_when_a_later_part_fails_the_error_says_which_were_stored(failed_over: W
 
 
 @pytest.mark.rule("S9")
-def test_when_a_later_part_fails_it_can_go_to_another_queue(failed_over: World) -> None:
+def test_later_batch_can_go_to_another_queue(failed_over: World) -> None:
     mine = QUEUES[0]
     failed_over.orders.queue_of_sender[failed_over.links()] = mine
     failed_over.backlog[mine].sending = BROKEN
@@ -898,7 +894,7 @@ def test_when_a_later_part_fails_it_can_go_to_another_queue(failed_over: World) 
 
 
 @pytest.mark.rule("S9")
-def test_when_one_of_a_batch_is_too_large_nothing_is_stored(failed_over: World) -> None:
+def test_nothing_is_stored_if_one_message_is_too_large(failed_over: World) -> None:
     with pytest.raises(MessageTooLargeForBacklog):
         failed_over.send([message("1"), sized("2", 200 * KB), sized("3", 300 * KB)])
 
@@ -906,7 +902,7 @@ def test_when_one_of_a_batch_is_too_large_nothing_is_stored(failed_over: World) 
 
 
 @pytest.mark.rule("S9")
-def test_the_part_that_failed_in_this_very_call_names_its_own_cause(world: World) -> None:
+def test_partly_stored_has_the_primary_error_of_the_same_call(world: World) -> None:
     world.primary.opening = OperationTimeoutError(message="mine")
     for sender in world.backlog.values():
         sender.sending = BROKEN
@@ -923,7 +919,7 @@ def test_the_part_that_failed_in_this_very_call_names_its_own_cause(world: World
 
 
 @pytest.mark.rule("S2a")
-def test_with_no_interval_the_primary_gets_half_of_the_time(world: World) -> None:
+def test_without_an_interval_the_primary_gets_half_of_the_time(world: World) -> None:
     world.send(message("1"))
     assert world.timeouts() == [30]
 
@@ -932,7 +928,7 @@ def test_with_no_interval_the_primary_gets_half_of_the_time(world: World) -> Non
 
 
 @pytest.mark.rule("S2a")
-def test_with_an_interval_it_gets_all_of_it() -> None:
+def test_with_an_interval_the_primary_gets_all_of_the_time() -> None:
     world = World(failover_interval=SECOND, operation_timeout=20 * SECOND)
 
     world.send(message("1"))
@@ -941,7 +937,7 @@ def test_with_an_interval_it_gets_all_of_it() -> None:
 
 
 @pytest.mark.rule("S2a")
-def test_each_backlog_queue_leaves_time_for_the_next_and_the_last_has_the_rest(
+def test_each_queue_leaves_time_for_the_next_and_the_last_gets_the_rest(
     failed_over: World,
 ) -> None:
     failed_over.break_all()
@@ -955,7 +951,7 @@ def test_each_backlog_queue_leaves_time_for_the_next_and_the_last_has_the_rest(
 
 
 @pytest.mark.rule("S2a")
-def test_a_call_whose_time_is_over_tries_no_more_queues(failed_over: World) -> None:
+def test_call_without_time_left_tries_no_more_queues(failed_over: World) -> None:
     failed_over.break_all()
     for sender in failed_over.backlog.values():
         sender.takes_s = 30
@@ -968,7 +964,7 @@ def test_a_call_whose_time_is_over_tries_no_more_queues(failed_over: World) -> N
 
 
 @pytest.mark.rule("S2a")
-def test_no_effect_is_given_more_time_than_the_call_has(world: World) -> None:
+def test_no_effect_gets_more_time_than_the_call_has(world: World) -> None:
     world.primary.opening, world.primary.takes_s = DOWN, 3
     for sender in world.backlog.values():
         sender.takes_s = 0.5
@@ -980,7 +976,7 @@ def test_no_effect_is_given_more_time_than_the_call_has(world: World) -> None:
 
 @pytest.mark.rule("S2a")
 @pytest.mark.parametrize("timeout", [0, -1])
-def test_a_timeout_is_positive_as_in_the_sdk(world: World, timeout: float) -> None:
+def test_timeout_must_be_positive_as_in_the_sdk(world: World, timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout must be greater than 0"):
         world.send(message("1"), timeout=timeout)
 
@@ -989,13 +985,13 @@ def test_a_timeout_is_positive_as_in_the_sdk(world: World, timeout: float) -> No
 
 
 @pytest.mark.rule("S10")
-def test_a_healthy_path_gives_the_numbers_of_the_primary(world: World) -> None:
+def test_scheduling_returns_the_sequence_numbers_of_the_primary(world: World) -> None:
     assert world.schedule([message("1"), message("2")]) == [101, 102]
 
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("healthy_first", [True, False])
-def test_in_failover_there_is_none_for_each_message_and_the_schedule_rides_along(
+def test_scheduling_in_failover_returns_none_and_stores_the_schedule(
     world: World, healthy_first: bool
 ) -> None:
     if healthy_first:
@@ -1011,14 +1007,14 @@ def test_in_failover_there_is_none_for_each_message_and_the_schedule_rides_along
 
 
 @pytest.mark.rule("S10")
-def test_a_batch_cannot_be_scheduled_as_in_the_sdk(failed_over: World) -> None:
+def test_batch_cannot_be_scheduled_as_in_the_sdk(failed_over: World) -> None:
     with pytest.raises(TypeError, match="Received instead: PairedBatch"):
         failed_over.schedule(PairedBatch())
 
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("numbers", [7, [7, 8], (7, 8), iter([7, 8])])
-def test_the_primarys_numbers_can_be_cancelled(world: World, numbers: Any) -> None:
+def test_messages_of_the_primary_can_be_cancelled(world: World, numbers: Any) -> None:
     world.cancel(numbers)
 
     assert world.cancelled in ([[7]], [[7, 8]])
@@ -1027,7 +1023,7 @@ def test_the_primarys_numbers_can_be_cancelled(world: World, numbers: Any) -> No
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("numbers", [None, [None], [7, None]])
 @pytest.mark.parametrize("healthy", [True, False])
-def test_one_that_went_to_the_backlog_cannot_and_the_error_says_why(
+def test_message_in_the_backlog_cannot_be_cancelled(
     world: World, numbers: Any, healthy: bool
 ) -> None:
     if not healthy:
@@ -1041,7 +1037,7 @@ def test_one_that_went_to_the_backlog_cannot_and_the_error_says_why(
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("healthy_first", [True, False])
-def test_in_failover_nothing_can_be_cancelled(world: World, healthy_first: bool) -> None:
+def test_no_message_can_be_cancelled_in_failover(world: World, healthy_first: bool) -> None:
     if healthy_first:
         world.primary.opening = DOWN
     else:
@@ -1070,7 +1066,7 @@ def test_in_failover_nothing_can_be_cancelled(world: World, healthy_first: bool)
     ],
     ids=["message", "dictionary", "annotated", "generator"],
 )
-def test_a_reserved_name_is_refused_healthy_or_not(
+def test_reserved_name_is_refused_in_every_state(
     world: World, make: Callable[[Any], Any], key: Any, healthy: bool
 ) -> None:
     if not healthy:
@@ -1087,7 +1083,7 @@ def test_a_reserved_name_is_refused_healthy_or_not(
 
 
 @pytest.mark.rule("S11")
-def test_an_ambiguous_send_has_one_id_in_both_places(world: World) -> None:
+def test_ambiguous_send_has_the_same_id_in_primary_and_backlog(world: World) -> None:
     sent: list[list[bytes]] = []
 
     def accepts_and_is_lost(messages: Any, **options: Any) -> None:
@@ -1109,7 +1105,7 @@ def test_an_ambiguous_send_has_one_id_in_both_places(world: World) -> None:
 
 
 @pytest.mark.rule("S11")
-def test_each_call_gives_an_id_of_its_own(failed_over: World) -> None:
+def test_each_call_assigns_a_new_id(failed_over: World) -> None:
     raw = AmqpAnnotatedMessage(data_body=b"1")
 
     failed_over.send(raw)
@@ -1121,7 +1117,7 @@ def test_each_call_gives_an_id_of_its_own(failed_over: World) -> None:
     assert first != second
 
 
-def test_a_generator_reaches_the_backlog_after_the_primary_failed(world: World) -> None:
+def test_messages_of_a_generator_are_stored_after_the_primary_failed(world: World) -> None:
     world.primary.opening = DOWN
 
     world.send(message(str(number)) for number in range(3))
@@ -1130,13 +1126,13 @@ def test_a_generator_reaches_the_backlog_after_the_primary_failed(world: World) 
 
 
 @pytest.mark.parametrize("none", [[], PairedBatch()])
-def test_nothing_to_send_is_nothing_to_store(failed_over: World, none: Any) -> None:
+def test_empty_call_stores_nothing(failed_over: World, none: Any) -> None:
     failed_over.send(none)
 
     assert failed_over.called() == []
 
 
-def test_what_is_no_message_is_the_callers_error_in_failover_too(failed_over: World) -> None:
+def test_invalid_message_raises_the_error_of_the_sdk_in_failover(failed_over: World) -> None:
     with pytest.raises(TypeError, match="Received instead: int"):
         failed_over.send(7)
 
@@ -1149,7 +1145,7 @@ def test_what_is_no_message_is_the_callers_error_in_failover_too(failed_over: Wo
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("interval", [NOW, MINUTE])
 @pytest.mark.parametrize("error", [DOWN, HIDDEN, OperationTimeoutError(message="late")])
-def test_entering_does_not_fail_because_the_primary_is_down(
+def test_entering_does_not_fail_while_the_primary_is_down(
     interval: timedelta, error: Exception
 ) -> None:
     world = World(failover_interval=interval)
@@ -1161,7 +1157,7 @@ def test_entering_does_not_fail_because_the_primary_is_down(
 
 
 @pytest.mark.rule("S1")
-def test_entering_in_failover_calls_nobody(failed_over: World) -> None:
+def test_entering_in_failover_calls_no_sender(failed_over: World) -> None:
     failed_over.enter()
 
     assert failed_over.called() == []
@@ -1169,7 +1165,7 @@ def test_entering_in_failover_calls_nobody(failed_over: World) -> None:
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("error", [GONE, BUSY, TypeError("mine")])
-def test_entering_and_making_a_batch_raise_what_is_not_the_primarys_fault(
+def test_entering_and_creating_a_batch_raise_errors_that_are_no_outage(
     world: World, error: Exception
 ) -> None:
     world.primary.opening = error
@@ -1183,7 +1179,7 @@ def test_entering_and_making_a_batch_raise_what_is_not_the_primarys_fault(
 
 
 @pytest.mark.rule("S1")
-def test_a_batch_has_the_limit_of_the_primary_or_of_the_backlog(world: World) -> None:
+def test_batch_has_the_limit_of_the_primary_or_of_the_backlog(world: World) -> None:
     world.primary.limit = 1024 * KB
     assert world.create_batch().max_size_in_bytes == 1024 * KB
     assert world.create_batch(500).max_size_in_bytes == 500
@@ -1195,7 +1191,7 @@ def test_a_batch_has_the_limit_of_the_primary_or_of_the_backlog(world: World) ->
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("interval", [NOW, MINUTE])
-def test_where_neither_answers_there_is_no_batch_and_no_error(interval: timedelta) -> None:
+def test_creating_a_batch_returns_none_if_no_namespace_answers(interval: timedelta) -> None:
     world = World(failover_interval=interval)
     world.primary.opening = DOWN
     world.break_all()
@@ -1209,9 +1205,7 @@ def test_where_neither_answers_there_is_no_batch_and_no_error(interval: timedelt
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("error", [BROKEN, GONE, OSError("broken")])
-def test_a_queue_that_makes_no_batch_is_pulled_as_if_a_send_had_failed(
-    failed_over: World, error: Exception
-) -> None:
+def test_queue_that_creates_no_batch_is_pulled(failed_over: World, error: Exception) -> None:
     failed_over.break_all(error)
 
     assert failed_over.create_batch() is None
@@ -1221,7 +1215,7 @@ def test_a_queue_that_makes_no_batch_is_pulled_as_if_a_send_had_failed(
 
 
 @pytest.mark.rule("S1")
-def test_a_queue_that_throttles_a_batch_is_not_pulled(failed_over: World) -> None:
+def test_queue_that_throttles_the_creation_of_a_batch_is_not_pulled(failed_over: World) -> None:
     failed_over.break_all(BUSY)
 
     assert failed_over.create_batch() is None
@@ -1230,9 +1224,7 @@ def test_a_queue_that_throttles_a_batch_is_not_pulled(failed_over: World) -> Non
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("healthy", [True, False])
-def test_a_batch_larger_than_the_link_allows_is_the_callers_error(
-    world: World, healthy: bool
-) -> None:
+def test_batch_larger_than_the_link_allows_is_refused(world: World, healthy: bool) -> None:
     if not healthy:
         world.fail_over()
 
@@ -1243,7 +1235,7 @@ def test_a_batch_larger_than_the_link_allows_is_the_callers_error(
 
 
 @pytest.mark.rule("S3")
-def test_only_a_send_cancels_the_timer() -> None:
+def test_only_a_send_stops_the_timer() -> None:
     world = World(failover_interval=MINUTE)
     world.primary.sending = DOWN
     with pytest.raises(ServiceBusConnectionError):
@@ -1268,7 +1260,7 @@ def of_session(session: str, number: int = 0, **more: Any) -> ServiceBusMessage:
 
 
 @pytest.mark.rule("S12")
-def test_the_messages_of_a_session_go_to_its_queue_whoever_sends(ordered: World) -> None:
+def test_messages_of_a_session_go_to_its_queue_from_every_sender(ordered: World) -> None:
     ordered.fail_over()
     for number in range(30):
         ordered.send(of_session(f"s{number % 10}", number), sender=number)
@@ -1281,7 +1273,7 @@ def test_the_messages_of_a_session_go_to_its_queue_whoever_sends(ordered: World)
 
 
 @pytest.mark.rule("S12")
-def test_a_batch_of_many_sessions_is_shared_out_each_in_order(ordered: World) -> None:
+def test_batch_of_many_sessions_is_split_by_queue_in_order(ordered: World) -> None:
     ordered.fail_over()
 
     ordered.send([of_session(f"s{number % 7}", number) for number in range(70)])
@@ -1294,7 +1286,7 @@ def test_a_batch_of_many_sessions_is_shared_out_each_in_order(ordered: World) ->
 
 
 @pytest.mark.rule("S12")
-def test_a_session_whose_queue_fails_never_moves_to_another(ordered: World) -> None:
+def test_session_never_moves_to_another_queue(ordered: World) -> None:
     ordered.fail_over()
     queue = ordered.pairing.queue_of_session(ordered.orders, "s")
     ordered.backlog[queue].sending = BROKEN
@@ -1311,7 +1303,7 @@ def test_a_session_whose_queue_fails_never_moves_to_another(ordered: World) -> N
 
 
 @pytest.mark.rule("S12", "S9")
-def test_where_the_queue_of_some_sessions_is_out_the_error_says_which(ordered: World) -> None:
+def test_error_names_the_messages_whose_session_queue_failed(ordered: World) -> None:
     ordered.fail_over()
     sessions = [f"s{number}" for number in range(8)]
     queues = [ordered.pairing.queue_of_session(ordered.orders, one) for one in sessions]
@@ -1329,7 +1321,7 @@ def test_where_the_queue_of_some_sessions_is_out_the_error_says_which(ordered: W
 
 
 @pytest.mark.rule("S12")
-def test_in_a_hold_a_call_waits_and_goes_to_the_primary_when_the_backlog_is_empty(
+def test_held_call_goes_to_the_primary_when_the_backlog_is_empty(
     ordered: World,
 ) -> None:
     ordered.hold()
@@ -1342,7 +1334,7 @@ def test_in_a_hold_a_call_waits_and_goes_to_the_primary_when_the_backlog_is_empt
 
 
 @pytest.mark.rule("S12")
-def test_a_hold_in_vain_ends_and_the_call_goes_to_the_backlog(ordered: World) -> None:
+def test_held_call_goes_to_the_backlog_after_the_hold(ordered: World) -> None:
     ordered.hold()
 
     def wait() -> None:
@@ -1356,7 +1348,7 @@ def test_a_hold_in_vain_ends_and_the_call_goes_to_the_backlog(ordered: World) ->
 
 
 @pytest.mark.rule("S2a")
-def test_a_hold_is_not_waited_for_beyond_the_time_of_the_call(ordered: World) -> None:
+def test_held_call_times_out_with_its_own_timeout(ordered: World) -> None:
     ordered.hold()
 
     def wait() -> None:
@@ -1371,7 +1363,7 @@ def test_a_hold_is_not_waited_for_beyond_the_time_of_the_call(ordered: World) ->
 
 
 @pytest.mark.rule("S14")
-def test_a_call_that_waits_when_the_pairing_is_closed_says_so(ordered: World) -> None:
+def test_held_call_raises_state_error_when_the_pairing_is_closed(ordered: World) -> None:
     ordered.hold()
 
     def wait() -> None:
@@ -1404,7 +1396,7 @@ def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: World) -> Non
 
 @pytest.mark.rule("S14", "Y7")
 @pytest.mark.parametrize("fault", [None, OSError("partner")])
-def test_no_call_gets_through_a_pairing_that_is_closed_or_given_up(
+def test_closed_or_faulted_pairing_refuses_every_call(
     world: World, fault: BaseException | None
 ) -> None:
     world.pairing.primary.closed, world.pairing.primary.fault = True, fault
@@ -1493,7 +1485,7 @@ def worlds() -> Iterator[World]:
 
 @pytest.mark.rule("S12", "S4")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_call_that_is_cancelled_anywhere_leaves_nothing_behind(name: str) -> None:
+def test_operation_that_is_cancelled_anywhere_releases_everything(name: str) -> None:
     cancelled = 0
     for number, _ in enumerate(worlds()):
         for after in range(10):
@@ -1508,7 +1500,7 @@ def test_a_call_that_is_cancelled_anywhere_leaves_nothing_behind(name: str) -> N
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_call_that_is_never_begun_leaves_nothing_behind(name: str) -> None:
+def test_operation_that_is_never_started_holds_nothing(name: str) -> None:
     world = World()
     world.fail_over()
 
@@ -1518,7 +1510,7 @@ def test_a_call_that_is_never_begun_leaves_nothing_behind(name: str) -> None:
 
 
 @pytest.mark.rule("S4")
-def test_a_try_that_ends_with_the_time_of_the_call_leaves_the_queue_to_others(
+def test_call_without_time_left_releases_the_queue(
     failed_over: World,
 ) -> None:
     failed_over.pull_all()
@@ -1534,9 +1526,7 @@ def test_a_try_that_ends_with_the_time_of_the_call_leaves_the_queue_to_others(
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("error", [None, BUSY, LARGE, BROKEN])
-def test_after_any_send_the_queues_can_be_tried_by_others(
-    failed_over: World, error: Exception | None
-) -> None:
+def test_queues_can_be_claimed_after_any_send(failed_over: World, error: Exception | None) -> None:
     for queue in QUEUES:
         failed_over.pairing.pull_queue(queue, BROKEN)
         failed_over.backlog[queue].sending = error
@@ -1553,7 +1543,7 @@ def test_after_any_send_the_queues_can_be_tried_by_others(
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("size", [None, 10_000 * KB])
-def test_after_making_a_batch_too(failed_over: World, size: int | None) -> None:
+def test_queues_can_be_claimed_after_creating_a_batch(failed_over: World, size: int | None) -> None:
     failed_over.pull_all()
     failed_over.clock += 60
 

@@ -76,7 +76,7 @@ HOLDERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_reserved_name_is_refused_whatever_holds_it(holder: str, key: Any) -> None:
+def test_reserved_name_is_refused_in_every_kind_of_message(holder: str, key: Any) -> None:
     message = HOLDERS[holder]({"mine": 1, key: "x"})
     name = key.decode() if isinstance(key, bytes) else key
 
@@ -88,7 +88,7 @@ def test_a_reserved_name_is_refused_whatever_holds_it(holder: str, key: Any) -> 
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_paired_batch_refuses_it_when_it_is_added(holder: str, key: Any) -> None:
+def test_paired_batch_refuses_a_reserved_name_when_it_is_added(holder: str, key: Any) -> None:
     batch = PairedBatch()
 
     with pytest.raises(ReservedProperty):
@@ -99,7 +99,7 @@ def test_a_paired_batch_refuses_it_when_it_is_added(holder: str, key: Any) -> No
 
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("key", KEYS)
-def test_a_foreign_batch_is_refused_when_it_is_sent(key: Any) -> None:
+def test_sdk_batch_with_a_reserved_name_is_refused_when_it_is_sent(key: Any) -> None:
     fine = ServiceBusMessage(b"")
     batch = filled(ServiceBusMessageBatch(), fine, HOLDERS["a message"]({key: "x"}))
 
@@ -109,7 +109,7 @@ def test_a_foreign_batch_is_refused_when_it_is_sent(key: Any) -> None:
 
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("name", ["x-ms-path2", "X-MS-PATH", "x-ms", ""])
-def test_other_names_are_the_callers_to_use(name: str) -> None:
+def test_other_names_are_allowed(name: str) -> None:
     message = ServiceBusMessage(b"", application_properties={name: "x"})
 
     assert prepare(message) is message
@@ -122,7 +122,7 @@ def test_other_names_are_the_callers_to_use(name: str) -> None:
 
 
 @pytest.mark.rule("S11")
-def test_a_message_with_an_id_goes_to_the_sdk_as_it_is() -> None:
+def test_message_with_an_id_is_passed_on_unchanged() -> None:
     message = ServiceBusMessage(b"x", message_id="mine")
     batch = PairedBatch()
 
@@ -140,7 +140,7 @@ def test_a_message_with_an_id_goes_to_the_sdk_as_it_is() -> None:
         lambda: AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties(subject="s")),
     ],
 )
-def test_one_without_gets_one_on_a_copy_per_call(make: Callable[[], Any]) -> None:
+def test_message_without_an_id_gets_one_on_a_copy_for_each_call(make: Callable[[], Any]) -> None:
     message = make()
     before = insides(message)
 
@@ -153,7 +153,7 @@ def test_one_without_gets_one_on_a_copy_per_call(make: Callable[[], Any]) -> Non
 
 
 @pytest.mark.rule("S11")
-def test_the_id_is_the_same_for_the_primary_and_the_backlog() -> None:
+def test_id_is_the_same_for_the_primary_and_the_backlog() -> None:
     messages = [without_id(), AmqpAnnotatedMessage(data_body=b"x"), {"body": b"x"}]
 
     prepared = prepare(messages)
@@ -167,7 +167,7 @@ def test_the_id_is_the_same_for_the_primary_and_the_backlog() -> None:
 
 
 @pytest.mark.rule("S11")
-def test_in_a_paired_batch_the_id_is_given_when_a_message_is_added() -> None:
+def test_paired_batch_assigns_the_id_when_a_message_is_added() -> None:
     message = without_id()
     before = insides(message)
     batch = filled(PairedBatch(), message, AmqpAnnotatedMessage(data_body=b"x"), {"body": b"x"})
@@ -181,7 +181,7 @@ def test_in_a_paired_batch_the_id_is_given_when_a_message_is_added() -> None:
 
 
 @pytest.mark.rule("S11")
-def test_a_foreign_batch_is_sent_as_it_is() -> None:
+def test_sdk_batch_is_sent_unchanged() -> None:
     batch = filled(ServiceBusMessageBatch(), without_id())
     before = members(batch)
 
@@ -193,7 +193,7 @@ def test_a_foreign_batch_is_sent_as_it_is() -> None:
 
 
 @pytest.mark.rule("S6")
-def test_the_callers_objects_are_never_changed() -> None:
+def test_objects_of_the_caller_are_not_changed() -> None:
     full = ServiceBusMessage(
         b"x",
         session_id="s",
@@ -215,7 +215,7 @@ def test_the_callers_objects_are_never_changed() -> None:
     assert insides(messages) == before
 
 
-def test_a_generator_is_read_once() -> None:
+def test_generator_is_read_once() -> None:
     read = []
 
     def messages() -> Any:
@@ -232,7 +232,7 @@ def test_a_generator_is_read_once() -> None:
     assert len(prepared) == 3
 
 
-def test_there_may_be_no_messages_at_all() -> None:
+def test_no_messages_are_accepted() -> None:
     for none in ([], (), iter([])):
         prepared = prepare(none)
 
@@ -243,7 +243,7 @@ def test_there_may_be_no_messages_at_all() -> None:
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("wrong", [7, None, {"no such field": 1}, object()])
-def test_what_is_no_message_is_left_to_the_sdk_and_gets_its_words_in_failover(wrong: Any) -> None:
+def test_invalid_message_raises_the_same_error_as_the_sdk(wrong: Any) -> None:
     for sent in (wrong, [wrong]):
         assert prepare(sent) == sent
         with pytest.raises(TypeError, match="Only AmqpAnnotatedMessage, ServiceBusMessage") as ours:
@@ -260,7 +260,7 @@ def test_what_is_no_message_is_left_to_the_sdk_and_gets_its_words_in_failover(wr
 
 
 @pytest.mark.rule("S6")
-def test_in_the_backlog_a_message_says_where_it_goes() -> None:
+def test_backlog_message_has_its_destination() -> None:
     message = ServiceBusMessage(b"x", session_id="s")
 
     (payload,) = Payloads(prepare(message)).for_backlog("Orders")
@@ -277,7 +277,7 @@ def test_in_the_backlog_a_message_says_where_it_goes() -> None:
         WHEN.astimezone(timezone(timedelta(hours=5, minutes=30))),
     ],
 )
-def test_a_schedule_rides_along_in_milliseconds(at: datetime) -> None:
+def test_backlog_message_has_its_schedule_in_milliseconds(at: datetime) -> None:
     messages = prepare([ServiceBusMessage(b"1"), {"body": b"2"}])
     payloads = Payloads(messages).for_backlog("orders", at)
 
@@ -285,7 +285,7 @@ def test_a_schedule_rides_along_in_milliseconds(at: datetime) -> None:
 
 
 @pytest.mark.rule("S12")
-def test_the_sessions_of_messages_are_known_whatever_holds_them() -> None:
+def test_session_is_read_from_every_kind_of_message() -> None:
     one, none = ServiceBusMessage(b"", session_id="ä"), ServiceBusMessage(b"")
     raw = AmqpAnnotatedMessage(data_body=b"", properties=AmqpMessageProperties(group_id="raw"))
     given = {"body": b"", "session_id": "given"}
@@ -299,7 +299,7 @@ def test_the_sessions_of_messages_are_known_whatever_holds_them() -> None:
 
 @pytest.mark.rule("S8")
 @pytest.mark.parametrize(("length", "overhead"), [(255, 5), (256, 8), (1000, 8)])
-def test_a_message_may_fill_its_limit_to_the_byte(length: int, overhead: int) -> None:
+def test_message_size_is_limited_to_the_byte(length: int, overhead: int) -> None:
     payload = bytes(length)
 
     assert size_in_batch(len(payload)) == length + overhead
@@ -309,7 +309,7 @@ def test_a_message_may_fill_its_limit_to_the_byte(length: int, overhead: int) ->
 
 
 @pytest.mark.rule("S8")
-def test_all_but_the_body_may_take_64_kb_to_the_byte() -> None:
+def test_header_size_is_limited_to_the_byte() -> None:
     def sized(extra: int) -> bytes:
         return encode(
             ServiceBusMessage(
@@ -325,12 +325,12 @@ def test_all_but_the_body_may_take_64_kb_to_the_byte() -> None:
 
 
 @pytest.mark.rule("S8")
-def test_a_large_body_is_not_headers() -> None:
+def test_large_body_does_not_count_as_headers() -> None:
     check_size(encode(ServiceBusMessage(b"b" * 200_000)), 256 * 1024)
 
 
 @pytest.mark.rule("S9")
-def test_a_batch_is_filled_in_order_to_the_byte() -> None:
+def test_batch_is_filled_in_order_to_the_byte() -> None:
     payloads = [bytes(95)] * 4  # 100 each, in a batch
 
     assert fill_batch(payloads, [0, 1, 2, 3], 400) == [0, 1, 2, 3]
@@ -341,19 +341,19 @@ def test_a_batch_is_filled_in_order_to_the_byte() -> None:
 
 
 @pytest.mark.rule("S9")
-def test_a_small_message_does_not_pass_a_large_one() -> None:
+def test_small_message_does_not_overtake_a_large_one() -> None:
     assert fill_batch([bytes(95), bytes(195), bytes(5)], [0, 1, 2], 250) == [0]
 
 
 @pytest.mark.rule("S9")
-def test_what_fill_counts_is_what_the_sdk_counts() -> None:
+def test_batch_size_is_counted_as_in_the_sdk() -> None:
     messages = [ServiceBusMessage(b"x" * size) for size in (1, 100, 200, 300, 5000)]
     batch = filled(ServiceBusMessageBatch(), *messages)
 
     assert batch.size_in_bytes == sum(size_in_batch(len(encode(one))) for one in messages)
 
 
-def test_a_batch_of_payloads_has_them_in_their_order() -> None:
+def test_batch_of_payloads_keeps_their_order() -> None:
     payloads = [encode(ServiceBusMessage(str(number))) for number in range(5)]
 
     batch = batch_of(payloads, ServiceBusMessageBatch())

@@ -52,11 +52,11 @@ def must_have(thing: Any, name: str, see: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["to_outgoing_amqp_message", "encode_message"])
-def test_pin_what_encodes_a_message(name: str):
+def test_pin_the_functions_that_encode_a_message(name: str):
     must_have(PyamqpTransport, name, "sdk.encode")
 
 
-def test_pin_where_a_message_keeps_what_goes_out():
+def test_pin_the_outgoing_form_of_a_message():
     message = ServiceBusMessage("b", message_id="id")
     must_have(message, "_message", "sdk.encode")
     message._message = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
@@ -65,7 +65,7 @@ def test_pin_where_a_message_keeps_what_goes_out():
     )
 
 
-def test_pin_where_a_message_keeps_its_annotated_one():
+def test_pin_the_raw_message_of_a_message():
     message = ServiceBusMessage("b")
     assert must_have(message, "_raw_amqp_message", "sdk.with_id") is message.raw_amqp_message, (
         "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_id"
@@ -93,7 +93,7 @@ def test_pin_that_the_sdk_changes_bytes_among_application_properties():
 # Batches.
 
 
-def test_pin_where_a_batch_keeps_its_members():
+def test_pin_the_members_of_a_batch():
     message = ServiceBusMessage("b", message_id="id")
     batch = ServiceBusMessageBatch()
     batch.add_message(message)
@@ -130,7 +130,7 @@ def pyamqp_bytes(batch: ServiceBusMessageBatch) -> bytes:
     return bytes(encode_payload(bytearray(), BatchMessage(*batch._message)))
 
 
-def test_pin_what_a_batch_is_made_with():
+def test_pin_the_constructor_arguments_of_a_batch():
     transport_of, attributes = object(), {"a": "b"}
     batch = ServiceBusMessageBatch(max_size_in_bytes=500)
     batch._amqp_transport, batch._tracing_attributes = transport_of, attributes
@@ -155,7 +155,7 @@ def test_pin_what_a_batch_is_made_with():
 
 
 @each_flavour
-def test_pin_that_senders_take_their_retries_from_the_configuration_of_the_client(flavour: Any):
+def test_pin_that_senders_use_the_retries_of_their_client(flavour: Any):
     client = client_of(flavour, retry_total=7)
     once = sdk.without_retries(client)
     for make in ("get_queue_sender", "get_queue_receiver"):
@@ -194,7 +194,7 @@ def test_pin_the_configuration_of_a_sender(flavour: Any, name: str):
     must_have(config, name, "sdk.make_handshake_interruptible and administration")
 
 
-def test_pin_where_a_sender_keeps_its_tls_context():
+def test_pin_the_tls_context_of_a_sender():
     sender = client_of(azure.servicebus).get_queue_sender("q")
     assert sender._config.transport_type is TransportType.Amqp
     sdk.make_handshake_interruptible(sender)
@@ -206,7 +206,7 @@ def test_pin_where_a_sender_keeps_its_tls_context():
     )
 
 
-def test_pin_how_a_transport_uses_a_tls_context_that_it_is_given():
+def test_pin_how_a_transport_uses_a_tls_context():
     class Context:
         def wrap_socket(self, sock: Any, **options: Any) -> Any:
             return sock, options
@@ -225,7 +225,7 @@ def test_pin_the_fields_of_a_sender(flavour: Any, name: str):
     must_have(sender, name, "sdk.interrupt and sdk.abort_connection")
 
 
-def test_pin_that_a_sender_opens_its_link_by_a_method_that_can_be_replaced():
+def test_pin_that_the_method_that_opens_a_link_can_be_replaced():
     sender = client_of(azure.servicebus, retry_total=0).get_queue_sender("q")
     sdk.interrupt(sender)
     with pytest.raises(sdk.CallInterrupted, match="interrupted"):
@@ -242,18 +242,18 @@ def test_pin_that_a_sender_opens_its_link_by_a_method_that_can_be_replaced():
     ],
     ids=["sync", "aio"],
 )
-def test_pin_the_way_from_a_handler_to_its_socket(handler: Any, wire: Any):
+def test_pin_the_connection_of_a_handler(handler: Any, wire: Any):
     made = handler(HOST, "target")
     must_have(made, "open", "sdk.interrupt")
     assert must_have(made, "_connection", "sdk.interrupt and sdk.abort_connection") is None
     must_have(wire(f"amqps://{HOST}"), "_transport", "sdk.interrupt and sdk.abort_connection")
 
 
-def test_pin_where_a_transport_keeps_its_socket():
+def test_pin_the_socket_of_a_transport():
     assert must_have(transport.SSLTransport(HOST), "sock", "sdk.interrupt") is None
 
 
-def test_pin_where_an_async_transport_keeps_its_stream():
+def test_pin_the_stream_of_an_async_transport():
     assert "self.writer" in inspect.getsource(transport_async.AsyncTransport.connect), (
         "the SDK's AsyncTransport does not open a StreamWriter as `writer` any more: see "
         "sdk.abort_connection"
@@ -271,7 +271,7 @@ def test_pin_where_an_async_transport_keeps_its_stream():
     ],
     ids=["sync", "aio"],
 )
-def test_pin_the_way_of_a_message_to_the_session(handler: Any, name: str, session: Any):
+def test_pin_the_transfer_of_a_message_to_the_session(handler: Any, name: str, session: Any):
     see = "sdk.record_transfers"
     must_have(handler(HOST, "target"), name, see)
     sent = inspect.getsource(session._outgoing_transfer)
@@ -283,7 +283,7 @@ def test_pin_the_way_of_a_message_to_the_session(handler: Any, name: str, sessio
 
 
 @each_flavour
-def test_pin_that_a_sender_makes_its_handler_by_a_method_that_can_be_replaced(flavour: Any):
+def test_pin_that_the_method_that_creates_a_handler_can_be_replaced(flavour: Any):
     sender = client_of(flavour).get_queue_sender("q")
     must_have(sender, "_create_handler", "sdk.record_transfers")
     assert "self._create_handler(auth)" in inspect.getsource(type(sender)._open)

@@ -174,7 +174,7 @@ def test_every_change_is_an_event_with_path_from_to_cause_and_time(bench: Bench)
 
 
 @pytest.mark.rule("S13")
-def test_the_events_of_an_outage_come_in_their_order(bench: Bench) -> None:
+def test_events_of_an_outage_are_in_order(bench: Bench) -> None:
     bench.fail()
     bench.clock.forward(60)
     bench.pairing.failover_timer_fired(bench.orders)
@@ -186,7 +186,7 @@ def test_the_events_of_an_outage_come_in_their_order(bench: Bench) -> None:
 
 
 @pytest.mark.rule("S13", "S12")
-def test_the_events_of_a_drain_come_in_their_order(drained: Bench) -> None:
+def test_events_of_a_drain_are_in_order(drained: Bench) -> None:
     drained.peek(SOME)
     drained.peek(EMPTY)
     drained.peek(EMPTY)
@@ -195,7 +195,7 @@ def test_the_events_of_a_drain_come_in_their_order(drained: Bench) -> None:
 
 
 @pytest.mark.rule("S13")
-def test_a_hook_sees_the_state_that_the_event_tells_of() -> None:
+def test_event_handler_sees_the_new_state() -> None:
     seen = []
     bench = Bench(on_event=lambda event: seen.append(bench.orders.health.status))
 
@@ -205,7 +205,7 @@ def test_a_hook_sees_the_state_that_the_event_tells_of() -> None:
 
 
 @pytest.mark.rule("S13")
-def test_a_hook_may_ask_and_act() -> None:
+def test_event_handler_can_use_the_pairing() -> None:
     seen: list[PathStatus] = []
 
     def hook(event: Event) -> None:
@@ -220,7 +220,7 @@ def test_a_hook_may_ask_and_act() -> None:
 
 
 @pytest.mark.rule("S13")
-def test_a_hook_that_raises_does_not_fail_a_send(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_event_handler_does_not_fail_a_send(caplog: pytest.LogCaptureFixture) -> None:
     def hook(event: Event) -> None:
         raise RuntimeError("the hook is broken")
 
@@ -233,7 +233,7 @@ def test_a_hook_that_raises_does_not_fail_a_send(caplog: pytest.LogCaptureFixtur
     assert "on_event" in record.message
 
 
-def test_without_a_hook_nobody_is_told() -> None:
+def test_event_handler_is_optional() -> None:
     bench = Bench(on_event=None)
 
     assert bench.fail() is FailureAction.RAISE
@@ -267,7 +267,7 @@ def test_each_change_is_logged_once_at_its_level(caplog: pytest.LogCaptureFixtur
     assert "(down)" in caplog.records[0].getMessage()
 
 
-def test_whoever_waits_is_told_of_changes(at_once: Bench) -> None:
+def test_every_change_wakes_waiters(at_once: Bench) -> None:
     at_once.fail()
     at_once.pairing.pinged(at_once.orders, None)
 
@@ -277,7 +277,7 @@ def test_whoever_waits_is_told_of_changes(at_once: Bench) -> None:
 # Who attends.
 
 
-def test_one_is_asked_to_attend_per_episode(at_once: Bench) -> None:
+def test_one_recovery_is_started_per_outage(at_once: Bench) -> None:
     at_once.fail()
     at_once.fail()
     at_once.pairing.pinged(at_once.orders, DOWN)
@@ -290,7 +290,7 @@ def test_one_is_asked_to_attend_per_episode(at_once: Bench) -> None:
     assert at_once.recoveries == [at_once.orders] * 2
 
 
-def test_one_who_has_not_left_goes_on_attending(bench: Bench) -> None:
+def test_running_recovery_continues(bench: Bench) -> None:
     bench.fail()
     bench.pairing.send_succeeded(bench.orders)
     bench.fail()  # before anybody saw that there was nothing to do
@@ -299,7 +299,7 @@ def test_one_who_has_not_left_goes_on_attending(bench: Bench) -> None:
     assert bench.pairing.next_step(bench.orders) == Step(HealthTask.FAIL_OVER, 1060.0)
 
 
-def test_nobody_attends_to_a_healthy_path(bench: Bench) -> None:
+def test_no_recovery_is_started_for_a_healthy_path(bench: Bench) -> None:
     bench.fail(error=GONE)
     bench.pairing.send_succeeded(bench.orders)
     bench.pairing.mark_healthy(bench.orders)
@@ -308,7 +308,7 @@ def test_nobody_attends_to_a_healthy_path(bench: Bench) -> None:
 
 
 @pytest.mark.rule("S14")
-def test_nobody_attends_to_a_pairing_that_is_closed(at_once: Bench) -> None:
+def test_no_recovery_is_started_for_a_closed_pairing(at_once: Bench) -> None:
     at_once.fail()
     at_once.pairing.primary.closed = True
 
@@ -321,7 +321,7 @@ def test_nobody_attends_to_a_pairing_that_is_closed(at_once: Bench) -> None:
 
 
 @pytest.mark.rule("S3")
-def test_a_timer_that_a_success_cancelled_does_not_fire(bench: Bench) -> None:
+def test_stopped_timer_does_not_fire(bench: Bench) -> None:
     bench.fail()
     bench.clock.forward(60)
     bench.pairing.send_succeeded(bench.orders)
@@ -332,7 +332,7 @@ def test_a_timer_that_a_success_cancelled_does_not_fire(bench: Bench) -> None:
 
 
 @pytest.mark.rule("S3")
-def test_nor_does_it_fire_for_a_timer_that_was_started_since(bench: Bench) -> None:
+def test_stopped_timer_does_not_fire_for_a_new_one(bench: Bench) -> None:
     bench.fail()
     bench.clock.forward(60)
     bench.pairing.send_succeeded(bench.orders)
@@ -345,7 +345,7 @@ def test_nor_does_it_fire_for_a_timer_that_was_started_since(bench: Bench) -> No
 
 
 @pytest.mark.rule("S3")
-def test_one_success_by_anybody_cancels_the_timer(bench: Bench) -> None:
+def test_success_of_any_sender_stops_the_timer(bench: Bench) -> None:
     bench.fail()
 
     bench.pairing.send_succeeded(bench.pairing.path("Orders"))
@@ -355,20 +355,20 @@ def test_one_success_by_anybody_cancels_the_timer(bench: Bench) -> None:
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("error", [GONE, BUSY, TypeError("no")])
-def test_what_is_not_the_primarys_fault_leaves_it_healthy(bench: Bench, error: Exception) -> None:
+def test_error_that_is_no_outage_leaves_the_path_healthy(bench: Bench, error: Exception) -> None:
     assert bench.fail(error=error) is FailureAction.RAISE
     assert bench.events == []
 
 
 @pytest.mark.rule("S2")
-def test_the_user_can_decide_what_a_failure_means() -> None:
+def test_classify_option_decides_about_failures() -> None:
     bench = Bench(failover_interval=timedelta(), classify=lambda error: FailureKind.UNAVAILABLE)
 
     assert isinstance(bench.fail(error=GONE), InFlightSend)
 
 
 @pytest.mark.rule("S2")
-def test_a_look_without_a_caller_stores_nothing(bench: Bench) -> None:
+def test_background_probe_has_no_send_in_flight(bench: Bench) -> None:
     hidden = OSError("hidden")
     bench.pairing.classify = lambda error: (
         FailureKind.UNKNOWN if error is hidden else FailureKind.UNAVAILABLE
@@ -383,9 +383,7 @@ def test_a_look_without_a_caller_stores_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.rule("G4")
-def test_a_ping_that_is_refused_is_an_event_that_says_so(
-    at_once: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_ping_is_an_event(at_once: Bench, caplog: pytest.LogCaptureFixture) -> None:
     at_once.fail()
     at_once.events.clear()
 
@@ -401,9 +399,7 @@ def test_a_ping_that_is_refused_is_an_event_that_says_so(
 
 @pytest.mark.rule("G2")
 @pytest.mark.parametrize("error", [DOWN, BUSY, OperationTimeoutError(message="late")])
-def test_a_ping_that_fails_otherwise_is_followed_by_another(
-    at_once: Bench, error: Exception
-) -> None:
+def test_failed_ping_is_repeated(at_once: Bench, error: Exception) -> None:
     at_once.fail()
     at_once.clock.forward(60)
 
@@ -416,7 +412,7 @@ def test_a_ping_that_fails_otherwise_is_followed_by_another(
 
 
 @pytest.mark.rule("S12")
-def test_a_hold_is_no_longer_than_what_is_left_of_it(drained: Bench) -> None:
+def test_send_is_held_for_the_rest_of_the_hold(drained: Bench) -> None:
     drained.peek(SOME)
 
     assert drained.route().seconds == 5.0
@@ -429,7 +425,7 @@ def test_a_hold_is_no_longer_than_what_is_left_of_it(drained: Bench) -> None:
 
 
 @pytest.mark.rule("S12")
-def test_all_paths_that_drain_are_held_at_the_same_time_because_the_backlog_is_one(
+def test_all_draining_paths_are_held_at_the_same_time(
     drained: Bench,
 ) -> None:
     other, healthy = drained.pairing.path("other"), drained.pairing.path("healthy")
@@ -456,14 +452,14 @@ def test_all_paths_that_drain_are_held_at_the_same_time_because_the_backlog_is_o
 
 @pytest.mark.rule("S12")
 @pytest.mark.parametrize(("count", "route"), [(10, Hold), (11, InFlightSend)])
-def test_a_backlog_is_small_when_every_queue_is(drained: Bench, count: int, route: type) -> None:
+def test_backlog_is_small_if_every_queue_is_small(drained: Bench, count: int, route: type) -> None:
     drained.peek([*EMPTY[1:], (count, 7)])
 
     assert isinstance(drained.route(), route)
 
 
 @pytest.mark.rule("S12")
-def test_the_backlog_is_quiet_when_nothing_is_in_flight(drained: Bench) -> None:
+def test_path_is_idle_if_no_send_is_in_flight(drained: Bench) -> None:
     assert drained.pairing.is_idle(drained.orders)
     with drained.route():
         assert not drained.pairing.is_idle(drained.orders)
@@ -471,7 +467,7 @@ def test_the_backlog_is_quiet_when_nothing_is_in_flight(drained: Bench) -> None:
 
 
 @pytest.mark.rule("S12")
-def test_a_drain_without_progress_is_an_event_once_per_timeout(
+def test_stalled_drain_is_an_event_once_per_timeout(
     drained: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     drained.events.clear()
@@ -485,7 +481,7 @@ def test_a_drain_without_progress_is_an_event_once_per_timeout(
 
 
 @pytest.mark.rule("S12")
-def test_a_drain_that_cannot_be_looked_at_says_why(drained: Bench) -> None:
+def test_stalled_drain_has_the_error_of_the_peek(drained: Bench) -> None:
     drained.events.clear()
     for _ in range(601):
         drained.pairing.peek_failed(drained.orders, GONE)
@@ -496,7 +492,7 @@ def test_a_drain_that_cannot_be_looked_at_says_why(drained: Bench) -> None:
     assert event.error is GONE
 
 
-def test_that_the_backlog_cannot_be_looked_at_is_logged_once_until_it_can(
+def test_failed_peek_is_logged_once_until_it_succeeds(
     drained: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -510,7 +506,7 @@ def test_that_the_backlog_cannot_be_looked_at_is_logged_once_until_it_can(
 
 @pytest.mark.rule("S13")
 @pytest.mark.parametrize("begin", [SUSPECT, FAILOVER, DRAINING])
-def test_a_path_can_be_marked_healthy_by_hand(begin: PathStatus) -> None:
+def test_path_can_be_marked_healthy(begin: PathStatus) -> None:
     bench = Bench(
         failover_interval=MINUTE if begin is SUSPECT else timedelta(),
         failback="after-drain",
@@ -531,7 +527,7 @@ def test_a_path_can_be_marked_healthy_by_hand(begin: PathStatus) -> None:
 
 
 @pytest.mark.rule("S4")
-def test_a_sender_stays_with_its_queue(bench: Bench) -> None:
+def test_sender_keeps_its_backlog_queue(bench: Bench) -> None:
     queues = {bench.claim("me") for _ in range(50)}
 
     assert len(queues) == 1
@@ -545,7 +541,7 @@ def test_senders_are_spread_over_the_queues(bench: Bench) -> None:
 
 
 @pytest.mark.rule("S4")
-def test_a_queue_that_fails_for_one_is_left_by_all_on_every_path(bench: Bench) -> None:
+def test_failed_queue_is_pulled_for_all_senders_of_all_paths(bench: Bench) -> None:
     bills = bench.pairing.path("bills")
     mine = bench.claim("me")
     assert mine is not None
@@ -559,7 +555,7 @@ def test_a_queue_that_fails_for_one_is_left_by_all_on_every_path(bench: Bench) -
 
 
 @pytest.mark.rule("S4")
-def test_a_queue_that_comes_and_goes_is_told_once_each(
+def test_pulling_and_restoring_a_queue_are_reported_once(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pairbus.pairing")
@@ -580,7 +576,7 @@ def test_a_queue_that_comes_and_goes_is_told_once_each(
     assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
 
 
-def test_a_sender_that_is_closed_is_forgotten(bench: Bench) -> None:
+def test_closed_sender_is_forgotten(bench: Bench) -> None:
     bench.claim("me")
 
     bench.pairing.forget_sender(bench.orders, "me")
@@ -590,7 +586,7 @@ def test_a_sender_that_is_closed_is_forgotten(bench: Bench) -> None:
 
 
 @pytest.mark.rule("S12")
-def test_the_queue_of_a_session_is_the_same_in_every_process(bench: Bench) -> None:
+def test_queue_of_a_session_is_the_same_in_every_process(bench: Bench) -> None:
     indexes = [
         QUEUES.index(bench.pairing.queue_of_session(bench.orders, session))
         for session in ("", "a", "b", "customer 7", "ä", "🚌")
@@ -613,7 +609,7 @@ def test_sessions_of_different_paths_are_spread_differently(bench: Bench) -> Non
 
 
 @pytest.mark.rule("S12")
-def test_the_queue_of_a_session_does_not_move_when_one_is_pulled(bench: Bench) -> None:
+def test_queue_of_a_session_does_not_change_when_it_is_pulled(bench: Bench) -> None:
     queue = bench.pairing.queue_of_session(bench.orders, "a")
 
     bench.pairing.pull_queue(queue, DOWN)
@@ -626,7 +622,7 @@ def test_the_queue_of_a_session_does_not_move_when_one_is_pulled(bench: Bench) -
 
 
 @pytest.mark.rule("S5")
-def test_unavailable_has_both_causes(at_once: Bench) -> None:
+def test_send_unavailable_has_both_causes(at_once: Bench) -> None:
     at_once.fail()
     broken = OSError("broken")
 
@@ -639,7 +635,7 @@ def test_unavailable_has_both_causes(at_once: Bench) -> None:
 
 
 @pytest.mark.rule("S5")
-def test_where_nothing_was_tried_the_backlogs_cause_is_that_of_the_last_queue_to_go(
+def test_backlog_error_is_that_of_the_queue_pulled_last(
     at_once: Bench,
 ) -> None:
     at_once.fail()
@@ -651,7 +647,7 @@ def test_where_nothing_was_tried_the_backlogs_cause_is_that_of_the_last_queue_to
     assert at_once.pairing.send_unavailable(at_once.orders, None).backlog_error is last
 
 
-def test_without_causes_there_is_no_group(bench: Bench) -> None:
+def test_send_unavailable_without_causes_has_no_exception_group(bench: Bench) -> None:
     error = bench.pairing.send_unavailable(bench.orders, None)
 
     assert isinstance(error, SendUnavailable)
@@ -659,7 +655,7 @@ def test_without_causes_there_is_no_group(bench: Bench) -> None:
 
 
 @pytest.mark.rule("S14")
-def test_a_pairing_that_is_closed_says_so(bench: Bench) -> None:
+def test_closed_pairing_raises_state_error(bench: Bench) -> None:
     bench.pairing.primary.closed = True
 
     for call in (bench.pairing.check_open, bench.route):
@@ -669,7 +665,7 @@ def test_a_pairing_that_is_closed_says_so(bench: Bench) -> None:
 
 @pytest.mark.rule("Y7")
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_pairing_that_was_given_up_says_why(bench: Bench, closed: bool) -> None:
+def test_faulted_pairing_raises_its_cause(bench: Bench, closed: bool) -> None:
     cause = OSError("the partner is gone")
     bench.pairing.primary.fault, bench.pairing.primary.closed = cause, closed
 
@@ -686,7 +682,7 @@ def test_a_pairing_that_was_given_up_says_why(bench: Bench, closed: bool) -> Non
 # The status.
 
 
-def test_the_status_says_how_everything_is(at_once: Bench) -> None:
+def test_status_has_paths_and_backlog_queues(at_once: Bench) -> None:
     at_once.pairing.path("bills")
     at_once.fail()
     chosen = {at_once.claim(sender) for sender in range(20)}
@@ -723,7 +719,7 @@ def test_the_status_says_how_everything_is(at_once: Bench) -> None:
     )
 
 
-def test_the_status_of_a_pairing_that_was_given_up_has_the_fault(bench: Bench) -> None:
+def test_status_of_a_faulted_pairing_has_the_cause(bench: Bench) -> None:
     bench.pairing.primary.fault, bench.pairing.primary.closed = DOWN, True
 
     status = bench.pairing.status()
