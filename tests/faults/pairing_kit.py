@@ -1,5 +1,5 @@
-"""What the fault tests of pairing share: namespaces in processes of their own, relays that fall
-silent, both flavours of a pairing with one face, and what queues hold.
+"""Helpers of the fault tests of pairing: namespaces in separate processes, relays that become
+silent, and a common interface of both flavours.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from pairbus.amqp.sections import Message
 from pairbus.emulator import EmulatorProcess
 
 DEADLINE_S = 60.0
-"""How long anything may take before a test gives up on it."""
+"""The longest time to wait for anything."""
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
-"""Options of an SDK client that gives up soon."""
+"""Options of an SDK client with few retries."""
 FLAVOURS = ("sync", "aio")
 _CLIENTS = {
     "sync": azure.servicebus.ServiceBusClient,
@@ -45,7 +45,7 @@ _PAIRING = {"sync": pairbus.pair_namespace, "aio": pairbus.aio.pair_namespace}
 def wait_until(done: Callable[[], Any], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not done():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.02)
 
 
@@ -72,7 +72,7 @@ class Namespace(EmulatorProcess):
             assert self.is_paused
 
     def ids(self, path: str) -> list[str]:
-        """The ids of all messages in a queue, scheduled ones too; they stay there."""
+        """Return the ids of all messages in a queue, scheduled ones included, by a peek."""
         found: list[str] = []
         options = ClientOptions.from_connection_string(
             self.connection_string, operation_timeout_s=DEADLINE_S
@@ -94,16 +94,17 @@ def backlog_path(name: str, index: int) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """Where a host falls silent: in place of the first `what` that it says once it has attached so
-    many links. The SDK attaches two links for tokens, then the sender's, then two for management.
+    """The point at which a host becomes silent: before the first `what` that it sends after it
+    attached so many links. The SDK attaches two links for tokens, then that of the sender, then two
+    for management.
     """
 
     what: str
     attached: int = 0
     half: bool = False
-    """It says the first half of it."""
+    """The first half of it is still sent."""
     raw: int | None = None
-    """After so many bytes, whatever they are."""
+    """The number of bytes after which the host becomes silent."""
 
 
 _NAMES = {0x10: "open", 0x11: "begin", 0x12: "attach", 0x13: "flow", 0x14: "transfer"}
@@ -112,7 +113,7 @@ _SASL = 1
 
 
 class _Talk:
-    """One connection: what the host has said in it."""
+    """The data that the host has sent over one connection."""
 
     def __init__(self) -> None:
         self.amqp = False
@@ -122,7 +123,7 @@ class _Talk:
         self._rest = b""
 
     def units(self, data: bytes) -> Iterator[tuple[str, bytes]]:
-        """What the host says, cut into headers and frames."""
+        """Split the data of the host into headers and frames."""
         self._rest += data
         while len(self._rest) >= 8:
             if self._rest.startswith(b"AMQP"):
@@ -139,7 +140,7 @@ class _Talk:
 
 
 class Relay:
-    """A way to a namespace that can fall silent: the sockets stay open, and nothing comes."""
+    """A TCP relay to a namespace that can become silent: sockets stay open, but no data comes."""
 
     def __init__(self, target: Namespace, *, tls: bool, ca_file: str) -> None:
         self._target = target
@@ -152,7 +153,7 @@ class Relay:
         self.accepted = 0
         self.open = 0
         self.silences = 0
-        """On how many connections it fell silent."""
+        """The number of connections that became silent."""
 
     @property
     def connection_string(self) -> str:
@@ -160,15 +161,15 @@ class Relay:
         return text.replace(";UseDevelopmentEmulator=true", "") if self.tls else text
 
     def fall_silent(self, point: Point, *, times: int | None = None) -> None:
-        """From now on, on every connection, or on so many."""
+        """Become silent at a point, on every new connection or on so many."""
         self.point, self._times = point, times
 
     def refuse(self) -> None:
-        """Close every new connection at once."""
+        """Close every new connection immediately."""
         self._refusing = True
 
     def heal(self) -> None:
-        """Let everything through, but for connections that are silent: they stay so."""
+        """Forward everything again, except on connections that are already silent."""
         self.point, self._refusing = None, False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -211,7 +212,7 @@ class Relay:
             writer.close()
 
     def _through(self, data: bytes, talk: _Talk) -> bytes:
-        """What the client gets to hear."""
+        """Forward the data of the host to the client."""
         if self.point is not None and self.point.raw is not None:
             data = data[: self.point.raw - talk.bytes]
             talk.bytes += len(data)
@@ -249,7 +250,7 @@ class Relay:
 
 
 class Servers:
-    """Servers, in one thread with an event loop."""
+    """Servers in one thread with an event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -261,7 +262,7 @@ class Servers:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
 
     def listen(self, serve: Callable[..., Any], context: ssl.SSLContext | None = None) -> int:
-        """Serve a free port, which is returned."""
+        """Listen on a free port, and return it."""
 
         async def start() -> asyncio.Server:
             return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
@@ -287,7 +288,7 @@ class Servers:
 
 
 class Relays:
-    """Relays, in one thread."""
+    """Relays in one thread."""
 
     def __init__(self, folder: Path) -> None:
         authority = trustme.CA()
@@ -298,8 +299,8 @@ class Relays:
         self._servers = Servers()
 
     def to(self, target: Namespace, *, tls: bool = False, raw: bool = False) -> Relay:
-        """A relay. With TLS it ends the client's TLS, and so hears what is said; a raw one does
-        not."""
+        """Return a relay. With TLS it terminates the TLS of the client, so that it can parse
+        frames; a raw relay does not."""
         relay = Relay(target, tls=tls, ca_file=target.ca_file if raw else self.ca_file)
         relay.port = self._servers.listen(relay.serve, self._context if tls and not raw else None)
         return relay
@@ -310,7 +311,7 @@ class Relays:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A port where a namespace should be, and is not."""
+    """A port at which no namespace listens."""
 
     like: Namespace
     port: int
@@ -326,7 +327,7 @@ class Elsewhere:
 
 @contextlib.contextmanager
 def dead_port() -> Iterator[int]:
-    """A port where connections are refused."""
+    """Yield a port that refuses connections."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         yield unused.getsockname()[1]
@@ -334,7 +335,7 @@ def dead_port() -> Iterator[int]:
 
 @contextlib.contextmanager
 def black_hole() -> Iterator[int]:
-    """A port where connecting takes for ever: its backlog is full."""
+    """Yield a port whose connections are never accepted, because its backlog is full."""
     with socket.socket() as listener, contextlib.ExitStack() as waiting:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -360,7 +361,7 @@ Host = Namespace | Relay | Elsewhere
 
 
 async def come_back(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """The result of a call, of either flavour, which must come back while the silence lasts."""
+    """Return the result of a call of either flavour, which must return during the silence."""
     async with asyncio.timeout(DEADLINE_S):
         if inspect.iscoroutinefunction(call):
             return await call(*args, **options)
@@ -368,14 +369,14 @@ async def come_back(call: Callable[..., Any], *args: Any, **options: Any) -> Any
 
 
 def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> "Future[Any]":
-    """In a thread of its own: one that never ends must not keep others, or the process."""
+    """Run a call in a new daemon thread: a call that never ends must not block others."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
 
     def work() -> None:
         try:
             future.set_result(call(*args, **options))
-        except BaseException as exc:  # noqa: BLE001  it is raised where somebody waits
+        except BaseException as exc:  # noqa: BLE001  raised to the waiting task
             future.set_exception(exc)
 
     threading.Thread(target=work, daemon=True).start()
@@ -383,7 +384,7 @@ def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> "Future[A
 
 
 async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
-    """Run them all to their ends. An error names its case."""
+    """Run all cases concurrently. Errors name their case."""
     ends = await asyncio.gather(*cases.values(), return_exceptions=True)
     errors = [(name, end) for name, end in zip(cases, ends, strict=True) if end is not None]
     for name, error in errors:
@@ -393,14 +394,14 @@ async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
 
 
 async def all_tasks_end() -> None:
-    """Nothing that was given up lives on."""
+    """Check that all tasks end."""
     if others := asyncio.all_tasks() - {asyncio.current_task()}:
         _, late = await asyncio.wait(others, timeout=DEADLINE_S)
         assert not late
 
 
 def connect(flavour: str, to: Host, *, tls: bool = False, **options: Any) -> Any:
-    """A client of the SDK."""
+    """Return a client of the SDK."""
     given = QUICK | options
     text = to.connection_string
     if tls:
@@ -414,7 +415,7 @@ def connect(flavour: str, to: Host, *, tls: bool = False, **options: Any) -> Any
 
 
 def options_of(secondary: Any, name: str, **options: Any) -> SendAvailabilityOptions:
-    """A pairing that fails over at once, waits a few seconds, and does not ping by itself."""
+    """Return options of a pairing with immediate failover, short timeouts and no pings."""
     given: dict[str, Any] = {
         "primary_name": name,
         "backlog_queue_count": 2,
@@ -450,7 +451,7 @@ async def paired(
     sdk: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Any]:
-    """A paired client. Closing it comes back, too."""
+    """Yield a paired client, whose `close` must return too."""
     given = {} if sdk is None else sdk
     client = connect(flavour, primary, tls=tls, **given)
     other = connect(flavour, secondary, tls=tls, **given)

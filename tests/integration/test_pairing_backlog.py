@@ -1,4 +1,4 @@
-"""Backlog queues in a local namespace, made by both flavours of the SDK with every credential."""
+"""Creation of backlog queues in a local namespace, with both flavours and every credential."""
 
 import asyncio
 import json
@@ -86,7 +86,7 @@ class Flavour:
         self.Client = (azure.servicebus if self.sync else azure.servicebus.aio).ServiceBusClient
         self.namespace = namespace
         self.client = self.connect(namespace.connection_string)
-        """Without TLS, by a connection string with a key."""
+        """A client without TLS, with a connection string and a key."""
         self.primary = f"primary-{next(numbers)}"
         self.paths = backlog_paths(self.primary, 3)
         self.waits: list[float] = []
@@ -148,7 +148,7 @@ class AsyncBearer:
 
 
 class Wiretap:
-    """Sees the requests of the administration API, and may answer them itself."""
+    """Records the requests to the administration API, and can answer them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requests: list[HttpRequest] = []
@@ -175,7 +175,7 @@ class Wiretap:
         return [answer.status for answer in self.answers]
 
     def asked(self) -> list[tuple[str, str]]:
-        """Methods, and the last segment of paths."""
+        """Return the methods and the last segments of the paths."""
         return [(one.method, one.path.rpartition("/")[2]) for one in self.requests]
 
 
@@ -187,7 +187,7 @@ def namespace() -> Iterator[LocalNamespace]:
 
 @pytest.fixture(params=["sync", "aio"])
 def both(request: pytest.FixtureRequest, namespace: LocalNamespace) -> Flavour:
-    """Each flavour in turn."""
+    """Yield each flavour."""
     return Flavour(request.param, namespace)
 
 
@@ -201,7 +201,7 @@ def description(namespace: LocalNamespace, path: str) -> Any:
 
 
 def queues(namespace: LocalNamespace, primary: str) -> list[str]:
-    """The paths of all entities below a name."""
+    """Return the paths of all entities below a name."""
     return namespace.call(
         lambda core: sorted(
             one.path for one in core.entities.all() if one.path.startswith(f"{primary}/")
@@ -308,7 +308,7 @@ def test_two_processes_that_create_the_same_queues_both_succeed(
     with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as two:
         for racer in (one, two):
             assert racer.stdout.readline() == "ready\n"
-        # Until both were so close that one was refused what the other had just created.
+        # Repeat until one process was refused a queue that the other had just created.
         for attempt in range(20):
             name = f"raced-{attempt}"
             for racer in (one, two):
@@ -327,7 +327,7 @@ def test_two_processes_that_create_the_same_queues_both_succeed(
     assert (one.returncode, two.returncode) == (0, 0)
 
 
-# What cannot be created.
+# Queues that cannot be created.
 
 
 @pytest.mark.rule("P6")
@@ -395,7 +395,7 @@ async def test_full_namespace_creates_as_many_queues_as_it_can(both: Flavour, ta
     )
 
     assert await both.ensure() == both.paths[:1]
-    assert tap.statuses.count(403) == 2  # each was asked for once
+    assert tap.statuses.count(403) == 2  # each creation was tried once
 
 
 @pytest.mark.rule("P6")
@@ -443,7 +443,9 @@ async def test_unreachable_namespace_fails_after_the_attempts_for_one_queue(
 
 @pytest.mark.rule("P6", "S2a")
 async def test_frozen_namespace_fails_in_bounded_time(both: Flavour) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as frozen:  # it connects, and says nothing
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as frozen:  # it accepts connections and never answers
         key = "SharedAccessKeyName=root;SharedAccessKey=x;UseDevelopmentEmulator=true"
         port = frozen.getsockname()[1]
         client = both.connect(f"Endpoint=sb://127.0.0.1:{port}/;{key}")
@@ -493,10 +495,10 @@ async def test_administration_client_of_the_user_has_the_same_limits(
             existing = await LoopDriver().run(ensure_queues(admin, both.paths, QUICK))
 
     assert list(existing) == both.paths[1:]
-    assert tap.statuses.count(503) == 3  # the SDK alone would try ten times
+    assert tap.statuses.count(503) == 3  # the SDK alone would retry ten times
 
 
-# Decisions alone.
+# Decisions, without a namespace.
 
 
 class Script:
@@ -595,7 +597,7 @@ def signature(namespace: LocalNamespace, *, key: str | None = None) -> str:
 
 
 def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: Any) -> Any:
-    """A client with one kind of credential."""
+    """Return a client with one kind of credential."""
     namespace = both.namespace
     parsed = ConnectionString.parse(namespace.connection_string)
     emulator = "" if tls else ";UseDevelopmentEmulator=true"
@@ -735,7 +737,7 @@ async def test_host_is_used_as_it_is_written(both: Flavour, tap: Wiretap) -> Non
 @pytest.mark.rule("P7")
 async def test_proxy_of_the_client_is_used(both: Flavour, tap: Wiretap) -> None:
     parsed = ConnectionString.parse(both.namespace.connection_string)
-    # A local namespace can stand in for a proxy: it takes requests for any host.
+    # A local namespace can act as a proxy: it accepts requests for any host.
     proxy = {"proxy_hostname": "localhost", "proxy_port": both.namespace.port}
     client = both.Client(
         "orders.servicebus.invalid:5672",

@@ -1,4 +1,4 @@
-"""The end of a pairing, and what is told of its life (rules S13, S14 and Y7's faults)."""
+"""Closing and faulting a pairing, and its events."""
 
 import asyncio
 import dataclasses
@@ -83,10 +83,10 @@ async def test_closing_stops_pings_and_background_work_and_can_be_repeated(
     await together((pair.close(), pair.close()))
     assert pair.bus.status().closed
     assert (fault.fired, pair.events) == (fired, events)
-    # What was acknowledged is where it was.
+    # Acknowledged messages are still there.
     assert len(pair.backlog(queue)) == 1
     assert len(pair.arrived(other)) == 1
-    # Clients that were given are the caller's.
+    # Clients that were passed in stay open.
     sender = pair.clients[0].get_queue_sender(other)
     await pair.do(sender.send_messages, message())
     await pair.do(sender.close)
@@ -144,12 +144,12 @@ async def test_closing_during_sends_loses_no_acknowledged_message(make: Make) ->
 
 
 class Lock:
-    """A lock, held, that tells when somebody waits for it."""
+    """A lock that is held and counts its waiters."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
-        self._waiters = 0  # as much of asyncio's as the test looks at
+        self._waiters = 0  # the attribute of asyncio.Lock that the test uses
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         self._waiters += blocking
@@ -203,7 +203,7 @@ async def test_faulted_pairing_raises_its_cause_and_can_be_paired_again(
     unused = pair.sender(queue)
     cause = RuntimeError("the partner is gone")
     await asyncio.wait_for(pair.do(pair.bus.fault, cause), DEADLINE_S)
-    await pair.do(pair.bus.fault, RuntimeError("another"))  # the first counts
+    await pair.do(pair.bus.fault, RuntimeError("another"))  # the first cause is kept
     for one in (sender, failing, unused):
         for call in CALLS:
             error = await caught(call(one))
@@ -265,12 +265,12 @@ async def test_every_state_change_is_an_event_with_path_cause_and_time(make: Mak
     suspect, failover, ping, healthy = pair.events
     assert isinstance(ping, Pinged)
     assert (ping.path, ping.error, ping.refused) == (queue, None, False)
-    told = [
+    reported = [
         (one.path, one.from_state, one.to_state, one.cause)
         for one in (suspect, failover, healthy)
         if isinstance(one, StateChanged)
     ]
-    assert told == [
+    assert reported == [
         (queue, HEALTHY, SUSPECT, error),
         (queue, SUSPECT, FAILOVER, error),
         (queue, FAILOVER, HEALTHY, None),

@@ -1,6 +1,6 @@
-"""`failback="after-drain"`: order within a session across an outage (rule S12).
+"""`failback="after-drain"`: order within a session across an outage.
 
-There is no syphon here but the one that these tests play themselves.
+The tests drain the backlog themselves, without a syphon.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ CHECK_S = HOLD_S / 10
 
 @asynccontextmanager
 async def syphoning(pair: Pair) -> AsyncIterator[asyncio.Task[None]]:
-    """Move the backlog meanwhile, as a syphon does: a message is completed on the backlog once the
-    primary has it, and none passes another."""
+    """Drain the backlog as a syphon does: complete a message after the primary accepted it, and
+    keep the order."""
     stop = threading.Event()
     work = asyncio.create_task(asyncio.to_thread(syphon, pair, stop))
     try:
@@ -61,7 +61,7 @@ def syphon(pair: Pair, stop: threading.Event) -> None:
     with client_of(pair.secondary) as backlog, client_of(pair.primary) as primary:
         receivers = [Receiver(backlog, queue) for queue in pair.backlog_queues]
         for receiver in receivers:
-            receiver.grant_credit(20)  # it attaches, in its own time
+            receiver.grant_credit(20)  # attaches in the background
         senders: dict[str, Sender] = {}
         while not stop.is_set():
             for receiver in receivers:
@@ -74,7 +74,7 @@ def syphon(pair: Pair, stop: threading.Event) -> None:
 
 
 async def draining(make: Make, *, messages: int = 1, **options: Any) -> tuple[Pair, str, Any]:
-    """A path whose primary is back, some messages of a session in the backlog, and a sender."""
+    """Return a pairing whose primary is back, a path with messages in the backlog, and a sender."""
     given = {"fake_clock": True, "ping_jitter": 0.0, "failback": "after-drain", **options}
     pair = await make(**given)
     queue = pair.queue()
@@ -96,17 +96,18 @@ def peeks(pair: Pair, queue: str) -> int:
     return 0 if reading is None else reading.operations
 
 
-def looks(pair: Pair, queue: str) -> float | None:
-    """When the backlog is looked at next; None: no more."""
+def next_peek_at(pair: Pair, queue: str) -> float | None:
+    """Return the time of the next peek; None if there is none."""
     path = pair.bus._pairing.path(queue)
     step = pair.bus._pairing.next_step(path)
     return None if step is None else step.at
 
 
-async def looked(pair: Pair, queue: str) -> None:
-    """Wait until all looks that are due have been taken."""
+async def peeks_done(pair: Pair, queue: str) -> None:
+    """Wait until all peeks that are due were made."""
     await until(
-        lambda: (at := looks(pair, queue)) is None or at > pair.clock.time, "the looks that are due"
+        lambda: (at := next_peek_at(pair, queue)) is None or at > pair.clock.time,
+        "the peeks that are due",
     )
 
 
@@ -115,7 +116,7 @@ def held(pair: Pair, queue: str) -> bool:
 
 
 def empty(pair: Pair) -> None:
-    """Take everything out of the backlog."""
+    """Receive and complete all messages of the backlog."""
     with client_of(pair.secondary) as client:
         for queue in pair.backlog_queues:
             receiver = Receiver(client, queue)
@@ -157,7 +158,7 @@ async def test_sessions_arrive_in_order_across_an_outage(
         rounds = 0
         while pair.state(queue) is not HEALTHY:
             assert not work.done()
-            if rounds < 10:  # a backlog that grows as fast as it is moved never ends
+            if rounds < 10:  # a backlog that grows as fast as it is drained never ends
                 await send_round()
                 rounds += 1
             await asyncio.sleep(0.1)
@@ -176,13 +177,13 @@ async def test_sessions_arrive_in_order_across_an_outage(
     ]
 
 
-# Looking at the backlog.
+# Peeks at the backlog.
 
 
 @both
 async def test_empty_backlog_needs_three_peeks_at_each_queue(make: Make) -> None:
     pair, queue, sender = await draining(make, messages=0)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert pair.state(queue) is DRAINING
     assert [peeks(pair, one) for one in pair.backlog_queues] == [2, 2, 2]
     pair.advance(CHECK_S)
@@ -204,24 +205,24 @@ async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(
         make,
         messages=SMALL + 2,
         backlog_queue_count=1,
-        failback_hold=timedelta(milliseconds=100),  # so that what was stored is not young
+        failback_hold=timedelta(milliseconds=100),  # so that stored messages do not count as young
     )
     (backlog,) = pair.backlog_queues
-    await looked(pair, queue)
-    assert peeks(pair, backlog) == SMALL + 1  # no look brings more than that
+    await peeks_done(pair, queue)
+    assert peeks(pair, backlog) == SMALL + 1  # no peek returns more
     for number in range(3):
         assert not held(pair, queue)
-        assert looks(pair, queue) == pair.clock.time + 1
+        assert next_peek_at(pair, queue) == pair.clock.time + 1
         await sender.send_messages(message(session_id="s"))
         assert len(pair.backlog()) == SMALL + 3 + number
         pair.advance(1)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
         assert peeks(pair, backlog) == (2 + number) * (SMALL + 1)
     assert pair.state(queue) is DRAINING
     assert pair.arrived(queue) == []
     empty(pair)
     pair.advance(1)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     pair.advance(0.02)
     await pair.until_state(queue, HEALTHY)
 
@@ -235,14 +236,14 @@ async def test_locked_message_keeps_the_path_draining(make: Make) -> None:
         (delivery,) = receiver.receive()
         before = peeks(pair, backlog)
         for _ in range(4):
-            await looked(pair, queue)
+            await peeks_done(pair, queue)
             assert pair.state(queue) is DRAINING
             pair.advance(CHECK_S)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
         assert peeks(pair, backlog) >= before + 4
         receiver.settle([delivery])
     pair.advance(CHECK_S)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     pair.advance(CHECK_S)
     await pair.until_state(queue, HEALTHY)
 
@@ -255,16 +256,16 @@ async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(make)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert held(pair, queue)
     waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
     pair.advance(CHECK_S)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert not waiting.done()
     empty(pair)
     for _ in range(2):
         pair.advance(CHECK_S)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
     await waiting
     assert pair.state(queue) is HEALTHY
     assert pair.backlog() == []
@@ -274,23 +275,23 @@ async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(
 @both
 async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make: Make) -> None:
     pair, queue, sender = await draining(make)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
     pair.advance(HOLD_S)
     await waiting
     assert len(pair.backlog(queue)) == 2
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert not held(pair, queue)
     await sender.send_messages(message(session_id="s"))  # at once
     assert len(pair.backlog(queue)) == 3
     assert pair.arrived(queue) == []
     pair.advance(1)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert held(pair, queue)
     empty(pair)
     for _ in range(2):
         pair.advance(CHECK_S)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
     assert pair.state(queue) is HEALTHY
 
 
@@ -298,7 +299,7 @@ async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make
 @both
 async def test_held_send_fails_when_the_pairing_is_closed(make: Make) -> None:
     pair, queue, sender = await draining(make)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     waiting = asyncio.ensure_future(caught(sender.send_messages(message(session_id="s"))))
     await asyncio.sleep(0)
     await pair.close()
@@ -307,7 +308,7 @@ async def test_held_send_fails_when_the_pairing_is_closed(make: Make) -> None:
     assert pair.arrived(queue) == []
 
 
-# What goes wrong.
+# Errors.
 
 
 @pytest.mark.rule("S12", "S13")
@@ -316,7 +317,7 @@ async def test_drain_without_a_syphon_is_an_event_and_the_path_can_be_marked_hea
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(make, drain_timeout=SECOND)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert pair.of(DrainStalled) == []
     pair.advance(1)
     await until(lambda: pair.of(DrainStalled), "the event")
@@ -345,7 +346,7 @@ async def test_missing_listen_right_keeps_the_path_draining_and_is_an_event(
         return await pair.start(secondary=pair.connect(powerless), create_backlog=False, **options)
 
     pair, queue, sender = await draining(make_it, drain_timeout=SECOND)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     pair.advance(1)
     await until(lambda: pair.of(DrainStalled), "the event")
     assert isinstance(pair.of(DrainStalled)[0].error, ServiceBusAuthorizationError)

@@ -1,5 +1,4 @@
-"""Neither namespace takes a message: the caller is told, with both reasons, and nothing is
-pretended (rule S5)."""
+"""Both namespaces are down: the caller gets both causes, and no send is reported as successful."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,7 +45,7 @@ WAYS: list[Callable[[Any], Awaitable[Any]]] = [
 
 
 def check(error: BaseException | None) -> None:
-    """It is a SendUnavailable that has both reasons."""
+    """Check that an error is a SendUnavailable with both causes."""
     assert type(error) is SendUnavailable
     for reason in (error.primary_error, error.backlog_error):
         assert reason is not None
@@ -72,7 +71,7 @@ async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(
     pair.secondary.start()
     assert [len(pair.arrived(path)) for path in paths] == [1, 0, 0, 0]
     assert pair.backlog() == []
-    for sender in senders:  # at once they would be four, and three queues are tried by one each
+    for sender in senders:  # one after the other: a pulled queue is tried by one sender at a time
         await sender.send_messages(message("after"))
     assert [len(pair.backlog(path)) for path in paths] == [1, 1, 1, 1]
 
@@ -91,7 +90,7 @@ async def test_outage_of_the_secondary_alone_has_no_effect(
     check(await caught(sender.send_messages(message())))
     assert pair.state(queue) is PathStatus.FAILOVER
     assert len(pair.of(BacklogQueuePulled)) == 3
-    # Known to be down, nobody is asked again.
+    # No namespace is called again while it is known to be down.
     again = await caught(sender.send_messages(message()))
     check(again)
 

@@ -1,4 +1,4 @@
-"""The example folder runs."""
+"""The pairing example runs without errors."""
 
 import subprocess
 import sys

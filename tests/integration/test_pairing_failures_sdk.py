@@ -1,7 +1,7 @@
-"""What the real SDK raises for each thing that can go wrong with a send, and what we make of it.
+"""The errors of the real SDK for each failure of a send, and their kinds.
 
-Both flavours of the SDK raise the same, and each test says so of both. Calls that do not concern
-each other are made together: the SDK takes half a second to open a link.
+Each test covers both flavours, which raise the same errors. Independent calls run concurrently,
+because the SDK takes half a second to open a link.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from tests.integration.emulator_flavours import eventually
 from tests.interop.sdk_cases import connection_string
 
 pytestmark = [
-    # The SDK forgets to close its sockets when a connection fails.
+    # The SDK does not close its sockets when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -58,7 +58,7 @@ LISTENS = SharedAccessRule(
 LATER = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
 UNENCODABLE = {"x": object()}
 THREADS = ThreadPoolExecutor(32)
-"""For the synchronous flavour; they start when they are needed."""
+"""Threads for the synchronous flavour, started when they are needed."""
 
 Failure = tuple[type[Exception], FailureKind]
 CONNECTION: Failure = (ServiceBusConnectionError, FailureKind.UNAVAILABLE)
@@ -100,7 +100,7 @@ def message(**options: Any) -> ServiceBusMessage:
 
 
 def batch() -> ServiceBusMessageBatch:
-    """One that was made without a link."""
+    """A batch that was created without a link."""
     made = ServiceBusMessageBatch(max_size_in_bytes=1000)
     made.add_message(message())
     return made
@@ -140,14 +140,14 @@ async def sender_of(client: Any, path: str, *, opened: bool = False) -> AsyncIte
 def sender_at(
     flavour: str, address: str, path: str, *, opened: bool = False, retries: int = 0
 ) -> Any:
-    """A sender with a client of its own: it does not share a connection that another loses."""
+    """Return a sender with its own client and connection."""
     options = QUICK | {"retry_total": retries}
     client = client_class(flavour).from_connection_string(address, **options)
     return sender_of(client, path, opened=opened)
 
 
 async def failure_of(work: Awaitable[Any]) -> Failure:
-    """The class of what was raised, and what we take it for."""
+    """Return the class of the raised error, and its kind."""
     with pytest.raises(Exception) as caught:  # noqa: PT011  the test compares the class
         await work
     return type(caught.value), classify_failure(caught.value)
@@ -158,7 +158,7 @@ async def failures_of(works: dict[str, Awaitable[Failure]]) -> dict[str, Failure
 
 
 async def failures_on_opening(flavour: str, address: str, path: str = "q") -> dict[str, Failure]:
-    """What each operation of a sender raises that has no link yet."""
+    """Return the errors of all operations of a sender without a link."""
 
     async def one(name: str) -> Failure:
         async with sender_at(flavour, address, path) as sender:
@@ -169,7 +169,7 @@ async def failures_on_opening(flavour: str, address: str, path: str = "q") -> di
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect the sockets of the SDK, whose warnings other test modules do not ignore."""
     yield
     gc.collect()
 
@@ -183,12 +183,12 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> Iterator[LocalNamespace]:
-    """With no faults."""
+    """Remove all faults after each test."""
     yield running
     running.clear_faults()
 
 
-# The primary is not there, or does not let in: all operations of a sender raise the same.
+# The primary cannot be reached, or refuses access: all operations raise the same error.
 
 
 @pytest.mark.rule("S2")
@@ -234,7 +234,7 @@ async def test_wrong_key_is_of_kind_caller(namespace: LocalNamespace, flavour: s
     assert raised == dict.fromkeys(OPENS, (ServiceBusAuthenticationError, FailureKind.CALLER))
 
 
-# A link is open, and the send meets a fault.
+# Faults over an open link.
 
 ON_SEND = {
     "cut": (CONNECTION, CONNECTION),
@@ -244,7 +244,7 @@ ON_SEND = {
     "detach": (DETACHED, MANAGEMENT_LOST),
     "disable": (DISABLED, DISABLED),
 }
-"""What a send raises, and what scheduling does, which goes over the management link."""
+"""The errors of a send, and of scheduling, which uses the management link."""
 
 
 @pytest.mark.rule("S2")
@@ -363,16 +363,16 @@ async def test_status_decides_about_a_refused_token(
 async def test_token_request_without_a_response_is_unavailable(
     namespace: LocalNamespace, flavour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)  # it is a minute
+    monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)  # the default is a minute
     fault = namespace.add_fault("ignore-tokens", "q")
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
         raised = await failure_of(sender.send(message()))
-    await eventually(lambda: fault.fired == 1)  # it counts whole seconds: that one may be short
+    await eventually(lambda: fault.fired == 1)  # it counts whole seconds, so the first may be short
     assert raised == (ServiceBusError, FailureKind.UNAVAILABLE)
 
 
 class Answer:
-    """As much of a response as azure-core looks at."""
+    """The attributes of a response that azure-core uses."""
 
     reason = "no"
 
@@ -384,7 +384,7 @@ class Answer:
 
 
 class NoToken:
-    """A credential that has none to give."""
+    """A credential that fails to get a token."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -399,7 +399,7 @@ class NoTokenLater(NoToken):
 
 
 def sender_with(flavour: str, namespace: LocalNamespace, credential: Any) -> Any:
-    """Over TLS, at a custom endpoint."""
+    """Return a sender over TLS at a custom endpoint."""
     client = client_class(flavour)(
         "localhost",
         credential,
@@ -419,7 +419,7 @@ async def test_status_decides_about_a_credential_without_a_token(
         "401": (ClientAuthenticationError(response=Answer(401)), FailureKind.CALLER),
         "429": (HttpResponseError(response=Answer(429)), FailureKind.BUSY),
         "503": (HttpResponseError(response=Answer(503)), FailureKind.UNAVAILABLE),
-        "no answer": (ServiceRequestError("nobody there"), FailureKind.UNAVAILABLE),
+        "no answer": (ServiceRequestError("no server"), FailureKind.UNAVAILABLE),
         "no status": (ClientAuthenticationError("nothing configured"), FailureKind.UNAVAILABLE),
     }
     credential = {"sync": NoToken, "aio": NoTokenLater}[flavour]
@@ -442,7 +442,7 @@ async def test_wrong_key_at_a_custom_endpoint_is_of_kind_caller(
     assert raised == (ServiceBusConnectionError, FailureKind.CALLER)
 
 
-# The caller's own.
+# Errors of the caller.
 
 
 @pytest.mark.rule("S2")
@@ -466,7 +466,7 @@ async def test_message_that_cannot_be_encoded_is_of_kind_caller(
     bad = message(application_properties=UNENCODABLE)
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
         raised = [
-            await failure_of(sender.send(bad)),  # which closes the link
+            await failure_of(sender.send(bad)),  # this closes the link
             await failure_of(sender.send([bad])),
             await failure_of(sender.schedule(bad)),
         ]
@@ -499,7 +499,7 @@ async def test_full_entity_is_of_kind_caller(namespace: LocalNamespace, flavour:
     assert raised == (ServiceBusQuotaExceededError, FailureKind.CALLER)
 
 
-# What the local namespace never says: a server that does.
+# Errors that the emulator never sends, from a scripted server.
 
 CLASSES_OF = {
     "amqp:unauthorized-access": ServiceBusAuthorizationError,
@@ -509,7 +509,7 @@ CLASSES_OF = {
     "amqp:link:detach-forced": ServiceBusConnectionError,
     "amqp:unknown-error": ServiceBusConnectionError,
 }
-"""Of rejected messages; the others are plain errors."""
+"""The classes of rejected messages; other conditions raise a plain ServiceBusError."""
 
 
 def said(condition: str) -> AmqpError:

@@ -1,6 +1,6 @@
-"""While the primary is healthy, a paired sender is the SDK's: the same bytes, results and errors.
+"""While the primary is healthy, a paired sender has the bytes, results and errors of an SDK sender.
 
-Each thing is done twice, with the plain SDK and through the pairing, and must come out the same.
+Each call is made twice, with the plain SDK and with the pairing, and must have the same result.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.integration.pairing_kit import Arrived, World, quick_sender, state
 from tests.unit.test_transfer import PLAIN, without_derived_times
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -33,7 +33,7 @@ LATER = datetime(2999, 1, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 
 
 class Twins(World):
-    """A plain and a paired sender, each of a queue of its own that nobody else uses."""
+    """A plain and a paired sender, each with its own queue."""
 
     def __enter__(self) -> "Twins":
         super().__enter__()
@@ -53,7 +53,7 @@ class Twins(World):
     def each(
         self, do: Callable[[Any], Any], *, topic: bool = False
     ) -> tuple[list[Arrived], list[Arrived]]:
-        """What reaches the primary when something is done with each sender."""
+        """Use each sender, and return what reached the primary."""
         senders = (self.plain_topic, self.paired_topic) if topic else (self.plain, self.paired)
         results, arrived = [], []
         for sender in senders:
@@ -75,8 +75,8 @@ def twins(request: pytest.FixtureRequest) -> Iterator[Twins]:
 
 
 def shown(arrived: list[Arrived]) -> list[tuple[int | None, bytes]]:
-    """All but the path. Times that the SDK derives from a time-to-live are those of the second in
-    which it sends."""
+    """Return everything but the path, without the times that the SDK derives from the
+    time-to-live when it sends."""
     return [
         (one.message_format, without_derived_times(one.payload))
         if one.message_format == 0
@@ -86,7 +86,7 @@ def shown(arrived: list[Arrived]) -> list[tuple[int | None, bytes]]:
 
 
 def with_ids(made: Any) -> Any:
-    """A message that has an id, so that rule S11 has nothing to add."""
+    """Return a message with an id, so that pairing adds none."""
     if isinstance(made, dict):
         return {"message_id": "of a dictionary", **made}
     if isinstance(made, AmqpAnnotatedMessage):
@@ -204,7 +204,7 @@ def test_meter_of_the_primary_counts_the_same_with_and_without_pairing(twins: Tw
     }
     assert read[plain.entity_name]["send"].messages == 4 * 5 + 2
     assert read[paired.entity_name] == read[plain.entity_name]
-    # Nor is anything asked of it as a namespace.
+    # No administration request was sent either.
     entities = {path for path, _ in meter}
     assert entities == {path for path in entities if path.startswith(("Queue-", "Topic-"))}
 
@@ -289,7 +289,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 def check_same_errors(make_plain: Callable[[], Any], make_paired: Callable[[], Any]) -> None:
-    """Each call, on senders of its own, and all at once: opening a link takes the SDK long."""
+    """Make each call with new senders, all at the same time, because the SDK opens links slowly."""
 
     def errors(do: Callable[[Any], Any]) -> list[Any]:
         return [outcome(do, make()) for make in (make_plain, make_paired)]
@@ -353,7 +353,7 @@ def test_closing_a_client_closes_its_senders_and_can_be_repeated(twins: Twins):
         assert len(twins.stored(twins.primary, sender.entity_name)) == 1
 
 
-# What else can be seen of a sender.
+# Other properties of a sender.
 
 
 @pytest.mark.rule("S1")

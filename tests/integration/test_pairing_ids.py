@@ -1,4 +1,4 @@
-"""One id for one message, wherever it goes; and what becomes of one whose answer was lost."""
+"""Message ids in primary and backlog, and messages whose acknowledgement was lost."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tests.integration.emulator_kit import client_of, wait_until
 from tests.integration.pairing_kit import World, body_of, quick_sender, state
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -38,7 +38,7 @@ class Ids(World):
         return self
 
     def sent(self, sender: Any) -> list[Any]:
-        """The ids of what a sender has stored since this was last asked."""
+        """Return the ids that a sender stored since the last call."""
         if sender is self.healthy:
             return ids(self.stored(self.primary, sender.entity_name))
         return ids(self.in_backlog())
@@ -149,7 +149,7 @@ def test_sdk_batch_is_sent_unchanged(world: Ids, where: str):
     assert batch._message == before
 
 
-# The primary has it, and so has the backlog.
+# Messages in both namespaces.
 
 
 LOST: dict[str, Callable[[Any], Any]] = {
@@ -190,7 +190,7 @@ def test_message_whose_acknowledgement_was_lost_is_delivered_once(
     assert ids(in_primary) == ids(in_backlog)
     assert None not in ids(in_primary)
 
-    # The syphon's work, by hand.
+    # Drain the backlog as a syphon does.
     with client_of(world.primary) as client:
         again = Sender(client, path)
         for payload in in_backlog:
@@ -202,7 +202,7 @@ def test_message_whose_acknowledgement_was_lost_is_delivered_once(
     ]
 
 
-# Whether the entity would remove it.
+# The check for duplicate detection.
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a pairing writes to its ledger is what the namespaces have counted (rules C4 and C5)."""
+"""The ledger of a pairing agrees with the meters of the namespaces."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def written(folder: Path, *, answered: bool = True) -> dict[tuple[str, str], list[int]]:
-    """Operations, messages, bytes and units, by namespace and kind of the meter."""
+    """Return operations, messages, bytes and units of the ledger, by namespace and kind."""
     sums: dict[tuple[str, str], list[int]] = {}
     for one in records(folder):
         if "kind" not in one or one["answered"] is not answered:
@@ -46,7 +46,7 @@ def written(folder: Path, *, answered: bool = True) -> dict[tuple[str, str], lis
 
 
 def metered(world: World) -> dict[tuple[str, str], list[int]]:
-    """The same, as the namespaces have counted it."""
+    """Return the same figures from the meters."""
     sums: dict[tuple[str, str], list[int]] = {}
     for namespace in (world.primary, world.secondary):
         host = f"localhost:{namespace.port}"
@@ -83,7 +83,7 @@ def test_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
             batch.add_message(ServiceBusMessage("y" * n))
         sender.send_messages(batch)
         assert sender.schedule_messages([ServiceBusMessage("z")] * 3, LATER) != []
-        # It lasts until everything is stored: pings that it meets are not metered.
+        # The fault lasts until everything is stored. Pings that it rejects are not metered.
         fault = world.primary.add_fault("disable", queue)
         sender.send_messages(ServiceBusMessage("the first that failed"))
         sender.send_messages(ServiceBusMessage("stored"))
@@ -96,7 +96,7 @@ def test_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
 
     ours, theirs = written(tmp_path), since(world, before)
     scheduled = (f"localhost:{world.primary.port}", "schedule")
-    # The SDK writes the time for which a message is scheduled into it.
+    # The SDK adds the schedule to the message.
     assert abs(ours[scheduled].pop(2) - theirs[scheduled].pop(2)) < 3 * 100
     assert ours == theirs
     assert ours[f"localhost:{world.secondary.port}", "send"][1] == 22

@@ -1,4 +1,4 @@
-"""What the backlog does not take, to the byte: reserved names, sizes, batches to be split."""
+"""Limits of the backlog to the byte: reserved names, message sizes, and split batches."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from pairbus.servicebus.application_properties import ALIASES
 from tests.integration.pairing_kit import BACKLOG, NAME, World, body_of, quick_sender, state
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -37,11 +37,11 @@ LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
 
 class Limits(World):
-    """A path that is healthy and one in failover, with one backlog queue of 256 KB."""
+    """A healthy path and one in failover, with one backlog queue with a limit of 256 KB."""
 
     def __enter__(self) -> "Limits":
         super().__enter__()
-        # Nothing that fails stays away: the tests share one queue.
+        # Without a cool-down, because the tests share one queue.
         self.bus = self.pair(backlog_cool_down=timedelta())
         self.healthy = self.keep(quick_sender(self.bus, self.queue()))
         self.failed = self.keep(quick_sender(self.bus, self.queue()))
@@ -59,7 +59,7 @@ class Limits(World):
         return self.healthy if name == "healthy" else self.failed
 
     def sizes_in_backlog(self) -> list[int]:
-        """The size of each delivery that has reached the backlog since this was last asked."""
+        """Return the sizes of the deliveries to the backlog since the last call."""
         arrived = self.arrived(self.secondary, BACKLOG)
         assert {one.message_format for one in arrived} <= {BATCH_FORMAT}
         return [len(one.payload) for one in arrived]
@@ -88,7 +88,7 @@ def world(module_world: Limits) -> Iterator[Limits]:
     module_world.forget()
 
 
-# S7: names that the backlog needs.
+# Reserved names.
 
 in_both_states = pytest.mark.parametrize("where", ["healthy", "failed"])
 
@@ -122,9 +122,7 @@ RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Any]] = {
     "in a batch, a dictionary": lambda sender, names: sender.create_message_batch().add_message(
         {"body": "b", "application_properties": names}
     ),
-    "in a batch of somebody else's": lambda sender, names: sender.send_messages(
-        foreign_batch(names)
-    ),
+    "in a batch of the SDK": lambda sender, names: sender.send_messages(foreign_batch(names)),
     "scheduled": lambda sender, names: sender.schedule_messages(
         ServiceBusMessage("b", application_properties=names), LATER
     ),
@@ -178,7 +176,7 @@ def test_similar_names_are_allowed(world: Limits, where: str):
     assert not world.nothing_was_sent()
 
 
-# S8: sizes.
+# Sizes.
 
 
 def sized(body: int, **options: Any) -> ServiceBusMessage:
@@ -186,7 +184,7 @@ def sized(body: int, **options: Any) -> ServiceBusMessage:
 
 
 def body_for(world: Limits, limit: int, **options: Any) -> int:
-    """The size of the body with which one message fills a delivery to the backlog."""
+    """Return the body size with which one message fills a delivery to the backlog."""
     body = 200 * KB
     world.failed.send_messages(sized(body, **options))
     (size,) = world.sizes_in_backlog()
@@ -215,7 +213,7 @@ def test_message_size_in_the_backlog_is_limited_to_the_byte(world: Limits, optio
     assert world.nothing_was_sent()
     assert state(world.bus, world.failed.entity_name) is PathStatus.FAILOVER
     assert world.bus.status().backlog[BACKLOG].in_rotation
-    # It does fit the primary.
+    # The message fits the primary.
     world.healthy.send_messages(sized(most + 1, **options))
 
 
@@ -241,7 +239,7 @@ def test_header_size_in_the_backlog_is_limited_to_the_byte(world: Limits):
     with pytest.raises(MessageTooLargeForBacklog, match=f"{64 * KB + 1} bytes.*{64 * KB}"):
         world.failed.send_messages(headed(most + 1))
     assert world.nothing_was_sent()
-    # It does fit the primary.
+    # The message fits the primary.
     world.healthy.send_messages(headed(most + 1))
 
 
@@ -261,7 +259,7 @@ def test_check_backlog_size_refuses_large_messages_while_healthy(world: Limits):
     path = world.queue()
     bus = world.pair(check_backlog_size=True)
     sender = world.keep(quick_sender(bus, path))
-    # The path itself takes room in the backlog.
+    # The path is part of the message in the backlog.
     most += len(world.failed.entity_name) - len(path)
     scheduled = body_for(world, LIMIT, scheduled_enqueue_time_utc=LATER)
     scheduled += len(world.failed.entity_name) - len(path)
@@ -304,7 +302,7 @@ def test_size_limit_is_that_of_the_backlog_link(world: Limits):
     assert sender.create_message_batch().max_size_in_bytes == 1024 * KB
 
 
-# S9: batches.
+# Batches.
 
 
 def batch_of(sender: Any, *messages: Any) -> Any:
@@ -343,7 +341,7 @@ def test_batch_is_split_when_it_is_one_byte_too_large(world: Limits, make: Calla
 
 
 def full_batch(sender: Any) -> Any:
-    """A batch that leaves no room for aliases."""
+    """Return a batch that is too large with its aliases."""
     batch = sender.create_message_batch()
     with contextlib.suppress(MessageSizeExceededError):
         for number in range(10_000):
@@ -433,7 +431,7 @@ def test_batch_created_in_failover_has_the_limit_of_the_backlog(world: Limits):
     with pytest.raises(ValueError, match=f"acceptable max batch size is: {LIMIT} bytes"):
         sender.create_message_batch(LIMIT + 1)
 
-    # One that was made before is split to fit.
+    # A batch that was created before is split.
     sender.send_messages(large)
     assert len(world.sizes_in_backlog()) == 5
     assert ids(world.in_backlog()) == [f"{number:06}" for number in range(9)]

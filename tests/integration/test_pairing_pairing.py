@@ -1,5 +1,4 @@
-"""Pairing two namespaces: what is checked and in which order, and that nothing stays paired when it
-fails (rule P1); credentials of every kind, end to end (rule P7)."""
+"""Pairing two namespaces: checks, failed attempts, and every kind of credential end to end."""
 
 import time
 from typing import Any
@@ -47,14 +46,14 @@ pytestmark = FORGETFUL
 
 
 async def refusal(pair: Pair, primary: Any, secondary: Any, **options: Any) -> type[Any]:
-    """The class of what pairing these raises."""
+    """Return the class of the error that pairing two clients raises."""
     error = await caught(pair.start(primary=primary, secondary=secondary, **options))
     assert error is not None
     return type(error)
 
 
 def elsewhere(port: int) -> str:
-    """A namespace that nobody needs to reach."""
+    """Return a namespace that is never reached."""
     return (
         f"Endpoint=sb://localhost:{port}/;SharedAccessKeyName=n;SharedAccessKey=k;"
         "UseDevelopmentEmulator=true;"
@@ -77,12 +76,12 @@ async def test_each_mistake_has_its_own_error_and_checks_are_made_in_order(
     assert await refusal(pair, primary, pair.connect(first)) is SameNamespace
 
     await other.start(primary=primary, secondary=secondary)
-    # This client is paired: that its secondary would be itself comes first, all else later.
+    # This client is already paired: SameNamespace is raised before all other errors.
     assert await without(pair, primary, options) is SecondaryMissing
     assert await refusal(pair, primary, first) is SameNamespace
     assert await refusal(pair, primary, second) is AlreadyPaired
     assert await refusal(pair, primary, elsewhere(1)) is AlreadyPaired
-    # Another namespace, whose secondary is a primary, or serves another.
+    # The secondary is a primary, or serves another one.
     third = pair.connect(elsewhere(1))
     assert await refusal(pair, third, first) is SecondaryIsPrimary
     assert await refusal(pair, third, second) is SecondaryInUse
@@ -90,7 +89,7 @@ async def test_each_mistake_has_its_own_error_and_checks_are_made_in_order(
 
 
 async def without(pair: Pair, primary: Any, options: Any) -> type[Any]:
-    """The class of what pairing raises, with options as they are."""
+    """Return the class of the error that pairing with these options raises."""
     start = pairbus.pair_namespace if pair.sync else pairbus.aio.pair_namespace
     return type(await caught(pair.do(start, primary, options)))
 
@@ -104,7 +103,7 @@ async def test_secondary_that_is_a_primary_is_reported_before_secondary_in_use(m
     back = pair.connect(second)
     assert await refusal(pair, back, first) is SecondaryIsPrimary
     await other.close()
-    await third.start(primary=back, secondary=pair.connect(first))  # now it can
+    await third.start(primary=back, secondary=pair.connect(first))  # possible now
     assert await refusal(pair, pair.connect(first), second) is SecondaryIsPrimary
 
 
@@ -165,7 +164,7 @@ async def test_failed_pairing_can_be_repeated(
     await pair.sender(queue).send_messages(message())
     assert len(pair.backlog(queue)) == 1
     await pair.close()
-    # And what was closed can be paired again.
+    # Closed pairings can be paired again.
     await pair.start(primary=primary)
 
 
@@ -187,7 +186,7 @@ class AsyncBearer:
 
 
 def clients(pair: Pair, namespace: LocalNamespace) -> dict[str, Any]:
-    """A client of a namespace for each kind of credential; one over TLS."""
+    """Return a client for each kind of credential, one of them over TLS."""
     parsed = ConnectionString.parse(namespace.connection_string)
     assert parsed.key_name is not None
     assert parsed.key is not None

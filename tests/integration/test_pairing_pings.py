@@ -1,4 +1,4 @@
-"""Pings of a path in failover: what they are, when they come, when they stop (rules G1 to G4)."""
+"""Pings of a path in failover: form, interval and end."""
 
 from typing import Any
 from uuid import UUID
@@ -35,7 +35,7 @@ HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
 
 async def fail_over(pair: Pair, *paths: str, session_id: str | None = None) -> list[Any]:
-    """Let paths fail over, and take away what was wrong."""
+    """Let paths fail over, and then remove the faults."""
     faults = [pair.fault("internal-error", path) for path in paths]
     senders = [pair.sender(path) for path in paths]
     await together(one.send_messages(message(session_id=session_id)) for one in senders)
@@ -111,7 +111,7 @@ async def test_pings_keep_the_interval_and_stop_after_the_first_success(
         due = pair.bus._pairing.next_step(path).at
         assert due == pair.clock.time + 60
         pair.advance(59.999)
-        await sender.send_messages(message())  # it goes to the backlog, and time stands still
+        await sender.send_messages(message())  # goes to the backlog while the clock is stopped
         assert len(pair.of(Pinged)) == number - 1
         pair.advance(0.001)
         await until(lambda: len(pair.of(Pinged)) == number, "a ping")  # noqa: B023
@@ -126,7 +126,7 @@ async def test_pings_keep_the_interval_and_stop_after_the_first_success(
     pair.advance(60)
     await pair.until_state(queue, HEALTHY)
     assert [one.error is None for one in pair.of(Pinged)] == [False, False, False, True]
-    assert sends(pair, queue) == 1  # those that were rejected are not billed
+    assert sends(pair, queue) == 1  # rejected pings are not billed
     assert pair.bus._pairing.next_step(path) is None
     pair.advance(3600)
     await sender.send_messages(message())
@@ -187,7 +187,7 @@ async def test_drop_pings_completes_delivered_pings(make: Make) -> None:
     ping = Message.build(
         properties=Properties(content_type=Symbol(PING_CONTENT_TYPE)), data=b""
     ).encode()
-    # A local namespace drops pings where they come in. So they are put behind that door.
+    # The emulator drops pings on arrival, so they are put into the queue directly.
     pair.primary.call(
         lambda core: core.entities.router.send(
             core.entities.get(queue),

@@ -1,4 +1,4 @@
-"""Scheduling, while the primary is healthy and in failover; and cancelling what was scheduled."""
+"""Scheduling and cancelling messages, while the primary is healthy and in failover."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -21,7 +21,7 @@ from tests.unit.amqp.same import same
 from tests.unit.test_transfer import SCHEDULE, aliases_of, check_same
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -33,7 +33,7 @@ TIMES = {
     "in UTC": LATER,
     "without a zone": LATER.replace(tzinfo=None),
     "in another zone": LATER.astimezone(timezone(timedelta(hours=5, minutes=30))),
-    # As a float of seconds it is a millisecond less.
+    # As a float of seconds it would lose a millisecond.
     "awkward": datetime(2039, 7, 6, 10, 46, 8, 3000, tzinfo=UTC),
     "with microseconds": LATER.replace(microsecond=999_999),
 }
@@ -51,7 +51,7 @@ class Schedules(World):
         return self
 
     def scheduled(self, sender: Any) -> list[int]:
-        """The sequence numbers of what lies in a queue of the primary."""
+        """Return the sequence numbers of the messages in a queue of the primary."""
         found = self.primary.call(
             lambda core: core.entities.get(sender.entity_name).queue.peek(0, 1000)
         )
@@ -122,7 +122,7 @@ def test_list_scheduled_in_failover_returns_none_for_each_message(world: Schedul
     stored = world.in_backlog()
     assert len(stored) == 8
     for payload in stored:
-        # The time of the call, whatever the message says.
+        # The time of the call replaces that of the message.
         alias = aliases_of(payload)["x-ms-scheduledenqueuetimeutc"]
         assert same(alias, Timestamp(LATER_MS))
         assert SCHEDULE not in Message.parse(payload).read_message_annotations()
@@ -198,7 +198,7 @@ def test_message_of_the_primary_cannot_be_cancelled_during_an_outage(world: Sche
 
     assert isinstance(raised.value.primary_error, MessagingEntityDisabledError)
     assert world.scheduled(sender) == [number]
-    # By hand, since nobody pings for half an hour.
+    # Mark the path healthy, because the next ping is in half an hour.
     world.bus.mark_path_healthy(sender.entity_name)
     sender.cancel_scheduled_messages(number)
     assert world.scheduled(sender) == []

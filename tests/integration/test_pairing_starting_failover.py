@@ -1,4 +1,4 @@
-"""What starts failover and what does not (rules S2 and S3), with the real SDK and real sockets."""
+"""The start of failover, with the real SDK and real sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -58,9 +58,9 @@ UNAVAILABLE: dict[str, tuple[type[Exception], dict[str, Any]]] = {
     "stop-reading": (OperationTimeoutError, {}),
     "answer-late": (OperationTimeoutError, {"seconds": 30}),
 }
-"""The faults of one entity that start failover: what the caller gets while the timer runs."""
+"""The faults of one entity that start failover, with the errors while the timer runs."""
 TWICE = ("lose-answer", "answer-late")
-"""Those that keep the message all the same."""
+"""The faults with which the primary still stores the message."""
 
 Operation = Callable[[Any], Awaitable[Any]]
 
@@ -82,7 +82,7 @@ SENDS: dict[str, tuple[Operation, int]] = {
         2,
     ),
 }
-"""Every way to send, and how many messages it sends."""
+"""Every kind of send, with its number of messages."""
 
 
 def unencodable() -> ServiceBusMessage:
@@ -90,8 +90,8 @@ def unencodable() -> ServiceBusMessage:
 
 
 async def faults_of(pair: Pair) -> dict[str, tuple[str, Fault, Any]]:
-    """Each fault of UNAVAILABLE on a queue of its own, with a sender whose link is open, which
-    takes its own time; tokens are for a link that is not."""
+    """Return each fault of UNAVAILABLE on a separate queue, with a sender whose link is open; for
+    token faults the link is not open."""
     queues = {kind: pair.queue() for kind in UNAVAILABLE}
     opened = [kind for kind in queues if not kind.endswith("-tokens")]
     senders = dict(zip(opened, await pair.entered(*map(queues.get, opened)), strict=True))
@@ -105,7 +105,7 @@ async def faults_of(pair: Pair) -> dict[str, tuple[str, Fault, Any]]:
     }
 
 
-# Which failures count.
+# Failures that start the timer.
 
 
 @pytest.mark.rule("S2", "S3")
@@ -247,7 +247,7 @@ async def test_entering_and_creating_a_batch_do_not_stop_the_timer(
     assert pair.changes(queue) == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER)]
 
 
-# Which do not.
+# Failures that do not.
 
 
 @pytest.mark.rule("S2")
@@ -290,7 +290,7 @@ async def test_throttling_and_caller_errors_do_not_start_the_timer(make: Make) -
 
 
 def fill(pair: Pair, path: str) -> None:
-    """So that a queue of a megabyte takes nothing more."""
+    """Fill a queue of one megabyte."""
     from pairbus.emulator.entities.message_codec import parse_message
 
     def send(core: Any) -> None:
@@ -342,7 +342,7 @@ async def test_messages_that_cannot_be_encoded_never_start_a_failover(make: Make
     assert pair.backlog() == []
 
 
-# A link that ends for a reason that is hidden.
+# Links that end for a hidden reason.
 
 
 @pytest.mark.rule("S2")
@@ -355,7 +355,7 @@ async def test_detach_of_a_deleted_entity_is_no_failover(
     (sender,) = await pair.entered(queue)
     fault = pair.fault("detach", queue, count=1)
     sending = caught(sender.send_messages(message()))
-    # The entity goes between the send and the ping, as seen from the sender.
+    # The entity is deleted between the send and the ping.
     pair.primary.call(lambda core: watch_detach(core, fault, queue))
     error = await sending
     assert fault.fired == 1
@@ -366,7 +366,7 @@ async def test_detach_of_a_deleted_entity_is_no_failover(
 
 
 def watch_detach(core: Any, fault: Fault, path: str) -> None:
-    """Delete an entity as soon as the fault has happened."""
+    """Delete an entity as soon as a fault has fired."""
     fire = core.faults.fire
 
     def fired(*args: Any) -> Any:
@@ -386,7 +386,7 @@ async def test_detach_of_every_link_is_an_outage_and_a_single_one_is_not(make: M
     senders = await pair.entered(once, always)
     faults = [pair.fault("detach", once, count=1), pair.fault("detach", always)]
     met = await together(caught(sender.send_messages(message())) for sender in senders)
-    assert [fault.fired for fault in faults] == [1, 2]  # the message, and the ping
+    assert [fault.fired for fault in faults] == [1, 2]  # the message and the ping
     assert isinstance(met[0], ServiceBusConnectionError)
     assert met[1] is None
     assert [pair.state(once), pair.state(always)] == [HEALTHY, FAILOVER]
@@ -404,7 +404,7 @@ async def test_expired_tokens_are_no_outage(make: Make) -> None:
     fault = pair.fault("expire-tokens", queue, count=1)
     await until(lambda: fault.fired == 1, "the token to expire")
     error = await caught(sender.send_messages(message()))
-    assert isinstance(error, ServiceBusConnectionError)  # the SDK does not try again here
+    assert isinstance(error, ServiceBusConnectionError)  # the SDK does not retry here
     await sender.send_messages(message())
     assert len(pair.arrived(queue)) == 1
     assert pair.of(StateChanged) == []
@@ -499,7 +499,7 @@ async def test_sends_go_to_the_backlog_after_an_interval_of_one_second(make: Mak
     assert [one.path for one in pair.backlog()] == [queue]
 
 
-# What a user says instead.
+# The option `classify`.
 
 
 @pytest.mark.rule("S2")

@@ -1,4 +1,4 @@
-"""All senders of a pairing fail over, learn of a lost backlog queue and switch back together."""
+"""All senders of a pairing share failover, failback and pulled queues."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
 
 async def in_failover(pair: Pair, number: int) -> tuple[str, list[Any]]:
-    """A path in failover, and senders of it that have stored one message each."""
+    """Return a path in failover, and senders that have stored one message each."""
     queue = pair.queue()
     fault = pair.fault("internal-error", queue)
     senders = [pair.sender(queue) for _ in range(number)]
@@ -38,7 +38,7 @@ async def in_failover(pair: Pair, number: int) -> tuple[str, list[Any]]:
 
 
 def queues_of(pair: Pair, number: int) -> list[str]:
-    """The backlog queue that has the message of each sender."""
+    """Return the backlog queue with the message of each sender."""
     from pairbus.amqp.sections import Message
 
     places = {
@@ -61,7 +61,7 @@ async def test_all_senders_of_a_path_fail_over_and_back_together(
     fault = pair.fault("internal-error", broken)
     await senders[0].send_messages(message())
     await together(sender.send_messages(message()) for sender in (*senders[1:], other, publisher))
-    assert fault.fired == 1  # those who came later did not try
+    assert fault.fired == 1  # later sends did not call the primary
     assert [pair.state(path) for path in (broken, fine, topic)] == [FAILOVER, HEALTHY, HEALTHY]
     assert {one.path for one in pair.backlog()} == {broken}
     assert len(pair.backlog()) == 3
@@ -99,7 +99,7 @@ async def test_failed_backlog_queue_is_left_by_all_senders(make: Make, lost: str
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE)
     _, senders = await in_failover(pair, 3)
     chosen = queues_of(pair, 3)
-    queue = max(chosen, key=chosen.count)  # of three senders two have the same
+    queue = max(chosen, key=chosen.count)  # two of three senders have the same queue
     sharing = [sender for sender, one in zip(senders, chosen, strict=True) if one == queue]
     (left,) = set(pair.backlog_queues) - {queue}
     if lost == "deleted":
@@ -139,7 +139,7 @@ async def test_pulled_queue_is_restored_after_its_cool_down(
     pair.clock.time += 59
     faults.append(pair.secondary.add_fault("internal-error", second, count=1))
     with pytest.raises(Exception, match=r"none of the . backlog queues"):
-        await sender.send_messages(message())  # the first is still left alone
+        await sender.send_messages(message())  # the first queue is still pulled
     assert [fault.fired for fault in faults] == [1, 1]
     pair.clock.time += 1
     await sender.send_messages(message())
@@ -162,7 +162,7 @@ async def test_creating_a_batch_in_failover_releases_its_queue(make: Make) -> No
         await sender.send_messages(message())
     assert fault.fired == 1
     pair.clock.time += 60
-    batch = await sender.create_message_batch()  # which is not yet a message taken
+    batch = await sender.create_message_batch()  # this does not restore the queue
     batch.add_message(message())
     await sender.send_messages(batch)
     await until(lambda: pair.bus.status().backlog[queue].in_rotation, "the queue to come back")

@@ -1,4 +1,4 @@
-"""What a failed call of the SDK means, and that the SDK still is as we read it."""
+"""The meaning of failed SDK calls, and pins of the SDK details that it depends on."""
 
 import inspect
 import logging
@@ -47,12 +47,12 @@ LOGGER = logging.getLogger(__name__)
 
 
 def raised_by_sdk(original: Exception, **options: str) -> sdk.ServiceBusError:
-    """What the SDK makes of an error of its AMQP client."""
+    """Return the exception that the SDK creates from an error of its AMQP client."""
     return PyamqpTransport.create_servicebus_exception(LOGGER, original, **options)
 
 
 def answered(status: int, condition: bytes | None = None) -> sdk.ServiceBusError:
-    """What the SDK makes of an answer on the management link."""
+    """Return the exception that the SDK creates from a management response."""
     with pytest.raises(sdk.ServiceBusError) as caught:
         PyamqpTransport.handle_amqp_mgmt_error(LOGGER, "It failed.", condition, None, status)
     return caught.value
@@ -65,7 +65,7 @@ def from_http(status: int | None, kind: type[HttpResponseError] = HttpResponseEr
 
 
 def made(kind: type[Exception]) -> Exception:
-    """An error of a class of the SDK, without condition and cause."""
+    """Return an error of a class of the SDK, without condition and cause."""
     takes_message = "message" in inspect.signature(kind).parameters
     return kind("x") if takes_message else kind()
 
@@ -280,8 +280,8 @@ def test_status_decides_about_a_credential_without_a_token(
 
 @pytest.mark.parametrize("cls", [ServiceRequestError, ServiceResponseTimeoutError])
 def test_credential_that_cannot_reach_its_authority_is_unavailable(cls: type[AzureError]):
-    assert classify_failure(cls("nobody there")) is FailureKind.UNAVAILABLE
-    assert classify_failure(raised_by_sdk(cls("nobody there"))) is FailureKind.UNAVAILABLE
+    assert classify_failure(cls("no server")) is FailureKind.UNAVAILABLE
+    assert classify_failure(raised_by_sdk(cls("no server"))) is FailureKind.UNAVAILABLE
 
 
 def test_token_failure_is_found_behind_several_errors():
@@ -290,7 +290,7 @@ def test_token_failure_is_found_behind_several_errors():
     assert classify_failure(wrapped) is FailureKind.CALLER
 
 
-# What an SDK error wraps.
+# Wrapped exceptions.
 
 
 @pytest.mark.rule("S2")
@@ -319,7 +319,7 @@ def test_message_that_cannot_be_encoded_is_of_kind_caller(
         TimeoutError(),
         ConnectionResetError(),
         socket.gaierror(),
-        ssl.SSLCertVerificationError(),  # which is a ValueError too
+        ssl.SSLCertVerificationError(),  # also a ValueError
         AttributeError("'NoneType' object has no attribute 'send'"),
         RuntimeError(),
     ],
@@ -353,7 +353,7 @@ def test_condition_decides_about_a_management_response():
     assert classify_failure(answered(503, b"com.microsoft:server-busy")) is FailureKind.BUSY
 
 
-# What is no error of the SDK.
+# Errors of other libraries.
 
 
 @pytest.mark.rule("S2")
@@ -377,7 +377,7 @@ def test_kinds_of_errors_of_other_libraries(error: Exception, kind: FailureKind)
     assert classify_failure(error) is kind
 
 
-# What must not be judged.
+# Ignored exceptions.
 
 
 def test_context_of_an_error_is_ignored():
@@ -401,7 +401,7 @@ def test_circular_causes_are_handled():
     assert classify_failure(other) is FailureKind.BUSY
 
 
-# Pins of what is private in the SDK. Each failure says what to look at.
+# Pins of private SDK details. Each failure names the code to check.
 
 
 def test_pin_the_condition_of_an_error():
@@ -481,7 +481,7 @@ BY_KIND = {
 
 
 def sent_to_backlog(error: Exception) -> BacklogFailure:
-    """Judge an error that a send over an open link met."""
+    """Return the meaning of an error over an open link."""
     return backlog_failure_of(error, classify_failure(error), link_open=True)
 
 

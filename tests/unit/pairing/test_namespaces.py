@@ -1,4 +1,4 @@
-"""Which namespace a client talks to, what it is called, and who may be paired with whom."""
+"""Identity and names of namespaces, and the registry of pairings."""
 
 import threading
 from typing import Any
@@ -57,7 +57,7 @@ def test_case_of_the_host_does_not_matter(kind: Any) -> None:
 def test_namespaces_of_one_host_differ_by_port(kind: Any) -> None:
     assert id_of(local(6001), kind) == NamespaceId("localhost", 6001)
     assert id_of(local(6001), kind) != id_of(local(6002), kind)
-    # With TLS the SDK drops the port: only the custom endpoint has it.
+    # With TLS the SDK drops the port; only the custom endpoint has it.
     secure = [id_of(local(1, tls=True), kind, **dialling(f"sb://localhost:{n}")) for n in (1, 2)]
     assert secure == [NamespaceId("localhost", 1), NamespaceId("localhost", 2)]
 
@@ -178,7 +178,7 @@ def test_two_clients_of_one_namespace_can_share_a_secondary() -> None:
     registry.enter(second, ONE, TWO)
     registry.leave(first)
 
-    with pytest.raises(SecondaryInUse):  # the second one's
+    with pytest.raises(SecondaryInUse):  # of the second client
         registry.enter(client(), THREE, TWO)
     registry.leave(second)
     registry.enter(client(), THREE, TWO)
@@ -194,7 +194,7 @@ def test_secondary_is_no_primary_and_serves_one_primary() -> None:
     with pytest.raises(SecondaryInUse):
         registry.enter(client(), THREE, TWO)
     assert len(registry) == 1
-    registry.enter(client(), TWO, FOUR)  # a secondary may be a primary of its own
+    registry.enter(client(), TWO, FOUR)  # a primary in use as such can have a secondary
 
 
 @pytest.mark.rule("P1")
@@ -207,7 +207,7 @@ def test_checks_are_made_in_order() -> None:
         registry.enter(first, TWO, TWO)
     with pytest.raises(AlreadyPaired):
         registry.enter(first, FOUR, TWO)
-    with pytest.raises(SecondaryIsPrimary):  # and in use
+    with pytest.raises(SecondaryIsPrimary):  # it is also in use
         registry.enter(client(), FOUR, TWO)
 
 

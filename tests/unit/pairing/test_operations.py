@@ -164,7 +164,7 @@ class RecordingMonitor(DeadlineMonitor):
 
 
 class RecordingDriver(ThreadDriver):
-    """Records calls and waits. A wait ends when the world says so."""
+    """Records calls and waits. A wait calls `World.waiting`."""
 
     def __init__(self, world: "World") -> None:
         super().__init__()
@@ -312,7 +312,7 @@ class World:
             self.pairing.pull_queue(queue, BROKEN)
 
     def all_usable(self) -> bool:
-        """Whether every queue can be claimed; the claims are released."""
+        """Return whether every queue can be claimed; the claims are released."""
         claims = [self.pairing.claim_queue(queue) for queue in QUEUES]
         for claim in claims:
             if claim is not None:
@@ -468,7 +468,7 @@ def test_call_goes_to_the_backlog_if_the_path_failed_over_meanwhile() -> None:
     assert ids(world.stored()) == ["1"]
 
 
-# Failures that hide their reason.
+# Failures of unknown kind.
 
 
 @pytest.mark.rule("S2")
@@ -609,7 +609,7 @@ def test_busy_queue_is_not_pulled_and_the_error_is_raised(failed_over: World, st
     assert failed_over.events == []
 
 
-# A message that the backlog rejects, and what is wrong with a queue.
+# Rejected messages, and failures of queues.
 
 
 @pytest.mark.rule("S4")
@@ -626,7 +626,7 @@ def test_rejected_message_fails_its_own_call_and_nothing_else(
         failed_over.send(message("2"))
 
     assert caught.value is error
-    assert failed_over.called() == [mine, mine]  # to make a batch and to send it
+    assert failed_over.called() == [mine, mine]  # to create a batch and to send it
     assert failed_over.pulled() == set()
     assert failed_over.events == []
     assert failed_over.orders.queue_of_sender[failed_over.links()] == mine
@@ -915,7 +915,7 @@ def test_partly_stored_has_the_primary_error_of_the_same_call(world: World) -> N
     assert (caught.value.stored, caught.value.not_stored) == ((0, 1, 2), (3, 4))
 
 
-# Budgets.
+# Timeouts.
 
 
 @pytest.mark.rule("S2a")
@@ -1139,7 +1139,7 @@ def test_invalid_message_raises_the_error_of_the_sdk_in_failover(failed_over: Wo
     assert failed_over.pulled() == set()
 
 
-# Entering, and making a batch.
+# Entering, and creating a batch.
 
 
 @pytest.mark.rule("S1")
@@ -1153,7 +1153,7 @@ def test_entering_does_not_fail_while_the_primary_is_down(
 
     world.enter()
 
-    assert world.status is (SUSPECT if interval else FAILOVER)  # it counts as a send does
+    assert world.status is (SUSPECT if interval else FAILOVER)  # it counts as a failed send
 
 
 @pytest.mark.rule("S1")
@@ -1291,7 +1291,7 @@ def test_session_never_moves_to_another_queue(ordered: World) -> None:
     queue = ordered.pairing.queue_of_session(ordered.orders, "s")
     ordered.backlog[queue].sending = BROKEN
 
-    for tried in ([queue, queue], []):  # and then it is out
+    for tried in ([queue, queue], []):  # the second time the queue is pulled
         with pytest.raises(SendUnavailable) as caught:
             ordered.send(of_session("s"))
         assert ordered.called() == tried
@@ -1391,7 +1391,7 @@ def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: World) -> Non
     late.close()
 
 
-# A pairing that is no more.
+# Closed and faulted pairings.
 
 
 @pytest.mark.rule("S14", "Y7")
@@ -1415,7 +1415,7 @@ def test_closed_or_faulted_pairing_refuses_every_call(
     assert world.called() == []
 
 
-# Calls that are cancelled.
+# Cancelled calls.
 
 OPERATIONS: dict[str, Callable[[World], Operation[Any]]] = {
     "send": lambda world: operations.send(

@@ -32,7 +32,7 @@ KEYS: list[Any] = [*ALIASES, *(name.encode() for name in ALIASES)]
 
 
 def insides(message: Any) -> Any:
-    """All that an object of the SDK holds, to compare it with itself later."""
+    """Return a copy of all values inside an object of the SDK, for a later comparison."""
     if isinstance(message, list | tuple):
         return [insides(one) for one in message]
     if isinstance(message, dict):
@@ -331,7 +331,7 @@ def test_large_body_does_not_count_as_headers() -> None:
 
 @pytest.mark.rule("S9")
 def test_batch_is_filled_in_order_to_the_byte() -> None:
-    payloads = [bytes(95)] * 4  # 100 each, in a batch
+    payloads = [bytes(95)] * 4  # 100 bytes each in a batch
 
     assert fill_batch(payloads, [0, 1, 2, 3], 400) == [0, 1, 2, 3]
     assert fill_batch(payloads, [0, 1, 2, 3], 399) == [0, 1, 2]

@@ -1,6 +1,6 @@
-"""Pins of what is private in the Azure SDK and used by pairing. Each failure says what to look at.
+"""Pins of the private SDK names that pairing uses. Each failure names the code to check.
 
-`tests/unit/pairing/test_failures.py` has those of errors.
+`tests/unit/pairing/test_failures.py` has the pins of errors.
 """
 
 import inspect
@@ -83,7 +83,7 @@ def test_pin_that_a_message_of_the_sdk_has_an_id_and_an_annotated_one_has_none()
 
 
 def test_pin_that_the_sdk_changes_bytes_among_application_properties():
-    """If it stops, the copy in `sdk.encode` is not needed any more."""
+    """If the SDK stops this, the copy in `sdk.encode` is unnecessary."""
     properties: dict[str | bytes, Any] = {"a": b"b"}
     raw = ServiceBusMessage("b", application_properties=properties).raw_amqp_message
     PyamqpTransport.to_outgoing_amqp_message(raw)
@@ -123,7 +123,7 @@ def test_pin_how_a_batch_of_encoded_messages_is_sent():
 
 
 def pyamqp_bytes(batch: ServiceBusMessageBatch) -> bytes:
-    """As `PyamqpTransport.send_messages` does it."""
+    """Encode a batch as `PyamqpTransport.send_messages` does."""
     from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._pyamqp.message import BatchMessage
 
@@ -260,7 +260,7 @@ def test_pin_the_stream_of_an_async_transport():
     )
 
 
-# What is counted for a ledger.
+# Transfers, for the ledger.
 
 
 @pytest.mark.parametrize(

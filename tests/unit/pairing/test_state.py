@@ -274,7 +274,7 @@ def test_every_change_wakes_waiters(at_once: Bench) -> None:
     assert at_once.changed == 2
 
 
-# Who attends.
+# Recovery.
 
 
 def test_one_recovery_is_started_per_outage(at_once: Bench) -> None:
@@ -284,7 +284,7 @@ def test_one_recovery_is_started_per_outage(at_once: Bench) -> None:
     assert at_once.recoveries == [at_once.orders]
 
     at_once.pairing.pinged(at_once.orders, None)
-    assert at_once.pairing.next_step(at_once.orders) is None  # that one leaves
+    assert at_once.pairing.next_step(at_once.orders) is None  # the recovery ends
     at_once.fail()
 
     assert at_once.recoveries == [at_once.orders] * 2
@@ -293,7 +293,7 @@ def test_one_recovery_is_started_per_outage(at_once: Bench) -> None:
 def test_running_recovery_continues(bench: Bench) -> None:
     bench.fail()
     bench.pairing.send_succeeded(bench.orders)
-    bench.fail()  # before anybody saw that there was nothing to do
+    bench.fail()  # before the recovery noticed the success
 
     assert bench.recoveries == [bench.orders]
     assert bench.pairing.next_step(bench.orders) == Step(HealthTask.FAIL_OVER, 1060.0)
@@ -618,7 +618,7 @@ def test_queue_of_a_session_does_not_change_when_it_is_pulled(bench: Bench) -> N
     assert bench.pairing.claim_queue(queue) is None
 
 
-# What cannot be done.
+# Errors.
 
 
 @pytest.mark.rule("S5")
