@@ -38,7 +38,7 @@ from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
 from pairbus.emulator.connections import incoming_links, management, outgoing_links
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
-from tests.fuzz.inputs import changed, noise, one_frame
+from tests.fuzz.inputs import edited, noise, one_frame
 from tests.integration.emulator_bench import (
     connect,
     contents,
@@ -569,7 +569,7 @@ def mutated(chance: random.Random, talk: list[bytes]) -> bytes:
             return BEGUN + b"".join([one_frame(chance) for _ in range(chance.randrange(10))])
         case 2:
             place = chance.randrange(len(talk))
-            parts = [*talk[:place], changed(chance, talk[place], chance.choice(talk))]
+            parts = [*talk[:place], edited(chance, talk[place], chance.choice(talk))]
             return b"".join(parts + talk[place + 1 :])
         case _:
             parts = list(talk)

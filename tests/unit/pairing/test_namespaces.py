@@ -16,7 +16,8 @@ from pairbus.errors import (
     SecondaryIsPrimary,
 )
 from pairbus.pairing.namespaces import NamespaceId, Registry, check_no_entity_path
-from pairbus.servicebus.backlog_paths import backlog_paths, namespace_name
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 KINDS = [ServiceBusClient, AsyncServiceBusClient]
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"

@@ -16,7 +16,7 @@ from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.payloads import (
-    MAX_HEADER_BYTES,
+    MAX_HEADER_SIZE,
     PairedBatch,
     Payloads,
     check_size,
@@ -318,9 +318,9 @@ def test_all_but_the_body_may_take_64_kb_to_the_byte() -> None:
         )
 
     first = sized(0)
-    extra = MAX_HEADER_BYTES - (len(first) - len(Message.parse(first).body))
+    extra = MAX_HEADER_SIZE - (len(first) - len(Message.parse(first).body))
     check_size(sized(extra), 256 * 1024)
-    with pytest.raises(MessageTooLargeForBacklog, match=f"{MAX_HEADER_BYTES + 1} bytes"):
+    with pytest.raises(MessageTooLargeForBacklog, match=f"{MAX_HEADER_SIZE + 1} bytes"):
         check_size(sized(extra + 1), 256 * 1024)
 
 
