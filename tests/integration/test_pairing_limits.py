@@ -299,7 +299,7 @@ def test_limit_is_what_the_link_to_the_backlog_reports(world: Limits):
     world.fail_over(sender)
 
     sender.send_messages(sized(1000 * KB))
-    with pytest.raises(MessageTooLargeForBacklog, match=f"of {1024 * KB}"):
+    with pytest.raises(MessageTooLargeForBacklog, match=f"allows {1024 * KB} bytes"):
         sender.send_messages(sized(1024 * KB))
 
     assert len(world.in_backlog(f"large-{NAME}/x-servicebus-transfer/0")) == 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.backlog_queues import ensure_queues, limits_for
-from pairbus.pairing.effects import CloseObject, Operation
+from pairbus.pairing.effects import CloseObject, Operation, StopBackground
 from pairbus.pairing.embedded_syphon import syphon_options
 from pairbus.pairing.namespaces import NamespaceId, check_no_entity_path, registry
 from pairbus.pairing.sdk import check_client
@@ -72,6 +72,7 @@ class PairingPlan:
         """Release the plan of a pairing that could not begin."""
         self.release()
         yield from self.close_secondary()
+        yield StopBackground()
 
     def close_secondary(self) -> Operation[None]:
         """Close the client of the secondary if it belongs to the pairing."""
