@@ -1,4 +1,4 @@
-"""What a program does with an engine: by the rules, the same every time, and never much at once."""
+"""A deterministic application that reacts to the events of an engine as the protocol requires."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,12 +30,12 @@ from pairbus.amqp.types import Symbol
 from pairbus.errors import AmqpError, EncodeError, EntityNotFound, StateError
 
 SIZES = (0, 10, 700, 3000)
-MOST_MESSAGES = 200
-"""What one program sends in its life, however much credit it gets."""
+MAX_MESSAGES = 200
+"""The maximum number of messages that an application sends, regardless of its credit."""
 
 
-class Program:
-    """Reacts to events. A client asks for links, uses them, takes everything down again."""
+class Application:
+    """Reacts to events. A client attaches links, uses them, and closes them and the connection."""
 
     def __init__(self, engine: Connection, *, client: bool) -> None:
         self.engine = engine
@@ -49,15 +49,14 @@ class Program:
             try:
                 self._react(event)
             except (StateError, EncodeError):
-                # No handle or channel is left, or the peer's frames and messages are too small: all
-                # of these are promised errors.
+                # Documented errors: no handle or channel is free, or the peer's limits are too low.
                 continue
 
     def _react(self, event: Event) -> None:
         if isinstance(event, Opened) and self.client:
             self.engine.begin()
         elif isinstance(event, Begun) and self.client:
-            self._ask(event.session)
+            self._attach_links(event.session)
         elif isinstance(event, AttachReceived):
             self._answer(event.link)
         elif isinstance(event, Attached) and isinstance(event.link, ReceiverLink):
@@ -73,24 +72,24 @@ class Program:
         elif isinstance(event, Detached) and self.client and event.by_peer:
             self._on_detached(event.link)
 
-    def _ask(self, session: Any) -> None:
+    def _attach_links(self, session: Any) -> None:
         properties = {Symbol("com.microsoft:timeout"): 5000}
-        session.attach_sender("to", target=Target("queue"), properties=properties)
+        session.attach_sender("sender", target=Target("queue"), properties=properties)
         session.attach_receiver(
-            "from", source=Source("queue"), rcv_settle_mode=SETTLE_SECOND, max_message_size=5000
+            "receiver", source=Source("queue"), rcv_settle_mode=SETTLE_SECOND, max_message_size=5000
         )
-        session.attach_receiver("at once", source=Source("q"), snd_settle_mode=SETTLE_SETTLED)
-        session.attach_sender("never", target=Target("refused"))
+        session.attach_receiver("settled", source=Source("q"), snd_settle_mode=SETTLE_SETTLED)
+        session.attach_sender("refused", target=Target("refused"))
 
     def _answer(self, link: Any) -> None:
-        asked = link.remote.target if isinstance(link, ReceiverLink) else link.remote.source
-        if isinstance(asked, Source | Target) and asked.address == "refused":
-            link.refuse(EntityNotFound("there is none of this name"))
+        terminus = link.remote.target if isinstance(link, ReceiverLink) else link.remote.source
+        if isinstance(terminus, Source | Target) and terminus.address == "refused":
+            link.refuse(EntityNotFound("no such queue"))
             return
         try:
             link.accept(max_message_size=10_000)
         except EncodeError:
-            link.refuse(AmqpError("the answer would not fit"))
+            link.refuse(AmqpError("the attach does not fit into a frame"))
             return
         if isinstance(link, ReceiverLink):
             link.flow(5)
@@ -110,7 +109,7 @@ class Program:
 
     def _send(self, link: SenderLink) -> None:
         for _ in range(3):
-            if not link.alive or link.credit <= 0 or self.sent >= MOST_MESSAGES:
+            if not link.alive or link.credit <= 0 or self.sent >= MAX_MESSAGES:
                 break
             self.sent += 1
             size = SIZES[self.sent % len(SIZES)]
