@@ -15,7 +15,7 @@ from pairbus.emulator.storage.store import (
 )
 from pairbus.errors import StateError
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
-from tests.unit.emulator.local import crash
+from tests.unit.emulator.entities.harness import crash
 
 
 @pytest.fixture
