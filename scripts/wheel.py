@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "constraints.txt"
 EXTRAS = "cli,emulator"
 UNWANTED = {"pyspark", "pandas", "pyarrow", "pytest", "ruff", "mypy", "hypothesis", "duckdb"}
-NEEDED = ("py.typed", "cost/prices.toml", "cost/page.html.j2", "syphon/log4j2.properties")
+NEEDED = ("py.typed", "cost/prices.toml", "cost/page.html.j2", "spark/log4j2.properties")
 PATIENCE_S = 300.0
 NOWHERE = "Endpoint=sb://{}.example/;SharedAccessKeyName=k;SharedAccessKey=a2V5"
 LOOK = """

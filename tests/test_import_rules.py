@@ -5,6 +5,7 @@ stands, those for type checkers included.
 """
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -37,6 +38,7 @@ PLACES = {
     "pyspark": ("spark/", "syphon/", "cost/report/"),
 }
 
+VOCABULARY = "servicebus/"
 ENGINE = "amqp/"
 CLIENT = "amqp/client/"
 NOT_IN_ENGINE = {"socket", "ssl", "asyncio", "threading", "select", "selectors", "time"}
@@ -87,6 +89,9 @@ def complaint(path: str, found: Import) -> str | None:
     library = found.target[0]
     if library in PLACES and not path.startswith(PLACES[library]):
         return f"{library} belongs in {' and '.join(PLACES[library])} only"
+    from_outside = library != "pairbus" and library not in sys.stdlib_module_names
+    if path.startswith(VOCABULARY) and from_outside:
+        return "servicebus uses the standard library only"
     in_engine = path.startswith(ENGINE) and not path.startswith(CLIENT)
     if in_engine and library in NOT_IN_ENGINE:
         return f"the engine does no I/O and has no clock, so it cannot use {library}"
@@ -192,6 +197,9 @@ def test_source_follows_the_import_rules():
         ("amqp/client.py", "import socket"),
         ("amqp/engine.py", "from .client import Connection"),
         ("amqp/engine.py", "from . import client"),
+        # The vocabulary of the service is below everything but options, events and errors.
+        ("servicebus/tokens.py", "from pairbus.amqp.types import Symbol"),
+        ("servicebus/administration.py", "import requests"),
         # A room that nobody placed.
         ("utils.py", "x = 1"),
     ],
@@ -217,6 +225,7 @@ def test_broken_rule_is_caught(path: str, text: str):
         ("amqp/engine.py", "import struct, timeline\nfrom . import types\nfrom ..errors import E"),
         ("amqp/__init__.py", "from .client import Connection"),
         ("options.py", "from .errors import OptionError"),
+        ("servicebus/administration.py", "import ssl\nfrom ..errors import Busy"),
         ("__init__.py", "from .pairing import pair_namespace\nfrom .errors import PairbusError"),
     ],
 )

@@ -52,7 +52,7 @@ def fill_the_disk(namespace: LocalNamespace) -> None:
     """Let the file grow no further."""
 
     def fill(core: NamespaceRuntime) -> None:
-        core.store._db.execute("PRAGMA max_page_count = 1")
+        core.store._database.connection.execute("PRAGMA max_page_count = 1")
 
     namespace.call(fill)
 
@@ -62,7 +62,7 @@ def break_the_disk(namespace: LocalNamespace, *, time_passes: bool = True) -> No
     somebody uses the namespace."""
 
     def break_it(core: NamespaceRuntime) -> None:
-        core.store._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+        core.store._database.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
         if not time_passes:
             core.tick = lambda: None
 

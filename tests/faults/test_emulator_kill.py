@@ -249,4 +249,4 @@ def check_file(folder: Path) -> None:
     finally:
         db.close()
     with Store(folder / "namespace.db") as store:
-        assert [entity.path for entity in store.entities()] == list(QUEUES)
+        assert [entity.path for entity in store.entities.all()] == list(QUEUES)

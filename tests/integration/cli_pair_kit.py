@@ -99,7 +99,7 @@ class Pairing:
             where = core.entities.source(self.queues[queue])[1]
             (stored,) = where.peek(sequence - 1, 1)
             stored.rest = rest
-            where._store.put(where.id, stored)
+            where._store.messages.put(where.id, stored)
 
         self.secondary.call(write)
 

@@ -42,8 +42,8 @@ def options_for(peer: MemoryServer | RawPeer, **changes: Any) -> ClientOptions:
 
 def wait_for_input(client: Client) -> None:
     """Until something has reached the client's socket that it has not read yet."""
-    assert client._wire is not None
-    readable, _, _ = select.select([client._wire._sock], [], [], 20)
+    assert client._transport is not None
+    readable, _, _ = select.select([client._transport._sock], [], [], 20)
     assert readable
 
 

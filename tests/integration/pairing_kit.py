@@ -20,8 +20,8 @@ from azure.servicebus.aio import _servicebus_sender_async
 import pairbus.aio
 from pairbus import PairedClient, SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.sections import Message
-from pairbus.emulator.connections.links import IncomingLink
-from pairbus.emulator.connections.request_nodes import RequestNode
+from pairbus.emulator.connections.incoming_links import IncomingLink
+from pairbus.emulator.connections.request_links import ManagementNode, RequestLink
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
 from tests.integration.emulator_kit import BRISK, client_of, wait_until
@@ -293,23 +293,25 @@ class World:
     # What reached the namespaces.
 
     def _listen(self) -> None:
-        on_link, on_node = IncomingLink.on_delivery, RequestNode.on_delivery
+        on_link, on_node = IncomingLink.on_delivery, RequestLink.on_delivery
 
         def link(inlet: IncomingLink, delivery: Any) -> None:
             arrived = Arrived(inlet.path, delivery.message_format, bytes(delivery.payload))
-            self._arrived.append((inlet.core, arrived))
+            self._arrived.append((inlet.runtime, arrived))
             on_link(inlet, delivery)
 
-        def node(one: RequestNode, delivery: Any) -> None:
-            if one.of is not None:
+        def node(one: RequestLink, delivery: Any) -> None:
+            if isinstance(one.node, ManagementNode):
                 asked = Message.parse(bytes(delivery.payload))
                 asked.edit_application_properties({}, ["associated-link-name"])  # it is random
-                told = Arrived(one.of[0].path, None, asked.application_properties + asked.body)
-                self._arrived.append((one.peer.core, told))
+                told = Arrived(
+                    one.node.entity.path, None, asked.application_properties + asked.body
+                )
+                self._arrived.append((one.connection.runtime, told))
             on_node(one, delivery)
 
         self._patches.setattr(IncomingLink, "on_delivery", link)
-        self._patches.setattr(RequestNode, "on_delivery", node)
+        self._patches.setattr(RequestLink, "on_delivery", node)
 
     def arrived(self, namespace: LocalNamespace, path: str) -> list[Arrived]:
         """What has reached an entity, in its order, since this was last asked."""

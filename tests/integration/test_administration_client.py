@@ -15,7 +15,7 @@ import pytest
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message
 from pairbus.emulator.admin import responses
-from pairbus.emulator.admin.api import Admin
+from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import QueueDescription
@@ -60,15 +60,17 @@ class RequestLog:
         self.requests: list[HttpRequest] = []
         self.schemes: set[str] = set()
         self.respond: Callable[[HttpRequest], HttpResponse | None] = lambda request: None
-        handle = Admin.handle
+        handle = AdministrationApi.handle
 
-        def logged(admin: Admin, request: HttpRequest, now_ms: int, *, scheme: str) -> HttpResponse:
+        def logged(
+            api: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str
+        ) -> HttpResponse:
             self.requests.append(request)
             self.schemes.add(scheme)
             response = self.respond(request)
-            return handle(admin, request, now_ms, scheme=scheme) if response is None else response
+            return handle(api, request, now_ms, scheme=scheme) if response is None else response
 
-        monkeypatch.setattr(Admin, "handle", logged)
+        monkeypatch.setattr(AdministrationApi, "handle", logged)
 
     def headers(self, name: str) -> set[str | None]:
         return {request.header(name) for request in self.requests}

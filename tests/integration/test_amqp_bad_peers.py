@@ -262,8 +262,8 @@ def test_peer_that_does_not_read_is_a_timeout(raw_peer: StartPeer, connect: Conn
         sender.send(large, timeout_s=SHORT_S)
 
     assert peer.happened.wait(DEADLINE_S)
-    assert client._wire is not None
-    assert len(client._wire._unsent) > 0, "it was all taken after all"
+    assert client._transport is not None
+    assert len(client._transport._unsent) > 0, "it was all taken after all"
     # Nor does closing wait for it.
     sender.close(timeout_s=SHORT_S)
     client.close(timeout_s=SHORT_S)
@@ -410,8 +410,9 @@ GARBAGE = {
     "a frame of gigabytes": struct.pack(">IBBH", 0xFFFFFFFF, 2, 0, 0) + bytes(64),
     "a frame of no AMQP": SASL_HEADER + encode_frame(0, b"\xff" * 40) * 3,
     "a frame of another kind": SASL_HEADER
-    + encode_frame(0, b"\x00\x53\x10\xc0\x01\x00", kind=7) * 2,
-    "unknown performative": SASL_HEADER + encode_frame(0, b"\x00\x53\x99\xc0\x01\x00", kind=1) * 2,
+    + encode_frame(0, b"\x00\x53\x10\xc0\x01\x00", frame_type=7) * 2,
+    "unknown performative": SASL_HEADER
+    + encode_frame(0, b"\x00\x53\x99\xc0\x01\x00", frame_type=1) * 2,
     "random bytes": bytes((n * 167 + 13) % 256 for n in range(1000)),
 }
 
@@ -471,7 +472,7 @@ def test_garbage_from_tls_is_lost(raw_peer: StartPeer, connect: Connect):
 def test_error_of_garbage_says_what_it_was(raw_peer: StartPeer, connect: Connect):
     peer = raw_peer(saying(GARBAGE["http"], None))
 
-    with pytest.raises(ProtocolError, match="the peer speaks not AMQP"):
+    with pytest.raises(ProtocolError, match="the protocol of the peer is not AMQP"):
         connect(peer).connect()
 
 

@@ -806,7 +806,7 @@ def test_server_that_was_never_there_is_a_clear_error(server: MemoryServer, conn
 
 def test_host_that_cannot_be_one_is_a_configuration_error(server: MemoryServer, connect: Connect):
     for host in ("a..b", "a" * 80 + ".com"):
-        with pytest.raises(ConfigurationError, match="not the name of a host"):
+        with pytest.raises(ConfigurationError, match="not a valid host name"):
             connect(server, host=host).connect()
 
 

@@ -271,7 +271,7 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: 
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
 
-    with pytest.raises(OperationTimeout, match="'orders' to drain"):
+    with pytest.raises(OperationTimeout, match="'orders' to answer a drain"):
         receiver.drain(timeout_s=0.2)
 
     server.wait_for(lambda: seen)
@@ -374,7 +374,7 @@ def test_settling_twice_is_not_possible(server: MemoryServer, connect: Connect, 
     deliveries = receiver.receive()
     receiver.settle(deliveries)
 
-    with pytest.raises(StateError, match="settled before"):
+    with pytest.raises(StateError, match="already settled"):
         receiver.settle(deliveries)
 
     server.wait_for(lambda: len(server.settlements) == 1)
@@ -442,7 +442,7 @@ def test_locks_are_lost_with_the_connection(server: MemoryServer, connect: Conne
     after = receiver.receive()
     assert payloads(after) == payloads(before)
 
-    with pytest.raises(LockLost, match="the link to 'orders' that held the locks is gone"):
+    with pytest.raises(LockLost, match="the link to 'orders' that held the locks ended"):
         receiver.settle(before)
     receiver.settle(after)
     assert client.generation == 2

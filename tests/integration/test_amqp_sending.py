@@ -242,7 +242,7 @@ def test_delivery_that_is_settled_without_an_outcome_is_not_taken_for_accepted(
     sender.wait([posted])
 
     assert type(posted.error) is Unavailable
-    assert "without an outcome" in str(posted.error)
+    assert "(no outcome)" in str(posted.error)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_message_that_is_given_back_may_pass(server: MemoryServer, connect: Conn
     set_knob(server, "outcomes", {"orders": state})
     sender = Sender(connect(server), "orders")
 
-    with pytest.raises(Unavailable, match="gave a message back"):
+    with pytest.raises(Unavailable, match="did not accept a message"):
         sender.send(HELLO)
 
     set_knob(server, "outcomes", {})
@@ -338,7 +338,7 @@ def test_message_that_is_too_large_is_not_sent(start_server: StartServer, connec
     fits = message("", 1000 - len(message("", 900)) + 900)
     assert len(fits) == 1000
 
-    with pytest.raises(MessageTooLarge, match="1001 bytes for 'orders', which takes 1000 at most"):
+    with pytest.raises(MessageTooLarge, match="accepts at most 1000"):
         sender.send(message("", len(fits) - 8 + 1))
     with pytest.raises(MessageTooLarge):
         sender.send_batch([fits])

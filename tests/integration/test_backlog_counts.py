@@ -11,8 +11,8 @@ from pairbus.amqp.sections import Message
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.backlog_paths import backlog_path
+from pairbus.spark.usage import UsageRecorder
 from pairbus.syphon.counts import backlog_size, unread_queues
-from pairbus.syphon.usage import SyphonUsage
 
 OF_ONE = SharedAccessRule(
     name="of-one", primary_key="k", secondary_key="l", rights=frozenset(Right)
@@ -82,7 +82,7 @@ def test_list_of_queues_is_in_the_ledger_of_the_syphon(
     crowded: LocalNamespace, tmp_path: Path
 ) -> None:
     options = options_of(crowded.connection_string)
-    books = SyphonUsage.of(str(tmp_path), options, options)
+    books = UsageRecorder.create(str(tmp_path), options, options)
 
     def billed() -> int:
         return sum(reading.operations for reading in crowded.meter().values())

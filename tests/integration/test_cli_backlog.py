@@ -334,7 +334,7 @@ def test_peek_is_right_about_odd_messages(pairing: Pairing) -> None:
     assert shown[1][4:6] == ["nowhere", "no path"]
     assert shown[1][-1].startswith("would be dead-lettered: MissingPath: no x-ms-path")
     assert shown[2][4:6] == ["orders", "wrong"]
-    assert "would be dead-lettered: WrongAlias: x-ms-timetolive should be a long" in shown[2][-1]
+    assert "would be dead-lettered: WrongAlias: x-ms-timetolive must be a long" in shown[2][-1]
     assert shown[3][4] == "nowhere"
     assert shown[3][-1].startswith("would be dead-lettered: NotAMessage")
     assert shown[4][4:6] == ["orders", "good"]

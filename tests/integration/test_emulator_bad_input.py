@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.fuzz.inputs import changed, noise, one_frame
 
 from pairbus.amqp.client import Client, Management, Receiver, Sender
 from pairbus.amqp.client.request_response import RequestResponseLinks
@@ -35,10 +36,9 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
-from pairbus.emulator.connections import links, request_nodes
+from pairbus.emulator.connections import incoming_links, management, outgoing_links
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
-from tests.fuzz.inputs import changed, noise, one_frame
 from tests.integration.emulator_bench import (
     connect,
     contents,
@@ -253,7 +253,7 @@ def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
 def test_a_message_beyond_all_sizes_ends_its_link(namespace: LocalNamespace) -> None:
     with ours(namespace) as client:
         sender = Sender(client, "orders")
-        link = sender.attached(client.deadline(None))
+        link = sender.ensure_attached(client.deadline(None))
         link.remote_max_message_size = None  # do not look first
         with pytest.raises(AmqpError):
             sender.send(Message.build(data=bytes(3_000_000)).encode())
@@ -428,7 +428,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None
                 sender.send(Message.build(data=b"%d:" % n + body).encode())
         with ours(namespace) as client:
             receiver = Receiver(client, "large", settled=True)
-            link = receiver.attached(client.deadline(None))
+            link = receiver.ensure_attached(client.deadline(None))
             link.flow(count)
             client.step(client.now())  # the credit goes out; from now on, nothing is read
             wait_until(lambda: ("large", "receive") in namespace.meter(), "messages to be sent")
@@ -455,12 +455,12 @@ def test_answers_that_nobody_reads_hold_up_nobody() -> None:
             Management(client, "large").peek(1)
             asking = Asking(client, "large/$management")
             asking.all([({"operation": "com.microsoft:peek-message"}, None)])
-            link = asking._requests._replies.attached(client.deadline(None))
+            link = asking._requests._receiver.ensure_attached(client.deadline(None))
             link.flow(100_000)
-            requests = asking._requests._sender.attached(client.deadline(None))
+            requests = asking._requests._sender.ensure_attached(client.deadline(None))
             assert client._engine is not None
-            assert client._wire is not None
-            sock = client._wire._sock
+            assert client._transport is not None
+            sock = client._transport._sock
             sent = 0
             while requests.credit > 0:
                 requests.send(ask, tag=b"%d" % sent)
@@ -600,16 +600,16 @@ def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
         sender = Sender(bystander, "orders")
         sender.send(HELLO)
         for module, name in (
-            (links, "read"),
-            (links, "deliver"),
-            (request_nodes.management, "carry_out"),
+            (incoming_links, "parse_message"),
+            (outgoing_links, "encode_delivery"),
+            (management, "execute"),
         ):
             caplog.clear()
             with monkeypatch.context() as patched, ours(running) as client:
                 work = {
-                    "read": lambda: Sender(client, "orders").send(HELLO),
-                    "deliver": lambda: Receiver(client, "kept").receive(1),
-                    "carry_out": lambda: Management(client, "kept").peek(1),
+                    "parse_message": lambda: Sender(client, "orders").send(HELLO),
+                    "encode_delivery": lambda: Receiver(client, "kept").receive(1),
+                    "execute": lambda: Management(client, "kept").peek(1),
                 }[name]
                 patched.setattr(module, name, fail)
                 with pytest.raises(AmqpError):

@@ -268,7 +268,9 @@ class TestIdleness:
 
 def wait_for_no_links(namespace: LocalNamespace, path: str) -> None:
     eventually(
-        lambda: namespace.call(lambda core: not core._outlets.get(core.entities.get(path).queue.id))
+        lambda: namespace.call(
+            lambda core: not core.outgoing_links.get(core.entities.get(path).queue.id)
+        )
     )
 
 

@@ -159,7 +159,7 @@ class TestOthers:
 
 def detach_all(core: NamespaceRuntime, queue: str) -> None:
     """Take its link from whoever receives."""
-    for outlet in core._outlets.pop(core.entities.get(queue).queue.id):
+    for outlet in core.outgoing_links.pop(core.entities.get(queue).queue.id):
         outlet._detach(LinkLost("The link was taken away."))
 
 

@@ -17,7 +17,7 @@ from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import Attach, Begin, Detach, Open, SaslInit, Target
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.connections.amqp_connection import HIGH_WATER
-from pairbus.emulator.connections.request_nodes import CREDIT
+from pairbus.emulator.connections.request_links import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
@@ -123,7 +123,9 @@ def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, clien
         for receiver in receivers.values():
             receiver.open()
         namespace.call(turns.watch)
-        namespace.call(lambda core: [core.arrived(core.entities.get(one).queue) for one in names])
+        namespace.call(
+            lambda core: [core.messages_available(core.entities.get(one).queue) for one in names]
+        )
         for receiver in receivers.values():
             receiver.receive(4, timeout_s=0)  # gives credit
         for name, receiver in receivers.items():
@@ -200,7 +202,7 @@ def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_
 
 def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client) -> None:
     requests = Management(client, "q")._requests
-    requests._replies._top_up = lambda link: None  # type: ignore[method-assign]
+    requests._receiver._renew_credit = lambda link: None  # type: ignore[method-assign]
     deadline = client.deadline(None)
     asked = [requests.post({"operation": "none"}, {}, deadline) for _ in range(2 * CREDIT + 1)]
     requests.wait(asked, deadline)

@@ -194,7 +194,7 @@ def test_an_empty_poll_that_is_detached_is_one_receive(
 def test_an_empty_poll_whose_connection_is_lost_is_one_receive(namespace: LocalNamespace) -> None:
     client = client_of(namespace)
     with polling(client, credit=10):
-        client._hang_up()
+        client._disconnect()
         wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
     client.close()
     assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}

@@ -230,7 +230,7 @@ class TestAddresses:
                 self.send(namespace, tls=False)
             with pytest.raises((urllib.error.URLError, ConnectionError)):
                 http_get(namespace, "orders?api-version=2021-05")
-            assert caplog.text.count("TLS is needed") == 2
+            assert caplog.text.count("requires TLS") == 2
 
             self.send(namespace, tls=True)
             assert http_get(namespace, "orders?api-version=2021-05", "https")
@@ -238,7 +238,7 @@ class TestAddresses:
                 assert receive_with_sdk(client, "orders") == ["x"]
 
     def test_the_flag_lets_plaintext_cross_the_network(self) -> None:
-        with LocalNamespace(host=ANY, plaintext_to_network=True) as namespace:
+        with LocalNamespace(host=ANY, allow_plaintext=True) as namespace:
             namespace.create_queue("orders")
             assert "UseDevelopmentEmulator=true" in namespace.connection_string
 
@@ -247,7 +247,9 @@ class TestAddresses:
             assert b"<QueueDescription" in round_trip_of
 
     def test_the_certificate_names_the_hosts_that_are_given(self, tmp_path: Path) -> None:
-        with LocalNamespace(folder=tmp_path, host="127.0.0.2", names=["bus.example"]) as namespace:
+        with LocalNamespace(
+            folder=tmp_path, host="127.0.0.2", host_names=["bus.example"]
+        ) as namespace:
             context = ssl.create_default_context(cafile=namespace.ca_file)
             for name in ("127.0.0.1", "localhost", "bus.example"):
                 with (

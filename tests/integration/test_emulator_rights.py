@@ -220,7 +220,7 @@ class TestRules:
             assert admin.get_queue("orders").name == "orders"
 
     def test_two_rules_of_one_name_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="one name"):
+        with pytest.raises(ConfigurationError, match="same name"):
             LocalNamespace(rules=[SEND, SEND])
 
 

@@ -47,7 +47,7 @@ def sent(body: str, session: str) -> ServiceBusMessage:
 def is_free(bench: Bench, queue: str, session: str) -> bool:
     """Whether nobody holds a session."""
     return bench.namespace.call(
-        lambda core: session not in core.entities.get(queue).queue.sessions._held
+        lambda core: session not in core.entities.get(queue).queue.sessions._locks
     )
 
 
@@ -164,7 +164,7 @@ class TestTheNextSession:
 
 def outlets(bench: Bench, queue: str) -> list[object]:
     return bench.namespace.call(
-        lambda core: list(core._outlets.get(core.entities.get(queue).queue.id, []))
+        lambda core: list(core.outgoing_links.get(core.entities.get(queue).queue.id, []))
     )
 
 

@@ -35,7 +35,7 @@ def namespace(clock: Clock) -> Iterator[LocalNamespace]:
 
 
 def links(namespace: LocalNamespace) -> int:
-    return namespace.call(lambda core: len(core.inlets))
+    return namespace.call(lambda core: len(core.incoming_links))
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

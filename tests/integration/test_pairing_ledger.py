@@ -152,7 +152,7 @@ def test_peeks_of_a_drain_are_in_the_ledger(world: World, tmp_path: Path) -> Non
     bus.close()
 
     assert written(tmp_path)[secondary, "peek"][:2] == since(world, before)[secondary, "peek"][:2]
-    parts = Counter(one["part"] for one in records(tmp_path) if one.get("kind") == "peek")
+    parts = Counter(one["purpose"] for one in records(tmp_path) if one.get("kind") == "peek")
     assert set(parts) == {"drain"}
 
 

@@ -21,7 +21,7 @@ from pairbus.amqp.batch import BATCH_FORMAT
 from pairbus.amqp.sections import Message
 from pairbus.errors import ReservedProperty
 from pairbus.events import PathStatus
-from pairbus.transfer import ALIASES
+from pairbus.servicebus.application_properties import ALIASES
 from tests.integration.pairing_kit import BACKLOG, NAME, World, body_of, quick_sender, state
 
 pytestmark = [

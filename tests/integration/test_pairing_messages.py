@@ -21,7 +21,8 @@ from pairbus.amqp.sections import (
 )
 from pairbus.amqp.types import Timestamp
 from pairbus.events import PathStatus
-from pairbus.transfer import ALIASES, from_backlog
+from pairbus.servicebus.application_properties import ALIASES
+from pairbus.transfer import from_backlog
 from tests.integration.pairing_kit import BACKLOG, World, quick_sender, state
 from tests.interop.sdk_cases import FROM_THE_SDK, NESTED_FROM_THE_SDK
 from tests.unit.amqp.same import same

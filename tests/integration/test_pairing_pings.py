@@ -10,7 +10,7 @@ import pairbus.aio
 from pairbus.amqp.section_edit import DATA
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol
-from pairbus.emulator.connections import links
+from pairbus.emulator.connections.incoming_links import IncomingLink
 from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
@@ -60,14 +60,14 @@ async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
     await fail_over(pair, plain, with_sessions, topic, session_id="s")
     assert [sends(pair, path) for path in (plain, with_sessions, topic)] == [0, 0, 0]
     taken: list[bytes] = []
-    take = links.IncomingLink._take
+    take = IncomingLink._store
 
     def record(inlet: Any, delivery: Any) -> None:
         if inlet.path in (plain, with_sessions, topic):
             taken.append(bytes(delivery.payload))
         take(inlet, delivery)
 
-    monkeypatch.setattr(links.IncomingLink, "_take", record)
+    monkeypatch.setattr(IncomingLink, "_store", record)
     pair.advance(60)
     for path in (plain, with_sessions, topic):
         await pair.until_state(path, HEALTHY)

@@ -68,8 +68,8 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     ("options", "said"),
     [
         (["--primary", "nonsense", "--secondary", TWO], "connection string"),
-        (["--primary", ONE, "--secondary", ONE], "one namespace"),
-        (["--primary", ONE, "--secondary", TWO, "--ttl", "halve"], "ttl is one of restore, deduct"),
+        (["--primary", ONE, "--secondary", ONE], "same namespace"),
+        (["--primary", ONE, "--secondary", TWO, "--ttl", "halve"], "ttl must be one of"),
         (["--primary", ONE, "--secondary", TWO, "--max-rate", "0"], "--max-rate"),
         (["--primary", ONE], "--secondary"),
         (["--primary", ONE, "--secondary", TWO, "--status-file", "no/such/s.json"], "no folder"),
@@ -173,7 +173,7 @@ def test_running_once_with_a_destination_that_takes_nothing_ends_as_stuck(
     assert fault.fired > 0
     assert status == 3
     assert "1 messages moved, 0 dead-lettered." in out
-    assert "Stuck: nothing was confirmed for" in err
+    assert "Stuck: the primary accepted no message for" in err
     assert f"{path}: does not take its messages" in err
     told = json.loads(status_file.read_text())
     assert (told["running"], told["healthy"]) == (False, False)
@@ -226,8 +226,8 @@ def test_running_once_ends_as_stuck_while_another_receiver_keeps_its_locks(
     assert status == 3, out + err
     assert "2 messages moved, 0 dead-lettered." in out
     assert re.search(
-        r"Stuck: nothing was confirmed for \d+ s: 5 messages are left in the backlog "
-        r"\(5 locked by another receiver\)$",
+        r"Stuck: the primary accepted no message for \d+ s \(5 messages are left in the backlog: "
+        r"5 locked by another receiver\)$",
         " ".join(err.split()),
     ), err
     told = json.loads(status_file.read_text())

@@ -22,14 +22,15 @@ from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.backlog.json_values import iso_time, key_text, to_json
 from pairbus.errors import DecodeError, NotTransferable
 from pairbus.servicebus import annotations
-from pairbus.servicebus.application_properties import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
-from pairbus.transfer import (
+from pairbus.servicebus.application_properties import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
     PATH_ALIAS,
     SCHEDULE_ALIAS,
     SESSION_ALIAS,
     TTL_ALIAS,
-    from_backlog,
 )
+from pairbus.transfer import from_backlog
 
 NOT_A_MESSAGE: Final = "NotAMessage"
 """The reason for which a syphon dead-letters what it cannot read."""

@@ -17,7 +17,7 @@ from pairbus.cli.tables import new_table, print_table
 from pairbus.drill.reconciliation import Reconciliation
 from pairbus.drill.result import MOST, DrillResult
 from pairbus.drill.run import DrillSnapshot
-from pairbus.usage.operations import Amount
+from pairbus.usage.operations import Usage
 
 COLOURS = {"healthy": "green", "suspect": "yellow", "failover": "red", "draining": "cyan"}
 PLAIN_S = 5.0
@@ -192,7 +192,7 @@ def _show_cost(out: Console, result: DrillResult) -> None:
     numbers = ("forecast", "operations", "unanswered", "charges", "MB")
     made = new_table(out, ("", *numbers), numbers)
 
-    def row(name: str, foretold: Amount, done: Amount, vain: Amount, style: str = "") -> None:
+    def row(name: str, foretold: Usage, done: Usage, vain: Usage, style: str = "") -> None:
         made.add_row(
             name,
             f"{foretold.operations:,}",
@@ -206,7 +206,7 @@ def _show_cost(out: Console, result: DrillResult) -> None:
     for part in cost.ledger:
         row(part.value, cost.forecast[part], cost.ledger[part], cost.unanswered[part])
     made.add_section()
-    vain = sum(cost.unanswered.values(), Amount())
+    vain = sum(cost.unanswered.values(), Usage())
     row("all", cost.forecast_total, cost.total, vain, "bold")
     print_table(out, made)
     out.print(

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -108,12 +108,12 @@ def syphon(
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(WRONG) from exc
-    if not check_java(err):
+    if not dry_run and not check_java(err):
         raise typer.Exit(FAILED)
     try:
         _warn_of_unread_queues(err, options)
         if dry_run:
-            status = _show_what_would_go_where(out, err, options, master)
+            status = _show_what_would_go_where(out, err, options)
         else:
             run = _Run(options, master, checkpoint, once=once, status_file=status_file)
             status = run.run(out, err)
@@ -136,7 +136,7 @@ def _warn_of_unread_queues(err: Console, options: Any) -> None:
 
     count = options.backlog_queue_count
     unread = run_in_thread(
-        lambda: unread_queues(options.secondary, options.name, count, options.books)
+        lambda: unread_queues(options.secondary, options.name, count, options.usage)
     )
     if unread:
         named, single = describe_queues(unread), len(unread) == 1
@@ -161,7 +161,7 @@ class _Run:
         once: bool,
         status_file: Path | None,
     ) -> None:
-        from pairbus.syphon.syphon import Syphon
+        from pairbus.syphon.query import Syphon
 
         self._syphon = Syphon(options, master=master, checkpoint=checkpoint)
         self._once = once
@@ -221,10 +221,10 @@ class _Run:
         """For programs."""
         if self._status_file is None:
             return
-        from pairbus.syphon.progress import write_whole
+        from pairbus.syphon.status_file import write_json
 
         rate = self._speed.of() if status.running else 0.0
-        write_whole(
+        write_json(
             self._status_file,
             {
                 "running": status.running,
@@ -293,24 +293,29 @@ class _Left:
         from pairbus.syphon.counts import backlog_size
 
         self.count = backlog_size(
-            self._options.secondary, self._options.backlog_queues, self._options.books
+            self._options.secondary, self._options.backlog_queues, self._options.usage
         )
 
 
-def _show_what_would_go_where(out: Console, err: Console, options: Any, master: str | None) -> int:
-    from pairbus.syphon.dry_run import destinations
+def _show_what_would_go_where(out: Console, err: Console, options: Any) -> int:
+    from pairbus.syphon.dry_run import dry_run
 
-    out.print("Starting Spark…")
     try:
-        found = run_in_thread(lambda: destinations(options, master))
-    except Exception as exc:  # noqa: BLE001  whatever Spark says
-        print_error(err, f"The backlog cannot be read: {error_summary(exc)}")
+        summaries = run_in_thread(lambda: dry_run(options))
+    except PairbusError as exc:
+        print_error(err, f"The backlog cannot be read: {exc}")
         return FAILED
     table = Table("destination", "messages", "oldest", "")
-    for heap in found:
-        name = "nowhere" if heap.destination is None else escape(heap.destination)
-        fate = "" if heap.problem is None else f"[red]would be dead-lettered: {heap.problem}[/red]"
-        table.add_row(name, f"{heap.messages:,}", f"{heap.oldest:%Y-%m-%d %H:%M:%S}", fate)
+    for summary in summaries:
+        name = "nowhere" if summary.destination is None else escape(summary.destination)
+        problem = summary.problem
+        fate = "" if problem is None else f"[red]would be dead-lettered: {problem}[/red]"
+        oldest = "" if summary.oldest_ms is None else _local_time(summary.oldest_ms)
+        table.add_row(name, f"{summary.messages:,}", oldest, fate)
     out.print(table)
-    out.print(f"{sum(heap.messages for heap in found):,} messages. Nothing was moved.")
+    out.print(f"{sum(summary.messages for summary in summaries):,} messages. Nothing was moved.")
     return DRAINED
+
+
+def _local_time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBus
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType
 from pairbus.drill.reconciliation import MessageKey
 from pairbus.pairing.ping import is_ping
-from pairbus.transfer import PATH_ALIAS
+from pairbus.servicebus.application_properties import PATH_ALIAS
 
 MANY = 200
 WAIT_S = 1.0

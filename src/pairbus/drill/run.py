@@ -193,7 +193,7 @@ class Drill:
     def _drain(self, bus: PairedClient, spark: "_Spark") -> None:
         from pairbus.syphon.counts import backlog_size
         from pairbus.syphon.options import SyphonOptions
-        from pairbus.syphon.syphon import Syphon
+        from pairbus.syphon.query import Syphon
 
         spark.wait()
         options: Any = {"primary": self._site.primary, "secondary": self._site.secondary}
@@ -275,9 +275,9 @@ class _Spark:
         return self
 
     def start(self) -> None:
-        from pairbus.spark.sessions import take
+        from pairbus.spark.sessions import lease_session
 
-        self._started = self._pool.submit(take, None, self._log)
+        self._started = self._pool.submit(lease_session, None, self._log)
 
     def wait(self) -> None:
         """Raises StateError where Spark does not start."""
@@ -288,10 +288,8 @@ class _Spark:
             raise StateError(f"Spark did not start: {str(exc).splitlines()[0]}") from exc
 
     def __exit__(self, *exc: object) -> None:
-        from pairbus.spark.sessions import give_back
-
         if self._started is not None and self._started.exception() is None:
-            give_back()
+            self._started.result().release()
         self._pool.shutdown()
 
 

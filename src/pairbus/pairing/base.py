@@ -19,7 +19,7 @@ from pairbus.pairing.sdk import PairedBatch, size_of
 from pairbus.pairing.sides import Side
 from pairbus.pairing.state import PairingState, PairingStatus, PathState
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -146,7 +146,7 @@ class PairedClientBase:
         self,
         sender: Any,
         path: str,
-        part: Part,
+        purpose: Purpose,
         *,
         answered: bool,
         charge: ManagementUsage | None = None,
@@ -154,14 +154,14 @@ class PairedClientBase:
         """A call of a sender has ended."""
         if self.books is not None:
             if charge is not None:
-                self.books.add(path, charge.kind, part, charge.sizes(), answered=answered)
-            self.books.sent(sender, path, part, answered=answered)
+                self.books.add(path, charge.kind, purpose, charge.sizes(), answered=answered)
+            self.books.sent(sender, path, purpose, answered=answered)
 
     def peeked(self, path: str, messages: list[Any]) -> PeekResult:
         """A backlog queue was looked at, for a path that drains."""
         if self.books is not None:
             sizes = [size_of(message) for message in messages]
-            self.books.add(path, OperationKind.PEEK, Part.DRAIN, sizes)
+            self.books.add(path, OperationKind.PEEK, Purpose.DRAIN, sizes)
         if not messages:
             return PeekResult(0)
         first = messages[0]

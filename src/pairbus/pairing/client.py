@@ -25,7 +25,7 @@ from pairbus.pairing.plan import PairingPlan, make_plan
 from pairbus.pairing.sdk import make_handshake_endable, without_retries
 from pairbus.pairing.sender import PairedSender
 from pairbus.pairing.state import PathState
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 
 def pair_namespace(
@@ -193,7 +193,7 @@ class PairedClient(PairedClientBase):
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
             error = exc
         finally:
-            self.count(sender, path.name, Part.PINGS, answered=error is None)
+            self.count(sender, path.name, Purpose.PINGS, answered=error is None)
             self.discard(sender)
         return error
 

@@ -92,7 +92,7 @@ class EmbeddedSyphon:
 
     def _move(self) -> BaseException | None:
         """Run a syphon until it fails, or the host is to end. Why it failed."""
-        from pairbus.syphon.syphon import Syphon
+        from pairbus.syphon.query import Syphon
 
         syphon = Syphon(self._options)
         try:

@@ -13,7 +13,7 @@ from pairbus.pairing import operations
 from pairbus.pairing.base import PairedSenderBase, paired_batch
 from pairbus.pairing.deadlines import CallTimedOut
 from pairbus.pairing.operations import ManagementUsage, OnBacklog, OnPrimary, Operation, Ping
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 if TYPE_CHECKING:
     from pairbus.pairing.client import PairedClient
@@ -155,7 +155,7 @@ class PairedSender(PairedSenderBase):
                 return result
             finally:
                 self._bus.count(
-                    sender, self.entity_name, Part.TRAFFIC, answered=answered, charge=charge
+                    sender, self.entity_name, Purpose.TRAFFIC, answered=answered, charge=charge
                 )
         except CallTimedOut:
             self._bus.discard(self._primary)
@@ -176,7 +176,7 @@ class PairedSender(PairedSenderBase):
                 answered = True
                 return result
             finally:
-                self._bus.count(sender, self.entity_name, Part.BACKLOG, answered=answered)
+                self._bus.count(sender, self.entity_name, Purpose.BACKLOG, answered=answered)
         except Exception:
             failed = self._backlog.pop(effect.queue, None)
             if failed is not None:

@@ -31,7 +31,7 @@ def syphon_options(
     installed, or where something of a client cannot be sent to Spark's workers."""
     try:
         from pairbus.syphon.options import SyphonOptions
-        from pairbus.syphon.syphon import Syphon  # noqa: F401  to learn now that Spark is missing
+        from pairbus.syphon.query import Syphon  # noqa: F401  to learn now that Spark is missing
     except ImportError as exc:
         raise ConfigurationError(
             f"enable_syphon needs Spark: pip install 'pairbus[spark]', and Java 17 ({exc})"

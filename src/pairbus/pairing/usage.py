@@ -10,10 +10,10 @@ from typing import Any
 
 from pairbus.pairing.sdk import keep_transfers
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 
 # For each send: Python 3.11 takes its time to find a member of an enum.
-_PINGS, _AT_SECONDARY = Part.PINGS, (Part.BACKLOG, Part.DRAIN)
+_PINGS, _AT_SECONDARY = Purpose.PINGS, (Purpose.BACKLOG, Purpose.DRAIN)
 _PING, _SEND = OperationKind.PING, OperationKind.SEND
 
 
@@ -31,31 +31,31 @@ class PairingUsage:
         keep_transfers(sender)
         return sender
 
-    def sent(self, sender: Any, path: str, part: Part, *, answered: bool) -> None:
+    def sent(self, sender: Any, path: str, purpose: Purpose, *, answered: bool) -> None:
         """A call of a sender has ended."""
         kept = sender._pairbus_transfers
         while kept:
-            namespace = self._secondary if part in _AT_SECONDARY else self._primary
-            kind = _PING if part is _PINGS else _SEND
-            self._ledger.add_each(kept.pop(), namespace, path, kind, part, answered)
+            namespace = self._secondary if purpose in _AT_SECONDARY else self._primary
+            kind = _PING if purpose is _PINGS else _SEND
+            self._ledger.add_messages(kept.pop(), namespace, path, kind, purpose, answered)
             answered = False
 
     def add(
         self,
         path: str,
         kind: OperationKind,
-        part: Part,
+        purpose: Purpose,
         sizes: Sequence[int],
         *,
         answered: bool = True,
     ) -> None:
         """An operation on each of some messages, or one on none."""
-        self._ledger.add_each(
+        self._ledger.add_messages(
             sizes,
-            namespace=self._secondary if part in _AT_SECONDARY else self._primary,
+            namespace=self._secondary if purpose in _AT_SECONDARY else self._primary,
             entity=path,
             kind=kind,
-            part=part,
+            purpose=purpose,
             answered=answered,
         )
 
@@ -65,13 +65,13 @@ class PairingUsage:
             namespace=self._secondary if secondary else self._primary,
             entity=entity,
             kind=OperationKind.MANAGEMENT,
-            part=Part.BACKLOG if secondary else Part.TRAFFIC,
+            purpose=Purpose.BACKLOG if secondary else Purpose.TRAFFIC,
             messages=0,
             answered=answered,
         )
 
     def changed(self, path: str, from_state: str, to_state: str, cause: str | None) -> None:
-        self._ledger.change(
+        self._ledger.add_state_change(
             namespace=self._primary,
             entity=path,
             from_state=from_state,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pairbus.amqp.sections import Message
 from pairbus.drill.reconciliation import MessageKey
-from pairbus.spark.columns import destination_of
+from pairbus.spark.messages import destination_of
 from tests.faults.matrix.verdict import Copy
 from tests.faults.matrix.world import World
 from tests.faults.pairing_kit import Namespace

@@ -271,7 +271,7 @@ class World:
 
     def said(self) -> str:
         """What the processes said that may explain a failure."""
-        parts = [f"{one.folder.name}: {one.said}" for one in self.syphons[-2:]]
+        parts = [f"{one.folder.name}: {one.output}" for one in self.syphons[-2:]]
         if self.sender is not None:
             parts.append(f"senders: {self.sender.output.read_text()}")
         return "\n".join(parts)

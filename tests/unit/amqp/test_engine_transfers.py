@@ -289,7 +289,7 @@ def test_we_do_not_send_what_the_peer_does_not_take() -> None:
         sender.send(b"x" * 11)
     assert sender.credit == 10
     sender.send(b"x" * 6, more=True)
-    with pytest.raises(EncodeError, match="12 bytes exceed the link's limit of 10"):
+    with pytest.raises(EncodeError, match="12 bytes exceeds the limit of 10"):
         sender.send(b"x" * 6)
     sender.abort()
     sender.send(b"x" * 10)

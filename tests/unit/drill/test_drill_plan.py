@@ -9,7 +9,7 @@ from pairbus import SendAvailabilityOptions
 from pairbus.drill.costs import OutageTimes, forecast_counts
 from pairbus.drill.plan import DrillOptions, entities
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,10 +63,10 @@ def test_the_forecast_of_a_drill_has_its_parts() -> None:
         ping_primary_interval=options.ping_primary_interval,
     )
 
-    found = forecast_counts(options, pairing, 3, OutageTimes(12.0, 1000.0)).by_part()
+    found = forecast_counts(options, pairing, 3, OutageTimes(12.0, 1000.0)).by_purpose()
 
     # 8 healthy seconds, and 2 whose messages are sent again; then 10 in failover.
-    assert found[Part.TRAFFIC].operations == 1000
-    assert found[Part.PINGS].operations == 30
-    assert found[Part.BACKLOG].operations == 1000
-    assert found[Part.DRAIN].operations == 3000
+    assert found[Purpose.TRAFFIC].operations == 1000
+    assert found[Purpose.PINGS].operations == 30
+    assert found[Purpose.BACKLOG].operations == 1000
+    assert found[Purpose.DRAIN].operations == 3000

@@ -72,7 +72,7 @@ def test_a_token_of_either_key_is_taken_for_what_it_covers(
     claims = AUTHORITY.claims_of_token(token, NOW)
 
     assert claims == Claims(
-        who="RootManageSharedAccessKey", path=path, rights=ALL, expires_at=NOW + 60
+        issuer="RootManageSharedAccessKey", path=path, rights=ALL, expires_at=NOW + 60
     )
 
 
@@ -107,7 +107,7 @@ def test_a_rule_name_with_odd_characters_is_found_however_often_it_was_encoded(n
         generate_sas_token("sb://h/q", name, KEY, NOW + 60),
         signed("sb%3A%2F%2Fh%2Fq", name=quote(name)),
     ):
-        assert authority.claims_of_token(token, NOW).who == name
+        assert authority.claims_of_token(token, NOW).issuer == name
 
 
 def test_the_rule_of_an_entity_signs_for_the_entity_and_below():
@@ -144,13 +144,13 @@ def test_the_rule_of_an_entity_signs_for_nothing_else(audience: str):
 def test_claims_allow_what_lies_below_their_path(
     token_path: str, path: str, right: Right, allowed: bool
 ):
-    claims = Claims(who="x", path=token_path, rights=ALL)
+    claims = Claims(issuer="x", path=token_path, rights=ALL)
 
     assert claims.allows(path, right) is allowed
 
 
 def test_claims_allow_their_rights_only():
-    claims = Claims(who="x", path="", rights=frozenset({Right.LISTEN}))
+    claims = Claims(issuer="x", path="", rights=frozenset({Right.LISTEN}))
 
     assert claims.allows("q", Right.LISTEN)
     assert not claims.allows("q", Right.SEND)
@@ -255,7 +255,7 @@ def test_a_token_of_somebody_else_is_refused_with_what_to_do(token: str):
 def test_a_namespace_that_trusts_bearer_tokens_takes_them_unseen(token: str, expiry: float):
     claims = Authority([], trust_bearer_tokens=True).claims_of_token(token, NOW)
 
-    assert claims == Claims(who="bearer", path="", rights=ALL, expires_at=expiry)
+    assert claims == Claims(issuer="bearer", path="", rights=ALL, expires_at=expiry)
 
 
 def test_a_trusted_bearer_token_expires_and_a_signature_is_checked_all_the_same():
@@ -271,7 +271,7 @@ def test_a_trusted_bearer_token_expires_and_a_signature_is_checked_all_the_same(
 def test_a_rule_name_with_one_of_its_keys_gives_the_rights_of_the_rule(key: str):
     claims = AUTHORITY.claims_of_key("RootManageSharedAccessKey", key)
 
-    assert claims == Claims(who="RootManageSharedAccessKey", path="", rights=ALL)
+    assert claims == Claims(issuer="RootManageSharedAccessKey", path="", rights=ALL)
     assert not claims.expired(1e18)
 
 
@@ -306,8 +306,8 @@ def test_no_refusal_shows_a_token_or_a_key():
         ({"name": "x" * 257}, "1 to 256"),
         ({"primary_key": ""}, "primary key"),
         ({"secondary_key": ""}, "secondary key"),
-        ({"rights": frozenset()}, "grants nothing"),
-        ({"rights": frozenset({Right.MANAGE, Right.SEND})}, "Send and Listen too"),
+        ({"rights": frozenset()}, "grants no right"),
+        ({"rights": frozenset({Right.MANAGE, Right.SEND})}, "must also grant Send and Listen"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(settings: dict[str, object], why: str):

@@ -38,7 +38,7 @@ from pairbus.pairing.health import PeekResult
 from pairbus.pairing.operations import OnBacklog, OnPrimary, Operation, Ping, SenderCall, Wait
 from pairbus.pairing.sdk import PairedBatch, encode, members
 from pairbus.pairing.state import PairingState
-from pairbus.transfer import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
+from pairbus.servicebus.application_properties import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 QUEUES = tuple(f"one/x-servicebus-transfer/{index}" for index in range(3))
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT

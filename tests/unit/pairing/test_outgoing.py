@@ -17,8 +17,13 @@ from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.payloads import OutgoingMessages, check_size, checked, fill
 from pairbus.pairing.sdk import PairedBatch, batch_of, encode, members
+from pairbus.servicebus.application_properties import (
+    ALIASES,
+    PATH_ALIAS,
+    SCHEDULE_ALIAS,
+    SESSION_ALIAS,
+)
 from pairbus.servicebus.limits import MAX_HEADER_SIZE
-from pairbus.transfer import ALIASES, PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 WHEN_MS = 1_893_553_445_678

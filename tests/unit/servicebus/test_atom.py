@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from pairbus.emulator.admin.atom_input import read_description
 
+from pairbus.emulator.admin.atom_reader import parse_description
 from pairbus.emulator.entities.descriptions import QueueDescription
 from pairbus.errors import AmqpError, EntityNotFound, Refused, Unavailable
 from pairbus.servicebus import atom
@@ -123,14 +123,14 @@ def test_settings_are_written_in_the_order_of_the_service():
         + MAX_TIME_SPAN_TEXT.encode()
         + b"</AutoDeleteOnIdle></QueueDescription></content></entry>"
     )
-    given = read_description(body)
+    given = parse_description(body)
     assert given.kind is QueueDescription
     assert given.settings["lock_duration"] == timedelta(minutes=1)
 
 
 def test_entry_without_settings_leaves_all_defaults_to_the_service():
-    assert read_description(atom.write_topic({})).settings == {}
-    assert read_description(atom.write_subscription({})).settings == {}
+    assert parse_description(atom.write_topic({})).settings == {}
+    assert parse_description(atom.write_subscription({})).settings == {}
 
 
 def test_unknown_setting_is_refused():
@@ -140,7 +140,7 @@ def test_unknown_setting_is_refused():
 
 def test_status_update_keeps_all_settings_and_drops_what_the_service_computes():
     update = atom.replace_status("q", ENTRY, EntityStatus.DISABLED)
-    before, after = read_description(ENTRY), read_description(update.body)
+    before, after = parse_description(ENTRY), parse_description(update.body)
 
     assert after.settings == {**before.settings, "status": EntityStatus.DISABLED}
     assert after.settings["user_metadata"] == "a & b"

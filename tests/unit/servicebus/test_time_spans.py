@@ -1,4 +1,4 @@
-"""Time spans: what the SDK writes we read, what we write the SDK reads, and "never" stays exact."""
+"""Time spans: compatible with those of the SDK, and exact for the longest span."""
 
 from datetime import timedelta
 
@@ -21,21 +21,21 @@ SPANS = st.timedeltas(timedelta(0), MAX_TIME_SPAN)
 
 
 @given(SPANS)
-def test_every_span_survives_being_written_and_read(span: timedelta):
+def test_span_that_is_formatted_and_parsed_is_unchanged(span: timedelta):
     assert parse_time_span(format_time_span(span)) == span
 
 
 @given(SPANS)
-def test_what_the_sdk_writes_is_read_as_the_same_span(span: timedelta):
+def test_text_of_the_sdk_is_parsed_to_the_same_span(span: timedelta):
     assert parse_time_span(isodate.duration_isoformat(span)) == span
 
 
 @given(SPANS)
-def test_the_sdk_reads_what_is_written_as_the_same_span(span: timedelta):
+def test_sdk_parses_the_text_to_the_same_span(span: timedelta):
     assert isodate.parse_duration(format_time_span(span)) == span
 
 
-def test_the_longest_span_is_written_as_it_was_given():
+def test_longest_span_is_formatted_exactly():
     assert (
         format_time_span(parse_time_span(MAX_TIME_SPAN_TEXT))
         == MAX_TIME_SPAN_TEXT
@@ -43,18 +43,18 @@ def test_the_longest_span_is_written_as_it_was_given():
     )
 
 
-def test_the_longest_span_is_what_the_sdk_reads():
+def test_longest_span_is_the_value_that_the_sdk_parses():
     assert isodate.parse_duration(MAX_TIME_SPAN_TEXT) == MAX_TIME_SPAN
 
 
-def test_the_longest_span_rounded_up_by_the_sdk_is_the_longest_span():
+def test_longest_span_that_the_sdk_rounded_up_is_the_longest_span():
     rounded = isodate.duration_isoformat(isodate.parse_duration(MAX_TIME_SPAN_TEXT))
 
     assert rounded == "P10675199DT2H48M5.477581S"
     assert parse_time_span(rounded) == MAX_TIME_SPAN
 
 
-def test_what_the_sdk_makes_of_the_longest_span_in_an_update_is_kept_as_it_comes():
+def test_longest_span_that_the_sdk_reduced_in_an_update_is_kept_as_it_is():
     reduced = isodate.duration_isoformat(avoid_timedelta_overflow(MAX_TIME_SPAN))
 
     assert format_time_span(parse_time_span(reduced)) == reduced != MAX_TIME_SPAN_TEXT
@@ -75,7 +75,7 @@ def test_what_the_sdk_makes_of_the_longest_span_in_an_update_is_kept_as_it_comes
         ("  PT1S ", timedelta(seconds=1)),
     ],
 )
-def test_a_duration_is_read(text: str, span: timedelta):
+def test_text_is_parsed(text: str, span: timedelta):
     assert parse_time_span(text) == span
 
 
@@ -99,7 +99,7 @@ def test_a_duration_is_read(text: str, span: timedelta):
         *("PT\u0661S", "P1D\nPT1S", "PT" + "1" * 70 + "S"),
     ],
 )
-def test_another_form_is_refused(text: str):
+def test_text_of_another_form_is_refused(text: str):
     with pytest.raises(ConfigurationError, match="not an ISO 8601 duration"):
         parse_time_span(text)
 
@@ -107,12 +107,12 @@ def test_another_form_is_refused(text: str):
 @pytest.mark.parametrize(
     "text", ["P10675199DT2H48M5.477582S", "P10675200D", "P999999999D", "P" + "9" * 60 + "D"]
 )
-def test_more_than_the_longest_span_is_refused(text: str):
+def test_span_longer_than_the_longest_is_refused(text: str):
     with pytest.raises(ConfigurationError, match="longer than the longest time span"):
         parse_time_span(text)
 
 
-def test_a_negative_span_is_written_with_a_minus():
+def test_negative_span_is_formatted_with_a_minus_sign():
     assert format_time_span(timedelta(seconds=-90)) == "-PT1M30S"
 
 

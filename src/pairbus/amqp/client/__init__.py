@@ -1,10 +1,10 @@
-"""An AMQP client for Service Bus on a blocking socket, for Spark workers and tools.
+"""A blocking AMQP client for Service Bus, for Spark workers and command-line tools.
 
     options = ClientOptions.from_connection_string(text)
     with Client(options) as client, Sender(client, "orders") as sender:
         sender.send_batch(messages)
 
-Every call waits a bounded time, and raises an error of `pairbus.errors`.
+Every call has a timeout, and raises an error of `pairbus.errors`.
 """
 
 from pairbus.amqp.client.client import Client

@@ -1,9 +1,8 @@
-"""A client on a blocking socket: one connection, one session, any number of links.
+"""A blocking client: one connection, one session, any number of links.
 
-For Spark workers and tools: not for several threads at once. Every call waits a bounded time and
-raises an error of our tree. When the connection ends, links fail with ConnectionLost, and the next
-call on them, or on the client, connects and attaches anew; nothing is ever sent a second time by
-itself.
+The client is not thread-safe. Every call has a timeout and raises an error of `pairbus.errors`.
+When the connection ends, calls on its links fail with ConnectionLost. The next call on a link or on
+the client connects and attaches again. The client never resends a message by itself.
 """
 
 import itertools
@@ -48,11 +47,11 @@ logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
 RENEW_AT = 0.9
-"""A token is renewed when this much of its life is over."""
+"""The fraction of its lifetime after which a token is renewed."""
 
 
 class Client:
-    """A connection to a namespace, made when it is first needed, and again when it is lost."""
+    """A connection to a namespace, opened by the first call that needs it and after its loss."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Client:
         self._tls = options.ssl_context()
         self._container_id = f"pairbus-{uuid4()}"
         self._names = itertools.count(1)
-        self._wire: Transport | None = None
+        self._transport: Transport | None = None
         self._engine: Connection | None = None
         self._session: Session | None = None
         self._lost: AmqpError | None = None
@@ -76,7 +75,7 @@ class Client:
         self._cbs: Any = None
         self._closed = False
         self.generation = 0
-        """How many connections there have been."""
+        """The number of connections so far."""
 
     def __enter__(self) -> "Client":
         self.connect()
@@ -91,18 +90,18 @@ class Client:
         self.close()
 
     def connect(self, timeout_s: float | None = None) -> None:
-        """Make sure of a connection. Raises NotAuthorized, ConnectionLost or OperationTimeout."""
+        """Connect unless connected. Raises NotAuthorized, ConnectionLost or OperationTimeout."""
         if self._closed:
             raise StateError("the client is closed")
         if self._engine is not None:
-            self.step(self._clock())  # it may have ended since somebody looked
+            self.step(self._clock())  # The connection may have ended since the last call.
         if self._engine is not None:
             return
         options = self.options
         wait = options.connect_timeout_s if timeout_s is None else timeout_s
         deadline = self._clock() + wait
         host, port = options.address
-        self._wire = Transport.connect(
+        self._transport = Transport.connect(
             host,
             port,
             tls=self._tls,
@@ -128,57 +127,57 @@ class Client:
             )
             self.session(deadline)
         except BaseException:
-            self._hang_up()
+            self._disconnect()
             raise
-        logger.debug("connected to %s:%d", host, port)
+        logger.debug("Connected to %s:%d.", host, port)
 
     def session(self, deadline: float) -> Session:
-        """The session that links are attached to; a new one where the old one was ended."""
+        """Return the session of the links. Begin a new one if the previous one ended."""
         engine = self._engine
         if engine is None:
             raise self._lost or ConnectionLost("there is no connection")
         if self._session is None or self._session.ended:
             host, port = self.options.address
-            where = f"{host}:{port}"
-            self.run_until(lambda: engine.remote is not None, deadline, f"{where} to open")
-            if self._lost is not None:  # who is not welcome gets an open and a close in one
+            server = f"{host}:{port}"
+            self.run_until(lambda: engine.remote is not None, deadline, f"the open of {server}")
+            if self._lost is not None:  # A server that refuses a connection sends open and close.
                 raise self._lost
             session = self._session = engine.begin()
-            self.run_until(lambda: session.begun, deadline, f"{where} to begin a session")
+            self.run_until(lambda: session.begun, deadline, f"the begin of {server}")
             if session.ended:
-                raise self._why_ended()
+                raise self._session_error()
         return self._session
 
-    def _why_ended(self) -> AmqpError:
+    def _session_error(self) -> AmqpError:
         return self._lost or self._ended or LinkLost("the session was ended")
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Say good-bye if the other side listens, and hang up. Can be called again."""
+        """Close the connection, and wait at most `timeout_s` for the peer. Idempotent."""
         self._closed = True
         engine = self._engine
         if engine is not None and not engine.closed:
             engine.close()
             try:
                 self.run_until(
-                    lambda: engine.closed, self._clock() + timeout_s, "a close to be answered"
+                    lambda: engine.closed, self._clock() + timeout_s, "the close of the peer"
                 )
             except AmqpError as exc:
-                logger.debug("closing: %s", exc)
-        self._hang_up()
+                logger.debug("The peer did not answer the close: %s", exc)
+        self._disconnect()
 
-    def _hang_up(self) -> None:
-        wire, engine = self._wire, self._engine
-        self._wire = self._engine = None
+    def _disconnect(self) -> None:
+        transport, engine = self._transport, self._engine
+        self._transport = self._engine = None
         if engine is not None:
-            for event in engine.connection_lost("the connection was given up"):
-                self._deliver(event)
-        if wire is not None:
+            for event in engine.connection_lost("the client closed the connection"):
+                self._dispatch(event)
+        if transport is not None:
             if engine is not None:
-                wire.flush(engine.data_to_send(), self._clock() + 1)
-            wire.close()
+                transport.flush(engine.data_to_send(), self._clock() + 1)
+            transport.close()
         self._session = None
 
-    # What follows is for senders, receivers and requests.
+    # The following methods are for senders, receivers and request-response links.
 
     def deadline(self, timeout_s: float | None) -> float:
         wait = self.options.operation_timeout_s if timeout_s is None else timeout_s
@@ -190,78 +189,82 @@ class Client:
     def wall_now(self) -> float:
         return self._wall_clock()
 
-    def link_name(self, what: str) -> str:
-        return f"{what}-{next(self._names)}-{self._container_id[-12:]}"
+    def link_name(self, prefix: str) -> str:
+        return f"{prefix}-{next(self._names)}-{self._container_id[-12:]}"
 
     def authorize(self, path: str, deadline: float) -> None:
-        """Put a token for the path, if one is due."""
-        path = without_management_node(path)  # the token of the entity covers it
+        """Send a token for an entity path over CBS, unless the current token is still valid."""
+        path = without_management_node(path)  # The token of the entity is valid for it.
         source = self.options.tokens
         if source is None or self._clock() < self._renewals.get(path, float("-inf")):
             return
         if self._cbs is None:
-            from pairbus.amqp.client.request_response import (
-                Cbs,  # made of links, which need a client
-            )
+            from pairbus.amqp.client.request_response import Cbs  # It imports this module.
 
             self._cbs = Cbs(self)
         audience = self.options.audience(path)
         token = acquire_token(source, audience, self._wall_clock())
         self._cbs.put_token(token, audience, deadline)
-        life = token.expires_at - self._wall_clock()
-        self._renewals[path] = self._clock() + life * RENEW_AT
-        logger.debug("a token for %s is valid for %.0f s", audience, life)
+        lifetime = token.expires_at - self._wall_clock()
+        self._renewals[path] = self._clock() + lifetime * RENEW_AT
+        logger.debug("The token for %s is valid for %.0f s.", audience, lifetime)
 
     def forget_token(self, path: str) -> None:
-        """The namespace does not accept the token for a path, whatever it says of its life."""
+        """Send a new token for a path next time, because the namespace rejected the current one."""
         self._renewals.pop(without_management_node(path), None)
 
-    def run_until(self, done: Callable[[], bool], deadline: float, what: str) -> None:
-        """Exchange frames until `done`. Raises OperationTimeout at the deadline, and the reason
-        when the connection ends before."""
+    def run_until(self, done: Callable[[], bool], deadline: float, expected: str) -> None:
+        """Exchange frames until `done()` is true.
+
+        Raises OperationTimeout at the deadline, and the error of the connection if it ends first.
+        `expected` names what the client waits for.
+        """
         timed_out = False
         while not done():
             if self._lost is not None:
                 raise self._lost
             if timed_out:
-                raise OperationTimeout(f"waited in vain for {what}")
+                raise OperationTimeout(f"timed out waiting for {expected}")
             self.step(deadline)
-            timed_out = self._clock() >= deadline  # also where a peer never stops talking
+            timed_out = self._clock() >= deadline  # Also if the peer sends without pause.
 
     def step(self, deadline: float) -> bool:
-        """Write what is to be written, wait for input until the deadline, deliver what came.
+        """Write pending output, wait for input until the deadline, and dispatch its events.
 
-        False: nothing came.
+        Return False if nothing arrived.
         """
-        engine, wire = self._engine, self._wire
-        if engine is None or wire is None:
+        engine, transport = self._engine, self._transport
+        if engine is None or transport is None:
             raise self._lost or ConnectionLost("there is no connection")
         now = self._clock()
         data = b""
         events: list[Event] = []
         try:
             if engine.deadline is not None and engine.deadline <= now:
-                # Nobody has read while nobody called: what came meanwhile shows a peer that lives.
-                data = wire.exchange(b"", now)
+                # The client reads only during calls. Data that arrived since the last call shows
+                # that the peer is alive.
+                data = transport.exchange(b"", now)
                 if not data and engine.tick(now):
-                    raise ConnectionLost(f"nothing was heard for {self.options.idle_timeout_s:g} s")
+                    raise ConnectionLost(
+                        f"the peer sent nothing for {self.options.idle_timeout_s:g} s"
+                    )
             if not data:
                 output, due = engine.data_to_send(now), engine.deadline
-                data = wire.exchange(output, deadline if due is None else min(deadline, due))
+                data = transport.exchange(output, deadline if due is None else min(deadline, due))
             events = engine.receive(data, self._clock())
         except ConnectionLost as exc:
             engine.connection_lost(exc.description)
             events = [Closed(exc)]
         for event in events:
-            self._deliver(event)
+            self._dispatch(event)
         return bool(data or events)
 
-    def _deliver(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         if type(event) is Delivery:
             event.link.context.on_delivery(event)
         elif isinstance(event, OutgoingDeliveriesUpdated):
-            for sent in event.deliveries:
-                sent.link.context.on_outcome(sent, event.state, event.settled)
+            for outgoing in event.deliveries:
+                outgoing.link.context.on_outcome(outgoing, event.state, event.settled)
         elif isinstance(event, IncomingDeliveriesUpdated):
             for delivery in event.deliveries:
                 delivery.link.context.on_settled(delivery, event.state, event.settled)
@@ -273,24 +276,24 @@ class Client:
             error = translate_error(
                 event.error, f"link {event.link.name!r} was detached", link=True
             )
-            _lose(event.link, error)
+            _fail_link(event.link, error)
         elif isinstance(event, Ended):
-            if event.session is self._session:  # not one that was given up before
+            if event.session is self._session:  # Not a session that was replaced.
                 self._ended = translate_error(event.error, "the session was ended", link=True)
-                self._lose_all(self._ended)
+                self._fail_links(self._ended)
         elif isinstance(event, Closed):
             self._lost = translate_error(event.error, "the connection was closed", connection=True)
-            self._lose_all(self._lost)
-            self._hang_up()
+            self._fail_links(self._lost)
+            self._disconnect()
         elif isinstance(event, AttachReceived):
-            event.link.refuse(Refused("links are asked for by the client"))
+            event.link.refuse(Refused("only the client may attach links"))
 
-    def _lose_all(self, error: AmqpError) -> None:
+    def _fail_links(self, error: AmqpError) -> None:
         if self._session is not None:
             for link in self._session.links:
-                _lose(link, error)
+                _fail_link(link, error)
 
 
-def _lose(link: Link, error: AmqpError) -> None:
-    if link.context is not None:  # None: the peer asked for it, and was refused
+def _fail_link(link: Link, error: AmqpError) -> None:
+    if link.context is not None:  # None for a link that the peer attached and we refused.
         link.context.on_lost(link, error)

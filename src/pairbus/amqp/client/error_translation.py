@@ -1,4 +1,4 @@
-"""From what a namespace says to an error of our tree: the one place that looks at conditions."""
+"""Translation of AMQP error conditions and response statuses to errors of `pairbus.errors`."""
 
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import (
@@ -61,31 +61,38 @@ _BY_STATUS: dict[int, type[AmqpError]] = {
 
 
 def translate_error(
-    error: AmqpError | None, otherwise: str, *, link: bool = False, connection: bool = False
+    error: AmqpError | None, failure: str, *, link: bool = False, connection: bool = False
 ) -> AmqpError:
-    """The error of our tree for what a peer said. Without an error: it hung up or detached, and
-    `otherwise` says what was lost. A condition that is not known may pass: it is Unavailable."""
+    """Return the error for an error of the peer. Its message starts with `failure`.
+
+    None means that the peer detached the link or closed the connection without an error. An unknown
+    condition becomes Unavailable, which can be retried.
+    """
     if error is None:
-        return LinkLost(otherwise) if link else ConnectionLost(otherwise)
+        return LinkLost(failure) if link else ConnectionLost(failure)
     if isinstance(error, LinkError | SessionError):
-        # The engine's own. They hold on to what they ended, and could not be sent to the driver.
-        return ProtocolError(f"{otherwise}: {error.description}", condition=error.condition)
-    if type(error) is not AmqpError:  # our own engine's, or translated already
+        # Our engine raised it. It refers to the link, so it cannot be pickled for the Spark driver.
+        return ProtocolError(f"{failure}: {error.description}", condition=error.condition)
+    if type(error) is not AmqpError:  # Our engine raised it, or it is already translated.
         return error
-    kind = BY_CONDITION.get(error.condition, Unavailable)
-    if connection and kind is QuotaExceeded:
-        kind = ConnectionLost  # an idle time-out or too many connections, not a full queue
-    return kind(
-        f"{otherwise}: {error.description or error.condition}",
+    error_type = BY_CONDITION.get(error.condition, Unavailable)
+    if connection and error_type is QuotaExceeded:
+        error_type = ConnectionLost  # An idle timeout or too many connections, not a full queue.
+    return error_type(
+        f"{failure}: {error.description or error.condition}",
         condition=error.condition,
         info=error.info,
     )
 
 
-def error_from_status(status: int, description: str, condition: str | None, what: str) -> AmqpError:
-    """The error for a response of `$cbs` or `$management` that is not a success."""
+def error_from_status(
+    status: int, description: str, condition: str | None, failure: str
+) -> AmqpError:
+    """Return the error for a response of `$cbs` or `$management` that is not a success."""
     if condition is not None and condition in BY_CONDITION:
-        kind = BY_CONDITION[condition]
+        error_type = BY_CONDITION[condition]
     else:
-        kind = _BY_STATUS.get(status, Unavailable if status >= 500 else Refused)
-    return kind(f"{what}: {description or 'no description'} (status {status})", condition=condition)
+        error_type = _BY_STATUS.get(status, Unavailable if status >= 500 else Refused)
+    return error_type(
+        f"{failure}: {description or 'no description'} (status {status})", condition=condition
+    )

@@ -1,4 +1,4 @@
-"""What senders, receivers and requests have in common: a link, attached when it is needed."""
+"""The base of senders and receivers: a link that is attached when it is needed."""
 
 import contextlib
 from types import TracebackType
@@ -14,14 +14,13 @@ AnyLink = TypeVar("AnyLink", bound=Link)
 
 
 class LinkEndpoint(Generic[AnyLink]):
-    """One link, by the path of its entity. Attached by the first call that needs it, and again
-    after it was lost."""
+    """A link to an entity path, attached by the first call that needs it and after its loss."""
 
     def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
         self.client = client
         self.path = path
         self.error: AmqpError | None = None
-        """Why the link is gone."""
+        """The error that ended the link, or None."""
         self._authorize = authorize
         self._link: AnyLink | None = None
         self._closed = False
@@ -39,27 +38,27 @@ class LinkEndpoint(Generic[AnyLink]):
         self.close()
 
     def open(self, timeout_s: float | None = None) -> None:
-        """Attach the link now. Raises what the namespace says against it."""
+        """Attach the link now. Raises the error of the namespace if it refuses the link."""
         self.ensure_attached(self.client.deadline(timeout_s))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Detach, if there is something to detach. Can be called again."""
+        """Detach the link if it is attached. Idempotent."""
         self._closed = True
         link = self._link
         if link is None or not link.alive:
             return
         link.detach()
-        with contextlib.suppress(AmqpError):  # closing promises no more than to have tried
+        with contextlib.suppress(AmqpError):  # The link is closed even if the peer does not answer.
             self.client.run_until(
                 lambda: self.error is not None,
                 self.client.deadline(timeout_s),
-                f"the link to {self.path!r} to detach",
+                f"the detach of the link to {self.path!r}",
             )
 
     def ensure_attached(self, deadline: float) -> AnyLink:
-        """The link, attached and authorized."""
+        """Return the link, after authorizing and attaching it if necessary."""
         if self._closed:
-            raise StateError(f"{type(self).__name__.lower()} of {self.path!r} is closed")
+            raise StateError(f"the {type(self).__name__.lower()} of {self.path!r} is closed")
         client = self.client
         client.connect(min(deadline - client.now(), client.options.connect_timeout_s))
         if self._authorize:
@@ -74,7 +73,9 @@ class LinkEndpoint(Generic[AnyLink]):
         link.context = self
         try:
             self.client.run_until(
-                lambda: link.alive or self.error is not None, deadline, f"a link to {self.path!r}"
+                lambda: link.alive or self.error is not None,
+                deadline,
+                f"the attach of a link to {self.path!r}",
             )
         except BaseException:
             link.detach()
@@ -84,24 +85,24 @@ class LinkEndpoint(Generic[AnyLink]):
         return link
 
     def attach_link(self, session: Session) -> AnyLink:
-        """Ask for the link."""
+        """Send the attach of the link."""
         raise NotImplementedError
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """A message has come."""
+        """Called when a message arrived."""
 
-    def on_outcome(self, sent: OutgoingDelivery, state: Any, settled: bool) -> None:
-        """The peer says how a delivery of ours fared."""
+    def on_outcome(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
+        """Called when the peer reported the state of a delivery that we sent."""
 
     def on_settled(self, delivery: Delivery, state: Any, settled: bool) -> None:
-        """The peer answers our settlement."""
+        """Called when the peer answered our settlement of a delivery."""
 
     def on_drain(self, link: SenderLink) -> None:
-        """The peer wants its credit used or back; there is nothing to send."""
+        """Called when the peer drains the link. There is nothing to send, so give credit back."""
         link.drained()
 
     def on_lost(self, link: Link, error: AmqpError) -> None:
-        """A link of ours is gone: the present one, or one that was given up before."""
+        """Called when a link of this endpoint ended: the current one, or one that it replaced."""
         if link is self._link and self.error is None:
             self.error = error
             if isinstance(error, NotAuthorized):

@@ -1,4 +1,4 @@
-"""What a namespace does on request, over an entity's `$management` node."""
+"""Operations on the `$management` node of an entity."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,17 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class DeferredMessage:
-    """A message that was received by its sequence number: its bytes, and its lock if it has one."""
+    """A message that was received by its sequence number. `lock_token` is None if it is settled."""
 
     payload: bytes
     lock_token: UUID | None
 
 
 class Management:
-    """Requests to one queue or subscription. Several can be under way: `post_…`, then `wait`."""
+    """Management operations of one queue, topic or subscription.
+
+    Several settlements can be in flight: call `post_settle` for each, then `wait`.
+    """
 
     def __init__(self, client: Client, path: str) -> None:
         self.client = client
@@ -55,15 +58,15 @@ class Management:
         session_id: str | None = None,
         timeout_s: float | None = None,
     ) -> list[bytes]:
-        """Encoded messages from a sequence number on, without taking or locking them."""
+        """Return encoded messages from a sequence number on, without locking or removing them."""
         body: dict[str, Any] = {
             "from-sequence-number": from_sequence_number,
             "message-count": Int32(count),
         }
         if session_id is not None:
             body["session-id"] = session_id
-        answer = self._ask(management.PEEK_MESSAGE, body, timeout_s)
-        return [_payload(entry) for entry in _messages(answer)]
+        response = self._request(management.PEEK_MESSAGE, body, timeout_s)
+        return [_payload(entry) for entry in _messages(response)]
 
     def post_settle(
         self,
@@ -76,7 +79,10 @@ class Management:
         session_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Response:
-        """Settle messages by their lock tokens, whichever connection received them."""
+        """Send a request to settle messages by their lock tokens.
+
+        The messages may have been received over another connection.
+        """
         deadline = self.client.deadline(timeout_s)
         body: dict[str, Any] = {
             "disposition-status": status,
@@ -93,11 +99,11 @@ class Management:
         return self._post(management.UPDATE_DISPOSITION, body, deadline)
 
     def wait(self, responses: Sequence[Response], *, timeout_s: float | None = None) -> None:
-        """Wait until each has its answer; `response.raise_for_status` tells what it was."""
+        """Wait until all responses are done. Then call `response.raise_for_status` for each."""
         self._requests.wait(list(responses), self.client.deadline(timeout_s))
 
     def settle(self, lock_tokens: Iterable[UUID], status: str = COMPLETED, **options: Any) -> None:
-        """Settle, and wait for the answer. Raises LockLost if one of the locks is gone."""
+        """Settle messages, and wait for the response. Raises LockLost if a lock was lost."""
         deadline = self.client.deadline(options.get("timeout_s"))
         response = self.post_settle(lock_tokens, status, **options)
         self._requests.wait([response], deadline)
@@ -106,22 +112,24 @@ class Management:
     def renew_locks(
         self, lock_tokens: Iterable[UUID], *, timeout_s: float | None = None
     ) -> list[Timestamp]:
-        """Start the locks anew; until when each holds now."""
+        """Renew the locks of messages, and return when each lock expires."""
         body = {"lock-tokens": Array(UUID, tuple(lock_tokens))}
-        answer = self._ask(management.RENEW_LOCK, body, timeout_s)
-        return _items(answer, "expirations", Timestamp)
+        response = self._request(management.RENEW_LOCK, body, timeout_s)
+        return _items(response, "expirations", Timestamp)
 
     def schedule(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> list[int]:
-        """Hand over encoded messages that carry `x-opt-scheduled-enqueue-time`; their sequence
-        numbers."""
-        body = {"messages": [_to_schedule(payload) for payload in messages]}
-        answer = self._ask(management.SCHEDULE_MESSAGE, body, timeout_s)
-        return _items(answer, "sequence-numbers", int)
+        """Schedule encoded messages, and return their sequence numbers.
+
+        Each message has the annotation `x-opt-scheduled-enqueue-time`.
+        """
+        body = {"messages": [_schedule_entry(payload) for payload in messages]}
+        response = self._request(management.SCHEDULE_MESSAGE, body, timeout_s)
+        return _items(response, "sequence-numbers", int)
 
     def cancel(self, sequence_numbers: Iterable[int], *, timeout_s: float | None = None) -> None:
-        """Cancel scheduled messages. Raises MessageNotFound if one is not there any more."""
+        """Cancel scheduled messages. Raises MessageNotFound if one no longer exists."""
         body = {"sequence-numbers": Array(int, tuple(sequence_numbers))}
-        self._ask(management.CANCEL_SCHEDULED_MESSAGE, body, timeout_s)
+        self._request(management.CANCEL_SCHEDULED_MESSAGE, body, timeout_s)
 
     def receive(
         self,
@@ -138,27 +146,29 @@ class Management:
         }
         if session_id is not None:
             body["session-id"] = session_id
-        answer = self._ask(management.RECEIVE_BY_SEQUENCE_NUMBER, body, timeout_s)
-        return [_taken(entry) for entry in _messages(answer)]
+        response = self._request(management.RECEIVE_BY_SEQUENCE_NUMBER, body, timeout_s)
+        return [_deferred_message(entry) for entry in _messages(response)]
 
     def get_session_state(self, session_id: str, *, timeout_s: float | None = None) -> bytes | None:
-        answer = self._ask(management.GET_SESSION_STATE, {"session-id": session_id}, timeout_s)
-        state = answer.get("session-state") if isinstance(answer, dict) else None
+        body = {"session-id": session_id}
+        response = self._request(management.GET_SESSION_STATE, body, timeout_s)
+        state = response.get("session-state") if isinstance(response, dict) else None
         return state if isinstance(state, bytes) else None
 
     def set_session_state(
         self, session_id: str, state: bytes | None, *, timeout_s: float | None = None
     ) -> None:
         body = {"session-id": session_id, "session-state": state}
-        self._ask(management.SET_SESSION_STATE, body, timeout_s)
+        self._request(management.SET_SESSION_STATE, body, timeout_s)
 
     def renew_session_lock(self, session_id: str, *, timeout_s: float | None = None) -> Timestamp:
-        """Start the lock of a session anew; until when it holds now."""
-        answer = self._ask(management.RENEW_SESSION_LOCK, {"session-id": session_id}, timeout_s)
-        until = answer.get("expiration") if isinstance(answer, dict) else None
-        if not isinstance(until, Timestamp):
-            raise ProtocolError(f"{self.path!r} renewed a session without saying until when")
-        return until
+        """Renew the lock of a session, and return when it expires."""
+        body = {"session-id": session_id}
+        response = self._request(management.RENEW_SESSION_LOCK, body, timeout_s)
+        expiration = response.get("expiration") if isinstance(response, dict) else None
+        if not isinstance(expiration, Timestamp):
+            raise ProtocolError(f"{self.path!r} renewed a session lock without an expiration")
+        return expiration
 
     def _post(self, operation: str, body: dict[str, Any], deadline: float) -> Response:
         milliseconds = max(int((deadline - self.client.now()) * 1000), 1)
@@ -168,7 +178,7 @@ class Management:
             deadline,
         )
 
-    def _ask(self, operation: str, body: dict[str, Any], timeout_s: float | None) -> Any:
+    def _request(self, operation: str, body: dict[str, Any], timeout_s: float | None) -> Any:
         deadline = self.client.deadline(timeout_s)
         response = self._post(operation, body, deadline)
         self._requests.wait([response], deadline)
@@ -176,45 +186,45 @@ class Management:
         return response.body
 
 
-def _to_schedule(payload: bytes) -> dict[str, Any]:
-    """A message as `schedule-message` takes it: what decides where it goes stands beside it."""
+def _schedule_entry(payload: bytes) -> dict[str, Any]:
+    """Return the entry of a `schedule-message` request for an encoded message."""
     message = Message.parse(payload)
     properties = message.read_properties()
-    beside = {
+    fields = {
         "message-id": None if properties.message_id is None else str(properties.message_id),
         "session-id": properties.group_id,
         "partition-key": message.read_message_annotations().get(annotations.PARTITION_KEY),
     }
-    return {name: value for name, value in beside.items() if value is not None} | {
+    return {name: value for name, value in fields.items() if value is not None} | {
         "message": payload
     }
 
 
-def _items(answer: Any, key: str, kind: type[Item]) -> list[Item]:
-    """The list or array under a key of an answer, checked to be what it should be."""
-    found = answer.get(key) if isinstance(answer, dict) else None
-    items = found.elements if isinstance(found, Array) else found
-    if not isinstance(items, list | tuple) or not all(isinstance(item, kind) for item in items):
-        raise ProtocolError(f"an answer has no {key!r}, or not of the right type")
+def _items(response: Any, key: str, item_type: type[Item]) -> list[Item]:
+    """Return a list or array of a response. Raises ProtocolError if it has the wrong type."""
+    value = response.get(key) if isinstance(response, dict) else None
+    items = value.elements if isinstance(value, Array) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(i, item_type) for i in items):
+        raise ProtocolError(f"a response has no {key!r}, or {key!r} has the wrong type")
     return list(items)
 
 
-def _messages(answer: Any) -> list[dict[Any, Any]]:
-    """Messages of an answer; none where it has no body (status 204)."""
-    if not isinstance(answer, dict) or "messages" not in answer:
+def _messages(response: Any) -> list[dict[Any, Any]]:
+    """Return the message entries of a response; none if it has no body (status 204)."""
+    if not isinstance(response, dict) or "messages" not in response:
         return []
-    return _items(answer, "messages", dict)
+    return _items(response, "messages", dict)
 
 
 def _payload(entry: dict[Any, Any]) -> bytes:
     payload = entry.get("message")
     if not isinstance(payload, bytes):
-        raise ProtocolError("an answer has a message without bytes")
+        raise ProtocolError("a response has a message without a payload")
     return payload
 
 
-def _taken(entry: dict[Any, Any]) -> DeferredMessage:
+def _deferred_message(entry: dict[Any, Any]) -> DeferredMessage:
     token = entry.get("lock-token")
     if token is not None and not isinstance(token, UUID):
-        raise ProtocolError("an answer has a lock token that is not a uuid")
+        raise ProtocolError("a response has a lock token that is not a uuid")
     return DeferredMessage(_payload(entry), token)

@@ -1,4 +1,4 @@
-"""How to reach a namespace."""
+"""Options of the AMQP client."""
 
 import ssl
 from dataclasses import dataclass
@@ -11,64 +11,67 @@ from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import TokenSource, tokens_from
 
 MAX_TIMEOUT_S = 4_000_000
-"""46 days: AMQP writes timeouts as milliseconds in 32 bits."""
+"""46 days. AMQP encodes timeouts as milliseconds in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Address, security and bounds of a client. Plain values, which can be sent to workers."""
+    """Address, security and timeouts of a client. The options can be pickled."""
 
     host: str
     port: int | None = None
-    """None: 5671 with TLS, 5672 without."""
+    """The port. None means 5671 with TLS and 5672 without."""
     tls: bool = True
     ca_file: str | None = None
-    """Certificates to trust; None: the system's."""
+    """A file with trusted CA certificates. None means those of the system."""
     certificate_file: str | None = None
-    """A certificate with its key, for SASL EXTERNAL."""
+    """A file with a client certificate and its key, for SASL EXTERNAL."""
     endpoint_host: str | None = None
-    """Connect to this host instead; `host` stays the name that is asked for."""
+    """Connect to this host instead of `host`, which remains the name for TLS and AMQP."""
     tokens: TokenSource | None = None
-    """Where tokens for CBS come from; None: none are sent."""
+    """The source of tokens for CBS. None means that no tokens are sent."""
     sasl: SaslClient | None = None
-    """None: anonymous, as a namespace with tokens wants it."""
+    """The SASL mechanisms. None means anonymous, which CBS requires."""
     connect_timeout_s: float = 30
     operation_timeout_s: float = 60
-    """How long a call waits that is given no timeout of its own."""
+    """The timeout of a call without an explicit timeout."""
     idle_timeout_s: float = 120
-    """Silence after which the connection is given up."""
+    """The connection is lost if the peer sends nothing for so long."""
     max_frame_size: int = 65536
 
     def __post_init__(self) -> None:
         if not self.host:
-            raise ConfigurationError("host is empty")
+            raise ConfigurationError("host must not be empty")
         if self.port is not None and not 0 < self.port < 65536:
-            raise ConfigurationError(f"port is 1 to 65535, not {self.port}")
+            raise ConfigurationError(f"port must be 1 to 65535, not {self.port}")
         for name in ("connect_timeout_s", "operation_timeout_s", "idle_timeout_s"):
             if not 0 < getattr(self, name) <= MAX_TIMEOUT_S:
                 raise ConfigurationError(
-                    f"{name} is above 0 and at most {MAX_TIMEOUT_S}, not {getattr(self, name)}"
+                    f"{name} must be above 0 and at most {MAX_TIMEOUT_S}, not {getattr(self, name)}"
                 )
         if not 512 <= self.max_frame_size <= 0xFFFFFFFF:
             raise ConfigurationError(
-                f"max_frame_size is 512 to 4294967295, not {self.max_frame_size}"
+                f"max_frame_size must be 512 to 4294967295, not {self.max_frame_size}"
             )
 
     @classmethod
     def from_connection_string(cls, text: str, **options: object) -> "ClientOptions":
-        """Options from a connection string; others by name. Raises ConfigurationError."""
+        """Return options for a connection string. Raises ConfigurationError if it is invalid.
+
+        `options` are further fields by name. They override those of the connection string.
+        """
         parsed = ConnectionString.parse(text)
-        given = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
-        return cls(**{**given, "tokens": tokens_from(parsed), **options})  # type: ignore[arg-type]
+        fields = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
+        return cls(**{**fields, "tokens": tokens_from(parsed), **options})  # type: ignore[arg-type]
 
     @property
     def address(self) -> tuple[str, int]:
-        """What to connect to."""
+        """The host and port to connect to."""
         default = AMQPS_PORT if self.tls else AMQP_PORT
         return self.endpoint_host or self.host, default if self.port is None else self.port
 
     def audience(self, path: str) -> str:
-        """What a token for this path is for."""
+        """Return the audience of a token for an entity path."""
         port = "" if self.port in (None, AMQPS_PORT) else f":{self.port}"
         return f"sb://{self.host}{port}/{path}"
 
@@ -88,6 +91,7 @@ class ClientOptions:
         )
 
     def ssl_context(self) -> ssl.SSLContext | None:
+        """Return the TLS context, or None without TLS."""
         if not self.tls:
             return None
         try:
@@ -96,7 +100,7 @@ class ClientOptions:
                 context.load_cert_chain(self.certificate_file)
         except (OSError, ssl.SSLError) as exc:
             raise ConfigurationError(
-                f"cannot use ca_file {self.ca_file!r} or certificate_file "
-                f"{self.certificate_file!r}: {exc}"
+                f"ca_file {self.ca_file!r} or certificate_file {self.certificate_file!r} "
+                f"cannot be used: {exc}"
             ) from exc
         return context

@@ -1,4 +1,4 @@
-"""Receiving: credit, long polls, drain, settlement."""
+"""The receiver: credit, waiting for messages, drain and settlement."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -29,19 +29,21 @@ SESSION_FILTER = Symbol(links.SESSION_FILTER)
 
 
 class AnySession:
-    """Whichever session has messages and no owner."""
+    """Marks the next available session: any session with messages that no receiver has locked."""
 
 
 def lock_token(delivery: Delivery) -> UUID:
-    """The lock token of a message: Service Bus makes it the delivery's tag."""
+    """Return the lock token of a message, which Service Bus sends as the delivery tag."""
     return UUID(bytes_le=delivery.tag)
 
 
 class Receiver(LinkEndpoint[ReceiverLink]):
-    """Receives from a path, under a lock until settled, or with `settled=True` for good at once.
+    """Receives messages from an entity path.
 
-    `session_id` opens a session: one by its id, or any that is free (`AnySession`). Without
-    `confirm`, settling does not wait for the namespace's word.
+    Messages are locked until they are settled (peek-lock), or with `settled=True` settled when they
+    are sent (receive-and-delete). `session_id` is the id of a session to accept, or `AnySession`
+    for the next available one. With `confirm=False`, `settle` does not wait for the namespace to
+    confirm.
     """
 
     def __init__(
@@ -60,11 +62,11 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         self._confirm = confirm and not settled
         self._arrived: deque[Delivery] = deque()
         self._settling: set[int] = set()
-        self._refusals: list[AmqpError] = []
+        self._settle_errors: list[AmqpError] = []
 
     @property
     def session_id(self) -> str | None:
-        """The session that was given to us."""
+        """The id of the accepted session, or None."""
         remote = None if self._link is None else self._link.remote
         if remote is None or not isinstance(remote.source, Source):
             return None
@@ -75,15 +77,14 @@ class Receiver(LinkEndpoint[ReceiverLink]):
 
     @property
     def credit(self) -> int:
-        """How many messages the namespace may still send unasked."""
+        """The number of messages that the namespace may still send."""
         return 0 if self._link is None else self._link.credit
 
     def receive(self, count: int = 1, *, timeout_s: float | None = None) -> list[Delivery]:
-        """Up to `count` messages: those that are there, or else the first that come before the
-        timeout. Fewer than `count` does not mean that there are no more.
+        """Wait for a message, and return up to `count` messages; none at the timeout.
 
-        Credit that was not used stays: a message that comes later is kept for the next call.
-        `drain` takes it back.
+        Fewer than `count` messages do not mean that the queue is empty. Unused credit remains: a
+        message that arrives later is returned by the next call. `drain` takes the credit back.
         """
         deadline = self.client.deadline(timeout_s)
         link = self.ensure_attached(deadline)
@@ -96,7 +97,7 @@ class Receiver(LinkEndpoint[ReceiverLink]):
             )
             while len(self._arrived) < count and self.error is None:
                 now = self.client.now()
-                if now >= deadline or not self.client.step(now):  # what has come in the meantime
+                if now >= deadline or not self.client.step(now):  # Read what has already arrived.
                     break
         except OperationTimeout:
             pass
@@ -105,11 +106,11 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         return [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
 
     def grant_credit(self, count: int, *, timeout_s: float | None = None) -> None:
-        """Let the namespace send so many messages when it has them; `collect` them then."""
+        """Set the credit without waiting. Get the messages with `take_received`."""
         self.ensure_attached(self.client.deadline(timeout_s)).flow(count)
 
     def take_received(self) -> list[Delivery]:
-        """The messages that have come, without waiting. Raises why the link is gone."""
+        """Return the messages that have arrived. Raises the error of a link that ended."""
         if self.error is not None and not self._arrived:
             raise self.error
         arrived = list(self._arrived)
@@ -119,7 +120,10 @@ class Receiver(LinkEndpoint[ReceiverLink]):
     def receive_available(
         self, count: int, *, timeout_s: float | None = None
     ) -> Iterator[list[Delivery]]:
-        """Up to `count` messages that are there now, as they come. No credit is left behind."""
+        """Drain up to `count` available messages, and yield them as they arrive.
+
+        No credit remains afterwards.
+        """
         deadline = self.client.deadline(timeout_s)
         link = self.ensure_attached(deadline)
         link.flow(count, drain=True)
@@ -135,14 +139,14 @@ class Receiver(LinkEndpoint[ReceiverLink]):
             yield self.take_received()
 
     def drain(self, *, timeout_s: float | None = None) -> list[Delivery]:
-        """Take back all credit; the messages that came before it was gone."""
+        """Take back all credit, and return the messages that arrived before it was gone."""
         link = self._link
         if link is not None and link.alive and link.credit > 0:
             link.flow(link.credit, drain=True)
             self.client.run_until(
                 lambda: link.credit == 0 or self.error is not None,
                 self.client.deadline(timeout_s),
-                f"{self.path!r} to drain",
+                f"{self.path!r} to answer a drain",
             )
         arrived = list(self._arrived)
         self._arrived.clear()
@@ -155,21 +159,22 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Settle deliveries of this link, Accepted unless said otherwise, and wait until the
-        namespace has confirmed each. Raises LockLost, or what it said against the first that it
-        refused."""
+        """Settle deliveries of this link, by default as Accepted, and wait for confirmation.
+
+        Raises LockLost if the link ended, or the first error of the namespace.
+        """
         state = Accepted() if state is None else state
-        todo = [delivery for delivery in deliveries if not delivery.settled]
-        if not todo:
+        unsettled = [delivery for delivery in deliveries if not delivery.settled]
+        if not unsettled:
             return
         link = self._link
-        if link is None or not link.alive or any(one.link is not link for one in todo):
-            raise LockLost(f"the link to {self.path!r} that held the locks is gone") from self.error
-        for delivery in todo:
-            if delivery.id not in link.session.incoming.unsettled:  # nobody would answer
-                raise StateError(f"{delivery} was settled before")
-        self._refusals.clear()
-        self._settling = {delivery.id for delivery in todo}
+        if link is None or not link.alive or any(d.link is not link for d in unsettled):
+            raise LockLost(f"the link to {self.path!r} that held the locks ended") from self.error
+        for delivery in unsettled:
+            if delivery.id not in link.session.incoming.unsettled:  # There would be no answer.
+                raise StateError(f"{delivery} is already settled")
+        self._settle_errors.clear()
+        self._settling = {delivery.id for delivery in unsettled}
         for first, last in contiguous_ranges(sorted(self._settling)):
             link.session.settle(first, last, state, settled=not self._confirm)
         if not self._confirm:
@@ -179,19 +184,19 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         self.client.run_until(
             lambda: not self._settling or self.error is not None,
             self.client.deadline(timeout_s),
-            f"{self.path!r} to confirm",
+            f"{self.path!r} to confirm a settlement",
         )
         if self._settling and self.error is not None:
             raise self.error
-        if self._refusals:
-            raise self._refusals[0]
+        if self._settle_errors:
+            raise self._settle_errors[0]
 
     def attach_link(self, session: Session) -> ReceiverLink:
         filters: dict[Any, Any] | None = None
         if self._session_id is not None:
-            # Bare, as the Azure SDKs write it, where AMQP would have the value described.
+            # The Azure SDKs do not describe the value, although AMQP requires it.
             filters = {SESSION_FILTER: None if self._session_id is AnySession else self._session_id}
-        if not self._settled:  # their locks are gone; what was settled is ours alone
+        if not self._settled:  # The locks of these messages are lost.
             self._arrived.clear()
         milliseconds = int(self.client.options.operation_timeout_s * 1000)
         return session.attach_receiver(
@@ -209,9 +214,9 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         if not settled or delivery.id not in self._settling:
             return
         self._settling.discard(delivery.id)
-        # Rejected with an error is a refusal, even of a rejection: without one it is its echo.
+        # A confirmation repeats the state that we sent. Rejected with an error means failure.
         if isinstance(state, Rejected) and state.error is not None:
-            self._refusals.append(
+            self._settle_errors.append(
                 translate_error(
                     exception_from(state.error), f"{self.path!r} did not settle a message"
                 )

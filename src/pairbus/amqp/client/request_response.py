@@ -1,4 +1,4 @@
-"""Requests and responses over a pair of links: CBS, and what management is made of."""
+"""Requests and responses over a pair of links, and CBS (claims-based security)."""
 
 from typing import Any
 from uuid import uuid4
@@ -20,7 +20,7 @@ from pairbus.servicebus.tokens import Token
 
 
 class Response:
-    """A response: its status, what it says of it, and its body. Filled in when it arrives."""
+    """The response to a request. Its fields are set when it arrives."""
 
     __slots__ = ("body", "condition", "description", "error", "id", "status")
 
@@ -31,22 +31,22 @@ class Response:
         self.condition: str | None = None
         self.body: Any = None
         self.error: AmqpError | None = None
-        """Why there is none: the link is lost, the request was refused, it is not readable."""
+        """The error if the link was lost, the request rejected or the response invalid."""
 
     @property
     def done(self) -> bool:
         return self.status is not None or self.error is not None
 
-    def raise_for_status(self, what: str) -> None:
-        """Raise the error that the status means, unless it is a success."""
+    def raise_for_status(self, failure: str) -> None:
+        """Raise the error for a status that is not a success. `failure` starts its message."""
         if self.error is not None:
             raise self.error
         if self.status is None or not 200 <= self.status < 300:
-            raise error_from_status(self.status or 0, self.description, self.condition, what)
+            raise error_from_status(self.status or 0, self.description, self.condition, failure)
 
 
 class RequestResponseLinks:
-    """Posts requests to a node and matches the responses; several may be on their way."""
+    """Sends requests to a node, and matches the responses. Several requests may be in flight."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RequestResponseLinks:
         self._description_key = description_key
         self._reply_to = f"{node}-{uuid4()}"
         self._waiting: dict[str, tuple[Response, PendingDelivery]] = {}
-        self._replies = _ResponseReceiver(self, authorize)
+        self._receiver = _ResponseReceiver(self, authorize)
         self._sender = Sender(client, node, authorize=authorize)
 
     def post(
@@ -73,26 +73,28 @@ class RequestResponseLinks:
         deadline: float,
     ) -> Response:
         """Send a request without waiting for its response."""
-        self._replies.ready(deadline)
+        self._receiver.ensure_credit(deadline)
         response = Response(str(uuid4()))
         message = Message.build(
             properties=Properties(message_id=response.id, reply_to=self._reply_to),
             application_properties=application_properties,
             value=body,
         )
-        posted = self._sender.enqueue(message.encode(), 0, deadline)
-        if self._replies.error is not None:  # lost meanwhile: no response can come
-            response.error = self._replies.error
+        request = self._sender.enqueue(message.encode(), 0, deadline)
+        if self._receiver.error is not None:  # The link ended, so no response can arrive.
+            response.error = self._receiver.error
         else:
-            self._waiting[response.id] = response, posted
-        self.client.step(self.client.now())  # on its way now, not when somebody waits
+            self._waiting[response.id] = response, request
+        self.client.step(self.client.now())  # Write it now, not during the next call.
         return response
 
     def wait(self, responses: list[Response], deadline: float) -> None:
-        """Wait until each is done. What has no answer by then ends with OperationTimeout."""
+        """Wait until all responses are done. Those that time out fail with OperationTimeout."""
         try:
             self.client.run_until(
-                lambda: all(self._is_done(one) for one in responses), deadline, f"{self.node!r}"
+                lambda: all(self._is_done(response) for response in responses),
+                deadline,
+                f"a response of {self.node!r}",
             )
         except OperationTimeout as exc:
             for response in responses:
@@ -102,14 +104,14 @@ class RequestResponseLinks:
 
     def close(self) -> None:
         self._sender.close()
-        self._replies.close()
+        self._receiver.close()
 
     def _is_done(self, response: Response) -> bool:
         if response.done:
             return True
-        posted = self._waiting[response.id][1]
-        if posted.error is not None:  # the request itself was refused
-            response.error = posted.error
+        request = self._waiting[response.id][1]
+        if request.error is not None:  # The namespace did not accept the request.
+            response.error = request.error
             del self._waiting[response.id]
         return response.done
 
@@ -119,13 +121,13 @@ class RequestResponseLinks:
             properties = message.read_application_properties()
             waiting = self._waiting.pop(str(message.read_properties().correlation_id), None)
         except DecodeError:
-            return  # not an answer to anything; who waits for one gets a timeout
+            return  # Not a response to a request. The request times out.
         if waiting is None:
             return
         response = waiting[0]
         status = properties.get(self._status_key)
         if not isinstance(status, int):
-            response.error = ProtocolError(f"{self.node!r} answered without a status")
+            response.error = ProtocolError(f"{self.node!r} sent a response without a status")
             return
         response.description = str(properties.get(self._description_key) or "")
         condition = properties.get(management.ERROR_CONDITION) or properties.get(
@@ -150,42 +152,43 @@ class RequestResponseLinks:
 
 
 class _ResponseReceiver(Receiver):
-    """The link that responses come on."""
+    """The link on which responses arrive."""
 
     CREDIT = 100
 
-    def __init__(self, requests: RequestResponseLinks, authorize: bool) -> None:
-        super().__init__(requests.client, requests.node, confirm=False, authorize=authorize)
-        self._requests = requests
+    def __init__(self, links: RequestResponseLinks, authorize: bool) -> None:
+        super().__init__(links.client, links.node, confirm=False, authorize=authorize)
+        self._links = links
 
-    def ready(self, deadline: float) -> None:
-        self._top_up(self.ensure_attached(deadline))
+    def ensure_credit(self, deadline: float) -> None:
+        """Attach the link if necessary, and renew its credit."""
+        self._renew_credit(self.ensure_attached(deadline))
 
-    def _top_up(self, link: ReceiverLink) -> None:
+    def _renew_credit(self, link: ReceiverLink) -> None:
         if link.credit <= self.CREDIT // 2:
             link.flow(self.CREDIT)
 
     def attach_link(self, session: Session) -> ReceiverLink:
         return session.attach_receiver(
-            self.client.link_name("replies"),
+            self.client.link_name("responses"),
             source=Source(self.path),
-            target=Target(self._requests.reply_to),
+            target=Target(self._links.reply_to),
         )
 
     def on_delivery(self, delivery: Delivery) -> None:
         if not delivery.settled:
             delivery.link.session.settle(delivery.id, delivery.id, Accepted())
-        self._top_up(delivery.link)
-        self._requests.on_response(delivery)
+        self._renew_credit(delivery.link)
+        self._links.on_response(delivery)
 
     def on_lost(self, link: Link, error: AmqpError) -> None:
         super().on_lost(link, error)
         if link is self._link:
-            self._requests.on_lost(error)
+            self._links.on_lost(error)
 
 
 class Cbs:
-    """Puts tokens on a connection (claims based security)."""
+    """Sends tokens for a connection to the `$cbs` node."""
 
     def __init__(self, client: Client) -> None:
         self._requests = RequestResponseLinks(
@@ -197,7 +200,7 @@ class Cbs:
         )
 
     def put_token(self, token: Token, audience: str, deadline: float) -> None:
-        """Raises NotAuthorized or what else the namespace says against it."""
+        """Send a token for an audience. Raises NotAuthorized if the namespace rejects it."""
         response = self._requests.post(
             {
                 "operation": management.PUT_TOKEN,

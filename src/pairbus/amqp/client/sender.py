@@ -1,4 +1,4 @@
-"""Sending: one at a time, in batches, several in flight."""
+"""The sender: single messages, batches, and several deliveries in flight."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,9 +17,9 @@ from pairbus.servicebus import links
 
 
 class PendingDelivery:
-    """A delivery that is on its way: `done` once it was answered, `error` if it was not accepted.
+    """A delivery in flight. `done` is set when its outcome is known, `error` if it failed.
 
-    A delivery that ends with ConnectionLost, LinkLost or OperationTimeout may have arrived.
+    A delivery that fails with ConnectionLost, LinkLost or OperationTimeout may have arrived.
     """
 
     __slots__ = ("done", "error")
@@ -30,7 +30,7 @@ class PendingDelivery:
 
 
 class Sender(LinkEndpoint[SenderLink]):
-    """Sends encoded messages to a path. Nothing counts as sent before the namespace accepted it."""
+    """Sends encoded messages to an entity path. A send succeeds when the namespace accepts it."""
 
     def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
         super().__init__(client, path, authorize=authorize)
@@ -43,46 +43,48 @@ class Sender(LinkEndpoint[SenderLink]):
 
     @property
     def max_message_size(self) -> int | None:
-        """What the namespace takes in one delivery; None where it set no limit."""
+        """The largest delivery that the namespace accepts, or None without a limit."""
         return None if self._link is None else self._link.remote_max_message_size
 
     def send(
         self, payload: bytes, *, message_format: int = 0, timeout_s: float | None = None
     ) -> None:
-        """Send one delivery and wait until it is accepted. Raises why it was not."""
+        """Send one delivery, and wait until it is accepted. Raises its error if it is not."""
         deadline = self.client.deadline(timeout_s)
-        posted = self.enqueue(payload, message_format, deadline)
-        self._wait([posted], deadline)
-        if posted.error is not None:
-            raise posted.error
+        pending = self.enqueue(payload, message_format, deadline)
+        self._wait([pending], deadline)
+        if pending.error is not None:
+            raise pending.error
 
     def send_batch(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> None:
-        """Send encoded messages as one delivery: all are accepted, or none is."""
+        """Send encoded messages as one delivery: all of them are accepted, or none."""
         members = list(messages)
-        if members:  # without messages there is nothing that could be delivered
+        if members:
             payload = make_batch(members, batch_envelope(members[0]))
             self.send(payload, message_format=BATCH_FORMAT, timeout_s=timeout_s)
 
     def post(
         self, payload: bytes, *, message_format: int = 0, timeout_s: float | None = None
     ) -> PendingDelivery:
-        """Send one delivery without waiting for its answer; waits for credit if there is none."""
-        posted = self.enqueue(payload, message_format, self.client.deadline(timeout_s))
-        self.client.step(self.client.now())  # on its way now, not when somebody waits
-        return posted
+        """Send one delivery without waiting for its outcome. Waits for credit if necessary."""
+        pending = self.enqueue(payload, message_format, self.client.deadline(timeout_s))
+        self.client.step(self.client.now())  # Write it now, not during the next call.
+        return pending
 
-    def wait(self, posted: Iterable[PendingDelivery], *, timeout_s: float | None = None) -> None:
-        """Wait until each is done; look at its `error` then. What has no answer in time is done,
-        with OperationTimeout as its error."""
-        self._wait(list(posted), self.client.deadline(timeout_s))
+    def wait(
+        self, deliveries: Iterable[PendingDelivery], *, timeout_s: float | None = None
+    ) -> None:
+        """Wait until all deliveries are done. Those that time out fail with OperationTimeout."""
+        self._wait(list(deliveries), self.client.deadline(timeout_s))
 
     def enqueue(self, payload: bytes, message_format: int, deadline: float) -> PendingDelivery:
-        """Have a delivery written with whatever is exchanged next, as soon as there is credit."""
+        """Wait for credit and queue one delivery. The next exchange of frames writes it."""
         link = self.ensure_attached(deadline)
         limit = link.remote_max_message_size
         if limit is not None and len(payload) > limit:
             raise MessageTooLarge(
-                f"{len(payload)} bytes for {self.path!r}, which takes {limit} at most"
+                f"a message of {len(payload)} bytes is too large for {self.path!r}, which accepts "
+                f"at most {limit}"
             )
         if link.credit <= 0:
             self._needs_credit = True
@@ -96,26 +98,25 @@ class Sender(LinkEndpoint[SenderLink]):
                 self._needs_credit = False
             if self.error is not None:
                 raise self.error
-        posted = PendingDelivery()
-        link.send(payload, message_format=message_format).context = posted
-        self._in_flight.add(posted)
+        pending = PendingDelivery()
+        link.send(payload, message_format=message_format).context = pending
+        self._in_flight.add(pending)
         if link.drain:
             link.drained()
-        return posted
+        return pending
 
-    def _wait(self, posted: list[PendingDelivery], deadline: float) -> None:
+    def _wait(self, deliveries: list[PendingDelivery], deadline: float) -> None:
         try:
             self.client.run_until(
-                lambda: all(one.done for one in posted), deadline, f"{self.path!r} to accept"
+                lambda: all(delivery.done for delivery in deliveries),
+                deadline,
+                f"{self.path!r} to accept a message",
             )
         except OperationTimeout as exc:
-            self._give_up(posted, exc)
-
-    def _give_up(self, posted: list[PendingDelivery], error: AmqpError) -> None:
-        for one in posted:
-            if not one.done:
-                one.done, one.error = True, error
-                self._in_flight.discard(one)
+            for delivery in deliveries:
+                if not delivery.done:
+                    delivery.done, delivery.error = True, exc
+                    self._in_flight.discard(delivery)
 
     def attach_link(self, session: Session) -> SenderLink:
         milliseconds = int(self.client.options.operation_timeout_s * 1000)
@@ -125,33 +126,33 @@ class Sender(LinkEndpoint[SenderLink]):
             properties={Symbol(links.TIMEOUT): UInt(milliseconds)},
         )
 
-    def on_outcome(self, sent: OutgoingDelivery, state: Any, settled: bool) -> None:
+    def on_outcome(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
         if not settled and not isinstance(state, Accepted | Rejected | Released | Modified):
             return
-        if not settled and sent.id is not None:  # the peer waits for us to settle
-            sent.link.session.confirm(sent.id, sent.id, state)
-        posted = sent.context
-        if posted not in self._in_flight:
+        if not settled and delivery.id is not None:  # The peer waits for us to settle.
+            delivery.link.session.confirm(delivery.id, delivery.id, state)
+        pending = delivery.context
+        if pending not in self._in_flight:
             return
-        self._in_flight.discard(posted)
-        posted.done = True
+        self._in_flight.discard(pending)
+        pending.done = True
         if isinstance(state, Rejected):
-            posted.error = translate_error(
+            pending.error = translate_error(
                 exception_from(state.error) or AmqpError("no reason was given"),
                 f"{self.path!r} rejected a message",
             )
         elif not isinstance(state, Accepted):
-            how = "without an outcome" if state is None else type(state).__name__.lower()
-            posted.error = Unavailable(f"{self.path!r} gave a message back ({how})")
+            outcome = "no outcome" if state is None else type(state).__name__.lower()
+            pending.error = Unavailable(f"{self.path!r} did not accept a message ({outcome})")
 
     def on_drain(self, link: SenderLink) -> None:
-        if not self._needs_credit:  # else there is a message for it
+        if not self._needs_credit:  # Otherwise a message waits for this credit.
             link.drained()
 
     def on_lost(self, link: Link, error: AmqpError) -> None:
         super().on_lost(link, error)
         if link is not self._link:
             return
-        for posted in self._in_flight:
-            posted.done, posted.error = True, error
+        for pending in self._in_flight:
+            pending.done, pending.error = True, error
         self._in_flight.clear()

@@ -1,4 +1,4 @@
-"""Bytes to and from a socket, with or without TLS, never waiting past a deadline."""
+"""A socket with or without TLS, on which no operation blocks past its deadline."""
 
 import select
 import socket
@@ -13,8 +13,8 @@ Clock = Callable[[], float]
 
 
 class Transport:
-    """A connected socket. Writing never blocks reading: a peer that stops reading until it has been
-    read from is no dead end."""
+    """A connected socket. It reads while it writes, to avoid a deadlock with a peer that stops
+    reading until we read."""
 
     def __init__(self, sock: socket.socket, clock: Clock) -> None:
         sock.setblocking(False)
@@ -33,34 +33,35 @@ class Transport:
         deadline: float,
         clock: Clock,
     ) -> "Transport":
-        """Connect, and shake hands where there is TLS. Raises ConnectionLost, OperationTimeout, or
-        ConfigurationError for a host that cannot be one."""
-        where = f"{host}:{port}"
-        left = deadline - clock()
-        if left <= 0:
-            raise OperationTimeout(f"no time is left to connect to {where}")
+        """Connect, and complete the TLS handshake if `tls` is given.
+
+        Raises ConnectionLost, OperationTimeout, or ConfigurationError for an invalid host name.
+        """
+        server = f"{host}:{port}"
+        if deadline - clock() <= 0:
+            raise OperationTimeout(f"the timeout expired before connecting to {server}")
         try:
-            sock = _dial(host, port, deadline, clock)
+            sock = _connect(host, port, deadline, clock)
         except TimeoutError as exc:
-            raise OperationTimeout(f"{where} did not answer in time") from exc
+            raise OperationTimeout(f"{server} did not answer in time") from exc
         except OSError as exc:
-            raise ConnectionLost(f"cannot connect to {where}: {exc}") from exc
+            raise ConnectionLost(f"cannot connect to {server}: {exc}") from exc
         except ValueError as exc:
-            raise ConfigurationError(f"{host!r} is not the name of a host: {exc}") from exc
+            raise ConfigurationError(f"{host!r} is not a valid host name: {exc}") from exc
         try:
             if tls is not None:
-                sock = _wrap(sock, tls, server_name, where)
-                _shake_hands(sock, deadline, clock, where)
+                sock = _wrap(sock, tls, server_name, server)
+                _do_handshake(sock, deadline, clock, server)
         except BaseException:
             sock.close()
             raise
         return cls(sock, clock)
 
     def exchange(self, data: bytes, deadline: float) -> bytes:
-        """Write `data`, and wait for bytes from the peer; b"" if none came before the deadline.
+        """Write `data`, wait for data from the peer, and return it, or b"" at the deadline.
 
-        Returns with the first bytes that arrive, even if not all of `data` could be written: the
-        rest goes out with the next call. Raises ConnectionLost when the connection has ended.
+        It returns as soon as data arrives, even if `data` is not written completely. The next call
+        writes the rest. Raises ConnectionLost if the connection ended.
         """
         if data:
             self._unsent = memoryview(bytes(self._unsent) + data if self._unsent else data)
@@ -69,24 +70,24 @@ class Transport:
                 self._write()
                 received = self._read()
             except OSError as exc:
-                raise ConnectionLost(f"the connection broke: {exc}") from exc
+                raise ConnectionLost(f"the connection failed: {exc}") from exc
             if received is not None:
                 return received
-            left = deadline - self._clock()
-            if left <= 0:
+            remaining = deadline - self._clock()
+            if remaining <= 0:
                 return b""
-            self._wait(left)
+            self._wait(remaining)
 
     def flush(self, data: bytes, deadline: float) -> None:
-        """Write `data` before hanging up, as far as the peer takes it in time."""
+        """Write `data` before closing the socket, as far as possible before the deadline."""
         self._unsent = memoryview(bytes(self._unsent) + data)
         try:
             while self._unsent:
                 self._write()
-                left = deadline - self._clock()
-                if not self._unsent or left <= 0:
+                remaining = deadline - self._clock()
+                if not self._unsent or remaining <= 0:
                     return
-                _poll(self._sock, select.POLLOUT, left)
+                _poll(self._sock, select.POLLOUT, remaining)
         except OSError:
             return
 
@@ -107,7 +108,7 @@ class Transport:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         if not received:
-            raise ConnectionLost("the other side hung up")
+            raise ConnectionLost("the peer closed the connection")
         return received
 
     def _wait(self, seconds: float) -> None:
@@ -118,20 +119,20 @@ class Transport:
 def _poll(sock: socket.socket, events: int, seconds: float) -> None:
     poller = select.poll()
     poller.register(sock, events)
-    poller.poll(max(1, int(min(seconds, 60) * 1000)))  # who has more time will ask again
+    poller.poll(max(1, int(min(seconds, 60) * 1000)))  # Callers poll again until their deadline.
 
 
-def _dial(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
-    """Connect to the first address that answers; each gets its share of the time that is left."""
+def _connect(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
+    """Connect to the first address that answers. Each address gets an equal share of the time."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    error: OSError = TimeoutError("no time is left")
-    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
-        left = (deadline - clock()) / (len(addresses) - tried)
-        if left <= 0:
+    error: OSError = TimeoutError("the timeout expired")
+    for tried, (family, socket_type, protocol, _, address) in enumerate(addresses):
+        timeout = (deadline - clock()) / (len(addresses) - tried)
+        if timeout <= 0:
             break
-        sock = socket.socket(family, kind, protocol)
+        sock = socket.socket(family, socket_type, protocol)
         try:
-            sock.settimeout(left)
+            sock.settimeout(timeout)
             sock.connect(address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock
@@ -141,28 +142,28 @@ def _dial(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
     raise error
 
 
-def _wrap(sock: socket.socket, tls: ssl.SSLContext, server_name: str, where: str) -> ssl.SSLSocket:
-    # Each read and write of the handshake gets what is left of the time, so that none is unbounded.
+def _wrap(sock: socket.socket, tls: ssl.SSLContext, server_name: str, server: str) -> ssl.SSLSocket:
+    # `_do_handshake` bounds each read and write of the handshake by the remaining time.
     sock.setblocking(False)
     try:
         return tls.wrap_socket(sock, server_hostname=server_name, do_handshake_on_connect=False)
-    except OSError as exc:  # reset by then
-        raise ConnectionLost(f"TLS with {where} failed: {exc}") from exc
+    except OSError as exc:  # The peer reset the connection.
+        raise ConnectionLost(f"TLS with {server} failed: {exc}") from exc
     except ValueError as exc:
-        raise ConfigurationError(f"{server_name!r} is not the name of a host: {exc}") from exc
+        raise ConfigurationError(f"{server_name!r} is not a valid host name: {exc}") from exc
 
 
-def _shake_hands(sock: ssl.SSLSocket, deadline: float, clock: Clock, where: str) -> None:
+def _do_handshake(sock: ssl.SSLSocket, deadline: float, clock: Clock, server: str) -> None:
     while True:
-        left = deadline - clock()
-        if left <= 0:
-            raise OperationTimeout(f"{where} did not finish the TLS handshake in time")
+        remaining = deadline - clock()
+        if remaining <= 0:
+            raise OperationTimeout(f"{server} did not finish the TLS handshake in time")
         try:
             sock.do_handshake()
             return
         except ssl.SSLWantReadError:
-            _poll(sock, select.POLLIN, left)
+            _poll(sock, select.POLLIN, remaining)
         except ssl.SSLWantWriteError:
-            _poll(sock, select.POLLOUT, left)
+            _poll(sock, select.POLLOUT, remaining)
         except (ssl.SSLError, OSError) as exc:
-            raise ConnectionLost(f"TLS with {where} failed: {exc}") from exc
+            raise ConnectionLost(f"TLS with {server} failed: {exc}") from exc

@@ -11,7 +11,7 @@ from pairbus.emulator.entities.descriptions import (
 from pairbus.emulator.entities.queue import MessageQueue, QueueSettings
 from pairbus.emulator.entities.rule_messages import RuleMessage
 from pairbus.emulator.filters.rules import Rule, RuleResult
-from pairbus.emulator.storage.store import EntityRow
+from pairbus.emulator.storage.entities import EntityRow
 from pairbus.servicebus.message_states import SCHEDULED
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN, to_milliseconds
 

@@ -7,7 +7,7 @@ from pairbus.emulator.admin import atom_reader, atom_writer
 from pairbus.emulator.entities.descriptions import EntityDescription, SubscriptionDescription
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.storage.store import EntityRow
+from pairbus.emulator.storage.entities import EntityRow
 from pairbus.servicebus.entity_paths import SUBSCRIPTIONS
 
 _ENDPOINT = atom_writer.ApiEndpoint(namespace="", base_url="")

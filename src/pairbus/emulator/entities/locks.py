@@ -2,7 +2,7 @@
 
 from heapq import heapify, heappop, heappush
 
-from pairbus.emulator.storage.store import StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
 
 
 class MessageLock:

@@ -6,7 +6,7 @@ A queue has one buffer, or, if it has sessions, one for each locked session.
 from collections.abc import Callable, Container
 from heapq import heappop, heappush
 
-from pairbus.emulator.storage.store import StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
 
 MAX_BUFFERED = 2000
 """Messages in memory at most. Messages that were returned are kept beyond this limit."""

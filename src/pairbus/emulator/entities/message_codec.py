@@ -19,7 +19,7 @@ from pairbus.amqp.section_edit import (
 )
 from pairbus.amqp.sections import DELIVERY_COUNT, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
-from pairbus.emulator.storage.store import StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, Refused
 from pairbus.servicebus import annotations
 from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH

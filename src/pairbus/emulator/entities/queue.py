@@ -15,7 +15,8 @@ from pairbus.emulator.entities.message_buffer import MessageBuffer
 from pairbus.emulator.entities.message_codec import IncomingMessage
 from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import UNBOUNDED, Store, StoredMessage
+from pairbus.emulator.storage.messages import UNLIMITED, StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import LockLost, MessageNotFound, Refused
 from pairbus.servicebus import conditions
 from pairbus.servicebus.application_properties import (
@@ -80,14 +81,14 @@ class MessageQueue:
         self.dead_letters = dead_letters
         self._on_available = on_available
         self._forward = forward
-        self._store = store
+        self._messages = store.messages
         self._sequences = sequences
         self._new_token = new_token
         self._locks = MessageLocks()
         self._ready = MessageBuffer(
-            lambda after, limit: store.active_after(id, after, limit), self._locks
+            lambda after, limit: store.messages.active_after(id, after, limit), self._locks
         )
-        totals = store.totals(id)
+        totals = store.messages.totals(id)
         self.counts = {
             state: totals.get(state, (0, 0))[0] for state in (ACTIVE, DEFERRED, SCHEDULED)
         }
@@ -137,7 +138,7 @@ class MessageQueue:
         return None if start_ms + lifetime_ms >= MAX_TIMESTAMP_MS else start_ms + lifetime_ms
 
     def _add(self, message: StoredMessage) -> None:
-        self._store.put(self.id, message)
+        self._messages.put(self.id, message)
         self.counts[message.state] += 1
         self.bytes += message.size
         if message.state == ACTIVE:
@@ -149,7 +150,7 @@ class MessageQueue:
 
     def remove(self, message: StoredMessage) -> None:
         """Remove a message that is no longer in the buffer."""
-        self._store.delete(self.id, message.sequence)
+        self._messages.delete(self.id, message.sequence)
         self.counts[message.state] -= 1
         self.bytes -= message.size
         if message.state == ACTIVE and self.sessions is not None and message.session is not None:
@@ -165,7 +166,7 @@ class MessageQueue:
         locked: bool,
         session: str | None = None,
         receiver: object | None = None,
-        max_bytes: int = UNBOUNDED,
+        max_bytes: int = UNLIMITED,
     ) -> list[tuple[StoredMessage, MessageLock | None]]:
         """Lock up to `limit` messages, or remove them if `locked` is False, and return them.
 
@@ -214,7 +215,7 @@ class MessageQueue:
         *,
         locked: bool,
         session: str | None = None,
-        max_bytes: int = UNBOUNDED,
+        max_bytes: int = UNLIMITED,
     ) -> list[tuple[StoredMessage, MessageLock | None]]:
         """Lock or remove deferred messages by their sequence numbers, and return them.
 
@@ -228,7 +229,7 @@ class MessageQueue:
         for sequence in dict.fromkeys(sequences):
             if max_bytes <= 0:
                 break
-            message = None if sequence in self._locks else self._store.get(self.id, sequence)
+            message = None if sequence in self._locks else self._messages.get(self.id, sequence)
             if (
                 message is None
                 or message.state != DEFERRED
@@ -240,13 +241,13 @@ class MessageQueue:
         return [(message, self._lock_or_remove(message, now_ms, locked)) for message in messages]
 
     def peek(
-        self, after: int, limit: int, session: str | None = None, max_bytes: int = UNBOUNDED
+        self, after: int, limit: int, session: str | None = None, max_bytes: int = UNLIMITED
     ) -> list[StoredMessage]:
         """Return messages in any state after a sequence number, without changing them.
 
         It stops after the message with which they reach `max_bytes` bytes.
         """
-        return self._store.any_after(self.id, after, limit, session, max_bytes)
+        return self._messages.all_after(self.id, after, limit, session, max_bytes)
 
     def cancel_scheduled(self, sequences: Sequence[int]) -> None:
         """Remove scheduled messages.
@@ -255,7 +256,7 @@ class MessageQueue:
         """
         messages = []
         for sequence in dict.fromkeys(sequences):
-            message = self._store.get(self.id, sequence)
+            message = self._messages.get(self.id, sequence)
             if message is None or message.state != SCHEDULED:
                 raise MessageNotFound(f"{self.path!r} has no scheduled message {sequence}.")
             messages.append(message)
@@ -283,7 +284,7 @@ class MessageQueue:
                 self.sessions.decrement(message.session)
         message.state = DEFERRED
         message.deliveries += 1
-        self._store.put(self.id, message)
+        self._messages.put(self.id, message)
 
     def dead_letter(
         self,
@@ -346,7 +347,7 @@ class MessageQueue:
 
     def _put_back(self, message: StoredMessage) -> None:
         """Make an unlocked message available again in its previous state."""
-        self._store.put(self.id, message)
+        self._messages.put(self.id, message)
         if message.state == ACTIVE:
             if self.sessions is None:
                 self._ready.put_back(message)
@@ -387,7 +388,7 @@ class MessageQueue:
         """Remove or dead-letter a message whose time-to-live is over, or wait for its lock."""
         lock = self._locks.of_message(message.sequence)
         if lock is not None:
-            self._store.postpone_expiry(self.id, message.sequence, lock.until_ms)
+            self._messages.postpone_expiry(self.id, message.sequence, lock.until_ms)
             return
         if self.sessions is None:
             self._ready.remove(message.sequence)

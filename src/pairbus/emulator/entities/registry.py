@@ -20,7 +20,8 @@ from pairbus.emulator.entities.routing import MessageRouter
 from pairbus.emulator.entities.runtime_properties import MessageCounts, RuntimeProperties
 from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, compile_rules
-from pairbus.emulator.storage.store import EntityRow, Store
+from pairbus.emulator.storage.entities import EntityRow
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import EntityExists, EntityNotFound
 from pairbus.servicebus.entity_paths import (
     DEAD_LETTER_QUEUE,
@@ -61,7 +62,7 @@ class EntityRegistry:
         self._on_available = _ignore if on_available is None else on_available
         self._on_deleted = _ignore if on_deleted is None else on_deleted
         self.router = MessageRouter(self, store)
-        for row in store.entities():
+        for row in store.entities.all():
             self._load(row)
 
     # Lookup.
@@ -123,7 +124,7 @@ class EntityRegistry:
             rules = (Rule(name=DEFAULT_RULE) if default_rule is None else default_rule,)
             compile_rules(rules)
         self._check_forwarding_targets(description)
-        row = self._store.add_entity(
+        row = self._store.entities.add(
             description.path,
             kind_of(description),
             entity_records.encode_description(description),
@@ -138,7 +139,7 @@ class EntityRegistry:
         entity = self.get(path)
         description = updated_description(entity.description, settings)
         self._check_forwarding_targets(description)
-        self._store.update_entity(
+        self._store.entities.update(
             entity.row.id, entity_records.encode_description(description), now_ms
         )
         entity.row = replace(entity.row, updated_ms=now_ms)
@@ -158,7 +159,7 @@ class EntityRegistry:
     def _delete(self, entity: Entity) -> None:
         del self._by_path[normalize_path(entity.path)]
         del self._by_id[entity.row.id]
-        self._store.delete_entity(entity.row.id)
+        self._store.entities.delete(entity.row.id)
         for queue in entity.queues:
             queue.close()
         self._on_deleted(entity)
@@ -168,7 +169,7 @@ class EntityRegistry:
         entity.accessed_ms = now_ms
         if now_ms - entity.row.accessed_ms >= ACCESS_TIME_PRECISION_MS:
             entity.row = replace(entity.row, accessed_ms=now_ms)
-            self._store.touch_entity(entity.row.id, now_ms)
+            self._store.entities.touch(entity.row.id, now_ms)
 
     def _check_forwarding_targets(self, description: EntityDescription) -> None:
         for setting, name in (
@@ -195,7 +196,7 @@ class EntityRegistry:
             dead_letters,
             self._open_queue(row, 2, description, sequences),
         )
-        for name, text in self._store.rules(row.id):
+        for name, text in self._store.entities.rules(row.id):
             entity.rules[name.lower()] = entity_records.decode_rule(name, text)
         if isinstance(description, SubscriptionDescription):
             entity.apply_rules = compile_rules(entity.rules.values())
@@ -242,7 +243,7 @@ class EntityRegistry:
         """Delete a rule of a subscription. Raises EntityNotFound."""
         subscription = self._subscription_with_rule(path, name)
         rule = subscription.rules.pop(name.lower())
-        self._store.delete_rule(subscription.row.id, rule.name)
+        self._store.entities.delete_rule(subscription.row.id, rule.name)
         subscription.apply_rules = compile_rules(subscription.rules.values())
         self.touch(subscription, now_ms)
 
@@ -260,7 +261,7 @@ class EntityRegistry:
         self.touch(subscription, now_ms)
 
     def _store_rule(self, entity_id: int, path: str, rule: Rule) -> None:
-        self._store.put_rule(entity_id, rule.name, entity_records.encode_rule(path, rule))
+        self._store.entities.put_rule(entity_id, rule.name, entity_records.encode_rule(path, rule))
 
     # Time.
 
@@ -275,13 +276,13 @@ class EntityRegistry:
         for entity in [entity for entity in self._by_id.values() if entity.is_idle(now_ms)]:
             if entity.row.id in self._by_id:  # it was not deleted together with its topic
                 self.delete(entity.path)
-        due = self._store.due(now_ms, limit)
+        due = self._store.messages.due(now_ms, limit)
         for queue_id, message in due:
             self.router.activate(self._by_id[queue_id >> 2], message, now_ms)
-        expired = self._store.expired(now_ms, limit)
+        expired = self._store.messages.expired(now_ms, limit)
         for queue_id, message in expired:
             self._by_id[queue_id >> 2].queues[queue_id & 3].expire(message, now_ms)
-        self._store.forget_seen(now_ms)
+        self._store.message_ids.delete_expired(now_ms)
         return limit in (len(due), len(expired))
 
     # Runtime properties.

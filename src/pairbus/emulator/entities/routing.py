@@ -13,7 +13,8 @@ from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.message_codec import IncomingMessage, encode_original, parse_message
 from pairbus.emulator.entities.queue import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.rule_messages import RuleMessage, apply_changes
-from pairbus.emulator.storage.store import Store, StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -102,7 +103,9 @@ class MessageRouter:
         if not description.requires_duplicate_detection:
             return False
         window_ms = to_milliseconds(description.duplicate_detection_history_time_window)
-        return self._store.seen(entity.row.id, str(message.message_id), now_ms, now_ms + window_ms)
+        return self._store.message_ids.is_duplicate(
+            entity.row.id, str(message.message_id), now_ms, now_ms + window_ms
+        )
 
     # Topics.
 

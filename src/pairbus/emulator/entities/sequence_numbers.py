@@ -23,5 +23,5 @@ class SequenceNumbers:
         self._next += 1
         if number >= self._reserved:
             self._reserved = number + RESERVATION_SIZE
-            self._store.reserve_sequences(self._entity, self._reserved)
+            self._store.entities.reserve_sequences(self._entity, self._reserved)
         return number

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from pairbus.emulator.entities.message_buffer import MessageBuffer
-from pairbus.emulator.storage.store import Store, StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import LockLost
 from pairbus.servicebus import conditions
 
@@ -32,7 +33,7 @@ class Sessions:
     def __init__(self, queue: "MessageQueue", store: Store) -> None:
         self._queue = queue
         self._store = store
-        self._active_counts = store.session_counts(queue.id)
+        self._active_counts = store.messages.session_counts(queue.id)
         """Active messages by session, in the order of each session's first message."""
         self._locks: dict[str, SessionLock] = {}
 
@@ -95,7 +96,7 @@ class Sessions:
             )
         session_id = session
         messages = MessageBuffer(
-            lambda after, limit: self._store.active_in_session(
+            lambda after, limit: self._store.messages.active_in_session(
                 self._queue.id, session_id, after, limit
             )
         )
@@ -149,10 +150,10 @@ class Sessions:
     # State.
 
     def state(self, session: str) -> bytes | None:
-        return self._store.session_state(self._queue.id, session)
+        return self._store.session_states.get(self._queue.id, session)
 
     def set_state(self, session: str, state: bytes | None, now_ms: int = 0) -> None:
-        self._store.set_session_state(self._queue.id, session, state, now_ms)
+        self._store.session_states.set(self._queue.id, session, state, now_ms)
 
     def ids(self, updated_after_ms: int | None = None) -> list[str]:
         """Return the sessions that have messages or a state.
@@ -160,8 +161,8 @@ class Sessions:
         With `updated_after_ms`, return those whose state was set after that time.
         """
         if updated_after_ms is not None:
-            return sorted(self._store.sessions_with_state(self._queue.id, updated_after_ms))
-        with_state = self._store.sessions_with_state(self._queue.id)
+            return sorted(self._store.session_states.sessions(self._queue.id, updated_after_ms))
+        with_state = self._store.session_states.sessions(self._queue.id)
         return sorted({*self._active_counts, *with_state})
 
 

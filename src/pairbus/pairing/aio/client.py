@@ -25,7 +25,7 @@ from pairbus.pairing.ping import make_ping
 from pairbus.pairing.plan import PairingPlan, make_plan
 from pairbus.pairing.sdk import without_retries
 from pairbus.pairing.state import PathState
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 
 async def pair_namespace(
@@ -208,7 +208,7 @@ class PairedClient(PairedClientBase):
         except Exception as exc:  # noqa: BLE001  whatever it is: it is the answer
             error = exc
         finally:
-            self.count(sender, path.name, Part.PINGS, answered=error is None)
+            self.count(sender, path.name, Purpose.PINGS, answered=error is None)
             self.discard_later(sender)
         return error
 

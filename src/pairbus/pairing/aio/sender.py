@@ -15,7 +15,7 @@ from pairbus.pairing.base import PairedSenderBase, paired_batch
 from pairbus.pairing.deadlines import CallTimedOut
 from pairbus.pairing.operations import OnBacklog, OnPrimary, Operation, Ping
 from pairbus.pairing.sdk import cut_off
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 if TYPE_CHECKING:
     from pairbus.pairing.aio.client import PairedClient
@@ -165,7 +165,11 @@ class PairedSender(PairedSenderBase):
                 raise
             finally:
                 self._bus.count(
-                    primary, self.entity_name, Part.TRAFFIC, answered=answered, charge=effect.charge
+                    primary,
+                    self.entity_name,
+                    Purpose.TRAFFIC,
+                    answered=answered,
+                    charge=effect.charge,
                 )
 
     async def _on_backlog(self, effect: OnBacklog) -> Any:
@@ -182,7 +186,7 @@ class PairedSender(PairedSenderBase):
                 self._bus.discard_later(self._backlog.pop(effect.queue))
                 raise
             finally:
-                self._bus.count(sender, self.entity_name, Part.BACKLOG, answered=answered)
+                self._bus.count(sender, self.entity_name, Purpose.BACKLOG, answered=answered)
 
     @contextlib.asynccontextmanager
     async def _mine(self, seconds: float) -> AsyncIterator[None]:

@@ -16,7 +16,8 @@ from pairbus.emulator.entities.message_codec import IncomingMessage, encode_deli
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.storage.store import Store, StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 
 SCHEDULED_ENQUEUE_TIME = Symbol("x-opt-scheduled-enqueue-time")
 
@@ -48,11 +49,11 @@ def message(body: str = "", **settings: Any) -> IncomingMessage:
 
 def crash(store: Store) -> None:
     """Close a store as a killed process would: uncommitted changes are lost."""
-    store._inserts.clear()
-    store._deletes.clear()
-    store._open = False
-    store._db.close()
-    store._lock.release()
+    database = store._database
+    database.discard_messages()
+    database._in_transaction = False
+    database.connection.close()
+    database._lock.release()
 
 
 class EntityHarness:

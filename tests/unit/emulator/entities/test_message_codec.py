@@ -36,7 +36,7 @@ from pairbus.emulator.entities.message_codec import (
     set_dead_letter_source,
     to_stored,
 )
-from pairbus.emulator.storage.store import StoredMessage
+from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, PairbusError, Refused
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from pairbus.servicebus.ping import PING_CONTENT_TYPE

@@ -562,7 +562,7 @@ def test_recorded_ids_are_removed_after_the_window(
     harness.send("deduplicated", message(id="2"), now=10)
     harness.tick(60_000)
 
-    assert harness.store._read("SELECT message_id FROM seen") == [("2",)]
+    assert harness.store._database.read("SELECT message_id FROM seen") == [("2",)]
 
 
 # Forwarding.
