@@ -413,7 +413,7 @@ def test_what_was_not_stored_can_be_sent_again(world: Limits):
 def test_batch_whose_first_part_fails_is_not_partly_stored(world: Limits):
     trouble = world.secondary.add_fault("throttle", BACKLOG, count=1)
 
-    with pytest.raises(Exception, match="nothing was sent") as raised:
+    with pytest.raises(Exception, match="Nothing was sent") as raised:
         world.failed.send_messages(full_batch(world.failed))
 
     assert trouble.fired == 1

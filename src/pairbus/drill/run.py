@@ -72,7 +72,7 @@ class Drill:
     def snapshot(self) -> DrillSnapshot:
         bus, fleet, syphon = self._bus, self._fleet, self._syphon
         return DrillSnapshot(
-            states={} if bus is None else {k: v.state for k, v in bus.status().paths.items()},
+            states={} if bus is None else {k: v.status for k, v in bus.status().paths.items()},
             lines={} if fleet is None else fleet.lines,
             pings=self._pings,
             syphon=None if syphon is None else syphon.status(),
@@ -249,7 +249,7 @@ class Drill:
         """Whether every path is in one of these states."""
         paths = bus.status().paths
         return len(paths) == len(self._site.entities) and all(
-            path.state in states for path in paths.values()
+            path.status in states for path in paths.values()
         )
 
     def _note(self, name: str) -> None:

@@ -148,7 +148,7 @@ class Senders:
                 self._pause.wait(AGAIN_S)
             else:
                 break
-        state = self._bus.status().paths[path].state
+        state = self._bus.status().paths[path].status
         with self._lock:
             self.sent += [one for one, _ in call]
             self.lines[path].sent += len(call)

@@ -1,4 +1,4 @@
-"""What a syphon is told of the clients of a pairing."""
+"""The options that an embedded syphon derives from the clients of a pairing."""
 
 import pickle
 import ssl
@@ -14,7 +14,7 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.to_syphon import client_options, syphon_options
+from pairbus.pairing.embedded_syphon import client_options, syphon_options
 from pairbus.servicebus.tokens import SharedAccessKey, SharedAccessSignature
 from pairbus.syphon.options import SyphonOptions
 
@@ -23,31 +23,31 @@ KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
 SIGNATURE = f"SharedAccessSignature sr=sb%3A%2F%2F{HOST}&sig=abc&se=1999999999&skn=root"
 
 
-class Plain:
-    """A credential that can be sent elsewhere."""
+class PicklableCredential:
+    """A credential that can be sent to Spark workers."""
 
     def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
-        return AccessToken("from elsewhere", int(time.time()) + 3600)
+        return AccessToken("a token", int(time.time()) + 3600)
 
 
-class Stuck(Plain):
-    """One that cannot."""
+class UnpicklableCredential(PicklableCredential):
+    """A credential that cannot be pickled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
-class Async:
+class AsyncCredential:
     async def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
         return AccessToken("in a loop", 1)
 
 
-def of(text: str, **options: Any) -> ClientOptions:
+def options_from(text: str, **options: Any) -> ClientOptions:
     return client_options(ServiceBusClient.from_connection_string(text, **options), "primary")
 
 
 @pytest.mark.parametrize("kind", [ServiceBusClient, AsyncServiceBusClient])
-def test_a_connection_string_with_a_key(kind: Any) -> None:
+def test_connection_string_with_a_key(kind: Any) -> None:
     client = kind.from_connection_string(f"Endpoint=sb://{HOST}/;{KEY}")
 
     made = client_options(client, "primary")
@@ -56,20 +56,20 @@ def test_a_connection_string_with_a_key(kind: Any) -> None:
     assert made.address == (HOST, 5671)
 
 
-def test_a_connection_string_with_a_signature() -> None:
-    made = of(f"Endpoint=sb://{HOST}/;SharedAccessSignature={SIGNATURE}")
+def test_connection_string_with_a_signature() -> None:
+    made = options_from(f"Endpoint=sb://{HOST}/;SharedAccessSignature={SIGNATURE}")
 
     assert made.tokens == SharedAccessSignature(SIGNATURE)
 
 
-def test_a_local_namespace_without_tls() -> None:
-    made = of(f"Endpoint=sb://localhost:1234;{KEY};UseDevelopmentEmulator=true")
+def test_local_namespace_without_tls() -> None:
+    made = options_from(f"Endpoint=sb://localhost:1234;{KEY};UseDevelopmentEmulator=true")
 
     assert (made.address, made.tls) == (("localhost", 1234), False)
 
 
-def test_a_custom_endpoint_and_its_ca() -> None:
-    made = of(
+def test_custom_endpoint_with_a_ca_file() -> None:
+    made = options_from(
         f"Endpoint=sb://{HOST}/;{KEY}",
         custom_endpoint_address="sb://gateway.example:8443",
         transport_type=TransportType.Amqp,
@@ -92,22 +92,22 @@ def test_credentials_of_azure_core(credential: Any, tokens: Any) -> None:
     assert client_options(ServiceBusClient(HOST, credential), "primary").tokens == tokens
 
 
-def test_a_token_credential_is_sent_along() -> None:
-    made = client_options(ServiceBusClient(HOST, Plain()), "primary")
+def test_token_credential_is_pickled() -> None:
+    made = client_options(ServiceBusClient(HOST, PicklableCredential()), "primary")
 
-    there = pickle.loads(pickle.dumps(made))
+    unpickled = pickle.loads(pickle.dumps(made))
 
-    assert there.tokens.token("sb://x", 0).text == "from elsewhere"
+    assert unpickled.tokens.token("sb://x", 0).text == "a token"
 
 
-@pytest.mark.parametrize("credential", [Stuck, Async])
-def test_a_credential_that_cannot_be_sent_is_a_wrong_option(credential: Any) -> None:
+@pytest.mark.parametrize("credential", [UnpicklableCredential, AsyncCredential])
+def test_credential_that_cannot_be_sent_to_workers_is_refused(credential: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"of the secondary.*syphon_options"):
         client_options(ServiceBusClient(HOST, credential()), "secondary")
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "reason"),
     [
         ({"ssl_context": ssl.create_default_context()}, "SSL context"),
         ({"transport_type": TransportType.AmqpOverWebsocket}, "over TCP"),
@@ -115,27 +115,27 @@ def test_a_credential_that_cannot_be_sent_is_a_wrong_option(credential: Any) -> 
     ],
     ids=["ssl context", "websocket", "proxy"],
 )
-def test_what_the_syphon_cannot_do_is_a_wrong_option(options: Any, why: str) -> None:
-    with pytest.raises(ConfigurationError, match=why):
-        of(f"Endpoint=sb://{HOST}/;{KEY}", **options)
+def test_client_settings_that_the_syphon_lacks_are_refused(options: Any, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        options_from(f"Endpoint=sb://{HOST}/;{KEY}", **options)
 
 
-def test_options_of_the_users_own_are_taken_as_they_are() -> None:
+def test_syphon_options_of_the_user_are_used_unchanged() -> None:
     given = SyphonOptions(primary="Endpoint=sb://a/", secondary="Endpoint=sb://b/")  # type: ignore[arg-type]
-    client = ServiceBusClient(HOST, Stuck())
+    client = ServiceBusClient(HOST, UnpicklableCredential())
 
-    made = syphon_options(client, client, SendAvailabilityOptions(syphon_options=given), ["q"])
+    made = syphon_options(client, client, SendAvailabilityOptions(syphon_options=given), ("q",))
 
     assert made is given
-    with pytest.raises(ConfigurationError, match="syphon_options is a"):
-        syphon_options(client, client, SendAvailabilityOptions(syphon_options="x"), ["q"])
+    with pytest.raises(ConfigurationError, match="syphon_options must be a"):
+        syphon_options(client, client, SendAvailabilityOptions(syphon_options="x"), ("q",))
 
 
-def test_without_any_they_are_made_from_the_clients() -> None:
+def test_options_are_derived_from_the_clients_by_default() -> None:
     one = ServiceBusClient.from_connection_string(f"Endpoint=sb://{HOST}/;{KEY}")
     two = ServiceBusClient.from_connection_string(f"Endpoint=sb://two.example/;{KEY}")
 
-    made = syphon_options(one, two, SendAvailabilityOptions(), ["a/0", "a/1"])
+    made = syphon_options(one, two, SendAvailabilityOptions(), ("a/0", "a/1"))
 
     assert (made.primary.host, made.secondary.host) == (HOST, "two.example")
     assert made.backlog_queues == ("a/0", "a/1")

@@ -1,4 +1,4 @@
-"""What a caller wants sent, as the primary gets it and as the backlog does."""
+"""The messages of a call: prepared for the primary, and encoded for the backlog."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -15,15 +15,16 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.payloads import OutgoingMessages, check_size, checked, fill
-from pairbus.pairing.sdk import PairedBatch, batch_of, encode, members
-from pairbus.servicebus.application_properties import (
-    ALIASES,
-    PATH_ALIAS,
-    SCHEDULE_ALIAS,
-    SESSION_ALIAS,
+from pairbus.pairing.payloads import (
+    MAX_HEADER_BYTES,
+    PairedBatch,
+    Payloads,
+    check_size,
+    fill_batch,
+    prepare,
 )
-from pairbus.servicebus.limits import MAX_HEADER_SIZE
+from pairbus.pairing.sdk import batch_of, encode, members
+from pairbus.transfer import ALIASES, PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 WHEN_MS = 1_893_553_445_678
@@ -80,8 +81,8 @@ def test_a_reserved_name_is_refused_whatever_holds_it(holder: str, key: Any) -> 
     name = key.decode() if isinstance(key, bytes) else key
 
     for sent in (message, [ServiceBusMessage(b""), message], (one for one in [message])):
-        with pytest.raises(ReservedProperty, match=f"'{name}'.*give it another name"):
-            OutgoingMessages(sent)
+        with pytest.raises(ReservedProperty, match=f"'{name}'.*Use another name"):
+            prepare(sent)
 
 
 @pytest.mark.rule("S7")
@@ -103,7 +104,7 @@ def test_a_foreign_batch_is_refused_when_it_is_sent(key: Any) -> None:
     batch = filled(ServiceBusMessageBatch(), fine, HOLDERS["a message"]({key: "x"}))
 
     with pytest.raises(ReservedProperty):
-        OutgoingMessages(batch)
+        prepare(batch)
 
 
 @pytest.mark.rule("S7")
@@ -111,8 +112,8 @@ def test_a_foreign_batch_is_refused_when_it_is_sent(key: Any) -> None:
 def test_other_names_are_the_callers_to_use(name: str) -> None:
     message = ServiceBusMessage(b"", application_properties={name: "x"})
 
-    assert checked(message) is message
-    assert OutgoingMessages(filled(ServiceBusMessageBatch(), message)).encoded() == [
+    assert prepare(message) is message
+    assert Payloads(prepare(filled(ServiceBusMessageBatch(), message))).encoded() == [
         encode(message)
     ]
 
@@ -125,9 +126,9 @@ def test_a_message_with_an_id_goes_to_the_sdk_as_it_is() -> None:
     message = ServiceBusMessage(b"x", message_id="mine")
     batch = PairedBatch()
 
-    assert OutgoingMessages(message).primary is message
-    assert OutgoingMessages([message]).primary == [message]
-    assert OutgoingMessages(batch).primary is batch
+    assert prepare(message) is message
+    assert prepare([message]) == [message]
+    assert prepare(batch) is batch
 
 
 @pytest.mark.rule("S11")
@@ -143,7 +144,7 @@ def test_one_without_gets_one_on_a_copy_per_call(make: Callable[[], Any]) -> Non
     message = make()
     before = insides(message)
 
-    calls = [OutgoingMessages(message), OutgoingMessages([message])]
+    calls = [Payloads(prepare(message)), Payloads(prepare([message]))]
 
     ids = [id_of(call.encoded()[0]) for call in calls]
     assert all(ids)
@@ -155,13 +156,14 @@ def test_one_without_gets_one_on_a_copy_per_call(make: Callable[[], Any]) -> Non
 def test_the_id_is_the_same_for_the_primary_and_the_backlog() -> None:
     messages = [without_id(), AmqpAnnotatedMessage(data_body=b"x"), {"body": b"x"}]
 
-    outgoing = OutgoingMessages(messages)
+    prepared = prepare(messages)
+    payloads = Payloads(prepared)
 
-    to_primary = [id_of(encode(one)) for one in outgoing.primary]
+    to_primary = [id_of(encode(message)) for message in prepared]
     assert all(to_primary)
     assert len(set(to_primary)) == 3
-    assert [id_of(one) for one in outgoing.for_backlog("orders")] == to_primary
-    assert [id_of(one) for one in outgoing.for_backlog("orders", WHEN)] == to_primary
+    assert [id_of(payload) for payload in payloads.for_backlog("orders")] == to_primary
+    assert [id_of(payload) for payload in payloads.for_backlog("orders", WHEN)] == to_primary
 
 
 @pytest.mark.rule("S11")
@@ -175,7 +177,7 @@ def test_in_a_paired_batch_the_id_is_given_when_a_message_is_added() -> None:
     assert all(ids)
     assert len(set(ids)) == 3
     assert insides(message) == before
-    assert [id_of(one) for one in OutgoingMessages(batch).for_backlog("orders")] == ids
+    assert [id_of(payload) for payload in Payloads(prepare(batch)).for_backlog("orders")] == ids
 
 
 @pytest.mark.rule("S11")
@@ -183,11 +185,11 @@ def test_a_foreign_batch_is_sent_as_it_is() -> None:
     batch = filled(ServiceBusMessageBatch(), without_id())
     before = members(batch)
 
-    outgoing = OutgoingMessages(batch)
+    payloads = Payloads(prepare(batch))
 
-    assert outgoing.primary is batch
-    assert outgoing.encoded() == before
-    assert id_of(outgoing.for_backlog("orders")[0]) is None
+    assert prepare(batch) is batch
+    assert payloads.encoded() == before
+    assert id_of(payloads.for_backlog("orders")[0]) is None
 
 
 @pytest.mark.rule("S6")
@@ -206,9 +208,9 @@ def test_the_callers_objects_are_never_changed() -> None:
     messages = [full, raw, given]
     before = insides(messages)
 
-    outgoing = OutgoingMessages(messages)
-    outgoing.for_backlog("orders", WHEN)
-    outgoing.sessions()
+    payloads = Payloads(prepare(messages))
+    payloads.for_backlog("orders", WHEN)
+    payloads.sessions()
 
     assert insides(messages) == before
 
@@ -221,31 +223,31 @@ def test_a_generator_is_read_once() -> None:
             read.append(number)
             yield ServiceBusMessage(str(number))
 
-    outgoing = OutgoingMessages(messages())
-    outgoing.for_backlog("orders")
-    outgoing.for_backlog("orders")
+    prepared = prepare(messages())
+    payloads = Payloads(prepared)
+    payloads.for_backlog("orders")
+    payloads.for_backlog("orders")
 
     assert read == [0, 1, 2]
-    assert len(outgoing.primary) == 3
+    assert len(prepared) == 3
 
 
 def test_there_may_be_no_messages_at_all() -> None:
     for none in ([], (), iter([])):
-        outgoing = OutgoingMessages(none)
+        prepared = prepare(none)
 
-        assert outgoing.primary == []
-        assert outgoing.for_backlog("orders") == []
-        assert outgoing.sessions() == []
+        assert prepared == []
+        assert Payloads(prepared).for_backlog("orders") == []
+        assert Payloads(prepared).sessions() == []
 
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("wrong", [7, None, {"no such field": 1}, object()])
 def test_what_is_no_message_is_left_to_the_sdk_and_gets_its_words_in_failover(wrong: Any) -> None:
     for sent in (wrong, [wrong]):
-        outgoing = OutgoingMessages(sent)
-        assert outgoing.primary == sent
+        assert prepare(sent) == sent
         with pytest.raises(TypeError, match="Only AmqpAnnotatedMessage, ServiceBusMessage") as ours:
-            outgoing.encoded()
+            Payloads(prepare(sent)).encoded()
 
     with pytest.raises(TypeError) as theirs:
         transform_outbound_messages(
@@ -261,7 +263,7 @@ def test_what_is_no_message_is_left_to_the_sdk_and_gets_its_words_in_failover(wr
 def test_in_the_backlog_a_message_says_where_it_goes() -> None:
     message = ServiceBusMessage(b"x", session_id="s")
 
-    (payload,) = OutgoingMessages(message).for_backlog("Orders")
+    (payload,) = Payloads(prepare(message)).for_backlog("Orders")
 
     assert aliases_of(payload) == {PATH_ALIAS: "Orders", SESSION_ALIAS: "s"}
 
@@ -271,12 +273,13 @@ def test_in_the_backlog_a_message_says_where_it_goes() -> None:
     "at",
     [
         WHEN,
-        WHEN.replace(tzinfo=None),  # as the SDK has it: without a zone it is UTC
+        WHEN.replace(tzinfo=None),  # as in the SDK: a time without a zone is UTC
         WHEN.astimezone(timezone(timedelta(hours=5, minutes=30))),
     ],
 )
 def test_a_schedule_rides_along_in_milliseconds(at: datetime) -> None:
-    payloads = OutgoingMessages([ServiceBusMessage(b"1"), {"body": b"2"}]).for_backlog("orders", at)
+    messages = prepare([ServiceBusMessage(b"1"), {"body": b"2"}])
+    payloads = Payloads(messages).for_backlog("orders", at)
 
     assert [aliases_of(one)[SCHEDULE_ALIAS] for one in payloads] == [WHEN_MS, WHEN_MS]
 
@@ -287,8 +290,8 @@ def test_the_sessions_of_messages_are_known_whatever_holds_them() -> None:
     raw = AmqpAnnotatedMessage(data_body=b"", properties=AmqpMessageProperties(group_id="raw"))
     given = {"body": b"", "session_id": "given"}
 
-    assert OutgoingMessages([one, none, raw, given]).sessions() == ["ä", None, "raw", "given"]
-    assert OutgoingMessages(filled(PairedBatch(), none, one)).sessions() == [None, "ä"]
+    assert Payloads(prepare([one, none, raw, given])).sessions() == ["ä", None, "raw", "given"]
+    assert Payloads(filled(PairedBatch(), none, one)).sessions() == [None, "ä"]
 
 
 # Sizes.
@@ -315,9 +318,9 @@ def test_all_but_the_body_may_take_64_kb_to_the_byte() -> None:
         )
 
     first = sized(0)
-    extra = MAX_HEADER_SIZE - (len(first) - len(Message.parse(first).body))
+    extra = MAX_HEADER_BYTES - (len(first) - len(Message.parse(first).body))
     check_size(sized(extra), 256 * 1024)
-    with pytest.raises(MessageTooLargeForBacklog, match=f"{MAX_HEADER_SIZE + 1} bytes"):
+    with pytest.raises(MessageTooLargeForBacklog, match=f"{MAX_HEADER_BYTES + 1} bytes"):
         check_size(sized(extra + 1), 256 * 1024)
 
 
@@ -330,16 +333,16 @@ def test_a_large_body_is_not_headers() -> None:
 def test_a_batch_is_filled_in_order_to_the_byte() -> None:
     payloads = [bytes(95)] * 4  # 100 each, in a batch
 
-    assert fill(payloads, [0, 1, 2, 3], 400) == [0, 1, 2, 3]
-    assert fill(payloads, [0, 1, 2, 3], 399) == [0, 1, 2]
-    assert fill(payloads, [1, 3], 200) == [1, 3]
-    assert fill(payloads, [1, 3], 199) == [1]
-    assert fill(payloads, [2, 3], 1) == [2]
+    assert fill_batch(payloads, [0, 1, 2, 3], 400) == [0, 1, 2, 3]
+    assert fill_batch(payloads, [0, 1, 2, 3], 399) == [0, 1, 2]
+    assert fill_batch(payloads, [1, 3], 200) == [1, 3]
+    assert fill_batch(payloads, [1, 3], 199) == [1]
+    assert fill_batch(payloads, [2, 3], 1) == [2]
 
 
 @pytest.mark.rule("S9")
 def test_a_small_message_does_not_pass_a_large_one() -> None:
-    assert fill([bytes(95), bytes(195), bytes(5)], [0, 1, 2], 250) == [0]
+    assert fill_batch([bytes(95), bytes(195), bytes(5)], [0, 1, 2], 250) == [0]
 
 
 @pytest.mark.rule("S9")
