@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.fuzz.inputs import changed, noise, one_frame
 
 from pairbus.amqp.client import Client, Management, Receiver, Sender
 from pairbus.amqp.client.request_response import RequestResponseLinks
@@ -39,6 +38,7 @@ from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
 from pairbus.emulator.connections import incoming_links, management, outgoing_links
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
+from tests.fuzz.inputs import changed, noise, one_frame
 from tests.integration.emulator_bench import (
     connect,
     contents,
@@ -169,7 +169,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_not_amqp_ends_in_an_error_and_one_log_line(
+def test_invalid_amqp_ends_in_an_error_and_one_log_line(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
     with connect(namespace) as sock:
@@ -228,7 +228,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_makes_no_sense_costs_no_more_than_a_link(
+def test_invalid_frame_ends_at_most_its_link(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
     with connect(namespace) as sock:
@@ -239,7 +239,7 @@ def test_what_makes_no_sense_costs_no_more_than_a_link(
     assert len(lines()) <= 1
 
 
-def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
+def test_undecodable_messages_are_rejected(namespace: LocalNamespace) -> None:
     with ours(namespace) as client:
         sender = Sender(client, "orders")
         for payload in (b"\xff" * 20, b"\x00\x53\x75\xa0\xff", b"\x00\x53\x70\x45\x00"):
@@ -250,7 +250,7 @@ def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
         assert client.generation == 1
 
 
-def test_a_message_beyond_all_sizes_ends_its_link(namespace: LocalNamespace) -> None:
+def test_message_beyond_the_hard_limit_ends_its_link(namespace: LocalNamespace) -> None:
     with ours(namespace) as client:
         sender = Sender(client, "orders")
         link = sender.ensure_attached(client.deadline(None))
@@ -345,7 +345,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("path", ["kept", "sessions"])
-def test_requests_with_wrong_values_are_answered_and_change_nothing(
+def test_requests_with_invalid_values_get_an_error_and_change_nothing(
     namespace: LocalNamespace, path: str
 ) -> None:
     with ours(namespace) as client:
@@ -360,7 +360,7 @@ def test_requests_with_wrong_values_are_answered_and_change_nothing(
         assert client.generation == 1
 
 
-def test_operations_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+def test_unknown_operations_are_refused(namespace: LocalNamespace) -> None:
     operations: list[Any] = ["", "com.microsoft:nonsense", "READ", None, 5, b"peek", "x" * 10_000]
     with ours(namespace) as client:
         asking = Asking(client, "kept/$management")
@@ -369,7 +369,7 @@ def test_operations_that_are_none_are_refused(namespace: LocalNamespace) -> None
         assert client.generation == 1
 
 
-def test_tokens_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+def test_invalid_tokens_are_refused(namespace: LocalNamespace) -> None:
     put = {"operation": "put-token", "type": "jwt", "name": "sb://localhost/kept"}
     bad: list[tuple[dict[str, Any], Any]] = [(put, value) for value in VALUES]
     bad += [(put | {"name": value}, "token") for value in (None, 5, b"x", "", "%%%")]
@@ -407,7 +407,7 @@ GARBAGE_HTTP = {
 
 
 @pytest.mark.parametrize("name", GARBAGE_HTTP)
-def test_garbage_over_http_is_answered_with_a_refusal(namespace: LocalNamespace, name: str) -> None:
+def test_invalid_http_gets_an_error_response(namespace: LocalNamespace, name: str) -> None:
     with connect(namespace) as sock:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may hear no more
             sock.sendall(GARBAGE_HTTP[name])
@@ -417,7 +417,7 @@ def test_garbage_over_http_is_answered_with_a_refusal(namespace: LocalNamespace,
     assert heard == b"" or heard.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), heard
 
 
-def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None:
+def test_client_that_does_not_read_delays_no_other_and_loses_nothing() -> None:
     body, count = bytes(100_000), 200
     with LocalNamespace() as namespace:
         namespace.create_queue("large")
@@ -442,7 +442,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None
         assert [int(one.partition(b":")[0]) for one in received] == list(range(count))
 
 
-def test_answers_that_nobody_reads_hold_up_nobody() -> None:
+def test_unread_responses_delay_no_other_client() -> None:
     ask = Message.build(
         application_properties={"operation": "com.microsoft:peek-message"},
         value={"from-sequence-number": 1, "message-count": 1},
@@ -536,7 +536,7 @@ def of_others(stored: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[
     return stored | {"entity": entities, "message": messages}
 
 
-def test_noise_and_talks_with_something_changed_hurt_nobody(
+def test_random_bytes_and_mutated_sessions_affect_no_other_client(
     running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = random.randrange(2**32)
@@ -590,7 +590,7 @@ def feed(namespace: LocalNamespace, data: bytes) -> bool:
     return b"amqp:" in heard or not heard.startswith(b"AMQP")
 
 
-def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
+def test_internal_exception_ends_one_connection_and_not_the_namespace(
     running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **options: Any) -> Any:
