@@ -122,7 +122,7 @@ def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 # A namespace in this process.
 
 
-def test_a_full_disk_stops_the_namespace_and_nothing_that_was_confirmed_is_lost(
+def test_full_disk_stops_the_namespace_and_loses_no_confirmed_message(
     namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     with sender_of(namespace.connection_string) as sender:
@@ -148,7 +148,7 @@ def create_queues(namespace: LocalNamespace) -> None:
         namespace.create_queue(f"queue-{number}")
 
 
-def test_a_namespace_that_stopped_by_itself_says_why_to_whoever_uses_it(
+def test_calls_to_a_failed_namespace_raise_the_reason(
     namespace: LocalNamespace,
 ) -> None:
     fill_the_disk(namespace)
@@ -161,7 +161,7 @@ def test_a_namespace_that_stopped_by_itself_says_why_to_whoever_uses_it(
     assert later.value.__cause__ is first.value.__cause__
 
 
-def test_a_namespace_that_stopped_by_itself_can_be_stopped_and_closed_like_any_other(
+def test_failed_namespace_can_be_stopped_and_closed(
     namespace: LocalNamespace,
 ) -> None:
     break_the_disk(namespace)
@@ -176,7 +176,7 @@ def test_a_namespace_that_stopped_by_itself_can_be_stopped_and_closed_like_any_o
     assert not namespace.folder.exists()
 
 
-def test_all_clients_are_cut_off_and_none_hears_of_what_is_not_on_disk(
+def test_disk_failure_aborts_all_clients_and_confirms_nothing_uncommitted(
     namespace: LocalNamespace,
 ) -> None:
     options = ClientOptions.from_connection_string(namespace.connection_string)
@@ -215,7 +215,7 @@ def schedule(namespace: LocalNamespace) -> None:
 
 
 @pytest.mark.parametrize("use", [receive_some, create_by_http, schedule])
-def test_whatever_reads_or_writes_first_finds_the_broken_disk_and_all_ends_the_same(
+def test_first_operation_that_hits_the_broken_disk_stops_the_namespace(
     namespace: LocalNamespace, caplog: pytest.LogCaptureFixture, use: Callable[..., None]
 ) -> None:
     with sender_of(namespace.connection_string) as sender:
@@ -233,7 +233,7 @@ def test_whatever_reads_or_writes_first_finds_the_broken_disk_and_all_ends_the_s
     assert numbers(namespace.connection_string) == [0]
 
 
-def test_time_that_passes_finds_the_broken_disk_too(
+def test_periodic_work_that_hits_the_broken_disk_stops_the_namespace(
     namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     break_the_disk(namespace)
@@ -242,7 +242,7 @@ def test_time_that_passes_finds_the_broken_disk_too(
     assert len(errors_in(caplog)) == 1
 
 
-def test_a_call_that_comes_while_the_namespace_stops_is_refused_at_once(
+def test_call_during_the_stop_of_a_failed_namespace_is_refused_at_once(
     namespace: LocalNamespace,
 ) -> None:
     break_the_disk(namespace)
@@ -256,7 +256,7 @@ def test_a_call_that_comes_while_the_namespace_stops_is_refused_at_once(
         namespace.clear_faults()
 
 
-def test_a_namespace_whose_file_cannot_be_read_does_not_start(tmp_path: Path) -> None:
+def test_namespace_with_an_unreadable_file_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "namespace.db").write_bytes(b"this is no database" * 1000)
     namespace = LocalNamespace(folder=tmp_path)
     with pytest.raises(StateError, match=r"namespace\.db") as caught:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.fuzz.strategies import FuzzInput, fuzz_inputs
+from tests.fuzz.inputs import FuzzInput, fuzz_inputs
 
 BATCH_SIZE = 100
 """The number of inputs of a batch. Hypothesis plans the inputs of one batch together."""
@@ -67,6 +67,7 @@ def _run_batch(seed: int, batch: int) -> tuple[int, Failure | None]:
     def check(fuzz_input: FuzzInput) -> None:
         nonlocal checked
         checked += 1
+        hypothesis.note(repr(fuzz_input))
         fuzz_input.run()
 
     try:

@@ -89,7 +89,7 @@ KINDS = ["queue", "topic", "subscription"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_entity_is_created_got_updated_listed_and_deleted(admin: Any, kind: str) -> None:
+async def test_entity_is_created_read_updated_listed_and_deleted(admin: Any, kind: str) -> None:
     create, get, update, delete, list_, runtime, list_runtime, where = kinds(admin)[kind]
     if where:
         await admin.create_topic("t")
@@ -116,7 +116,7 @@ async def test_an_entity_is_created_got_updated_listed_and_deleted(admin: Any, k
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_long_lists_come_in_pages(admin: Any, namespace: LocalNamespace, kind: str) -> None:
+async def test_long_lists_are_paged(admin: Any, namespace: LocalNamespace, kind: str) -> None:
     expected = [f"n{number:03}" for number in range(105)]
     if kind == "subscription":
         namespace.create_topic("t")
@@ -132,7 +132,7 @@ async def test_long_lists_come_in_pages(admin: Any, namespace: LocalNamespace, k
     assert [one.name for one in await listed(list_(*where, start_index=100))] == expected[100:]
 
 
-async def test_rules_are_created_got_updated_listed_and_deleted(admin: Any) -> None:
+async def test_rules_are_created_read_updated_listed_and_deleted(admin: Any) -> None:
     await admin.create_topic("t")
     await admin.create_subscription("t", "s")
     filters = {
@@ -163,7 +163,7 @@ async def test_rules_are_created_got_updated_listed_and_deleted(admin: Any) -> N
         await admin.get_rule("t", "s", "sql")
 
 
-async def test_what_is_administered_is_what_messages_meet(admin: Any, both: Flavour) -> None:
+async def test_administered_settings_apply_to_messages(admin: Any, both: Flavour) -> None:
     """Filters, actions, forwarding, counts: made here, seen there."""
     await admin.create_queue("deep/er/target")
     await admin.create_topic("t")
@@ -197,9 +197,7 @@ async def test_what_is_administered_is_what_messages_meet(admin: Any, both: Flav
     assert topic.subscription_count == 2
 
 
-async def test_an_entity_that_is_updated_while_it_is_used_changes(
-    admin: Any, both: Flavour
-) -> None:
+async def test_update_applies_to_an_entity_in_use(admin: Any, both: Flavour) -> None:
     made = await admin.create_queue("q", max_delivery_count=10)
     sender, receiver, dead = await both.open(
         both.sender("q"), both.receiver("q"), both.dead_letters("q")
@@ -211,7 +209,7 @@ async def test_an_entity_that_is_updated_while_it_is_used_changes(
     assert (await take_one(dead)).dead_letter_reason == "MaxDeliveryCountExceeded"
 
 
-async def test_what_is_not_there_is_not_found(admin: Any) -> None:
+async def test_missing_entity_is_not_found(admin: Any) -> None:
     queue = await admin.create_queue("q")
     topic = await admin.create_topic("t")
     subscription = await admin.create_subscription("t", "s")
@@ -243,7 +241,7 @@ async def test_what_is_not_there_is_not_found(admin: Any) -> None:
         await admin.update_topic(topic)
 
 
-async def test_what_is_there_is_not_made_again(admin: Any) -> None:
+async def test_existing_entity_is_not_created_again(admin: Any) -> None:
     await admin.create_queue("q")
     await admin.create_topic("t")
     await admin.create_subscription("t", "s")
@@ -260,7 +258,7 @@ async def test_what_is_there_is_not_made_again(admin: Any) -> None:
             await again()
 
 
-async def test_a_bad_value_is_refused_and_changes_nothing(admin: Any) -> None:
+async def test_invalid_value_is_refused_and_changes_nothing(admin: Any) -> None:
     made = await admin.create_queue("q", max_delivery_count=7)
     await admin.create_topic("t")
     await admin.create_subscription("t", "s")
@@ -287,7 +285,7 @@ async def test_a_bad_value_is_refused_and_changes_nothing(admin: Any) -> None:
     assert [one.name for one in await listed(admin.list_rules("t", "s"))] == ["$Default"]
 
 
-async def test_the_namespace_describes_itself(admin: Any) -> None:
+async def test_namespace_properties_are_returned(admin: Any) -> None:
     told = await admin.get_namespace_properties()
     assert told.name == "flavours"
     assert told.namespace_type == "Messaging"

@@ -110,7 +110,7 @@ async def test_single_messages_lists_and_batches_arrive_in_order(client: Service
     assert await bodies_left(client) == []
 
 
-async def test_what_a_message_carries_comes_back(client: ServiceBusClient) -> None:
+async def test_message_properties_are_preserved(client: ServiceBusClient) -> None:
     sent = ServiceBusMessage(
         b"\x00\xff",
         message_id="id",
@@ -140,7 +140,7 @@ async def test_what_a_message_carries_comes_back(client: ServiceBusClient) -> No
     assert message.enqueued_time_utc is not None
 
 
-async def test_receive_and_delete_takes_messages_for_good(client: ServiceBusClient) -> None:
+async def test_receive_and_delete_removes_messages(client: ServiceBusClient) -> None:
     await send(client, ServiceBusMessage("a"), ServiceBusMessage("b"))
 
     async with open_receiver(
@@ -152,7 +152,7 @@ async def test_receive_and_delete_takes_messages_for_good(client: ServiceBusClie
     assert await bodies_left(client) == []
 
 
-async def test_a_receiver_can_be_iterated(client: ServiceBusClient) -> None:
+async def test_receiver_can_be_iterated(client: ServiceBusClient) -> None:
     await send(client, *[ServiceBusMessage(f"{n}") for n in range(3)])
     seen = []
 
@@ -224,7 +224,7 @@ async def test_messages_are_scheduled_and_cancelled(client: ServiceBusClient) ->
     assert waiting.scheduled_enqueue_time_utc is not None
 
 
-async def test_sessions_have_messages_of_their_own_and_a_state(client: ServiceBusClient) -> None:
+async def test_session_has_its_messages_and_a_state(client: ServiceBusClient) -> None:
     await send(
         client,
         ServiceBusMessage("a1", session_id="a"),
@@ -250,7 +250,7 @@ async def test_sessions_have_messages_of_their_own_and_a_state(client: ServiceBu
     assert [str(m) for m in messages] == ["a1", "a2"]
 
 
-async def test_the_next_session_is_given_and_none_is_reported(client: ServiceBusClient) -> None:
+async def test_next_available_session_is_accepted_or_times_out(client: ServiceBusClient) -> None:
     await send(client, ServiceBusMessage("x", session_id="only"), queue="sessions")
 
     async with client.get_queue_receiver(
@@ -266,7 +266,7 @@ async def test_the_next_session_is_given_and_none_is_reported(client: ServiceBus
             pass
 
 
-async def test_a_topic_hands_copies_to_its_subscriptions(
+async def test_each_subscription_gets_a_copy(
     namespace: LocalNamespace, client: ServiceBusClient
 ) -> None:
     namespace.create_subscription("news", "more")
@@ -281,7 +281,7 @@ async def test_a_topic_hands_copies_to_its_subscriptions(
         assert [str(m) for m in messages] == ["a", "b"]
 
 
-async def test_an_entity_that_is_not_there_raises(client: ServiceBusClient) -> None:
+async def test_missing_entity_raises(client: ServiceBusClient) -> None:
     with pytest.raises(MessagingEntityNotFoundError):
         await send(client, ServiceBusMessage("a"), queue="nowhere")
 

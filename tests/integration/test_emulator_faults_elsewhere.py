@@ -107,7 +107,7 @@ def for_later(body: str = "x") -> bytes:
 
 
 @pytest.mark.parametrize("kind", ON_SCHEDULE)
-def test_the_sdk_without_retries_raises_its_error_when_what_it_schedules_meets_the_fault(
+def test_sdk_without_retries_raises_the_error_of_the_fault_when_scheduling(
     namespace: LocalNamespace, kind: str
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -120,7 +120,7 @@ def test_the_sdk_without_retries_raises_its_error_when_what_it_schedules_meets_t
 
 
 @pytest.mark.parametrize("kind", sorted(set(ON_SCHEDULE) - NO_RETRY))
-def test_the_sdk_with_a_retry_schedules_in_spite_of_a_fault_that_happens_once(
+def test_sdk_with_a_retry_schedules_despite_a_fault_that_occurs_once(
     namespace: LocalNamespace, kind: str
 ) -> None:
     with sdk_sender(namespace, retries=1) as sender:
@@ -131,7 +131,7 @@ def test_the_sdk_with_a_retry_schedules_in_spite_of_a_fault_that_happens_once(
 
 
 @pytest.mark.parametrize("kind", ON_SCHEDULE)
-def test_our_client_raises_its_error_when_what_it_schedules_meets_the_fault_and_goes_on(
+def test_our_client_raises_the_error_of_the_fault_when_scheduling_and_recovers(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     management = Management(client, "q")
@@ -146,7 +146,7 @@ def test_our_client_raises_its_error_when_what_it_schedules_meets_the_fault_and_
 
 
 @pytest.mark.parametrize("kind", [*ON_SCHEDULE, "stop-reading", "answer-late"])
-def test_what_is_scheduled_elsewhere_does_not_meet_the_fault(
+def test_scheduling_on_another_entity_does_not_trigger_the_fault(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     fault = namespace.add_fault(kind, "q", seconds=60)
@@ -156,7 +156,7 @@ def test_what_is_scheduled_elsewhere_does_not_meet_the_fault(
 
 
 @pytest.mark.parametrize("kind", ["cut", "throttle", "detach", "lose-answer", "disable"])
-def test_other_requests_are_no_occasion_for_a_fault(
+def test_other_requests_do_not_trigger_a_fault(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     management = Management(client, "q")
@@ -168,7 +168,7 @@ def test_other_requests_are_no_occasion_for_a_fault(
     assert stored(namespace) == []
 
 
-def test_messages_that_are_sent_and_scheduled_share_the_count_of_a_fault(
+def test_sent_and_scheduled_messages_share_the_count_of_a_fault(
     namespace: LocalNamespace, client: Client
 ) -> None:
     management = Management(client, "q")
@@ -184,7 +184,7 @@ def test_messages_that_are_sent_and_scheduled_share_the_count_of_a_fault(
     assert stored(namespace) == ["0", "3"]
 
 
-def test_the_sdk_waits_for_the_late_numbers_of_what_it_has_scheduled(
+def test_sdk_waits_for_late_sequence_numbers_of_scheduled_messages(
     namespace: LocalNamespace,
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -194,7 +194,7 @@ def test_the_sdk_waits_for_the_late_numbers_of_what_it_has_scheduled(
     assert stored(namespace) == ["x"]
 
 
-def test_numbers_that_come_too_late_are_a_timeout_of_messages_that_are_stored(
+def test_response_after_the_timeout_leaves_scheduled_messages_stored(
     namespace: LocalNamespace, client: Client
 ) -> None:
     management = Management(client, "q")
@@ -207,7 +207,7 @@ def test_numbers_that_come_too_late_are_a_timeout_of_messages_that_are_stored(
     assert stored(namespace) == ["late", "next"]
 
 
-def test_a_connection_on_which_nothing_more_is_read_schedules_nothing(
+def test_connection_that_is_no_longer_read_schedules_nothing(
     namespace: LocalNamespace,
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -239,7 +239,7 @@ REFUSED = {401: NotAuthorized, 404: EntityNotFound, 500: Unavailable, 503: Busy}
 
 
 @pytest.mark.parametrize("status", REFUSED)
-def test_a_refused_token_is_an_error_with_its_status_and_the_next_one_is_taken(
+def test_refused_token_is_an_error_with_its_status_and_the_next_is_accepted(
     namespace: LocalNamespace, status: int
 ) -> None:
     fault = namespace.add_fault("refuse-tokens", "q", count=1, status=status)
@@ -254,7 +254,7 @@ def test_a_refused_token_is_an_error_with_its_status_and_the_next_one_is_taken(
 
 
 @pytest.mark.parametrize("status", REFUSED)
-def test_the_sdk_takes_a_refused_token_for_an_authentication_error_or_tries_again(
+def test_sdk_raises_an_authentication_error_or_retries_a_refused_token(
     namespace: LocalNamespace, status: int
 ) -> None:
     fault = namespace.add_fault("refuse-tokens", "q", count=2, status=status)
@@ -267,7 +267,7 @@ def test_the_sdk_takes_a_refused_token_for_an_authentication_error_or_tries_agai
     assert stored(namespace) == ["x"]
 
 
-def test_a_token_that_is_ignored_gets_no_answer_and_gives_no_right(
+def test_ignored_token_gets_no_response_and_grants_no_right(
     namespace: LocalNamespace,
 ) -> None:
     fault = namespace.add_fault("ignore-tokens", "q", count=1)
@@ -281,7 +281,7 @@ def test_a_token_that_is_ignored_gets_no_answer_and_gives_no_right(
     assert stored(namespace) == ["x"]
 
 
-def test_the_sdk_waits_for_the_answer_to_its_token_and_gives_up(
+def test_sdk_times_out_waiting_for_the_response_to_its_token(
     namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)
@@ -293,14 +293,14 @@ def test_the_sdk_waits_for_the_answer_to_its_token_and_gives_up(
 
 
 @pytest.mark.parametrize("kind", ["refuse-tokens", "ignore-tokens"])
-def test_tokens_for_another_entity_are_taken(namespace: LocalNamespace, kind: str) -> None:
+def test_tokens_for_another_entity_are_accepted(namespace: LocalNamespace, kind: str) -> None:
     fault = namespace.add_fault(kind, "q")
     with client_of(namespace) as client, Sender(client, "other") as sender:
         sender.send(payload())
     assert fault.fired == 0
 
 
-def test_tokens_are_refused_when_http_asks_for_it(namespace: LocalNamespace) -> None:
+def test_tokens_are_refused_by_a_fault_added_over_http(namespace: LocalNamespace) -> None:
     body = {"kind": "refuse-tokens", "entity": "q", "count": 1, "status": 503}
     status, _ = ask(namespace, "POST", "faults", body)
     assert status == 201
@@ -311,6 +311,6 @@ def test_tokens_are_refused_when_http_asks_for_it(namespace: LocalNamespace) -> 
 
 
 @pytest.mark.parametrize("status", [200, 399, 600, "401", None])
-def test_a_token_is_refused_with_the_status_of_an_error_only(status: object) -> None:
+def test_status_of_a_refused_token_must_be_an_error(status: object) -> None:
     with pytest.raises(ConfigurationError, match="status"):
         Fault("refuse-tokens", status=status)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ class TestSettling:
         for message in (back, deferred, buried):
             assert message.application_properties[b"seen"] == b"yes"
 
-    def test_one_lost_lock_keeps_all_from_being_settled(self, bench: Bench) -> None:
+    def test_one_lost_lock_prevents_settling_all(self, bench: Bench) -> None:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(2))
         client = bench.raw()
@@ -85,7 +85,7 @@ class TestSettling:
         management.settle([second])
         assert bench.held(queue) == 0
 
-    def test_an_unknown_disposition_changes_nothing(self, bench: Bench) -> None:
+    def test_unknown_disposition_changes_nothing(self, bench: Bench) -> None:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(1))
         client = bench.raw()
@@ -96,7 +96,9 @@ class TestSettling:
         management.settle(tokens)
         assert bench.held(queue) == 0
 
-    def test_the_sdk_settles_there_when_its_link_is_gone(self, bench: Bench) -> None:
+    def test_sdk_settles_over_the_management_link_after_its_link_is_detached(
+        self, bench: Bench
+    ) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(numbered(1))
@@ -117,13 +119,13 @@ class TestOthers:
         assert len(until) == 3
         assert min(until) >= before
 
-    def test_messages_are_peeked_from_a_number_on(self, bench: Bench) -> None:
+    def test_messages_are_peeked_from_a_sequence_number(self, bench: Bench) -> None:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(5))
         found = Management(bench.raw(), queue).peek(3, 2)
         assert [Message.parse(one).read_body()[1][0] for one in found] == [b"2", b"3"]
 
-    def test_a_message_is_scheduled_and_cancelled(self, bench: Bench) -> None:
+    def test_message_is_scheduled_and_cancelled(self, bench: Bench) -> None:
         queue = bench.queue()
         due = datetime.datetime.now(datetime.UTC) + 60 * SECOND
         payload = Message.build(
@@ -140,7 +142,7 @@ class TestOthers:
             management.cancel([number])
         assert bench.held(queue) == 0
 
-    def test_a_dead_letter_queue_has_a_management_link_too(self, bench: Bench) -> None:
+    def test_dead_letter_queue_has_a_management_node(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver, dead = bench.open(
             bench.sender(queue), bench.receiver(queue), bench.dead_letters(queue)

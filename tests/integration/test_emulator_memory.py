@@ -95,7 +95,7 @@ def received(core: NamespaceRuntime) -> int:
 # Receiving.
 
 
-def test_one_turn_hands_out_no_more_than_a_peer_should_have_to_read_at_once(
+def test_one_turn_delivers_a_bounded_number_of_bytes(
     namespace: LocalNamespace, client: Client
 ) -> None:
     fill(client)
@@ -111,7 +111,7 @@ def test_one_turn_hands_out_no_more_than_a_peer_should_have_to_read_at_once(
     assert max(turns.handed_out) == FULL
 
 
-def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
+def test_links_of_one_connection_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
     names = [f"queue-{number}" for number in range(6)]
     for name in names:
         namespace.create_queue(name)
@@ -137,7 +137,7 @@ def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, clien
     assert max(turns.handed_out) <= 2 * FULL
 
 
-def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
+def test_drain_is_answered_after_all_available_messages(
     namespace: LocalNamespace, receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client)
@@ -156,7 +156,7 @@ def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
 # Answers of the management link.
 
 
-def test_the_sdk_peeks_at_large_messages_in_as_many_calls_as_it_takes(
+def test_sdk_peeks_large_messages_in_several_calls(
     receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client, 2 * FULL + 1)
@@ -166,7 +166,7 @@ def test_the_sdk_peeks_at_large_messages_in_as_many_calls_as_it_takes(
     assert numbers == sorted(set(numbers))
 
 
-def test_the_sdk_receives_deferred_large_messages_in_as_many_calls_as_it_takes(
+def test_sdk_receives_large_deferred_messages_in_several_calls(
     receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client, FULL + 2)
@@ -184,7 +184,7 @@ def test_the_sdk_receives_deferred_large_messages_in_as_many_calls_as_it_takes(
         receiver.complete_message(message)
 
 
-def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_the_turn(
+def test_concurrent_peeks_get_one_message_each_once_the_bound_is_reached(
     client: Client,
 ) -> None:
     fill(client, 2 * FULL)
@@ -200,7 +200,7 @@ def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_
     assert 1 in counts
 
 
-def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client) -> None:
+def test_client_that_grants_no_credit_for_responses_loses_its_link(client: Client) -> None:
     requests = Management(client, "q")._requests
     requests._receiver._renew_credit = lambda link: None  # type: ignore[method-assign]
     deadline = client.deadline(None)
@@ -245,7 +245,7 @@ TALKS = {
 
 
 @pytest.mark.parametrize("protocol", TALKS)
-def test_a_client_that_does_not_read_its_answers_is_not_read_either_until_it_does(
+def test_client_that_does_not_read_responses_is_not_read_until_it_does(
     namespace: LocalNamespace, protocol: str
 ) -> None:
     talk = TALKS[protocol]

@@ -149,7 +149,7 @@ def assert_tells(error: Error | None, condition: str) -> None:
         ("orders", "amqp:unauthorized-access"),
     ],
 )
-def test_a_refused_attach_is_one_without_a_terminus_and_then_a_detach_with_the_error(
+def test_refused_attach_is_a_null_terminus_and_then_a_detach_with_the_error(
     namespace: LocalNamespace, path: str, condition: str, sends: bool
 ) -> None:
     rule = (LISTENS if sends else SENDS) if path == "orders" else None
@@ -180,7 +180,7 @@ def fill(namespace: LocalNamespace, path: str) -> None:
         ("broken", HELLO, "amqp:internal-error"),
     ],
 )
-def test_a_send_is_accepted_or_rejected_and_nothing_else(
+def test_send_is_accepted_or_rejected_and_nothing_else(
     namespace: LocalNamespace, path: str, payload: bytes, condition: str | None
 ) -> None:
     if path in ("throttled", "broken"):
@@ -204,7 +204,7 @@ def test_a_send_is_accepted_or_rejected_and_nothing_else(
 
 
 @pytest.mark.parametrize("state", [Accepted(), Released(), Modified(True), Rejected()])
-def test_a_stale_settlement_is_rejected(namespace: LocalNamespace, state: Any) -> None:
+def test_settlement_with_an_expired_lock_is_rejected(namespace: LocalNamespace, state: Any) -> None:
     with talking(namespace) as talk:
         attach(talk, "brief", sends=True)
         talk.hear(Flow)
@@ -236,7 +236,7 @@ def test_a_stale_settlement_is_rejected(namespace: LocalNamespace, state: Any) -
     ],
     ids=["a performative that is none", "a begin twice", "no link", "no link to detach"],
 )
-def test_a_session_or_connection_that_ends_says_why(
+def test_end_of_a_session_or_connection_has_an_error(
     namespace: LocalNamespace, said: bytes, kind: type
 ) -> None:
     with talking(namespace) as talk:
@@ -246,7 +246,7 @@ def test_a_session_or_connection_that_ends_says_why(
         assert_tells(heard.error, heard.error.condition)
 
 
-def test_links_of_an_entity_that_is_gone_are_told_so(namespace: LocalNamespace) -> None:
+def test_links_of_a_deleted_entity_are_detached_with_an_error(namespace: LocalNamespace) -> None:
     namespace.create_queue("passing")
     with talking(namespace) as talk:
         attach(talk, "passing", sends=False)
@@ -260,7 +260,7 @@ def test_links_of_an_entity_that_is_gone_are_told_so(namespace: LocalNamespace) 
         assert_tells(answer.state.error, "amqp:not-found")
 
 
-def test_a_token_that_expires_says_so(namespace: LocalNamespace) -> None:
+def test_expired_token_is_the_error_of_the_detach(namespace: LocalNamespace) -> None:
     with talking(namespace) as talk:
         attach(talk, "orders", sends=True)
         fault = namespace.add_fault("expire-tokens", "orders", count=1)

@@ -168,7 +168,7 @@ class TestRules:
         ],
         ids=lambda value: value.name if isinstance(value, SharedAccessRule) else None,
     )
-    def test_a_rule_of_the_namespace_gives_what_it_grants_everywhere(
+    def test_namespace_rule_grants_its_rights_on_all_entities(
         self, namespace: LocalNamespace, given: SharedAccessRule, expected: tuple[bool, ...]
     ) -> None:
         with client_with(namespace, given) as client:
@@ -181,7 +181,7 @@ class TestRules:
                 )
                 assert found == expected
 
-    def test_a_rule_of_an_entity_gives_what_it_grants_there_alone(
+    def test_entity_rule_grants_its_rights_on_its_entity_only(
         self, namespace: LocalNamespace
     ) -> None:
         with client_with(namespace, OF_ORDERS) as client:
@@ -193,7 +193,7 @@ class TestRules:
             assert may_listen(client, "orders/$DeadLetterQueue")
             assert not may_listen(client, "other")
 
-    def test_a_rule_of_a_topic_covers_its_subscriptions(self, namespace: LocalNamespace) -> None:
+    def test_topic_rule_covers_its_subscriptions(self, namespace: LocalNamespace) -> None:
         namespace.create_topic("papers", authorization_rules=(rule("reads", Right.LISTEN),))
         namespace.create_subscription("papers", "all")
         with client_with(namespace, rule("reads", Right.LISTEN)) as client:
@@ -201,12 +201,12 @@ class TestRules:
             assert not may_send(client, "papers")
             assert not may_listen(client, "news/Subscriptions/all")
 
-    def test_both_keys_of_a_rule_are_good(self, namespace: LocalNamespace) -> None:
+    def test_both_keys_of_a_rule_are_valid(self, namespace: LocalNamespace) -> None:
         for key in ("primary-key-of-sends", "secondary-key-of-sends"):
             with ours(namespace, tokens=SharedAccessKey("sends", key)) as client:
                 assert may_send(client, "orders")
 
-    def test_only_manage_administers(self, namespace: LocalNamespace) -> None:
+    def test_administration_needs_the_manage_right(self, namespace: LocalNamespace) -> None:
         for given in (SEND, LISTEN, BOTH):
             text = namespace.connection_string_of(given.name, given.primary_key)
             with (
@@ -219,7 +219,7 @@ class TestRules:
         with administration(namespace, text) as admin:
             assert admin.get_queue("orders").name == "orders"
 
-    def test_two_rules_of_one_name_are_refused(self) -> None:
+    def test_two_rules_with_the_same_name_are_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="same name"):
             LocalNamespace(rules=[SEND, SEND])
 
@@ -235,35 +235,33 @@ class TestTokens:
         audience = f"sb://localhost:{namespace.port}/{path}"
         return sign_token(audience, given["rule"], given["key"], int(time.time() + given["life_s"]))
 
-    def test_a_signature_that_is_right_lets_in(self, namespace: LocalNamespace) -> None:
+    def test_valid_signature_is_accepted(self, namespace: LocalNamespace) -> None:
         with ours(namespace, tokens=SharedAccessSignature(self.signature(namespace))) as client:
             assert may_send(client, "orders")
 
-    def test_a_wrong_key_is_refused(self, namespace: LocalNamespace) -> None:
+    def test_wrong_key_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, key="another key")
         assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_an_unknown_rule_is_refused(self, namespace: LocalNamespace) -> None:
+    def test_unknown_rule_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, rule="nobody")
         assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_an_expired_token_is_refused(self, namespace: LocalNamespace) -> None:
+    def test_expired_token_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, life_s=-GRACE_S - 5)
         assert "ExpiredToken" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_a_token_that_was_changed_is_refused(self, namespace: LocalNamespace) -> None:
+    def test_modified_token_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, path="other").replace("other", "orders")
         assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_a_token_for_another_entity_gives_no_right_here(
-        self, namespace: LocalNamespace
-    ) -> None:
+    def test_token_for_another_entity_grants_no_right(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, path="other")
         assert "'Send' claim(s) are required" in self.refused(
             namespace, SharedAccessSignature(text)
         )
 
-    def test_a_token_for_the_namespace_covers_its_entities(self, namespace: LocalNamespace) -> None:
+    def test_token_for_the_namespace_covers_its_entities(self, namespace: LocalNamespace) -> None:
         with ours(
             namespace, tokens=SharedAccessSignature(self.signature(namespace, path=""))
         ) as client:
@@ -293,7 +291,7 @@ class FakeIdentity:
 
 
 class TestSdk:
-    def test_errors_are_those_of_the_service(self, namespace: LocalNamespace) -> None:
+    def test_errors_are_those_of_service_bus(self, namespace: LocalNamespace) -> None:
         wrong = namespace.connection_string_of("sends", "another key")
         with sdk(namespace, wrong) as client, pytest.raises(ServiceBusAuthenticationError):
             send_with_sdk(client, "orders", "never")
@@ -304,7 +302,7 @@ class TestSdk:
         with sdk(namespace, sends) as client, pytest.raises(ServiceBusAuthorizationError):
             receive_with_sdk(client, "orders")
 
-    def test_rules_let_in_those_they_are_for(self, namespace: LocalNamespace) -> None:
+    def test_rules_grant_access_to_their_entities(self, namespace: LocalNamespace) -> None:
         of_orders = namespace.connection_string_of(OF_ORDERS.name, OF_ORDERS.primary_key)
         with sdk(namespace, of_orders) as client:
             send_with_sdk(client, "orders", "a")
@@ -312,7 +310,7 @@ class TestSdk:
         with sdk(namespace, listens) as client:
             assert receive_with_sdk(client, "orders") == ["a"]
 
-    def test_credentials_of_azure_core_are_taken(self, namespace: LocalNamespace) -> None:
+    def test_credentials_of_azure_core_are_accepted(self, namespace: LocalNamespace) -> None:
         expiry = int(time.time()) + 600
         where = f"sb://localhost:{namespace.port}/orders"
         for credential in (
@@ -325,7 +323,7 @@ class TestSdk:
                 send_with_sdk(client, "orders", "a")
                 assert receive_with_sdk(client, "orders") == ["a"]
 
-    def test_credentials_that_are_wrong_are_refused(self, namespace: LocalNamespace) -> None:
+    def test_wrong_credentials_are_refused(self, namespace: LocalNamespace) -> None:
         expiry = int(time.time()) + 600
         where = f"sb://localhost:{namespace.port}/orders"
         for credential in (
@@ -342,13 +340,13 @@ class TestSdk:
 
 
 class TestPlain:
-    def test_a_rule_and_its_key_let_in_without_tokens(self, namespace: LocalNamespace) -> None:
+    def test_rule_and_key_authenticate_without_tokens(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(BOTH.name, BOTH.primary_key)
         with ours(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
             assert may_listen(client, "orders")
 
-    def test_a_rule_gives_no_more_than_it_grants(self, namespace: LocalNamespace) -> None:
+    def test_rule_grants_only_its_rights(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(SEND.name, SEND.primary_key)
         with ours(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
@@ -358,7 +356,9 @@ class TestPlain:
         ("name", "key"),
         [("both", "another key"), ("nobody", "primary-key-of-both"), ("", ""), ("both", "")],
     )
-    def test_what_is_wrong_is_refused(self, namespace: LocalNamespace, name: str, key: str) -> None:
+    def test_wrong_rule_or_key_is_refused(
+        self, namespace: LocalNamespace, name: str, key: str
+    ) -> None:
         with pytest.raises(NotAuthorized):
             ours(namespace, sasl=SaslClient.plain(name, key), tokens=None).connect()
 
@@ -369,7 +369,7 @@ class TestExpiry:
         assert link.error is not None
         return link.error
 
-    def test_a_token_that_expires_ends_its_links_after_the_grace(
+    def test_expired_token_detaches_its_links_after_the_grace_period(
         self, namespace: LocalNamespace, clock: Clock
     ) -> None:
         tokens = SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600)
@@ -387,9 +387,7 @@ class TestExpiry:
             assert isinstance(self.ended(client, sender), NotAuthorized)
             assert isinstance(self.ended(client, receiver), NotAuthorized)
 
-    def test_a_token_that_was_renewed_keeps_its_links(
-        self, namespace: LocalNamespace, clock: Clock
-    ) -> None:
+    def test_renewed_token_keeps_its_links(self, namespace: LocalNamespace, clock: Clock) -> None:
         options = ClientOptions.from_connection_string(
             namespace.connection_string,
             tokens=SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600),
@@ -407,7 +405,9 @@ class TestExpiry:
                 sender.send(HELLO)
             assert client.generation == 1
 
-    def test_an_injected_expiry_ends_links_without_grace(self, namespace: LocalNamespace) -> None:
+    def test_injected_expiry_detaches_links_without_a_grace_period(
+        self, namespace: LocalNamespace
+    ) -> None:
         with client_with(namespace, BOTH) as client:
             sender = Sender(client, "orders")
             sender.send(HELLO)
@@ -417,7 +417,7 @@ class TestExpiry:
 
             assert isinstance(self.ended(client, sender), NotAuthorized)
 
-    def test_the_sdk_comes_back_after_an_injected_expiry(self, namespace: LocalNamespace) -> None:
+    def test_sdk_reattaches_after_an_injected_expiry(self, namespace: LocalNamespace) -> None:
         with (
             ServiceBusClient.from_connection_string(
                 namespace.connection_string, **(QUICK | {"retry_total": 3})

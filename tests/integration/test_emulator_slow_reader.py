@@ -26,7 +26,7 @@ def client(namespace: LocalNamespace) -> Iterator[Client]:
         yield client
 
 
-def test_a_receiver_that_reads_late_gets_all_that_it_gave_credit_for(
+def test_slow_receiver_gets_all_messages_it_granted_credit_for(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with Sender(client, "q") as sender:

@@ -66,7 +66,7 @@ async def restart(namespace: LocalNamespace) -> None:
     await asyncio.to_thread(namespace.start)
 
 
-async def test_clients_go_on_after_a_stop_and_a_start_and_find_all_as_it_was(own: Flavour) -> None:
+async def test_clients_continue_after_a_restart_with_the_same_data(own: Flavour) -> None:
     own.namespace.create_queue("q")
     own.namespace.create_queue("s", requires_session=True)
     patient = own.connect(own.namespace.connection_string, retry_total=3)
@@ -115,7 +115,7 @@ async def test_clients_go_on_after_a_stop_and_a_start_and_find_all_as_it_was(own
         assert str(await take_one(session)) == "x"
 
 
-async def test_a_reset_forgets_everything_but_where_it_is(own: Flavour) -> None:
+async def test_reset_deletes_all_data_but_keeps_the_address(own: Flavour) -> None:
     own.namespace.create_queue("q")
     await own.sender("q").send_messages(ServiceBusMessage("x"))
     before = own.namespace.connection_string
@@ -132,7 +132,7 @@ async def test_a_reset_forgets_everything_but_where_it_is(own: Flavour) -> None:
     assert own.namespace.meter().get(("q", "send")) is None
 
 
-async def test_the_emulators_config_makes_what_it_says(own: Flavour) -> None:
+async def test_config_of_the_azure_emulator_creates_its_entities(own: Flavour) -> None:
     (config,) = read_config(CONFIG)
     for _ in range(2):  # the second time there is nothing to do
         own.namespace.ensure(config)

@@ -39,7 +39,7 @@ def links(namespace: LocalNamespace) -> int:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_link_outlives_its_token_by_five_minutes_and_no_longer(
+async def test_link_is_detached_five_minutes_after_its_token_expired(
     flavour: str, namespace: LocalNamespace, clock: Clock
 ) -> None:
     made = FLAVOURS[flavour][0].from_connection_string(

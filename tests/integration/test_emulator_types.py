@@ -58,7 +58,7 @@ def raw_client(bench: Flavour) -> Client:
     return Client(ClientOptions.from_connection_string(bench.namespace.connection_string))
 
 
-async def test_what_the_sdk_sends_arrives_with_all_its_types(both: Flavour) -> None:
+async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour) -> None:
     queue = both.queue()
     cases = FROM_THE_SDK + NESTED_FROM_THE_SDK
     await both.sender(queue).send_messages(
@@ -139,7 +139,7 @@ def annotated(**body: Any) -> AmqpAnnotatedMessage:
     )
 
 
-async def test_every_section_and_body_comes_back_to_the_sdk(both: Flavour) -> None:
+async def test_every_section_and_body_is_delivered_to_the_sdk(both: Flavour) -> None:
     queue = both.queue()
     sender, receiver = await both.pair(queue, prefetch_count=5)
     given = [
@@ -167,7 +167,7 @@ async def test_every_section_and_body_comes_back_to_the_sdk(both: Flavour) -> No
             assert getattr(raw.properties, name) == written, name
 
 
-async def test_a_message_that_was_received_can_be_sent_on(both: Flavour) -> None:
+async def test_received_message_can_be_sent_again(both: Flavour) -> None:
     """What the SDK gives for the raw message of one queue goes into the next as it is."""
     first, second = both.queue(), both.queue()
     sender, receiver, onward, last = await both.open(
@@ -183,7 +183,7 @@ async def test_a_message_that_was_received_can_be_sent_on(both: Flavour) -> None
     assert again.annotations[b"x-mine"] == b"a"
 
 
-async def test_large_messages_come_back_whole(both: Flavour) -> None:
+async def test_large_messages_are_delivered_completely(both: Flavour) -> None:
     queue = both.queue()
     sender, receiver = await both.pair(queue)
     body = bytes(range(256)) * 1000  # just below the limit

@@ -487,7 +487,7 @@ def test_interrupted_or_failed_command_prints_one_line(ledgers: Path) -> None:
     with Terminal(100, "cost", "report", str(ledgers)) as terminal:
         wait_until(lambda: "Summing up the ledgers" in terminal.text, "Spark to be running")
         terminal.interrupt()
-        assert terminal.ended() == 130
+        assert terminal.exit_status() == 130
     assert terminal.text.splitlines()[-1].endswith("Stopped.")
 
     process = run("cost", "report", str(ledgers), "--master", "nonsense")

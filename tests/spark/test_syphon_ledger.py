@@ -55,7 +55,7 @@ def forecast(folder: Path, primary: str, secondary: str) -> Counter[tuple[str, s
     def of(purpose: Purpose, role: NamespaceRole, kind: OperationKind) -> tuple[MessageGroup, ...]:
         return tuple(groups.pop(CostKey(purpose, role, kind), ()))
 
-    forecast_tally = calculate_usage(
+    usage = calculate_usage(
         TrafficCounts(
             direct_sends=of(Purpose.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND),
             backlog_sends=of(Purpose.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND),
@@ -78,7 +78,7 @@ def forecast(folder: Path, primary: str, secondary: str) -> Counter[tuple[str, s
                 (NamespaceRole.PRIMARY, primary),
                 (NamespaceRole.SECONDARY, secondary),
             )
-            for kind, amount in forecast_tally.by_kind(role, metered=True).items()
+            for kind, amount in usage.by_kind(role, metered=True).items()
         }
     )
 

@@ -1,4 +1,4 @@
-"""AMQP values as JSON has them. Types that JSON lacks are said in words that a program can tell."""
+"""Conversion of AMQP values to JSON."""
 
 import base64
 import math
@@ -10,7 +10,8 @@ from pairbus.amqp.types import Array, Described, Pairs, Timestamp
 
 
 def to_json(value: Any) -> Any:
-    """A value for `json.dumps`: binary as `{"base64": …}`, times as text."""
+    """Convert an AMQP value for `json.dumps`: binary becomes `{"base64": …}`, a timestamp becomes
+    text."""
     match value:
         case None | bool():
             return value
@@ -27,26 +28,37 @@ def to_json(value: Any) -> Any:
         case UUID():
             return str(value)
         case Array():
-            return [to_json(one) for one in value.elements]
+            return [to_json(item) for item in value.elements]
         case Pairs():
-            return [[to_json(key), to_json(one)] for key, one in value]
+            return [[to_json(key), to_json(item)] for key, item in value]
         case dict():
-            return {key_text(key): to_json(one) for key, one in value.items()}
+            return {key_text(key): to_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [to_json(one) for one in value]
+            return [to_json(item) for item in value]
         case Described():
             return {"descriptor": to_json(value.descriptor), "value": to_json(value.value)}
     return str(value)
 
 
 def key_text(key: Any) -> str:
+    """Return the key of a map as text."""
     return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
 
 
 def iso_time(milliseconds: int) -> str | None:
-    """A time since 1970 as ISO 8601, in UTC; None where no calendar has it."""
+    """Return a Unix time in milliseconds as ISO 8601 in UTC, or None if it is out of range."""
     try:
-        when = datetime.fromtimestamp(milliseconds / 1000, UTC)
+        time = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def oldest_as_json(oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
+    """Return the enqueued time and the age of the oldest message."""
+    if oldest_ms is None:
+        return {"oldest_time": None, "oldest_age_seconds": None}
+    return {
+        "oldest_time": iso_time(oldest_ms),
+        "oldest_age_seconds": max(now_ms - oldest_ms, 0) / 1000,
+    }

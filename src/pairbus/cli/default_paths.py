@@ -1,11 +1,12 @@
-"""Where commands keep things that nobody gave a place."""
+"""Default paths of files that commands write."""
 
 import os
 from pathlib import Path
 
 
 def ledger_folder() -> Path:
-    """`$XDG_STATE_HOME/pairbus/ledger`; without that variable, below `~/.local/state`."""
+    """Return `$XDG_STATE_HOME/pairbus/ledger`, or a folder in `~/.local/state` if the variable is
+    not set."""
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
     return base / "pairbus" / "ledger"

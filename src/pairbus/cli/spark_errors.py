@@ -1,24 +1,24 @@
-"""What Spark says when it fails, in a line."""
+"""Extract one informative line from the errors of Spark."""
 
 import re
 
-_BY_PY4J = re.compile(r"An error occurred while calling \S+\n: ")
-_COMPLAINT = re.compile(
+_PY4J_PREFIX = re.compile(r"An error occurred while calling \S+\n: ")
+_LOGGED_ERROR = re.compile(
     r"^(?:\d\d:\d\d:\d\d ERROR \S+: |Exception in thread \S+ \S+: )(.+)", re.MULTILINE
 )
 
 
 def error_summary(error: object) -> str:
-    """Of an error that may have a stack of Java in it: the line that says most."""
-    text = _BY_PY4J.sub("", str(error))
+    """Return the most informative line of a Spark error, which may contain a Java stack trace."""
+    text = _PY4J_PREFIX.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("pairbus.errors.")]
-    if ours:
-        return ours[-1].partition(": ")[2] or ours[-1]
+    pairbus_lines = [line for line in lines if line.startswith("pairbus.errors.")]
+    if pairbus_lines:
+        return pairbus_lines[-1].partition(": ")[2] or pairbus_lines[-1]
     return lines[0] if lines else type(error).__name__
 
 
 def first_logged_error(log: str) -> str | None:
-    """Of what Java wrote to its log: what it met first. The errors that follow are of that one."""
-    found = _COMPLAINT.search(log)
-    return None if found is None else found[1]
+    """Return the first error in a log of Spark. The errors after it are usually consequences."""
+    match = _LOGGED_ERROR.search(log)
+    return None if match is None else match[1]

@@ -1,4 +1,4 @@
-"""Work that Ctrl-C does not meet halfway."""
+"""Run a function in a thread, so that Ctrl-C does not interrupt it."""
 
 import threading
 from collections.abc import Callable
@@ -8,16 +8,19 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def run_in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread of its own, and wait for it. Ctrl-C ends the waiting, whatever the thread
-    does; in the middle of a talk with Java it might be lost. The thread ends with the process."""
-    done: Future[T] = Future()
+def run_in_thread(function: Callable[[], T]) -> T:
+    """Run a function in a daemon thread and wait for its result.
 
-    def do() -> None:
+    Ctrl-C interrupts the wait, not the function: an interrupted call from Python to Java can lose
+    its exception or its response.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
         try:
-            done.set_result(work())
-        except BaseException as exc:  # noqa: BLE001  raised where it is waited for
-            done.set_exception(exc)
+            future.set_result(function())
+        except BaseException as exc:  # noqa: BLE001  raised again by result()
+            future.set_exception(exc)
 
-    threading.Thread(target=do, name="pairbus works", daemon=True).start()
-    return done.result()
+    threading.Thread(target=run, name="pairbus worker", daemon=True).start()
+    return future.result()

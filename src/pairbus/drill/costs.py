@@ -1,7 +1,7 @@
-"""What a drill cost, by its ledger, beside what the forecast says of such an outage."""
+"""The cost of a drill: by its ledger, and by the forecast for such an outage."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from math import ceil
 from pathlib import Path
@@ -12,26 +12,29 @@ from pairbus.cost.inputs import Outage, PairingProfile, Traffic
 from pairbus.cost.ledger_usage import read_ledger_usage
 from pairbus.cost.prices import Prices, Tier, read_prices
 from pairbus.cost.timeline import direct_counts, outage_counts, outage_timeline
+from pairbus.drill.milestones import Milestone, MilestoneTimes
 from pairbus.drill.plan import DrillOptions
 from pairbus.options import SendAvailabilityOptions
 from pairbus.usage.operations import Purpose, Usage
 
-HEADERS = 200
-"""Bytes of a message besides its body, about."""
-PARTS = (Purpose.TRAFFIC, Purpose.PINGS, Purpose.BACKLOG, Purpose.DRAIN)
-"""What a forecast and a ledger both have. Receiving from the primary is the application's own, and
-idle polls depend on how long the syphon is let run."""
+OVERHEAD_BYTES = 200
+"""The approximate size of a message without its body."""
+PURPOSES = (Purpose.TRAFFIC, Purpose.PINGS, Purpose.BACKLOG, Purpose.DRAIN)
+"""The purposes that both a forecast and a ledger contain. The ledger has no receives from the
+primary, which the application does, and idle polls depend on how long the syphon runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillCost:
+    """The usage and the cost of a drill, by purpose."""
+
     forecast: dict[Purpose, Usage]
     ledger: dict[Purpose, Usage]
-    """What the namespaces answered."""
+    """Operations that the namespaces answered."""
     unanswered: dict[Purpose, Usage]
-    """What they did not: it is not billed."""
+    """Operations that the namespaces did not answer. They are not billed."""
     money: Decimal
-    """For what the ledger has, at the price beyond the operations that a month includes."""
+    """The price of the ledger, at the rate after the monthly included operations."""
     forecast_money: Decimal
     prices: Prices
 
@@ -46,56 +49,57 @@ class DrillCost:
 
 @dataclass(frozen=True, slots=True)
 class OutageTimes:
-    """How long things lasted, which no forecast knows: how fast Spark starts and drains here."""
+    """Measured times that a forecast cannot know, because they depend on this machine."""
 
     down_s: float
-    """From the outage to the start of the drain."""
+    """The time from the start of the outage to the start of the drain."""
     drain_rate: float
     """Messages a second."""
 
     @classmethod
-    def of(cls, moments: dict[str, datetime], moved: int, options: DrillOptions) -> "OutageTimes":
-        """What there is of the moments of a drill; where it did not get so far, its plan."""
-        if "drained" not in moments:
+    def measure(cls, times: MilestoneTimes, moved: int, options: DrillOptions) -> "OutageTimes":
+        """Compute the times from the milestones. If the drill was not completed, estimate them from
+        its options."""
+        if Milestone.DRAINED not in times:
             return cls(options.outage.total_seconds(), options.rate * 2)
-        down, drain, drained = (moments[name] for name in ("down", "drain", "drained"))
-        lasted = (drained - drain).total_seconds()
-        # In a drain that ends, more goes out than comes in.
-        rate = max(moved / lasted, options.rate * 1.01)
-        return cls((drain - down).total_seconds(), rate)
+        down_s = (times[Milestone.DRAIN_STARTED] - times[Milestone.OUTAGE_STARTED]).total_seconds()
+        drain_s = (times[Milestone.DRAINED] - times[Milestone.DRAIN_STARTED]).total_seconds()
+        # The drain has ended, so its rate was higher than that of the senders.
+        return cls(down_s, max(moved / drain_s, options.rate * 1.01))
 
 
 def forecast_counts(
     options: DrillOptions, pairing: SendAvailabilityOptions, entities: int, times: OutageTimes
 ) -> UsageBreakdown:
-    """What the forecast says of such an outage: from options and times, not from what was sent."""
-    traffic = Traffic(rate=options.rate, size=options.size + HEADERS, entities=entities)
-    plan = PairingProfile(options=pairing, drain_rate=round(times.drain_rate, 3))
+    """Forecast the operations of the drill from its options and times, not from its messages."""
+    traffic = Traffic(rate=options.rate, size=options.size + OVERHEAD_BYTES, entities=entities)
+    profile = PairingProfile(options=pairing, drain_rate=round(times.drain_rate, 3))
     length = timedelta(seconds=round(times.down_s, 3))
-    course = outage_timeline(plan, traffic, Outage(length=length))
+    timeline = outage_timeline(profile, traffic, Outage(length=length))
     healthy = options.before + options.after + min(options.failover_interval, options.outage)
     direct = calculate_usage(
         direct_counts(traffic, ceil(options.rate * (healthy / timedelta(seconds=1))))
     )
-    outage = calculate_usage(outage_counts(plan, traffic, course))
+    outage = calculate_usage(outage_counts(profile, traffic, timeline))
     return UsageBreakdown({**direct.by_key, **outage.by_key})
 
 
-def drill_cost(foretold: UsageBreakdown, ledger: Path, primary: str) -> DrillCost:
+def drill_cost(forecast: UsageBreakdown, ledger: Path, primary: str) -> DrillCost:
+    """Compare a forecast with the ledger of a drill."""
     prices = read_prices()
-    done = read_ledger_usage(ledger, primary)
-    vain = read_ledger_usage(ledger, primary, answered=False).by_purpose()
+    answered = read_ledger_usage(ledger, primary)
+    unanswered = read_ledger_usage(ledger, primary, answered=False).by_purpose()
     included = prices.tiers[Tier.STANDARD].bands[0].up_to or 0
 
-    def money(of: UsageBreakdown) -> Decimal:
-        found = make_bill(of, prices, Tier.STANDARD, before=included).by_purpose
-        return sum((found[part].cost for part in PARTS if part in found), Decimal(0))
+    def money(usage: UsageBreakdown) -> Decimal:
+        costs = make_bill(usage, prices, Tier.STANDARD, before=included).by_purpose
+        return sum((costs[purpose].cost for purpose in PURPOSES if purpose in costs), Decimal(0))
 
     return DrillCost(
-        forecast={part: foretold.by_purpose().get(part, Usage()) for part in PARTS},
-        ledger={part: done.by_purpose().get(part, Usage()) for part in PARTS},
-        unanswered={part: vain.get(part, Usage()) for part in PARTS},
-        money=money(done),
-        forecast_money=money(foretold),
+        forecast={purpose: forecast.by_purpose().get(purpose, Usage()) for purpose in PURPOSES},
+        ledger={purpose: answered.by_purpose().get(purpose, Usage()) for purpose in PURPOSES},
+        unanswered={purpose: unanswered.get(purpose, Usage()) for purpose in PURPOSES},
+        money=money(answered),
+        forecast_money=money(forecast),
         prices=prices,
     )

@@ -1,4 +1,4 @@
-"""How times, sizes and foreign text are written."""
+"""Text for times, sizes, counts and values of other systems."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from pairbus.cli.formatting import age, count, printable, size, utc_time
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (-5, "0 s"),
         (59, "59 s"),
@@ -17,12 +17,12 @@ from pairbus.cli.formatting import age, count, printable, size, utc_time
         (86400 * 3 + 4 * 3600, "3 d 4 h"),
     ],
 )
-def test_an_age_has_at_most_two_units(seconds: int, said: str) -> None:
-    assert age(1_000_000_000, 1_000_000_000 + seconds * 1000) == said
+def test_age_has_at_most_two_units(seconds: int, text: str) -> None:
+    assert age(1_000_000_000, 1_000_000_000 + seconds * 1000) == text
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "text"),
     [
         (0, "0 B"),
         (999, "999 B"),
@@ -33,25 +33,20 @@ def test_an_age_has_at_most_two_units(seconds: int, said: str) -> None:
         (10**16, "10,000.0 TB"),
     ],
 )
-def test_a_size_is_in_thousands(number: int, said: str) -> None:
-    assert size(number) == said
+def test_size_is_in_decimal_units(number: int, text: str) -> None:
+    assert size(number) == text
 
 
-def test_what_is_not_known_is_empty_or_a_question_mark() -> None:
-    assert (age(None, 5), size(None), utc_time(None), utc_time(2**62), count(None)) == (
-        "",
-        "",
-        "",
-        "",
-        "?",
-    )
+def test_unknown_values_are_empty_or_a_question_mark() -> None:
+    assert [age(None, 5), size(None), utc_time(None), utc_time(2**62)] == [""] * 4
+    assert count(None) == "?"
 
 
-def test_a_count_says_where_there_may_be_more() -> None:
+def test_count_has_a_plus_sign_if_there_may_be_more() -> None:
     assert (count(1200, more=True), count(0, more=True), count(7)) == ("1,200+", "0", "7")
 
 
-def test_text_from_elsewhere_does_nothing_to_a_terminal() -> None:
+def test_printable_text_has_no_control_characters() -> None:
     assert printable("a\x1b[2J\r\nb\u202e") == "a\\x1b[2J\\r\\nb\\u202e"
     assert printable(b"\xff") == "�"
     assert printable("é 漢") == "é 漢"

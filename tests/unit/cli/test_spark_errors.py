@@ -1,4 +1,4 @@
-"""What Spark says when it fails, in a line."""
+"""One informative line from an error of Spark."""
 
 import pytest
 
@@ -8,7 +8,7 @@ STACK = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("text", "line"),
     [
         ("one\ntwo", "one"),
         (
@@ -19,11 +19,11 @@ STACK = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\
         ("pairbus.errors.EntityNotFound", "pairbus.errors.EntityNotFound"),
     ],
 )
-def test_of_an_error_with_a_stack_it_is_the_line_that_says_most(said: str, line: str) -> None:
-    assert error_summary(RuntimeError(said)) == line
+def test_summary_is_the_most_informative_line(text: str, line: str) -> None:
+    assert error_summary(RuntimeError(text)) == line
 
 
-def test_an_error_without_a_word_is_named() -> None:
+def test_summary_of_an_error_without_text_is_its_class() -> None:
     assert error_summary(TimeoutError()) == "TimeoutError"
 
 
@@ -39,5 +39,5 @@ def test_an_error_without_a_word_is_named() -> None:
         ),
     ],
 )
-def test_of_a_log_it_is_what_java_met_first(log: str, line: str | None) -> None:
+def test_first_error_is_found_in_a_log(log: str, line: str | None) -> None:
     assert first_logged_error(log) == line

@@ -1,4 +1,4 @@
-"""Work that Ctrl-C does not meet halfway."""
+"""Functions that run in a thread, so that Ctrl-C does not interrupt them."""
 
 import sys
 import threading
@@ -8,8 +8,8 @@ import pytest
 from pairbus.cli.threads import run_in_thread
 
 
-def test_what_it_gives_or_raises_reaches_whoever_waits() -> None:
-    assert run_in_thread(lambda: threading.current_thread().name) == "pairbus works"
+def test_result_and_exception_reach_the_caller() -> None:
+    assert run_in_thread(lambda: threading.current_thread().name) == "pairbus worker"
     with pytest.raises(ZeroDivisionError):
         run_in_thread(lambda: 1 // 0)
     with pytest.raises(SystemExit):
