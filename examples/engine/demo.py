@@ -1,7 +1,7 @@
-"""The azure-servicebus SDK, as it comes, talks to a server on pairbus's AMQP engine.
+"""Send and receive with the unmodified azure-servicebus SDK and a server on `pairbus.amqp`.
 
-It says what happened on the wire, and ends with status 0 only if every
-message came back as it was sent.
+The script prints the exchanged frames. It exits with status 0 only if every message was received
+as it was sent.
 """
 
 import sys
@@ -19,7 +19,7 @@ QUEUE = "orders"
 SINGLES = [f"order {n}" for n in range(3)]
 BATCH = [f"order {n} of a batch" for n in range(100)]
 LARGE = "a large order " * 15_000
-PLAN = f"{len(SINGLES)} messages, a batch of {len(BATCH)}, one of {len(LARGE) // 1000} kB"
+SUMMARY = f"{len(SINGLES)} messages, a batch of {len(BATCH)}, one of {len(LARGE) // 1000} kB"
 
 
 def send(client: ServiceBusClient) -> None:
@@ -47,7 +47,7 @@ def receive(client: ServiceBusClient, count: int) -> list[str]:
 
 
 def deliveries(frames: list[Frame]) -> Iterator[str]:
-    """A line for each delivery: its message format, and the frames that it took."""
+    """Return a line for each delivery with its message format, frames and size."""
     sizes: list[int] = []
     message_format = 0
     for frame in frames:
@@ -62,7 +62,7 @@ def deliveries(frames: list[Frame]) -> Iterator[str]:
 
 
 def conversation(frames: list[Frame]) -> Iterator[str]:
-    """The names of frames, with those of one side in one line; repeated ones are counted."""
+    """Return the names of frames, with consecutive frames of one side in one line."""
     for direction, group in groupby(frames, lambda frame: frame.direction):
         names = []
         for name, same in groupby(frame.name for frame in group):
@@ -74,10 +74,10 @@ def conversation(frames: list[Frame]) -> Iterator[str]:
 def main() -> int:
     expected = [*SINGLES, *BATCH, LARGE]
     log = FrameLog()
-    with MemoryServer(unbatch=True, max_frame_size=16_384) as server:
-        server.tap = log
-        print(f"A server on the engine: 127.0.0.1:{server.port}, queues in memory.")
-        print(f"Its client: azure-servicebus {azure.servicebus.__version__}, as it comes.\n")
+    with MemoryServer(split_batches=True, max_frame_size=16_384) as server:
+        server.on_data = log
+        print(f"Server: pairbus.amqp on 127.0.0.1:{server.port}, queues in memory.")
+        print(f"Client: azure-servicebus {azure.servicebus.__version__}, unmodified.\n")
         connection_string = (
             f"Endpoint=sb://127.0.0.1:{server.port}/;SharedAccessKeyName=demo;"
             "SharedAccessKey=demo;UseDevelopmentEmulator=true;"
@@ -85,26 +85,24 @@ def main() -> int:
         with ServiceBusClient.from_connection_string(connection_string) as client:
             send(client)
             received = receive(client, len(expected))
-        server.wait_for(lambda: not server.peers)
+        server.wait_for(lambda: not server.connections)
 
     complete = received == expected and len(server.settlements) == len(expected)
-    print(f"sent      {PLAN}")
+    print(f"sent      {SUMMARY}")
     print(f"received  {len(received)} messages, {len(server.settlements)} of them settled")
     print(f"in order and unchanged: {'yes' if received == expected else 'NO'}\n")
 
     sender = [frame for frame in log.frames if frame.connection == 0]
-    print("How the sender's connection began, and what it sent:")
+    print("First frames of the sender's connection, and its deliveries:")
     for line in list(conversation(sender))[:8]:
         print(f"  {line}")
-    orders = [f for f in sender if f.direction == "in" and f.name == "transfer"][1:]  # 0: a token
+    # The first transfer is the token for CBS.
+    orders = [frame for frame in sender if frame.direction == "in" and frame.name == "transfer"][1:]
     for line in deliveries(orders):
         print(f"  transfer, {line}")
     if server.violations or server.failures:
         print(f"\nErrors: {server.violations or server.failures}")
         complete = False
-
-    print("\nWhat pairbus has so far: this engine, for clients and servers, and a blocking client.")
-    print("Not yet: paired namespaces, the syphon, the emulator, the cost reports.")
     return 0 if complete else 1
 
 

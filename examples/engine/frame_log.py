@@ -1,4 +1,4 @@
-"""What goes over a wire, frame by frame: a tap for `MemoryServer.tap`."""
+"""A log of the frames of a connection, for `MemoryServer.on_data`."""
 
 from collections import defaultdict
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from pairbus.amqp.performatives import Transfer
 class Frame(NamedTuple):
     connection: int
     direction: str
-    performative: Any  # None: an empty frame
+    performative: Any  # None for an empty frame.
     size: int
 
     @property
@@ -21,14 +21,14 @@ class Frame(NamedTuple):
 
 
 class FrameLog:
-    """Keeps all frames that it is shown; protocol headers are passed over."""
+    """Records all frames of the data that it is called with. Protocol headers are skipped."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
-        self._rest: dict[tuple[int, str], bytes] = defaultdict(bytes)
+        self._incomplete: dict[tuple[int, str], bytes] = defaultdict(bytes)
 
     def __call__(self, connection: int, direction: str, data: bytes) -> None:
-        data = self._rest[connection, direction] + data
+        data = self._incomplete[connection, direction] + data
         pos = 0
         while len(data) - pos >= 8:
             if data[pos : pos + 4] == b"AMQP":
@@ -41,7 +41,7 @@ class FrameLog:
             performative = decode_composite(decode(body)[0]) if body else None
             self.frames.append(Frame(connection, direction, performative, size))
             pos += size
-        self._rest[connection, direction] = data[pos:]
+        self._incomplete[connection, direction] = data[pos:]
 
     def names(self, direction: str) -> list[str]:
         return [frame.name for frame in self.frames if frame.direction == direction]

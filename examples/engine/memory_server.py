@@ -1,12 +1,13 @@
-"""A small AMQP 1.0 server on the engine: queues in memory, one thread, one event loop.
+"""A small AMQP 1.0 server on `pairbus.amqp`: queues in memory, one thread, one event loop.
 
     with MemoryServer() as server:
-        ...any AMQP client sends to an address at 127.0.0.1, server.port, and receives from it...
+        ...any AMQP client connects to 127.0.0.1, server.port, and sends and receives...
         server.wait_for(lambda: server.received)
 
-It shows how a program drives `pairbus.amqp`: bytes from a socket go into a Connection, each event
-is answered by a call on a link or session, and what the engine has to say goes to the socket. The
-tests put clients that others wrote against it, so it has knobs for faults and keeps what it saw.
+It shows how an application drives the engine: data from a socket goes into a Connection, the
+application answers each event with a call on a link or session, and the output of the engine goes
+to the socket. The interoperability tests run other AMQP clients against it, so it can inject faults
+and records what it received.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ OUTCOMES = (Accepted, Rejected, Released, Modified)
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """What lies in a queue: the bytes of one delivery."""
+    """An entry of a queue: the payload of one delivery."""
 
     payload: bytes
     message_format: int = 0
@@ -58,7 +59,7 @@ class Entry:
 
 
 class Received(NamedTuple):
-    """A delivery that a peer sent to an address."""
+    """A delivery that a client sent to an address."""
 
     address: str
     payload: bytes
@@ -67,7 +68,10 @@ class Received(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """What a peer said of a delivery that we sent; `settled`: without waiting for our answer."""
+    """The state that a client reported for a delivery that we sent.
+
+    `settled` is False if the client waits for us to settle.
+    """
 
     address: str
     payload: bytes
@@ -76,7 +80,7 @@ class Settlement(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A message that was sent to a `$cbs` or `$management` node."""
+    """A request to a `$cbs` or `$management` node."""
 
     address: str
     operation: Any
@@ -99,12 +103,12 @@ def grant_token(request: Request) -> Response:
 
 
 def not_implemented(request: Request) -> Response:
-    said = f"{request.operation} is not implemented"
-    return Response(501, said, error_condition="amqp:not-implemented")
+    description = f"{request.operation} is not implemented"
+    return Response(501, description, error_condition="amqp:not-implemented")
 
 
 def offer(*mechanisms: str, users: Mapping[str, str] | None = None) -> SaslServer:
-    """SASL with these mechanisms; PLAIN lets in `users`, names with their passwords."""
+    """Return a SASL server with these mechanisms. `users` maps the names of PLAIN to passwords."""
 
     def check_plain(response: bytes) -> str | None:
         name, password = parse_plain_response(response) or ("", "")
@@ -114,8 +118,8 @@ def offer(*mechanisms: str, users: Mapping[str, str] | None = None) -> SaslServe
 
 
 class MemoryServer:
-    """The server. Its fields change in its own thread: read them with `wait_for`, and change them
-    before the start or with `call`."""
+    """The server. Its attributes change in its own thread: read them with `wait_for`, and change
+    them before the start or with `call`."""
 
     def __init__(
         self,
@@ -127,40 +131,40 @@ class MemoryServer:
         outgoing_frame_size: int | None = None,
         ignore_limits: bool = False,
         credit: int = 1000,
-        unbatch: bool = False,
+        split_batches: bool = False,
         **settings: Any,
     ) -> None:
-        """`settings` are those of the engine: idle_timeout_s, max_frame_size, incoming_window..."""
+        """Create a server. `settings` are fields of ConnectionSettings."""
         self.settings = ConnectionSettings(container_id="memory-server", **settings)
         self.sasl = sasl
         self.max_message_size = max_message_size
         self.outgoing_frame_size = outgoing_frame_size
-        """Send frames of this size at most, also to a peer that takes larger ones."""
+        """The maximum size of the frames that we send, if it is less than the client's maximum."""
         self.ignore_limits = ignore_limits
-        """Send messages that are larger than the peer says it takes: the Azure SDK takes them."""
+        """Send messages above the client's maximum size, which the Azure SDK does not enforce."""
         self.credit = credit
-        self.unbatch = unbatch
-        """Whether a Service Bus batch is put into the queue as single messages."""
+        self.split_batches = split_batches
+        """Store a Service Bus batch as single messages."""
         self.handlers: dict[str, Handler] = {"$cbs": grant_token, "$management": not_implemented}
-        self.refuse: dict[str, AmqpError] = {}
-        """Addresses at which no link may attach."""
-        self.reject: dict[str, AmqpError] = {}
-        """Addresses at which every message is rejected."""
+        self.attach_errors: dict[str, AmqpError] = {}
+        """Errors that refuse all links, by address."""
+        self.rejections: dict[str, AmqpError] = {}
+        """Errors that reject all messages, by address."""
         self.outcomes: dict[str, Any] = {}
-        """Addresses at which every message has this outcome instead of being kept."""
-        self.deny: dict[str, AmqpError] = {}
-        """Addresses at which no settlement is granted to a peer that waits for it."""
-        self.drop_after: int | None = None
-        """Count down deliveries, either way; at the last one its connection is cut instead."""
-        self.tap: Callable[[int, str, bytes], None] | None = None
-        """Is shown all bytes, TLS taken off: number of the connection, "in" or "out", bytes."""
-        self.intercept: Callable[[Peer, ev.Event], bool] | None = None
-        """Is shown every event first; where it gives True, it has dealt with it."""
+        """Outcomes of all messages, which are then not stored, by address."""
+        self.settlement_errors: dict[str, AmqpError] = {}
+        """Errors that answer settlements of clients that wait for an answer, by address."""
+        self.cut_after: int | None = None
+        """Counts deliveries in both directions down. At the last one the connection is cut."""
+        self.on_data: Callable[[int, str, bytes], None] | None = None
+        """Called with all data, without TLS: number of the connection, "in" or "out", data."""
+        self.intercept: Callable[[ServerConnection, ev.Event], bool] | None = None
+        """Called with every event first. Returns True if the server must not handle the event."""
 
         self.queues: dict[str, deque[Entry]] = defaultdict(deque)
-        self.dead: dict[str, list[Entry]] = defaultdict(list)
-        self.aside: dict[str, list[Entry]] = defaultdict(list)
-        """What a peer did not want to see again: the Azure SDK's way to defer."""
+        self.dead_lettered: dict[str, list[Entry]] = defaultdict(list)
+        self.deferred: dict[str, list[Entry]] = defaultdict(list)
+        """Messages with the outcome Modified(undeliverable_here), with which the SDK defers."""
 
         self.authenticated: list[ev.Authenticated] = []
         self.opens: list[Open] = []
@@ -168,18 +172,18 @@ class MemoryServer:
         self.received: list[Received] = []
         self.settlements: list[Settlement] = []
         self.requests: list[Request] = []
-        self.drains = self.drops = 0
+        self.drains = self.cuts = 0
         self.errors: list[AmqpError] = []
-        """Why peers ended links, sessions and connections, where they said, or hung up."""
+        """Errors with which clients ended links, sessions and connections."""
         self.violations: list[AmqpError] = []
-        """Why the engine did, because a peer broke the protocol."""
+        """Errors with which the engine ended them because a client violated the protocol."""
         self.failures: list[dict[str, Any]] = []
-        """Bugs of this server."""
+        """Exceptions in the event loop, which are bugs of this server."""
 
         self.changed = threading.Condition()
         self.numbers = itertools.count()
-        self.peers: set[Peer] = set()
-        self.ends: set[LinkEnd] = set()
+        self.connections: set[ServerConnection] = set()
+        self.endpoints: set[LinkEndpoint] = set()
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
@@ -196,7 +200,7 @@ class MemoryServer:
         self.close()
 
     def close(self) -> None:
-        """Cut all connections and stop. May be called again."""
+        """Cut all connections and stop. Idempotent."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(DEADLINE_S)
@@ -204,15 +208,15 @@ class MemoryServer:
         self._loop.close()
 
     def wait_for(self, condition: Callable[[], T], timeout: float = DEADLINE_S) -> T:
-        """Wait until the condition holds, and give what it gave; TimeoutError if it does not."""
+        """Wait until the condition returns a true value, and return it. Raises TimeoutError."""
         with self.changed:
             result = self.changed.wait_for(condition, timeout)
             if not result:
-                raise TimeoutError(f"the server did not come to that in {timeout:g} seconds")
+                raise TimeoutError(f"the condition was not met within {timeout:g} seconds")
             return result  # type: ignore[return-value]
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function in the server's thread, and send what it gave the engine to send."""
+        """Run a function in the server's thread, and write the output of the engine."""
 
         async def run() -> T:
             with self.changed:
@@ -223,28 +227,28 @@ class MemoryServer:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(DEADLINE_S)
 
     def put(self, address: str, *payloads: bytes, message_format: int = 0) -> None:
-        """Put messages into a queue."""
+        """Add messages to a queue."""
         entries = [Entry(payload, message_format) for payload in payloads]
         self.call(lambda: self.store(address, entries))
 
     def cut(self) -> None:
-        """Cut all connections, without a word."""
-        self.call(lambda: [peer.cut() for peer in self.peers])
+        """Close the sockets of all connections without a close frame."""
+        self.call(lambda: [connection.cut() for connection in self.connections])
 
-    # What follows runs in the server's thread.
+    # The following methods run in the server's thread.
 
     def store(self, address: str, entries: Iterable[Entry]) -> None:
         self.queues[address].extend(entries)
-        self.pump(self.queues[address])
+        self.send_queued(self.queues[address])
 
-    def pump(self, queue: deque[Entry]) -> None:
-        for end in list(self.ends):
-            if end.queue is queue:
-                end.pump()
+    def send_queued(self, queue: deque[Entry]) -> None:
+        for endpoint in list(self.endpoints):
+            if endpoint.queue is queue:
+                endpoint.send_queued()
 
     def flush(self) -> None:
-        for peer in list(self.peers):
-            peer.flush()
+        for connection in list(self.connections):
+            connection.flush()
         self.changed.notify_all()
 
     def _run(self) -> None:
@@ -253,22 +257,22 @@ class MemoryServer:
 
     async def _serve(self) -> None:
         server = await self._loop.create_server(
-            lambda: Peer(self, self._loop), sock=self._listener, ssl=self._tls
+            lambda: ServerConnection(self, self._loop), sock=self._listener, ssl=self._tls
         )
         await self._stop.wait()
         server.close()
-        gone = [peer.gone for peer in self.peers]
-        for peer in list(self.peers):
-            peer.transport.abort()
-        if gone:
-            await asyncio.wait(gone, timeout=DEADLINE_S)
+        closed = [connection.closed for connection in self.connections]
+        for connection in list(self.connections):
+            connection.transport.abort()
+        if closed:
+            await asyncio.wait(closed, timeout=DEADLINE_S)
 
 
 @dataclass(eq=False)
-class LinkEnd:
-    """Our end of a link: which queue it is for, and what is in the peer's hands."""
+class LinkEndpoint:
+    """A link endpoint of the server, with its queue and its unsettled entries."""
 
-    peer: "Peer"
+    connection: "ServerConnection"
     link: Any  # a SenderLink or a ReceiverLink
     address: str
     queue: deque[Entry]
@@ -278,99 +282,98 @@ class LinkEnd:
     def is_node(self) -> bool:
         return self.address == "$cbs" or self.address.endswith("$management")
 
-    def pump(self) -> None:
-        """Send what the queue has and the credit allows; answer a drain."""
+    def send_queued(self) -> None:
+        """Send entries of the queue while there is credit, and answer a drain."""
         link = self.link
         if not isinstance(link, SenderLink):
             return
         settled = link.settle_mode == SETTLE_SETTLED
         while self.queue and link.credit > 0:
-            if not self.is_node and self.peer.is_cut_at_this_delivery():
+            if not self.is_node and self.connection.is_cut_at_this_delivery():
                 return
             entry = self.queue.popleft()
-            # The Azure SDK takes a tag for the token of the message's lock.
+            # The Azure SDK uses the delivery tag as the lock token.
             tag = uuid.uuid4().bytes_le
-            sent = link.send(
+            delivery = link.send(
                 entry.payload, tag=tag, message_format=entry.message_format, settled=settled
             )
             if not settled:
-                self.unsettled[sent] = entry
+                self.unsettled[delivery] = entry
         if link.drain:
             link.drained()
 
-    def give_back(self) -> None:
-        """Return what the peer held when the link ended, in order."""
+    def requeue_unsettled(self) -> None:
+        """Return the unsettled entries of a link that ended to the queue, in order."""
         self.queue.extendleft(reversed(self.unsettled.values()))
         self.unsettled.clear()
 
 
-class Peer(asyncio.Protocol):
-    """One connection: a socket, an engine, and the answers to the engine's events."""
+class ServerConnection(asyncio.Protocol):
+    """A connection: a socket, an engine, and the handlers of the engine's events."""
 
     transport: asyncio.Transport
 
     def __init__(self, server: MemoryServer, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
         self.loop = loop
-        self.connection = Connection(
-            server.settings, sasl=server.sasl, client=False, now=loop.time()
-        )
+        self.engine = Connection(server.settings, sasl=server.sasl, client=False, now=loop.time())
         self.number = next(server.numbers)
-        self.gone = loop.create_future()
+        self.closed = loop.create_future()
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.server.peers.add(self)
+        self.server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.server.tap is not None:
-            self.server.tap(self.number, "in", data)
-        self.handle(self.connection.receive(data, self.loop.time()))
+        if self.server.on_data is not None:
+            self.server.on_data(self.number, "in", data)
+        self.handle(self.engine.receive(data, self.loop.time()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        self.server.peers.discard(self)
-        self.handle(self.connection.connection_lost(str(exc) if exc else "the peer hung up"))
-        self.gone.set_result(None)
+        self.server.connections.discard(self)
+        reason = str(exc) if exc else "the client closed the socket"
+        self.handle(self.engine.connection_lost(reason))
+        self.closed.set_result(None)
 
     def tick(self) -> None:
-        self.handle(self.connection.tick(self.loop.time()))
+        self.handle(self.engine.tick(self.loop.time()))
 
     def handle(self, events: list[ev.Event]) -> None:
         with self.server.changed:
             for event in events:
                 if not self.transport.is_closing() or isinstance(event, ev.Closed):
                     self.on_event(event)
-            self.server.flush()  # a message from one peer may have become a delivery to another
+            self.server.flush()  # A message of one client can become a delivery to another.
 
     def flush(self) -> None:
-        """Write what the engine has to say, and set the clock for what it will say of itself."""
+        """Write the output of the engine, and schedule its next tick."""
         if self.transport.is_closing():
             return
-        data = self.connection.data_to_send(self.loop.time())
+        data = self.engine.data_to_send(self.loop.time())
         if data:
-            if self.server.tap is not None:
-                self.server.tap(self.number, "out", data)
+            if self.server.on_data is not None:
+                self.server.on_data(self.number, "out", data)
             self.transport.write(data)
         if self.timer is not None:
             self.timer.cancel()
-        deadline = self.connection.deadline
+        deadline = self.engine.deadline
         self.timer = None if deadline is None else self.loop.call_at(deadline, self.tick)
-        if self.connection.closed:
+        if self.engine.closed:
             self.transport.close()
 
     def cut(self) -> None:
-        self.server.drops += 1
+        self.server.cuts += 1
         self.transport.abort()
 
     def is_cut_at_this_delivery(self) -> bool:
-        if self.server.drop_after is not None:
-            self.server.drop_after -= 1
-            if self.server.drop_after <= 0:
-                self.server.drop_after = None
+        if self.server.cut_after is not None:
+            self.server.cut_after -= 1
+            if self.server.cut_after <= 0:
+                self.server.cut_after = None
                 self.cut()
         return self.transport.is_closing()
 
@@ -385,42 +388,42 @@ class Peer(asyncio.Protocol):
                 server.opens.append(open_)
                 limit = server.outgoing_frame_size
                 if limit is not None and limit < open_.max_frame_size:
-                    self.connection.remote_max_frame_size = limit
+                    self.engine.remote_max_frame_size = limit
             case ev.AttachReceived(link=link):
-                self.on_attaching(link)
+                self.on_attach(link)
             case ev.Delivery():
                 self.on_delivery(event)
-            case ev.FlowReceived(link=SenderLink(context=LinkEnd() as end) as link):
+            case ev.FlowReceived(link=SenderLink(context=LinkEndpoint() as endpoint) as link):
                 server.drains += link.drain
-                end.pump()
+                endpoint.send_queued()
             case ev.OutgoingDeliveriesUpdated():
-                self.on_outcome(event)
+                self.on_outgoing_updated(event)
             case ev.Detached(link=link):
-                self.on_end(event, lambda end: end.link is link)
+                self.on_end(event, lambda endpoint: endpoint.link is link)
             case ev.Ended(session=session):
-                self.on_end(event, lambda end: end.link.session is session)
+                self.on_end(event, lambda endpoint: endpoint.link.session is session)
             case ev.Closed():
-                self.on_end(event, lambda end: True)
+                self.on_end(event, lambda endpoint: True)
 
-    def on_attaching(self, link: Link) -> None:
-        server, asked = self.server, link.remote
-        assert asked is not None
-        server.attaches.append(asked)
+    def on_attach(self, link: Link) -> None:
+        server, attach = self.server, link.remote
+        assert attach is not None
+        server.attaches.append(attach)
         sends = isinstance(link, SenderLink)
-        terminus = asked.source if sends else asked.target
+        terminus = attach.source if sends else attach.target
         if isinstance(terminus, Source | Target) and terminus.dynamic:
             terminus = replace(terminus, address=f"dynamic-{uuid.uuid4()}")
         address = path_of(terminus)
         if address is None:
-            link.refuse(AmqpError("an address is needed", condition="amqp:invalid-field"))
-        elif address in server.refuse:
-            link.refuse(server.refuse[address])
+            link.refuse(AmqpError("the address is missing", condition="amqp:invalid-field"))
+        elif address in server.attach_errors:
+            link.refuse(server.attach_errors[address])
         else:
-            link.context = end = LinkEnd(self, link, address, server.queues[address])
-            server.ends.add(end)
+            link.context = endpoint = LinkEndpoint(self, link, address, server.queues[address])
+            server.endpoints.add(endpoint)
             if sends:
-                if end.is_node:
-                    end.queue = deque()  # answers are for this link alone
+                if endpoint.is_node:
+                    endpoint.queue = deque()  # Responses are only for this link.
                 if server.ignore_limits:
                     link.remote_max_message_size = None
                 link.accept(source=terminus)
@@ -428,117 +431,133 @@ class Peer(asyncio.Protocol):
                 limit = server.max_message_size
                 link.accept(
                     target=terminus,
-                    # The Azure SDK asks to settle second, and then waits for us to settle first.
+                    # The Azure SDK requests settle mode second, but waits for us to settle first.
                     rcv_settle_mode=SETTLE_FIRST,
                     max_message_size=limit,
-                    # By this, and not by the field above, the Azure SDK knows how large a batch is.
+                    # The Azure SDK limits batches by this property, not by max_message_size.
                     properties=None if limit is None else {BATCH_LIMIT: ULong(limit)},
                 )
-                end.link.flow(server.credit)
+                endpoint.link.flow(server.credit)
 
     def on_delivery(self, delivery: ev.Delivery) -> None:
-        server, end = self.server, delivery.link.context
+        server, endpoint = self.server, delivery.link.context
         state: Any = Accepted()
         try:
-            if end.is_node:
-                self.answer(end, Message.parse(delivery.payload))
-            elif not self.take(end.address, delivery):
+            if endpoint.is_node:
+                self.respond(endpoint, Message.parse(delivery.payload))
+            elif not self.store(endpoint.address, delivery):
                 return
         except DecodeError as exc:
             state = Rejected(Error.of(exc))
-        if end.address in server.reject:
-            state = Rejected(Error.of(server.reject[end.address]))
-        state = server.outcomes.get(end.address, state)
+        if endpoint.address in server.rejections:
+            state = Rejected(Error.of(server.rejections[endpoint.address]))
+        state = server.outcomes.get(endpoint.address, state)
         if not delivery.settled:
             delivery.link.session.settle(delivery.id, delivery.id, state)
         if delivery.link.credit <= server.credit // 2:
             delivery.link.flow(server.credit)
 
-    def take(self, address: str, delivery: ev.Delivery) -> bool:
-        """Put a delivery into its queue; False where the connection is cut instead."""
+    def store(self, address: str, delivery: ev.Delivery) -> bool:
+        """Store a delivery in its queue. Return False if the connection is cut instead."""
         server, payload, message_format = self.server, delivery.payload, delivery.message_format
         server.received.append(Received(address, payload, message_format, delivery.settled))
         if self.is_cut_at_this_delivery():
             return False
-        if address not in server.reject and address not in server.outcomes:
-            if server.unbatch and message_format == BATCH_FORMAT:
+        if address not in server.rejections and address not in server.outcomes:
+            if server.split_batches and message_format == BATCH_FORMAT:
                 server.store(address, map(Entry, split_batch(payload)))
             else:
                 server.store(address, [Entry(payload, message_format)])
         return True
 
-    def answer(self, node: LinkEnd, message: Message) -> None:
-        """Let a handler answer a request, on the link that the peer receives answers on."""
-        server, asked = self.server, message.read_application_properties()
+    def respond(self, node: LinkEndpoint, message: Message) -> None:
+        """Send the response of a handler on the link on which the client receives responses."""
+        server, arguments = self.server, message.read_application_properties()
         properties = message.read_properties()
-        # Proton gives its requests a correlation id alone.
-        asked_id = properties.message_id
-        if asked_id is None:
-            asked_id = properties.correlation_id
-        request = Request(node.address, asked.get("operation"), asked, message.read_value())
+        # Requests of proton have a correlation id, but no message id.
+        request_id = properties.message_id
+        if request_id is None:
+            request_id = properties.correlation_id
+        operation = arguments.get("operation")
+        request = Request(node.address, operation, arguments, message.read_value())
         server.requests.append(request)
         name = node.address.rpartition("/")[2]
         response = server.handlers[name](request)
-        code, text = ("status-code", "status-description")
+        status, description = "status-code", "status-description"
         if name == "$management":
-            code, text = ("statusCode", "statusDescription")
-        result: dict[str, Any] = {code: Int32(response.status), text: response.description}
+            status, description = "statusCode", "statusDescription"
+        result: dict[str, Any] = {
+            status: Int32(response.status),
+            description: response.description,
+        }
         if response.error_condition is not None:
             result["errorCondition"] = Symbol(response.error_condition)
         reply = Message.build(
-            properties=Properties(correlation_id=asked_id),
+            properties=Properties(correlation_id=request_id),
             application_properties=result,
             value=response.body,
         )
-        ends = [end for end in server.ends if end.peer is self and isinstance(end.link, SenderLink)]
-        named = [end for end in ends if properties.reply_to in addresses_of(end.link)]
-        # The Azure SDK's CBS gives no reply-to: the answer belongs to the link from the same node.
-        for end in (named or [end for end in ends if end.address == node.address])[:1]:
-            end.queue.append(Entry(reply.encode()))
-            end.pump()
+        senders = [
+            endpoint
+            for endpoint in server.endpoints
+            if endpoint.connection is self and isinstance(endpoint.link, SenderLink)
+        ]
+        matching = [
+            sender for sender in senders if properties.reply_to in addresses_of(sender.link)
+        ]
+        if not matching:  # CBS requests of the Azure SDK have no reply-to.
+            matching = [sender for sender in senders if sender.address == node.address]
+        for sender in matching[:1]:
+            sender.queue.append(Entry(reply.encode()))
+            sender.send_queued()
 
-    def on_outcome(self, event: ev.OutgoingDeliveriesUpdated) -> None:
-        """Do with our deliveries as the peer says, and confirm it where the peer waits for that."""
+    def on_outgoing_updated(self, event: ev.OutgoingDeliveriesUpdated) -> None:
+        """Apply the outcome of deliveries that we sent, and settle them if the client waits."""
         server, state = self.server, event.state
-        again = []
+        requeued = []
         if not event.settled and not isinstance(state, OUTCOMES):
-            return  # still under way
-        for sent in event.deliveries:
-            end = sent.link.context
-            entry = end.unsettled.pop(sent)
-            server.settlements.append(Settlement(end.address, entry.payload, state, event.settled))
+            return  # Not a final outcome.
+        for delivery in event.deliveries:
+            endpoint = delivery.link.context
+            entry = endpoint.unsettled.pop(delivery)
+            address = endpoint.address
+            server.settlements.append(Settlement(address, entry.payload, state, event.settled))
             if isinstance(state, Rejected):
-                server.dead[end.address].append(entry)
+                server.dead_lettered[address].append(entry)
             elif isinstance(state, Modified) and state.undeliverable_here:
-                server.aside[end.address].append(entry)
+                server.deferred[address].append(entry)
             elif not isinstance(state, Accepted):
                 entry.attempts += isinstance(state, Modified) and state.delivery_failed
-                again.append((end.queue, entry))
+                requeued.append((endpoint.queue, entry))
         if not event.settled:
-            # An error in the echo says to the Azure SDK that its settlement has failed.
-            echo = Rejected() if isinstance(state, Rejected) else state
-            denied = server.deny.get(event.deliveries[0].link.context.address)
-            if denied is not None:
-                echo = Rejected(Error.of(denied))
-            event.session.confirm(event.deliveries[0].id, event.deliveries[-1].id, echo)
-        for queue, entry in reversed(again):
+            # For the Azure SDK, an error in the answer means that its settlement failed.
+            answer = Rejected() if isinstance(state, Rejected) else state
+            error = server.settlement_errors.get(event.deliveries[0].link.context.address)
+            if error is not None:
+                answer = Rejected(Error.of(error))
+            event.session.confirm(event.deliveries[0].id, event.deliveries[-1].id, answer)
+        for queue, entry in reversed(requeued):
             queue.appendleft(entry)
-        for queue, _ in again:
-            server.pump(queue)
+        for queue, _ in requeued:
+            server.send_queued(queue)
 
-    def on_end(self, event: Any, concerned: Callable[[LinkEnd], bool]) -> None:
+    def on_end(self, event: Any, affects: Callable[[LinkEndpoint], bool]) -> None:
         server = self.server
         if event.error is not None:
             (server.errors if event.by_peer else server.violations).append(event.error)
-        ended = [end for end in server.ends if end.peer is self and concerned(end)]
-        server.ends.difference_update(ended)
-        for end in ended:
-            end.give_back()
-            server.pump(end.queue)
+        ended = [
+            endpoint
+            for endpoint in server.endpoints
+            if endpoint.connection is self and affects(endpoint)
+        ]
+        server.endpoints.difference_update(ended)
+        for endpoint in ended:
+            endpoint.requeue_unsettled()
+            server.send_queued(endpoint.queue)
 
 
 def path_of(terminus: Any) -> str | None:
-    """The entity's path: the Azure SDK gives addresses as `amqps://host:port/path`."""
+    """Return the path of an entity. The Azure SDK sends addresses as `amqps://host:port/path`."""
     address = getattr(terminus, "address", None)
     if not isinstance(address, str):
         return None
@@ -546,7 +565,7 @@ def path_of(terminus: Any) -> str | None:
 
 
 def addresses_of(link: Link) -> set[Any]:
-    """Where the peer's receiving link comes from and goes to, as we agreed."""
+    """Return the source and target addresses of a link on which the client receives."""
     assert link.local is not None
     assert link.remote is not None
     termini = (link.local.source, link.remote.source, link.remote.target)

@@ -47,7 +47,7 @@ def bodies(connection_string: str, queue: str) -> set[str]:
 
 def wait_until_healthy(bus: PairedClient) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while bus.status().paths[QUEUE].state is not PathStatus.HEALTHY:
+    while bus.status().paths[QUEUE].status is not PathStatus.HEALTHY:
         if time.monotonic() > deadline:
             sys.exit("the primary is back, and nobody noticed")
         time.sleep(0.05)

@@ -202,8 +202,7 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMes
     )
     if path is None:
         raise NotTransferable(
-            f"the message has no property {PATH_ALIAS}, so its destination is unknown",
-            reason=MISSING_PATH,
+            f"no {PATH_ALIAS} property, so the destination is unknown", reason=MISSING_PATH
         )
     if not path:
         raise _wrong_alias(PATH_ALIAS, path, "must not be empty")

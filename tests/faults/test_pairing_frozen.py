@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, SendUnavailable
 from pairbus.events import PathStatus
+from pairbus.pairing.recovery import ping
 from tests.faults.pairing_kit import (
     FLAVOURS,
     Elsewhere,
@@ -197,8 +198,12 @@ async def in_silence(case: Case, bus: Any, calls: list[Call]) -> list[str]:
     return sent
 
 
+def ping_operation(bus: Any) -> Any:
+    return ping(bus._pairing, bus._factory, bus._pairing.path(QUEUE))
+
+
 def state(bus: Any, path: str = QUEUE) -> PathStatus:
-    return bus.status().paths[path].state
+    return bus.status().paths[path].status
 
 
 # Silence of the primary.
@@ -436,7 +441,9 @@ async def test_a_primary_that_is_dead_or_refuses_fails_nobody(
                 await call(sender, sent)
                 assert state(bus) is PathStatus.FAILOVER
                 bus.mark_path_healthy(QUEUE)
-            assert isinstance(await come_back(bus.ping, bus.pairing.path(QUEUE)), ServiceBusError)
+            assert isinstance(
+                await come_back(bus._driver.run, ping_operation(bus)), ServiceBusError
+            )
             await come_back(sender.close)
         assert sorted(await come_back(case.stored)) == sorted(sent)
         await come_back(case.all_closed)
@@ -485,8 +492,8 @@ class Bystander:
             await call(self.sender, self.sent)
             assert state(self.bus) is PathStatus.FAILOVER
             self.bus.mark_path_healthy(QUEUE)
-        met = await come_back(self.bus.ping, self.bus.pairing.path(QUEUE))
-        assert isinstance(met, OperationTimeoutError)
+        error = await come_back(self.bus._driver.run, ping_operation(self.bus))
+        assert isinstance(error, OperationTimeoutError)
 
     async def after_it(self) -> None:
         await send_one(self.sender, self.sent)

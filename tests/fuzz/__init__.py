@@ -1,7 +1,9 @@
-"""A fuzzer: whatever the bytes, a defined error or a clean close, in bounded work and memory.
+"""A fuzzer for the AMQP engine and codec, built on Hypothesis.
 
     python -m tests.fuzz --seconds 600
 
-Inputs are valid conversations of two engines with something changed, frames with absurd fields, and
-noise. What is checked stands in `checks.py` and `audit.py`; a failure is made small and printed.
+Whatever data arrives, the engine must return a defined error or close the connection, with bounded
+work and memory. Inputs are recorded conversations between two engines with changes, frames with
+invalid fields, and random bytes (`inputs.py`). `checks.py` and `output_check.py` hold the
+properties. Hypothesis reduces a failing input to a minimal one.
 """

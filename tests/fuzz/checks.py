@@ -1,4 +1,4 @@
-"""What has to hold for any input. A check raises AssertionError, or lets an exception through."""
+"""Properties that hold for every input. Any exception that a check raises is a finding."""
 
 import sys
 import tracemalloc
@@ -14,66 +14,72 @@ from pairbus.amqp.events import Closed
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Described, UInt
 from pairbus.errors import DecodeError
-from tests.fuzz.audit import Audit
+from tests.fuzz.application import Application
 from tests.fuzz.conversations import Case
-from tests.fuzz.program import Program
+from tests.fuzz.output_check import OutputCheck
 from tests.unit.amqp.same import same
+
+Check = Callable[[tuple[bytes, ...]], None]
 
 
 def check_engine(case: Case) -> None:
-    """An engine and its program hear these chunks, and stay sound."""
+    """An engine and its application process the chunks and keep their invariants."""
     engine = case.engine()
-    program = Program(engine, client=case.client)
-    audit = Audit(engine)
-    audit.take(engine.data_to_send(0.0))
-    heard = told = written = 0
+    application = Application(engine, client=case.client)
+    output_check = OutputCheck(engine)
+    output_check.check(engine.data_to_send(0.0))
+    received = event_count = written = 0
     closed = False
     for chunk in case.chunks:
         events = engine.receive(chunk, 0.0)
-        program.react(events)
-        said = engine.data_to_send(0.0)
-        audit.take(said)
-        heard += len(chunk)
-        told += len(events)
-        written += len(said)
+        application.react(events)
+        output = engine.data_to_send(0.0)
+        output_check.check(output)
+        received += len(chunk)
+        event_count += len(events)
+        written += len(output)
         if closed:
-            assert events == [], "an event behind Closed"
-            assert said == b"", "bytes behind Closed"
-        ends = [place for place, event in enumerate(events) if isinstance(event, Closed)]
-        assert ends in ([], [len(events) - 1]), "Closed is the last event, and comes once"
+            assert events == [], "an event after Closed"
+            assert output == b"", "output after Closed"
+        ends = [index for index, event in enumerate(events) if isinstance(event, Closed)]
+        assert ends in ([], [len(events) - 1]), "Closed is not the last event, or occurs twice"
         closed = closed or bool(ends)
         assert closed == engine.closed
-        # The smallest frame has eight bytes, and means one event; two where it breaks something.
-        assert told <= 2 * (heard // 8) + 2, f"{told} events from {heard} bytes"
-        assert audit.frames <= 8 * (heard // 8) + 20, f"{audit.frames} frames for {heard} bytes"
-        assert written <= 30 * heard + 20_000, f"{written} bytes for {heard} bytes"
+        # The smallest frame has eight bytes and causes one event, or two if it is invalid.
+        assert event_count <= 2 * (received // 8) + 2, f"{event_count} events for {received} bytes"
+        frames_written = output_check.frames
+        assert frames_written <= 8 * (received // 8) + 20, f"{frames_written} frames"
+        assert written <= 30 * received + 20_000, f"{written} bytes for {received} bytes"
         _check_memory(engine, chunk)
     engine.tick(30.0)
-    audit.take(engine.data_to_send(30.0))
+    output_check.check(engine.data_to_send(30.0))
     engine.tick(1e9)
-    audit.take(engine.data_to_send(1e9))
-    engine.connection_lost("the end of the test")
+    output_check.check(engine.data_to_send(1e9))
+    engine.connection_lost("the test ended")
     assert engine.closed
     assert engine.receive(b"AMQP\x00\x01\x00\x00", 0.0) == []
     assert not engine.has_data_to_send
-    assert engine.buffered == 0, "a closed engine keeps bytes of unfinished messages"
+    assert engine.buffered == 0, "a closed engine buffers incomplete messages"
 
 
 def _check_memory(engine: Any, chunk: bytes) -> None:
     settings = engine.settings
-    assert len(engine._input) <= max(settings.max_frame_size, 8), "more input than one frame"
+    assert len(engine._input) <= max(settings.max_frame_size, 8), "more than one frame is buffered"
     assert 0 <= engine.buffered <= settings.max_buffered + len(chunk)
     assert len(engine._sessions) <= settings.channel_max + 1
     assert len(engine._by_remote_channel) <= settings.channel_max + 1
-    kept = 0
+    buffered = 0
     for session in engine._by_remote_channel.values():
         assert len(session._by_remote_handle) <= settings.handle_max + 1
-        kept += sum(len(partial.data) for partial in session.incoming._partials.values())
-    assert kept == engine.buffered, f"{engine.buffered} bytes counted, {kept} kept"
+        buffered += sum(len(partial.data) for partial in session.incoming._partials.values())
+    assert buffered == engine.buffered, f"{engine.buffered} bytes counted, {buffered} buffered"
 
 
 def check_decode(data: bytes) -> None:
-    """A value that can be written again and ends where `skip_value` says, or a DecodeError."""
+    """Data decodes to a value that can be encoded again, or raises DecodeError.
+
+    `decode` and `skip_value` agree on the end of the value.
+    """
     skipped: int | None
     try:
         skipped = skip_value(data, 0)
@@ -83,14 +89,14 @@ def check_decode(data: bytes) -> None:
         value, after = decode(data)
     except DecodeError:
         return
-    assert skipped == after <= len(data), f"decode ends at {after}, skip at {skipped}"
-    again = encode(value)
-    assert len(again) <= after or _has_array(value), "the smallest encoding is not the smallest"
-    assert same(decode_whole(again), value)
+    assert skipped == after <= len(data), f"decode ends at {after}, skip_value at {skipped}"
+    encoded = encode(value)
+    assert len(encoded) <= after or _has_array(value), "the encoding is not the smallest"
+    assert same(decode_whole(encoded), value)
 
 
 def _has_array(value: Any) -> bool:
-    """Elements without bytes are written with some, so arrays alone may grow."""
+    """Return whether the encoding may grow: array elements without bytes are encoded with some."""
     if isinstance(value, Array):
         return True
     if isinstance(value, Described):
@@ -101,30 +107,30 @@ def _has_array(value: Any) -> bool:
 
 
 def check_transfer(data: bytes) -> None:
-    """The quick reader and the careful one agree, whatever stands around the transfer."""
+    """The fast and the general decoder of transfers agree, whatever data surrounds the transfer."""
     for before, after in ((b"", b""), (b"\x43", b""), (b"", b"\x43\x43\xa0\x01a\x43\x41")):
         whole = before + data + after
         start, end = len(before), len(before) + len(data)
-        careful = _outcome(lambda s=start, e=end, w=whole: frames._decode_any_transfer(w, s, e))
-        for _ in range(2):
-            quick = _outcome(lambda s=start, e=end, w=whole: frames.decode_transfer(w, s, e))
-            assert quick == careful or (
-                quick is not None and careful is not None and same(list(quick), list(careful))
-            ), f"read_transfer says {quick}, the careful reader {careful}"
-            if quick is not None:
-                plain = quick[4] == frames.DEFAULT_FLAGS
-                assert (quick[4] is frames.DEFAULT_FLAGS) == plain, "plain flags are one object"
+        general = _result(lambda s=start, e=end, w=whole: frames._decode_any_transfer(w, s, e))
+        for _ in range(2):  # The second time, the flags are cached.
+            fast = _result(lambda s=start, e=end, w=whole: frames.decode_transfer(w, s, e))
+            assert fast == general or (
+                fast is not None and general is not None and same(list(fast), list(general))
+            ), f"decode_transfer returns {fast}, the general decoder {general}"
+            if fast is not None:
+                default = fast[4] == frames.DEFAULT_FLAGS
+                assert (fast[4] is frames.DEFAULT_FLAGS) == default, "default flags are copied"
 
 
-def _outcome(read: Callable[[], Any]) -> Any:
+def _result(decode_data: Callable[[], Any]) -> Any:
     try:
-        return read()
+        return decode_data()
     except DecodeError:
         return None
 
 
 def check_sections(data: bytes) -> None:
-    """Taken apart and put together again, or a DecodeError; read and edited likewise."""
+    """A message can be parsed, read, edited and encoded, or parsing raises DecodeError."""
     try:
         message = Message.parse(data)
     except DecodeError:
@@ -138,14 +144,14 @@ def check_sections(data: bytes) -> None:
         message.body,
         message.footer,
     )
-    assert sorted(message.encode()) == sorted(data), "bytes were lost"
+    assert sorted(message.encode()) == sorted(data), "the encoded message has other bytes"
     for section in sections:
         pos = 0
         while pos < len(section):
             assert section[pos] == 0
             pos = skip_value(section, pos)
-        assert pos == len(section), "a section does not end where it ends"
-    for read in (
+        assert pos == len(section), "a section ends within a value"
+    for operation in (
         message.read_header,
         message.read_properties,
         message.read_message_annotations,
@@ -157,13 +163,13 @@ def check_sections(data: bytes) -> None:
         lambda: message.edit_message_annotations({"x-opt-a": 1}, ("x-opt-b",)),
         lambda: message.edit_application_properties({"a": 1}, ("b",)),
     ):
-        _outcome(read)
+        _result(operation)
     edited = message.encode()
     assert Message.parse(edited).encode() == edited
 
 
 def check_batch(data: bytes) -> None:
-    """Messages, or a DecodeError."""
+    """A batch is split into messages, which make the same batch, or DecodeError is raised."""
     try:
         messages = split_batch(data)
     except DecodeError:
@@ -173,7 +179,7 @@ def check_batch(data: bytes) -> None:
 
 
 def count_calls(run: Callable[[], None]) -> int:
-    """How many functions a run calls: work, measured in the same way on every machine."""
+    """Return the number of function calls of a run, a measure of work that is the same anywhere."""
     calls = 0
 
     def count(frame: FrameType, event: str, arg: object) -> None:
@@ -191,10 +197,34 @@ def count_calls(run: Callable[[], None]) -> int:
 
 
 def peak_memory(run: Callable[[], None]) -> int:
-    """The most bytes that a run held at any time."""
+    """Return the peak memory of a run in bytes."""
     tracemalloc.start()
     try:
         run()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def within_work(check: Check) -> Check:
+    """Return a check that also limits the number of function calls."""
+
+    def run(chunks: tuple[bytes, ...]) -> None:
+        size = sum(map(len, chunks))
+        calls = count_calls(lambda: check(chunks))
+        limit = 20_000 + 500 * len(chunks) + 60 * size
+        assert calls <= limit, f"{calls} calls for {size} bytes"
+
+    return run
+
+
+def within_memory(check: Check) -> Check:
+    """Return a check that also limits the peak memory."""
+
+    def run(chunks: tuple[bytes, ...]) -> None:
+        size = sum(map(len, chunks))
+        peak = peak_memory(lambda: check(chunks))
+        limit = 2_000_000 + 1_000 * size
+        assert peak <= limit, f"{peak} bytes of memory for {size} bytes"
+
+    return run

@@ -1,18 +1,18 @@
-"""Valid conversations, made by two engines, as what each of them hears turn by turn."""
+"""Valid conversations between two engines, recorded as the data that each of them receives."""
 
 from dataclasses import dataclass
 from functools import cache
 
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.sasl import SaslClient, SaslServer, parse_plain_response
-from tests.fuzz.program import Program
+from tests.fuzz.application import Application
 
 KINDS = ("bare", "anonymous", "plain", "small")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One engine, and what it is fed."""
+    """A configuration of an engine, and the chunks of data that it receives."""
 
     kind: str
     client: bool
@@ -23,7 +23,7 @@ class Case:
 
 
 def engine(kind: str, client: bool) -> Connection:
-    """One end of a conversation of this kind."""
+    """Return an engine for this kind of conversation."""
     small = kind == "small"
     settings = ConnectionSettings(
         container_id="client" if client else "server",
@@ -48,18 +48,19 @@ def engine(kind: str, client: bool) -> Connection:
 
 @cache
 def record(kind: str) -> tuple[Case, Case]:
-    """What the client hears, and what the server hears."""
-    ends = [engine(kind, True), engine(kind, False)]
-    programs = [Program(ends[0], client=True), Program(ends[1], client=False)]
-    heard: list[list[bytes]] = [[], []]
-    while any(end.has_data_to_send for end in ends):
-        for side in (0, 1):
-            said = ends[side].data_to_send(0.0)
-            if said:
-                heard[1 - side].append(said)
-                programs[1 - side].react(ends[1 - side].receive(said, 0.0))
-    return Case(kind, True, tuple(heard[0])), Case(kind, False, tuple(heard[1]))
+    """Return the data that the client receives, and the data that the server receives."""
+    engines = [engine(kind, True), engine(kind, False)]
+    applications = [Application(engines[0], client=True), Application(engines[1], client=False)]
+    received: list[list[bytes]] = [[], []]
+    while any(each.has_data_to_send for each in engines):
+        for side, peer in ((0, 1), (1, 0)):
+            data = engines[side].data_to_send(0.0)
+            if data:
+                received[peer].append(data)
+                applications[peer].react(engines[peer].receive(data, 0.0))
+    return Case(kind, True, tuple(received[0])), Case(kind, False, tuple(received[1]))
 
 
 def recorded() -> list[Case]:
+    """Return both sides of a conversation of each kind."""
     return [case for kind in KINDS for case in record(kind)]

@@ -228,7 +228,7 @@ class Pair:
         return stored_payloads(self.primary, path)
 
     def state(self, path: str) -> PathStatus:
-        return self.bus.status().paths[path].state
+        return self.bus.status().paths[path].status
 
     def changes(self, path: str) -> list[tuple[PathStatus, PathStatus]]:
         return [
@@ -254,7 +254,7 @@ class Pair:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.time += seconds
-        self.bus.wake()
+        self.bus._pairing.notify()
 
 
 Make = Callable[..., Awaitable[Pair]]

@@ -69,7 +69,7 @@ def changes(bus: PairedClient) -> list[tuple[PathStatus, PathStatus]]:
 
 
 def state(bus: Any, path: str) -> PathStatus:
-    return bus.status().paths[path].state
+    return bus.status().paths[path].status
 
 
 def wait_for_state(bus: Any, path: str, wanted: PathStatus) -> None:

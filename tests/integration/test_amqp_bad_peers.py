@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from examples.engine.memory_server import MemoryServer, Peer
+from examples.engine.memory_server import MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, SharedAccessKey
 from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, encode_frame
@@ -216,7 +216,7 @@ def test_client_gives_up_a_server_that_is_frozen_in_mid_receive(
     receiver.open()
     frozen, thaw = threading.Event(), threading.Event()
 
-    def freeze(peer: Peer, event: ev.Event) -> bool:
+    def freeze(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and not frozen.is_set():
             frozen.set()
             thaw.wait(DEADLINE_S)
@@ -438,7 +438,7 @@ def test_garbage_in_mid_receive_is_an_error_of_ours(
 ):
     said = []
 
-    def talk_nonsense(peer: Peer, event: ev.Event) -> bool:
+    def talk_nonsense(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and not said:
             said.append(garbage)
             peer.transport.write(garbage)
@@ -490,12 +490,12 @@ def test_connection_cut_by_tls_is_lost_and_the_next_call_works(
     client = connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca))
     sender = Sender(client, "orders")
     sender.open()
-    server.call(lambda: setattr(server, "drop_after", 1))
+    server.call(lambda: setattr(server, "cut_after", 1))
 
     with pytest.raises(ConnectionLost):
         sender.send(HELLO)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     sender.send(HELLO)
     assert client.generation == 2
 
@@ -532,7 +532,7 @@ def test_closing_after_the_connection_was_lost_does_nothing(server: MemoryServer
     sender = Sender(client, "orders")
     sender.open()
     server.cut()
-    assert server.drops == 1
+    assert server.cuts == 1
 
     sender.close()
     client.close()

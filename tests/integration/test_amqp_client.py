@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from examples.engine.frame_log import FrameLog
-from examples.engine.memory_server import MemoryServer, Peer, Request, Response, offer
+from examples.engine.memory_server import MemoryServer, Request, Response, ServerConnection, offer
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
     Client,
@@ -402,7 +402,7 @@ def test_token_that_is_refused_says_why(
     assert payloads(server) == [HELLO]
 
 
-def swallow_cbs(peer: Peer, event: ev.Event) -> bool:
+def swallow_cbs(peer: ServerConnection, event: ev.Event) -> bool:
     """Take requests to `$cbs`, and never answer them."""
     if not isinstance(event, ev.Delivery) or event.link.context.address != "$cbs":
         return False
@@ -434,7 +434,7 @@ def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Conn
 def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Connect):
     error = Error.of(AmqpError("not today", condition="com.microsoft:server-busy"))
 
-    def reject(peer: Peer, event: ev.Event) -> bool:
+    def reject(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Delivery):
             event.link.session.settle(event.id, event.id, Rejected(error))
         return isinstance(event, ev.Delivery)
@@ -516,7 +516,7 @@ def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Co
     wait_for_input(client)
     sender.send(HELLO)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     assert client.generation == 2
     assert len(cbs_requests(server)) == 2
 
@@ -549,9 +549,9 @@ def test_client_says_who_it_is(server: MemoryServer, connect: Connect):
 def test_server_that_opens_only_to_close_says_why(
     server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
 ):
-    def turn_away(peer: Peer, event: ev.Event) -> bool:
+    def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Opened):
-            peer.connection.close(AmqpError("not here", condition=condition))
+            peer.engine.close(AmqpError("not here", condition=condition))
         return False
 
     set_knob(server, "intercept", turn_away)
@@ -567,7 +567,7 @@ def test_server_that_opens_only_to_close_says_why(
 
 
 def test_server_that_begins_only_to_end_says_why(server: MemoryServer, connect: Connect):
-    def turn_away(peer: Peer, event: ev.Event) -> bool:
+    def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
             event.session.end(AmqpError("no sessions", condition="amqp:internal-error"))
         return False
@@ -582,7 +582,7 @@ def test_link_that_is_refused_says_why_and_is_asked_for_again(
     server: MemoryServer, connect: Connect
 ):
     error = AmqpError("no queue", condition="amqp:not-found", info={Symbol("tracking"): "17"})
-    set_knob(server, "refuse", {"orders": error})
+    set_knob(server, "attach_errors", {"orders": error})
     sender = Sender(connect(server), "orders")
 
     for _ in range(2):
@@ -590,7 +590,7 @@ def test_link_that_is_refused_says_why_and_is_asked_for_again(
             sender.send(HELLO)
         assert caught.value.info == {"tracking": "17"}
 
-    set_knob(server, "refuse", {})
+    set_knob(server, "attach_errors", {})
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
 
@@ -601,7 +601,7 @@ def test_link_that_the_server_asks_for_is_refused_and_harms_nothing(
     asked = []
     ended = []
 
-    def ask(peer: Peer, event: ev.Event) -> bool:
+    def ask(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
             asked.append(event.session.attach_sender("unasked", target=Target("you")))
         if isinstance(event, ev.Detached) and event.link in asked:
@@ -634,12 +634,12 @@ def test_connection_cut_in_mid_send_is_lost_and_nothing_is_sent_twice(
     sender = Sender(client, "orders")
     for _ in range(sent_before):
         sender.send(HELLO)
-    set_knob(server, "drop_after", 1)
+    set_knob(server, "cut_after", 1)
 
     with pytest.raises(ConnectionLost):
         sender.send(WORLD)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     assert payloads(server).count(WORLD) == 1
 
     sender.send(HELLO)
@@ -653,12 +653,12 @@ def test_connection_cut_in_mid_receive_is_lost_and_the_next_call_works(
     server.put("orders", HELLO)
     client = connect(server)
     receiver = Receiver(client, "orders")
-    set_knob(server, "drop_after", 1)
+    set_knob(server, "cut_after", 1)
 
     with pytest.raises(ConnectionLost):
         receiver.receive()
 
-    assert server.drops == 1
+    assert server.cuts == 1
     [delivery] = receiver.receive()
     assert delivery.payload == HELLO
     receiver.settle([delivery])
@@ -675,7 +675,7 @@ def test_connection_cut_between_calls_is_not_the_next_callers_problem(
 
     server.cut()
     wait_for_input(client)
-    assert server.drops == 1
+    assert server.cuts == 1
 
     sender.send(WORLD)
     assert [each.payload for each in receiver.receive(2)] == [HELLO, WORLD]
@@ -687,10 +687,10 @@ def test_connection_that_the_server_closes_is_lost_with_its_reason(
 ):
     reason = AmqpError("maintenance", condition="amqp:connection:forced")
 
-    def close_at_delivery(peer: Peer, event: ev.Event) -> bool:
+    def close_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery):
             return False
-        peer.connection.close(reason)
+        peer.engine.close(reason)
         return True
 
     set_knob(server, "intercept", close_at_delivery)
@@ -700,7 +700,7 @@ def test_connection_that_the_server_closes_is_lost_with_its_reason(
         sender.send(HELLO)
 
     # The client has answered, and has hung up by itself.
-    server.wait_for(lambda: not server.peers)
+    server.wait_for(lambda: not server.connections)
     set_knob(server, "intercept", None)
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
@@ -711,7 +711,7 @@ def test_session_that_the_server_ends_is_replaced_on_the_same_connection(
 ):
     sessions = []
 
-    def end_at_delivery(peer: Peer, event: ev.Event) -> bool:
+    def end_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery) or sessions:
             return False
         sessions.append(event.link.session)
@@ -740,7 +740,7 @@ def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_work
     receiver.open()
 
     def skip_delivery_ids() -> None:
-        for end in server.ends:
+        for end in server.endpoints:
             end.link.session.outgoing.next_delivery_id += 5
 
     server.put("orders", HELLO)
@@ -759,7 +759,7 @@ def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_work
 def test_link_that_the_server_detaches_is_lost_with_its_reason(
     server: MemoryServer, connect: Connect
 ):
-    def detach_at_delivery(peer: Peer, event: ev.Event) -> bool:
+    def detach_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery):
             return False
         event.link.detach(AmqpError("idle", condition="amqp:link:detach-forced"))
@@ -911,7 +911,7 @@ def test_closing_says_good_bye(server: MemoryServer, connect: Connect, watch: Wa
     sender.close()
     client.close()
 
-    server.wait_for(lambda: not server.peers)
+    server.wait_for(lambda: not server.connections)
     assert log.names("in")[-2:] == ["detach", "close"]
     assert log.names("out")[-2:] == ["detach", "close"]
     assert server.errors == []
@@ -949,7 +949,7 @@ def test_links_may_be_closed_after_their_client(server: MemoryServer, connect: C
     client.close()
     sender.close()
 
-    server.wait_for(lambda: not server.peers)
+    server.wait_for(lambda: not server.connections)
 
 
 def test_what_is_closed_cannot_be_used(server: MemoryServer, connect: Connect):
@@ -975,8 +975,8 @@ def test_leaving_the_blocks_closes_links_and_connection(server: MemoryServer):
         sender.send(HELLO)
         receiver.settle(receiver.receive())
 
-    server.wait_for(lambda: not server.peers)
-    assert not server.ends
+    server.wait_for(lambda: not server.connections)
+    assert not server.endpoints
 
 
 def test_link_that_is_closed_leaves_the_others_alone(server: MemoryServer, connect: Connect):
@@ -991,7 +991,7 @@ def test_link_that_is_closed_leaves_the_others_alone(server: MemoryServer, conne
 def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
     server: MemoryServer, connect: Connect
 ):
-    def swallow(peer: Peer, event: ev.Event) -> bool:
+    def swallow(peer: ServerConnection, event: ev.Event) -> bool:
         return isinstance(event, ev.Delivery)
 
     set_knob(server, "intercept", swallow)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from examples.engine.memory_server import Entry, MemoryServer, Peer, Request, Response
+from examples.engine.memory_server import Entry, MemoryServer, Request, Response, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, lock_token
 from pairbus.amqp.client.management import DeferredMessage
@@ -420,10 +420,10 @@ class Answering:
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
-        self.requests: list[tuple[Peer, ev.Delivery]] = []
+        self.requests: list[tuple[ServerConnection, ev.Delivery]] = []
         set_knob(server, "intercept", self)
 
-    def __call__(self, peer: Peer, event: ev.Event) -> bool:
+    def __call__(self, peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery):
             return False
         self.requests.append((peer, event))
@@ -451,11 +451,11 @@ class Answering:
         def send() -> None:
             [end] = [
                 end
-                for end in self.server.ends
-                if end.peer is peer and isinstance(end.link, SenderLink)
+                for end in self.server.endpoints
+                if end.connection is peer and isinstance(end.link, SenderLink)
             ]
             end.queue.extend(map(Entry, payloads))
-            end.pump()
+            end.send_queued()
 
         self.server.call(send)
 
@@ -613,7 +613,7 @@ def test_requests_under_way_are_in_doubt_when_the_connection_is_cut(
     server.cut()
     management.wait(responses)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     assert [type(response.error) for response in responses] == [ConnectionLost] * 3
     set_knob(server, "intercept", None)
     assert management.peek() == [HELLO, HELLO]
@@ -627,7 +627,7 @@ def test_requests_under_way_are_in_doubt_when_the_link_is_detached(
     answering.wait(1)
 
     def detach() -> None:
-        for end in server.ends:
+        for end in server.endpoints:
             if isinstance(end.link, SenderLink):
                 end.link.detach()
 
@@ -642,7 +642,7 @@ def test_requests_under_way_are_in_doubt_when_the_link_is_detached(
 def test_request_that_is_rejected_says_why(server: MemoryServer, management: Management):
     error = AmqpError("no room", condition="com.microsoft:server-busy")
 
-    def reject(peer: Peer, event: ev.Event) -> bool:
+    def reject(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Delivery):
             event.link.session.settle(event.id, event.id, Rejected(Error.of(error)))
         return isinstance(event, ev.Delivery)
@@ -655,7 +655,7 @@ def test_request_that_is_rejected_says_why(server: MemoryServer, management: Man
 
 def test_node_that_does_not_exist_says_so(server: MemoryServer, management: Management):
     error = AmqpError("no queue", condition="amqp:not-found")
-    set_knob(server, "refuse", {"orders/$management": error})
+    set_knob(server, "attach_errors", {"orders/$management": error})
 
     with pytest.raises(EntityNotFound, match="no queue"):
         management.peek()

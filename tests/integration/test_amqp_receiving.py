@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 
 from examples.engine.frame_log import FrameLog
-from examples.engine.memory_server import Entry, MemoryServer, Peer
+from examples.engine.memory_server import Entry, MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import AnySession, Receiver, lock_token
 from pairbus.amqp.performatives import (
@@ -131,7 +131,7 @@ def test_messages_beyond_the_count_are_kept_for_the_next_call(
 
 
 def test_call_waits_for_a_message_that_is_sent_meanwhile(server: MemoryServer, connect: Connect):
-    def send_soon(peer: Peer, event: ev.Event) -> bool:
+    def send_soon(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             peer.loop.call_later(0.1, put)
         return False
@@ -197,7 +197,7 @@ def test_two_receivers_share_a_connection(server: MemoryServer, connect: Connect
 def test_sender_that_exceeds_the_credit_breaks_the_link(server: MemoryServer, connect: Connect):
     server.put("orders", *MESSAGES[:3])
 
-    def give_itself_credit(peer: Peer, event: ev.Event) -> bool:
+    def give_itself_credit(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None and event.link.credit:
             event.link.credit = 3
         return False
@@ -260,7 +260,7 @@ def test_drain_without_credit_does_nothing(server: MemoryServer, connect: Connec
 def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: Connect):
     seen = []
 
-    def ignore_drain(peer: Peer, event: ev.Event) -> bool:
+    def ignore_drain(peer: ServerConnection, event: ev.Event) -> bool:
         drains = isinstance(event, ev.FlowReceived) and event.link is not None and event.link.drain
         if drains:
             seen.append(event)
@@ -356,7 +356,7 @@ def test_rejected_message_goes_to_the_dead(server: MemoryServer, connect: Connec
 
     receiver.settle(receiver.receive(), Rejected())
 
-    assert [entry.payload for entry in server.dead["orders"]] == [MESSAGES[0]]
+    assert [entry.payload for entry in server.dead_lettered["orders"]] == [MESSAGES[0]]
 
 
 def test_settling_nothing_needs_no_link(server: MemoryServer, connect: Connect):
@@ -392,7 +392,7 @@ def test_settling_twice_is_not_possible(server: MemoryServer, connect: Connect, 
 def test_settlement_that_is_refused_says_why(
     server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError], state: Any
 ):
-    set_knob(server, "deny", {"orders": AmqpError("expired", condition=condition)})
+    set_knob(server, "settlement_errors", {"orders": AmqpError("expired", condition=condition)})
     server.put("orders", *MESSAGES[:2])
     receiver = Receiver(connect(server), "orders")
     deliveries = receive_all(receiver, 2)
@@ -409,7 +409,7 @@ def test_settlement_that_is_refused_says_why(
 def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, connect: Connect):
     seen = []
 
-    def ignore(peer: Peer, event: ev.Event) -> bool:
+    def ignore(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.OutgoingDeliveriesUpdated):
             seen.append(event)
         return isinstance(event, ev.OutgoingDeliveriesUpdated)
@@ -438,7 +438,7 @@ def test_locks_are_lost_with_the_connection(server: MemoryServer, connect: Conne
 
     server.cut()
     wait_for_input(client)
-    assert server.drops == 1
+    assert server.cuts == 1
     after = receiver.receive()
     assert payloads(after) == payloads(before)
 
@@ -454,7 +454,7 @@ def test_settling_over_a_connection_that_is_cut_is_in_doubt(server: MemoryServer
     receiver = Receiver(connect(server), "orders")
     deliveries = receiver.receive()
 
-    def cut(peer: Peer, event: ev.Event) -> bool:
+    def cut(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.OutgoingDeliveriesUpdated):
             peer.cut()
         return isinstance(event, ev.OutgoingDeliveriesUpdated)
@@ -464,7 +464,7 @@ def test_settling_over_a_connection_that_is_cut_is_in_doubt(server: MemoryServer
     with pytest.raises(AmqpError) as caught:
         receiver.settle(deliveries)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     assert not isinstance(caught.value, LockLost)
     with pytest.raises(LockLost):
         receiver.settle(deliveries)
@@ -521,7 +521,7 @@ def test_settled_messages_outlive_the_connection(server: MemoryServer, connect: 
 
     server.cut()
     wait_for_input(client)
-    assert server.drops == 1
+    assert server.cuts == 1
 
     # Nobody else has them: what had arrived is not thrown away with the connection.
     assert payloads(receive_all(receiver, 2)) == MESSAGES[1:3]
@@ -567,7 +567,7 @@ def test_session_is_asked_for_by_its_id(server: MemoryServer, connect: Connect):
 def test_any_session_is_the_one_that_the_server_gives(
     server: MemoryServer, connect: Connect, written: Any
 ):
-    def choose(peer: Peer, event: ev.Event) -> bool:
+    def choose(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.AttachReceived):
             event.link.accept(source=Source("orders", filter={SESSION_FILTER: written}))
         return isinstance(event, ev.AttachReceived)
@@ -606,7 +606,7 @@ def test_session_filters_are_those_of_the_azure_sdk(server: MemoryServer, connec
 
 def test_session_that_somebody_else_holds_cannot_be_locked(server: MemoryServer, connect: Connect):
     error = AmqpError("taken", condition="com.microsoft:session-cannot-be-locked")
-    set_knob(server, "refuse", {"orders": error})
+    set_knob(server, "attach_errors", {"orders": error})
 
     with pytest.raises(LockLost, match="taken"):
         Receiver(connect(server), "orders", session_id="s").open()
@@ -619,7 +619,7 @@ def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
     asked: list[Any] = []
     ended: list[Any] = []
 
-    def wait(peer: Peer, event: ev.Event) -> bool:
+    def wait(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.AttachReceived):
             asked.append(event.link)
         if isinstance(event, ev.Detached):
@@ -644,7 +644,7 @@ def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
 
 
 def test_session_that_is_lost_in_mid_receive_says_so(server: MemoryServer, connect: Connect):
-    def lose(peer: Peer, event: ev.Event) -> bool:
+    def lose(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             error = AmqpError("expired", condition="com.microsoft:session-lock-lost")
             event.link.detach(error)
@@ -657,7 +657,7 @@ def test_session_that_is_lost_in_mid_receive_says_so(server: MemoryServer, conne
 
 
 def test_link_that_is_detached_in_mid_receive_is_lost(server: MemoryServer, connect: Connect):
-    def lose(peer: Peer, event: ev.Event) -> bool:
+    def lose(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             event.link.detach()
         return False

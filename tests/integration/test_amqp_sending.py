@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from examples.engine.frame_log import FrameLog
-from examples.engine.memory_server import MemoryServer, Peer
+from examples.engine.memory_server import MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch
 from pairbus.amqp.client import Sender
@@ -54,7 +54,7 @@ class Holding:
         self.settled: list[ev.IncomingDeliveriesUpdated] = []
         set_knob(server, "intercept", self)
 
-    def __call__(self, peer: Peer, event: ev.Event) -> bool:
+    def __call__(self, peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.IncomingDeliveriesUpdated):
             self.settled.append(event)
         if not isinstance(event, ev.Delivery) or event.link.context.address != "orders":
@@ -263,7 +263,7 @@ def test_rejected_message_says_why(
 ):
     info = {Symbol("tracking-id"): "17"}
     error = AmqpError("too bad", condition=condition, info=info)
-    set_knob(server, "reject", {"orders": error})
+    set_knob(server, "rejections", {"orders": error})
     sender = Sender(connect(server), "orders")
 
     with pytest.raises(kind, match="'orders' rejected a message: too bad") as caught:
@@ -274,7 +274,7 @@ def test_rejected_message_says_why(
     assert caught.value.info == info
     assert len(server.received) == 1
 
-    set_knob(server, "reject", {})
+    set_knob(server, "rejections", {})
     sender.send(HELLO)
 
 
@@ -314,7 +314,7 @@ def test_without_credit_nothing_is_sent_and_time_runs_out(
     assert sender.in_flight == 0
 
     def give_credit() -> None:
-        for end in server.ends:
+        for end in server.endpoints:
             end.link.flow(1)
 
     server.call(give_credit)
@@ -409,7 +409,7 @@ def test_all_in_flight_are_in_doubt_when_the_connection_is_cut(
     server.cut()
     sender.wait(posted)
 
-    assert server.drops == 1
+    assert server.cuts == 1
     assert [type(each.error) for each in posted] == [ConnectionLost] * 3
     assert sender.in_flight == 0
     assert len(holding.held) == 3
@@ -453,7 +453,7 @@ def test_link_that_is_lost_while_it_waits_for_credit_says_why(
 ):
     server = start_server(credit=0)
 
-    def detach_soon(peer: Peer, event: ev.Event) -> bool:
+    def detach_soon(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.AttachReceived):
             peer.loop.call_later(0.05, detach, event.link)
         return False
@@ -475,7 +475,7 @@ def test_link_that_is_lost_between_calls_is_asked_for_anew(server: MemoryServer,
     sender.send(HELLO)
 
     def detach() -> None:
-        for end in server.ends:
+        for end in server.endpoints:
             end.link.detach(AmqpError("idle", condition="amqp:link:detach-forced"))
 
     server.call(detach)
@@ -490,7 +490,7 @@ def test_credit_that_is_not_used_is_given_back_to_a_drain(server: MemoryServer, 
     client = connect(server)
     sender = Sender(client, "orders")
     sender.open()
-    [link] = [end.link for end in server.ends]
+    [link] = [end.link for end in server.endpoints]
 
     server.call(lambda: link.flow(5, drain=True))
     wait_for_input(client)
@@ -505,13 +505,13 @@ def test_drain_takes_the_message_that_waits_for_credit(start_server: StartServer
     sender = Sender(connect(server), "orders")
     links: list[Any] = []
 
-    def drain_soon(peer: Peer, event: ev.Event) -> bool:
+    def drain_soon(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.AttachReceived):
             links.append(event.link)
             peer.loop.call_later(0.05, drain, peer)
         return False
 
-    def drain(peer: Peer) -> None:
+    def drain(peer: ServerConnection) -> None:
         if not sender._needs_credit:  # it would give the credit back
             peer.loop.call_later(0.01, drain, peer)
             return

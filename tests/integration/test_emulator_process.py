@@ -130,7 +130,7 @@ def test_failed_start_carries_the_message_of_the_process(tmp_path: Path) -> None
     assert str(first.pid) in str(caught.value)
 
 
-def test_config_that_is_wrong_is_reported_before_a_process_is_started(tmp_path: Path) -> None:
+def test_invalid_config_is_reported_before_a_process_is_started(tmp_path: Path) -> None:
     config = tmp_path / "Config.json"
     config.write_text("{")
     with pytest.raises(ConfigurationError, match=r"Config\.json: line 1"):

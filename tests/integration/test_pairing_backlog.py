@@ -35,10 +35,12 @@ from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import QueueDescription, TopicDescription
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, ConfigurationError
-from pairbus.pairing import administration, backlog_queues
+from pairbus.pairing import administration
 from pairbus.pairing.aio import administration as aio_administration
-from pairbus.pairing.aio import backlog_queues as aio_backlog
-from pairbus.pairing.backlog_queues import Bounds, Create, Look, Wait, steps
+from pairbus.pairing.aio.driver import LoopDriver
+from pairbus.pairing.backlog_queues import CreationLimits, ensure_queues
+from pairbus.pairing.driver import ThreadDriver
+from pairbus.pairing.effects import Effect, Sleep
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
@@ -47,13 +49,40 @@ from pairbus.servicebus.tokens import sign_token
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
 SEND = SharedAccessRule(name="sends", primary_key="key-of-sends", rights=frozenset({Right.SEND}))
-QUICK = Bounds(backoff_s=0.01)
+QUICK = CreationLimits(backoff_s=0.01)
 
 numbers = count(1)
 
 
+Answer = Callable[[AdministrationApi, HttpRequest], HttpResponse | None]
+
+
+class WakefulThreadDriver(ThreadDriver):
+    """Calls a function instead of sleeping."""
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        super().__init__()
+        self._sleep = sleep
+
+    def _carry_out(self, effect: Effect) -> Any:
+        return self._sleep(*effect) if isinstance(effect, Sleep) else super()._carry_out(effect)
+
+
+class WakefulLoopDriver(LoopDriver):
+    """Calls a function instead of sleeping."""
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        super().__init__()
+        self._sleep = sleep
+
+    async def _carry_out(self, effect: Effect) -> Any:
+        if isinstance(effect, Sleep):
+            return self._sleep(*effect)
+        return await super()._carry_out(effect)
+
+
 class Flavour:
-    """One flavour of the SDK, and ours of the same kind, with one face; paths that nobody has."""
+    """One flavour of the SDK and of our drivers with a common interface, and unused paths."""
 
     def __init__(self, name: str, namespace: LocalNamespace) -> None:
         self.sync = name == "sync"
@@ -70,22 +99,20 @@ class Flavour:
     def connect(self, text: str, **options: Any) -> Any:
         return self.Client.from_connection_string(text, **options)
 
-    async def ensure(self, client: Any = None, bounds: Bounds = QUICK) -> list[str]:
+    async def ensure(self, client: Any = None, limits: CreationLimits = QUICK) -> list[str]:
         client = self.client if client is None else client
         if self.sync:
-            return await asyncio.to_thread(self._ensure, client, bounds)
-
-        async def sleep(seconds: float) -> None:
-            self._wait(seconds)
-
+            return await asyncio.to_thread(self._ensure, client, limits)
         async with aio_administration.administration_of(client) as admin:
             self._watch(admin)
-            return await aio_backlog.ensure_queues(admin, self.paths, bounds=bounds, sleep=sleep)
+            driver = WakefulLoopDriver(self._wait)
+            return list(await driver.run(ensure_queues(admin, self.paths, limits)))
 
-    def _ensure(self, client: Any, bounds: Bounds) -> list[str]:
+    def _ensure(self, client: Any, limits: CreationLimits) -> list[str]:
         with administration.administration_of(client) as admin:
             self._watch(admin)
-            return backlog_queues.ensure_queues(admin, self.paths, bounds=bounds, sleep=self._wait)
+            driver = WakefulThreadDriver(self._wait)
+            return list(driver.run(ensure_queues(admin, self.paths, limits)))
 
     def _wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -188,7 +215,7 @@ def queues(namespace: LocalNamespace, primary: str) -> list[str]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == backlog_queues.__name__]
+    return [record.getMessage() for record in caplog.records if record.name == "pairbus.pairing"]
 
 
 # Creating.
@@ -265,13 +292,15 @@ import sys, json
 from azure.servicebus import ServiceBusClient
 from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog_queues import ensure_queues
+from pairbus.pairing.driver import ThreadDriver
 from pairbus.servicebus.backlog_paths import backlog_paths
 
 client = ServiceBusClient.from_connection_string(sys.argv[1])
 with administration_of(client) as admin:
     print("ready", flush=True)
     while primary := sys.stdin.readline().strip():
-        print(json.dumps(ensure_queues(admin, backlog_paths(primary, 10))), flush=True)
+        queues = ThreadDriver().run(ensure_queues(admin, backlog_paths(primary, 10)))
+        print(json.dumps(queues), flush=True)
 """
 
 
@@ -316,7 +345,7 @@ async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
 
     (warning,) = warnings(caplog)
     assert both.paths[1] in warning
-    assert "something else than a queue" in warning
+    assert "that is not a queue" in warning
     assert both.waits == []
 
 
@@ -344,7 +373,7 @@ async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap)
 
     tap.answer = fail
 
-    assert await both.ensure(bounds=Bounds(attempts=4)) == both.paths
+    assert await both.ensure(limits=CreationLimits(attempts=4)) == both.paths
     assert [status for status in tap.statuses if status >= 400] == [503, 429, 500]
     assert both.waits == [0.5, 1.0, 2.0]
 
@@ -384,7 +413,7 @@ async def test_without_any_queue_there_is_no_backlog(
 ) -> None:
     tap.answer = lambda _, request: HttpResponse(status=500)
 
-    with pytest.raises(BacklogUnavailable, match="none of the 3 backlog queues") as caught:
+    with pytest.raises(BacklogUnavailable, match="any of 3 backlog queues") as caught:
         await both.ensure()
 
     assert isinstance(caught.value.__cause__, HttpResponseError)
@@ -429,7 +458,7 @@ async def test_a_frozen_namespace_is_given_up_in_bounded_time(both: Flavour) -> 
         client = both.connect(f"Endpoint=sb://127.0.0.1:{port}/;{key}")
 
         with pytest.raises(BacklogUnavailable) as caught:
-            await both.ensure(client, Bounds(attempts=2, request_timeout_s=0.2))
+            await both.ensure(client, CreationLimits(attempts=2, request_timeout_s=0.2))
 
     assert isinstance(caught.value.__cause__, ServiceResponseError | TimeoutError)
     assert both.looks == both.paths[:1] * 2
@@ -467,12 +496,12 @@ async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bou
 
     if both.sync:
         with admin:
-            there = backlog_queues.ensure_queues(admin, both.paths, bounds=QUICK)
+            existing = ThreadDriver().run(ensure_queues(admin, both.paths, QUICK))
     else:
         async with admin:
-            there = await aio_backlog.ensure_queues(admin, both.paths, bounds=QUICK)
+            existing = await LoopDriver().run(ensure_queues(admin, both.paths, QUICK))
 
-    assert there == both.paths[1:]
+    assert list(existing) == both.paths[1:]
     assert tap.statuses.count(503) == 3  # the SDK alone would try ten times
 
 
@@ -480,49 +509,59 @@ async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bou
 
 
 class Script:
-    """Plays the service to `steps`: what it answers by path and kind of step, and how the time
-    passes meanwhile."""
+    """An administration client that answers requests from a list, and a fake clock."""
+
+    fully_qualified_namespace = "secondary"
 
     def __init__(self, *answers: Exception | None, seconds: float = 0.0) -> None:
         self.answers = list(answers)
         self.seconds = seconds
         self.now = 0.0
-        self.done: list[Any] = []
+        self.done: list[tuple[Any, ...]] = []
 
-    def play(self, paths: list[str], bounds: Bounds) -> list[str]:
-        todo = steps(paths, "secondary", bounds, lambda: self.now)
-        answer: Exception | None = None
-        while True:
-            try:
-                step = todo.send(answer)
-            except StopIteration as done:
-                return list(done.value)
-            self.done.append(step)
-            answer = None
-            if isinstance(step, Wait):
-                self.now += step.seconds
-            else:
-                self.now += self.seconds
-                answer = self.answers.pop(0)
+    def get_queue(self, path: str, *, read_timeout: float, **options: Any) -> None:
+        self._answer("get_queue", path, read_timeout)
+
+    def create_queue(self, path: str, *, read_timeout: float, **options: Any) -> None:
+        self._answer("create_queue", path, read_timeout)
+
+    def _answer(self, name: str, path: str, timeout_s: float) -> None:
+        self.done.append((name, path, timeout_s))
+        self.now += self.seconds
+        if (error := self.answers.pop(0)) is not None:
+            raise error
+
+    def _sleep(self, seconds: float) -> None:
+        self.done.append(("sleep", seconds))
+        self.now += seconds
+
+    def names(self) -> list[str]:
+        return [entry[0] for entry in self.done]
+
+    def play(self, paths: list[str], limits: CreationLimits) -> list[str]:
+        driver = WakefulThreadDriver(self._sleep)
+        return list(driver.run(ensure_queues(self, paths, limits, lambda: self.now)))
 
 
 @pytest.mark.rule("P6", "S2a")
 def test_no_request_is_given_more_time_than_is_left() -> None:
-    bounds = Bounds(request_timeout_s=10, deadline_s=25)
+    limits = CreationLimits(request_timeout_s=10, deadline_s=25)
     script = Script(*[None] * 9, seconds=10)
 
-    assert script.play(["a", "b", "c", "d"], bounds) == ["a", "b", "c"]
-    assert script.done == [Look("a", 10), Look("b", 10), Look("c", 5)]
+    assert script.play(["a", "b", "c", "d"], limits) == ["a", "b", "c"]
+    assert script.done == [("get_queue", "a", 10), ("get_queue", "b", 10), ("get_queue", "c", 5)]
 
 
 @pytest.mark.rule("P6", "S2a")
 def test_no_wait_goes_past_the_deadline() -> None:
     script = Script(ServiceRequestError("refused"), ServiceRequestError("refused"))
 
-    with pytest.raises(BacklogUnavailable, match="2 s for all backlog queues are over") as caught:
-        script.play(["a", "b"], Bounds(attempts=9, backoff_s=1, deadline_s=2))
+    with pytest.raises(
+        BacklogUnavailable, match=r"time for all backlog queues \(2 s\) is over"
+    ) as caught:
+        script.play(["a", "b"], CreationLimits(attempts=9, backoff_s=1, deadline_s=2))
 
-    assert script.done == [Look("a", 2), Wait(1), Look("a", 1)]
+    assert script.done == [("get_queue", "a", 2), ("sleep", 1), ("get_queue", "a", 1)]
     assert isinstance(caught.value.__cause__, TimeoutError)
     assert isinstance(caught.value.__cause__.__cause__, ServiceRequestError)
 
@@ -531,8 +570,8 @@ def test_no_wait_goes_past_the_deadline() -> None:
 def test_a_creation_whose_answer_was_lost_is_found_to_be_done() -> None:
     script = Script(ResourceNotFoundError("no"), ServiceResponseError("reset"), None)
 
-    assert script.play(["a"], Bounds()) == ["a"]
-    assert [type(step) for step in script.done] == [Look, Create, Wait, Look]
+    assert script.play(["a"], CreationLimits()) == ["a"]
+    assert script.names() == ["get_queue", "create_queue", "sleep", "get_queue"]
 
 
 @pytest.mark.rule("P5")
@@ -540,12 +579,18 @@ def test_a_conflict_with_a_creation_that_is_still_under_way_is_tried_again() -> 
     missing, conflict = ResourceNotFoundError("no"), ResourceExistsError("under way")
     script = Script(missing, conflict, missing, None)
 
-    assert script.play(["a"], Bounds()) == ["a"]
-    assert [type(step) for step in script.done] == [Look, Create, Look, Wait, Look]
+    assert script.play(["a"], CreationLimits()) == ["a"]
+    assert script.names() == [
+        "get_queue",
+        "create_queue",
+        "get_queue",
+        "sleep",
+        "get_queue",
+    ]
 
 
 def test_nothing_is_done_for_no_paths() -> None:
-    assert Script().play([], Bounds()) == []
+    assert Script().play([], CreationLimits()) == []
 
 
 # Credentials and connections.

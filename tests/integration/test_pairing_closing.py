@@ -55,12 +55,14 @@ CALLS: list[Callable[[Any], Awaitable[Any]]] = [
 
 
 def at_work(pair: Pair, path: str) -> list[Any]:
-    """What a pairing does beside its callers: threads, or tasks."""
+    """Return the background threads or tasks of a pairing."""
     if not pair.sync:
-        return [task for task in pair.bus._tasks if not task.done()]
-    watch = pair.bus.watch._thread
-    mine = [one for one in threading.enumerate() if one.name.endswith(f"attends to {path}")]
-    return mine + ([watch] if watch is not None and watch.is_alive() else [])
+        return [task for task in pair.bus._driver._tasks if not task.done()]
+    monitor = pair.bus._driver.deadlines._thread
+    recoveries = [
+        thread for thread in threading.enumerate() if thread.name.endswith(f"recovery of {path}")
+    ]
+    return recoveries + ([monitor] if monitor is not None and monitor.is_alive() else [])
 
 
 @pytest.mark.rule("S14")
@@ -175,14 +177,14 @@ async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothi
     await senders[1].send_messages(message())
     for sender in senders:
         inner = sender.inner if pair.sync else sender
-        if pair.sync:  # somebody has it
-            inner._lock = Lock()
+        if pair.sync:  # another call holds the lock
+            inner._links.lock = Lock()
         else:
-            await inner._lock.acquire()
+            await inner._links.lock.acquire()
         waiting = asyncio.ensure_future(caught(sender.send_messages(message())))
-        await until(lambda lock=inner._lock: lock._waiters, "the call to wait")
-        inner._closed = True  # and then, of those who wait, `close` was the first
-        inner._lock.release()
+        await until(lambda lock=inner._links.lock: lock._waiters, "the call to wait")
+        inner._links.closed = True
+        inner._links.lock.release()
         assert isinstance(await waiting, StateError)
     assert pair.arrived(healthy) == []
     assert len(pair.backlog(broken)) == 1
@@ -262,7 +264,7 @@ async def test_every_change_of_state_is_told_with_its_path_cause_and_time(make: 
     await pair.until_state(queue, HEALTHY)
     suspect, failover, ping, healthy = pair.events
     assert isinstance(ping, Pinged)
-    assert (ping.path, ping.error, ping.callers_fault) == (queue, None, False)
+    assert (ping.path, ping.error, ping.refused) == (queue, None, False)
     told = [
         (one.path, one.from_state, one.to_state, one.cause)
         for one in (suspect, failover, healthy)

@@ -98,8 +98,8 @@ def peeks(pair: Pair, queue: str) -> int:
 
 def looks(pair: Pair, queue: str) -> float | None:
     """When the backlog is looked at next; None: no more."""
-    path = pair.bus.pairing.path(queue)
-    step = pair.bus.pairing.next_step(path)
+    path = pair.bus._pairing.path(queue)
+    step = pair.bus._pairing.next_step(path)
     return None if step is None else step.at
 
 
@@ -111,7 +111,7 @@ async def looked(pair: Pair, queue: str) -> None:
 
 
 def held(pair: Pair, queue: str) -> bool:
-    return pair.bus.pairing.path(queue).health.hold_until is not None
+    return pair.bus._pairing.path(queue).health.hold_until is not None
 
 
 def empty(pair: Pair) -> None:
@@ -349,7 +349,7 @@ async def test_without_the_right_to_listen_sends_go_on_to_the_backlog_and_an_eve
     pair.advance(1)
     await until(lambda: pair.of(DrainStalled), "the event")
     assert isinstance(pair.of(DrainStalled)[0].error, ServiceBusAuthorizationError)
-    assert f"{queue}: the backlog could not be looked at" in caplog.text
+    assert f"{queue}: the peek at the backlog failed" in caplog.text
     await sender.send_messages(message(session_id="s"))
     assert pair.state(queue) is DRAINING
     assert len(pair.backlog(queue)) == 2
@@ -366,8 +366,8 @@ async def test_a_session_whose_queue_is_out_never_moves_to_another(make: Make) -
     )
     queue = pair.queue(requires_session=True)
     pair.fault("internal-error", queue)
-    path = pair.bus.pairing.path(queue)
-    home = {str(n): pair.bus.pairing.queue_of_session(path, str(n)) for n in range(12)}
+    path = pair.bus._pairing.path(queue)
+    home = {str(n): pair.bus._pairing.queue_of_session(path, str(n)) for n in range(12)}
     lost = home["0"]
     fault = pair.secondary.add_fault("internal-error", lost)
     one, other = pair.sender(queue), pair.sender(queue)

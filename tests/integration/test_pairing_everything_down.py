@@ -141,8 +141,8 @@ async def test_a_list_of_which_one_session_has_lost_its_queue_says_what_was_stor
 ) -> None:
     pair = await make(failback="after-drain")
     queue = pair.queue(requires_session=True)
-    path = pair.bus.pairing.path(queue)
-    by_queue = {pair.bus.pairing.queue_of_session(path, str(n)): str(n) for n in range(50)}
+    path = pair.bus._pairing.path(queue)
+    by_queue = {pair.bus._pairing.queue_of_session(path, str(n)): str(n) for n in range(50)}
     assert set(by_queue) == set(pair.backlog_queues)
     lost = pair.backlog_queues[1]
     sessions = [by_queue[one] for one in pair.backlog_queues]

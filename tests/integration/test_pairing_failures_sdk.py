@@ -528,7 +528,7 @@ def said(condition: str) -> AmqpError:
 async def test_a_message_that_is_rejected_is_judged_by_the_condition(
     server: MemoryServer, flavour: str
 ) -> None:
-    server.call(lambda: server.reject.update({one: said(one) for one in CONDITIONS}))
+    server.call(lambda: server.rejections.update({one: said(one) for one in CONDITIONS}))
 
     async def one(condition: str) -> Failure:
         async with sender_at(flavour, connection_string(server), condition) as sender:
@@ -579,8 +579,8 @@ async def test_a_fresh_look_says_what_was_hidden(server: MemoryServer, flavour: 
     gone = said("amqp:not-found")
 
     def delete() -> None:
-        server.refuse["q"] = gone
-        for end in server.ends:
+        server.attach_errors["q"] = gone
+        for end in server.endpoints:
             if end.address == "q":
                 end.link.detach(gone)
 
@@ -599,7 +599,7 @@ async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condi
 
         def intercept(peer: Any, event: ev.Event) -> bool:
             if isinstance(event, ev.Opened):
-                peer.connection.close(said(condition))
+                peer.engine.close(said(condition))
                 return True
             return False
 
@@ -633,7 +633,7 @@ async def test_a_management_link_that_is_refused_is_of_unknown_kind(
     server: MemoryServer, flavour: str
 ) -> None:
     refused = said("amqp:unauthorized-access")
-    server.call(lambda: server.refuse.update({"q/$management": refused}))
+    server.call(lambda: server.attach_errors.update({"q/$management": refused}))
     async with sender_at(flavour, connection_string(server), "q") as sender:
         raised = await failure_of(sender.schedule(message()))
     assert raised == MANAGEMENT_LOST

@@ -106,9 +106,9 @@ async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_th
     fault = pair.fault("internal-error", queue)
     sender = pair.sender(queue)
     await sender.send_messages(message())
-    path = pair.bus.pairing.path(queue)
+    path = pair.bus._pairing.path(queue)
     for number in range(1, 4):
-        due = pair.bus.pairing.next_step(path).at
+        due = pair.bus._pairing.next_step(path).at
         assert due == pair.clock.time + 60
         pair.advance(59.999)
         await sender.send_messages(message())  # it goes to the backlog, and time stands still
@@ -120,14 +120,14 @@ async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_th
         last = pair.bus.status().paths[queue].last_ping
         assert last is pair.of(Pinged)[-1]
         assert last.error is not None
-        assert not last.callers_fault
-        await until(lambda: pair.bus.pairing.next_step(path).at > pair.clock.time, "the next")
+        assert not last.refused
+        await until(lambda: pair.bus._pairing.next_step(path).at > pair.clock.time, "the next")
     pair.mend(fault)
     pair.advance(60)
     await pair.until_state(queue, HEALTHY)
     assert [one.error is None for one in pair.of(Pinged)] == [False, False, False, True]
     assert sends(pair, queue) == 1  # those that were rejected are not billed
-    assert pair.bus.pairing.next_step(path) is None
+    assert pair.bus._pairing.next_step(path) is None
     pair.advance(3600)
     await sender.send_messages(message())
     assert len(pair.of(Pinged)) == 4
@@ -140,7 +140,7 @@ async def test_the_pings_of_many_paths_are_not_in_step(make: Make) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.5)
     paths = pair.queues(6)
     await fail_over(pair, *paths)
-    core = pair.bus.pairing
+    core = pair.bus._pairing
     due = [core.next_step(core.path(path)).at - pair.clock.time for path in paths]
     assert all(30 <= seconds <= 90 for seconds in due)
     assert len(set(due)) == len(paths)
@@ -167,7 +167,7 @@ async def test_a_ping_that_is_refused_says_so_and_messages_go_on_to_the_backlog(
     await until(lambda: len(pair.of(Pinged)) == 2, "two pings")
     assert fault.fired == 1
     for ping in pair.of(Pinged):
-        assert ping.callers_fault
+        assert ping.refused
         assert ping.error is not None
         assert pair.bus.status().paths[ping.path].last_ping is ping
     await together(sender.send_messages(message()) for sender in senders)
@@ -227,7 +227,7 @@ async def test_a_client_without_the_right_to_send_pings_in_vain_and_can_be_marke
     pair.primary.start()
     pair.advance(66)
     await until(lambda: pair.of(Pinged), "a ping")
-    assert pair.of(Pinged)[0].callers_fault
+    assert pair.of(Pinged)[0].refused
     pair.bus.mark_path_healthy(queue)
     assert pair.state(queue) is HEALTHY
     assert pair.changes(queue) == [(HEALTHY, FAILOVER), (FAILOVER, HEALTHY)]

@@ -184,7 +184,7 @@ def test_part_of_what_was_scheduled_is_named_where_the_rest_fails(world: Schedul
 def test_message_that_was_scheduled_in_failover_cannot_be_cancelled_and_the_error_says_why(
     world: Schedules, where: str, numbers: Any
 ):
-    with pytest.raises(CannotCancel, match="is in the backlog, and has no sequence number"):
+    with pytest.raises(CannotCancel, match="is in the backlog and has no sequence number"):
         getattr(world, where).cancel_scheduled_messages(numbers)
 
 
@@ -195,7 +195,7 @@ def test_number_of_the_primary_cannot_be_cancelled_while_that_is_down(world: Sch
     world.fail_over(sender)
     world.in_backlog()
 
-    with pytest.raises(SendUnavailable, match="in failover: nothing can be cancelled") as raised:
+    with pytest.raises(SendUnavailable, match="is in failover") as raised:
         sender.cancel_scheduled_messages(number)
 
     assert isinstance(raised.value.primary_error, MessagingEntityDisabledError)

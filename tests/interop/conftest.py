@@ -51,7 +51,7 @@ def watch() -> Callable[[MemoryServer], FrameLog]:
 
     def watch(server: MemoryServer) -> FrameLog:
         log = FrameLog()
-        server.call(lambda: setattr(server, "tap", log))
+        server.call(lambda: setattr(server, "on_data", log))
         return log
 
     return watch

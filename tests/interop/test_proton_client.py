@@ -356,7 +356,7 @@ def test_a_drain_of_proton_gives_what_is_there_and_takes_back_the_rest(
 def test_a_drain_of_our_server_takes_back_protons_credit(server, connect: Connect) -> None:
     client = connect(server)
     link = client.sender("q")
-    [ours_] = [end.link for end in server.ends]
+    [ours_] = [end.link for end in server.endpoints]
     assert isinstance(ours_, ReceiverLink)
     server.call(lambda: setattr(server, "credit", 0))  # it gives no credit of its own accord now
     server.call(lambda: ours_.flow(5, drain=True))
@@ -503,7 +503,7 @@ def test_what_proton_releases_or_leaves_behind_is_delivered_again(server, connec
 
 
 def test_a_link_that_we_refuse_is_an_error_that_says_why(server, connect: Connect) -> None:
-    server.refuse["nowhere"] = EntityNotFound(
+    server.attach_errors["nowhere"] = EntityNotFound(
         "there is no queue 'nowhere'", info={Symbol("tracking"): "42"}
     )
     client = connect(server)
@@ -538,10 +538,10 @@ def test_a_message_larger_than_the_link_takes_ends_the_link(
 def test_sessions_and_connections_that_we_end_tell_proton_why(server, connect: Connect) -> None:
     client = connect(server)
     client.sender("q")
-    [end] = server.ends
+    [end] = server.endpoints
     server.call(lambda: end.link.session.end(BAD))
     client.until(lambda: client.faults)
-    server.call(lambda: end.peer.connection.close(BAD))
+    server.call(lambda: end.peer.engine.close(BAD))
     client.until(lambda: len(client.faults) == 2)
     assert client.faults == [("session", BAD_TO_PROTON), ("connection", BAD_TO_PROTON)]
 
@@ -613,13 +613,13 @@ def test_proton_gives_up_our_server_when_it_is_frozen(server, connect: Connect) 
 
 
 def test_proton_goes_on_sending_on_a_new_connection(server, connect: Connect) -> None:
-    server.drop_after = 5
+    server.cut_after = 5
     client = connect(server, reconnect=None)
     link = client.sender("q")
     sent = [Message(body=number) for number in range(10)]
     client.send(link, *sent[:4])
     post(link, sent[4])
-    client.until(lambda: server.drops == 1)
+    client.until(lambda: server.cuts == 1)
     client.until(lambda: len(server.opens) == 2 and link.credit > 0)
     client.send(link, *sent[5:])
     assert len(server.attaches) == 2
@@ -628,10 +628,10 @@ def test_proton_goes_on_sending_on_a_new_connection(server, connect: Connect) ->
 
 def test_proton_goes_on_receiving_on_a_new_connection(server, connect: Connect) -> None:
     server.put("q", *(encoded(number) for number in range(10)))
-    server.call(lambda: setattr(server, "drop_after", 5))
+    server.call(lambda: setattr(server, "cut_after", 5))
     client = connect(server, reconnect=None)
     client.receiver("q", credit=10)
-    client.until(lambda: server.drops)
+    client.until(lambda: server.cuts)
     bodies = set()
 
     def all_are_here() -> bool:
@@ -793,7 +793,7 @@ def test_a_link_that_proton_detaches_without_closing_can_be_attached_again(
     link = client.sender("q")
     client.send(link, Message(body=1))
     link.detach()
-    client.until(lambda: not server.ends)
+    client.until(lambda: not server.endpoints)
     again = client.container.create_sender(client.connection, "q", name=link.name)
     client.until(lambda: again.credit > 0)
     client.send(again, Message(body=2))
@@ -810,10 +810,10 @@ def test_many_links_on_several_sessions_share_one_connection(server, connect: Co
         post(sender, Message(body=address))
     arrived = client.receive(60)
     assert {(one.address, one.message.body) for one in arrived} == {(a, a) for a in addresses}
-    assert len(server.ends) == 120
-    assert len({id(end.link.session) for end in server.ends}) == 6
+    assert len(server.endpoints) == 120
+    assert len({id(end.link.session) for end in server.endpoints}) == 6
     sessions_[0].close()
-    client.until(lambda: len(server.ends) == 100)
+    client.until(lambda: len(server.endpoints) == 100)
     client.send(client.sender("q1", on=sessions_[1]), Message(body="the others are still there"))
     assert len(server.opens) == 1
     assert server.errors == []

@@ -180,7 +180,7 @@ class TestMessages:
     def test_a_batch_that_rhea_made_is_split_into_what_rhea_put_into_it(
         self, rhea: RheaPeer, start_server: StartServer
     ) -> None:
-        server = start_server(unbatch=True)
+        server = start_server(split_batches=True)
         connect(rhea, server.port)
         members = [
             rhea.do("encode", message={"body": tag("m" * size)})["payload"] for size in (0, 9, 999)
@@ -383,7 +383,7 @@ class TestFlow:
         rhea.next("sender_open")
         for n in range(5):
             send_text(rhea, str(n))
-        [end] = server.ends
+        [end] = server.endpoints
 
         server.call(lambda: end.link.flow(2))
         rhea.take("accepted", 2)
@@ -529,7 +529,7 @@ class TestSettlement:
         assert untag(rhea.next("settled")["state"]) == Accepted()
         [settlement] = server.settlements
         assert (settlement.state, settlement.settled) == (Accepted(), False)
-        [end] = server.ends
+        [end] = server.endpoints
         assert end.link.session.outgoing.unsettled == {}
 
     def test_when_we_settle_second_rhea_settles_what_it_sent(
@@ -627,7 +627,12 @@ class TestOutcomes:
             assert states[n] == expected
         assert tag(states[-1].message_annotations) == tag({Symbol("seen"): UInt(1)})
         assert [entry.attempts for entry in server.queues["q4"]] == [1]
-        assert len(server.dead["q2"]) == len(server.dead["q3"]) == len(server.aside["q6"]) == 1
+        assert (
+            len(server.dead_lettered["q2"])
+            == len(server.dead_lettered["q3"])
+            == len(server.deferred["q6"])
+            == 1
+        )
 
     def test_rhea_hears_each_outcome_from_us(self, rhea: RheaPeer, listener: socket.socket) -> None:
         states = [
@@ -682,7 +687,7 @@ class TestRefusals:
     ) -> None:
         info = {Symbol("tracking"): "id-1", Symbol("n"): UInt(1)}
         refusal = EntityNotFound("there is no queue 'none'", info=info)
-        server.call(lambda: server.refuse.update(none=refusal))
+        server.call(lambda: server.attach_errors.update(none=refusal))
         connect(rhea, server.port)
 
         terminus = "target" if kind == "sender" else "source"
@@ -704,7 +709,7 @@ class TestRefusals:
     ) -> None:
         connect(rhea, server.port)
         open_sender(rhea, "q")
-        [end] = server.ends
+        [end] = server.endpoints
 
         server.call(lambda: end.link.detach(NotAuthorized("the token has expired")))
 
@@ -719,7 +724,7 @@ class TestRefusals:
         self, rhea: RheaPeer, server: MemoryServer
     ) -> None:
         full = QuotaExceeded("the queue is full", info={Symbol("limit"): UInt(1)})
-        server.call(lambda: server.reject.update(q=full))
+        server.call(lambda: server.rejections.update(q=full))
         connect(rhea, server.port)
         open_sender(rhea, "q")
 
@@ -750,14 +755,14 @@ class TestRefusals:
     ) -> None:
         connect(rhea, server.port)
         open_sender(rhea, "q")
-        [end] = server.ends
+        [end] = server.endpoints
         why = {"condition": "pairbus:why", "info": {Symbol("n"): UInt(1)}}
 
         server.call(lambda: end.link.session.end(AmqpError("a session", **why)))
         ended = untag(rhea.next("session_error")["error"])
-        server.call(lambda: end.peer.connection.close(AmqpError("a connection", **why)))
+        server.call(lambda: end.peer.engine.close(AmqpError("a connection", **why)))
         closed = untag(rhea.next("connection_error")["error"])
-        server.wait_for(lambda: not server.peers)
+        server.wait_for(lambda: not server.connections)
 
         assert ended == Error("pairbus:why", "a session", {"n": UInt(1)})
         assert closed == Error("pairbus:why", "a connection", {"n": UInt(1)})
@@ -776,7 +781,7 @@ class TestRefusals:
         rhea.do("close", error=error("pairbus:connection", "a connection", n=UInt(3)))
         rhea.next("connection_close")
 
-        server.wait_for(lambda: not server.peers)
+        server.wait_for(lambda: not server.connections)
         said = [(one.condition, one.description, dict(one.info)) for one in server.errors]
         assert said == [
             ("pairbus:link", "a link", {"n": UInt(1)}),
@@ -787,7 +792,7 @@ class TestRefusals:
 
 def peer_links(server: MemoryServer) -> Iterator[Any]:
     """The links of all connections, as the engine knows them."""
-    for peer in server.peers:
+    for peer in server.connections:
         for session in peer.connection._sessions.values():
             yield from session.links
 
@@ -824,8 +829,8 @@ class TestIdleness:
         assert violation.condition == "amqp:resource-limit-exceeded"
         assert "sent nothing for 3 seconds" in violation.description
         server.violations.clear()
-        server.wait_for(lambda: not server.peers)
-        assert not server.ends
+        server.wait_for(lambda: not server.connections)
+        assert not server.endpoints
         rhea.thaw()
         said = untag(rhea.next("connection_error")["error"])
         assert said.condition == "amqp:resource-limit-exceeded"
@@ -869,7 +874,7 @@ def until_heartbeats(rhea: RheaPeer, number: int) -> None:
 
 class TestReconnecting:
     def test_rhea_goes_on_sending_after_a_cut(self, rhea: RheaPeer, server: MemoryServer) -> None:
-        server.call(lambda: setattr(server, "drop_after", 3))
+        server.call(lambda: setattr(server, "cut_after", 3))
         connect(rhea, server.port, reconnect=True)
         open_sender(rhea, "q")
 
@@ -879,7 +884,7 @@ class TestReconnecting:
         assert [event["id"] for event in rhea.take("accepted", 2)] == [0, 1]
         send_text(rhea, "2")
         assert rhea.next("disconnected")["reconnecting"] is True
-        assert server.drops == 1
+        assert server.cuts == 1
         rhea.next("connection_open")
         rhea.next("sendable")
         for n in range(2, 5):  # the third was not answered: it is ours to send again
@@ -891,14 +896,14 @@ class TestReconnecting:
 
     def test_rhea_goes_on_receiving_after_a_cut(self, rhea: RheaPeer, server: MemoryServer) -> None:
         server.put("q", *(text(str(n)) for n in range(6)))
-        server.call(lambda: setattr(server, "drop_after", 4))
+        server.call(lambda: setattr(server, "cut_after", 4))
         connect(rhea, server.port, reconnect=True)
 
         open_receiver(rhea, "q", credit_window=1, autoaccept=True)
 
         assert all(is_body(rhea.next("message"), str(n)) for n in range(3))
         assert rhea.next("disconnected")["reconnecting"] is True
-        assert server.drops == 1
+        assert server.cuts == 1
         rhea.next("connection_open")
         assert all(is_body(rhea.next("message"), str(n)) for n in range(3, 6))
         server.wait_for(lambda: len(server.settlements) == 6)
@@ -933,7 +938,7 @@ class TestReconnecting:
         rhea.do("cut")
 
         rhea.next("disconnected")
-        server.wait_for(lambda: not server.peers)
+        server.wait_for(lambda: not server.connections)
         assert texts(entry.payload for entry in server.queues["q"]) == ["a", "b"]
 
 
@@ -982,7 +987,7 @@ class TestSecurity:
 
         refused = rhea.next("connection_error")["error"]
         assert "No suitable mechanism; server supports PLAIN" in refused["description"]
-        server.wait_for(lambda: not server.peers)
+        server.wait_for(lambda: not server.connections)
         assert server.opens == []
 
     def test_tls(self, rhea: RheaPeer, start_server: StartServer, tls_files: TlsFiles) -> None:
@@ -1049,9 +1054,9 @@ class TestManyAtOnce:
         for name in names:
             assert is_body(rhea.next("message", link=f"r{name}"), name)
         server.wait_for(lambda: len(server.settlements) == len(names))
-        [peer] = server.peers
+        [peer] = server.connections
         assert len(peer.connection._sessions) == 4
-        assert len(server.ends) == 2 * len(names)
+        assert len(server.endpoints) == 2 * len(names)
 
     def test_links_come_and_go_on_one_session(self, rhea: RheaPeer, server: MemoryServer) -> None:
         connect(rhea, server.port)
@@ -1079,5 +1084,5 @@ class TestManyAtOnce:
         send_text(rhea, "still here", "b")
 
         rhea.next("accepted", link="b")
-        [end] = server.ends
+        [end] = server.endpoints
         assert end.link.name == "b"

@@ -112,7 +112,7 @@ class TestMessages:
     async def test_a_batch_is_one_delivery_of_the_messages_that_were_added(
         self, start_server: StartServer
     ) -> None:
-        server = start_server(unbatch=True)
+        server = start_server(split_batches=True)
         async with connect(server) as client, open_sender(client) as sender:
             batch = await sender.create_message_batch()
             for n in range(20):
@@ -259,7 +259,7 @@ class TestSettling:
 
     async def test_a_settlement_that_we_deny_raises(self, server: MemoryServer) -> None:
         server.put("orders", text(b"body"))
-        set_knob(server, "deny", {"orders": LockLost("the lock has expired")})
+        set_knob(server, "settlement_errors", {"orders": LockLost("the lock has expired")})
         async with (
             connect(server) as client,
             open_receiver(client, prefetch_count=1) as receiver,
@@ -284,7 +284,9 @@ class TestRefusals:
         return dict(zip(REFUSALS, outcomes, strict=True))
 
     async def test_a_refused_link_raises_what_the_refusal_says(self, server: MemoryServer) -> None:
-        set_knob(server, "refuse", {name: refusal for name, (refusal, _) in REFUSALS.items()})
+        set_knob(
+            server, "attach_errors", {name: refusal for name, (refusal, _) in REFUSALS.items()}
+        )
 
         async def attempt_to_send(address: str) -> None:
             async with (
@@ -308,7 +310,7 @@ class TestRefusals:
     async def test_a_rejected_message_raises_what_the_rejection_says(
         self, server: MemoryServer
     ) -> None:
-        set_knob(server, "reject", {name: refusal for name, (refusal, _) in REFUSALS.items()})
+        set_knob(server, "rejections", {name: refusal for name, (refusal, _) in REFUSALS.items()})
 
         async def attempt(address: str) -> None:
             async with (
@@ -323,10 +325,10 @@ class TestRefusals:
 
     async def test_a_sender_goes_on_after_a_rejection(self, server: MemoryServer) -> None:
         async with connect(server, **IMPATIENT) as client, open_sender(client) as sender:
-            set_knob(server, "reject", {"orders": QuotaExceeded("full")})
+            set_knob(server, "rejections", {"orders": QuotaExceeded("full")})
             with pytest.raises(ServiceBusQuotaExceededError):
                 await sender.send_messages(ServiceBusMessage("body"))
-            set_knob(server, "reject", {})
+            set_knob(server, "rejections", {})
             await sender.send_messages(ServiceBusMessage("body"))
 
         assert len(server.queues["orders"]) == 1
@@ -375,11 +377,11 @@ class TestReconnecting:
     async def test_a_send_that_is_cut_off_is_sent_again(self, server: MemoryServer) -> None:
         async with connect(server) as client, open_sender(client) as sender:
             await sender.send_messages(ServiceBusMessage("a"))
-            set_knob(server, "drop_after", 1)
+            set_knob(server, "cut_after", 1)
             await sender.send_messages(ServiceBusMessage("b"))
             await sender.send_messages(ServiceBusMessage("c"))
 
-        assert server.drops == 1
+        assert server.cuts == 1
         assert len(server.opens) == 2
         assert len(server.received) == 4  # b arrived twice, and was taken once
         assert [Message.parse(entry.payload).read_body() for entry in server.queues["orders"]] == [
@@ -394,12 +396,12 @@ class TestReconnecting:
             [first] = await receiver.receive_messages(1, max_wait_time=10)
             await receiver.complete_message(first)
             server.put("orders", text(b"b"))
-            set_knob(server, "drop_after", 1)
+            set_knob(server, "cut_after", 1)
 
             [second] = await receiver.receive_messages(1, max_wait_time=20)
             await receiver.complete_message(second)
 
-        assert server.drops == 1
+        assert server.cuts == 1
         assert bodies([first, second]) == [b"a", b"b"]
 
     async def test_a_sender_comes_again_when_its_link_or_connection_is_closed(
@@ -408,10 +410,10 @@ class TestReconnecting:
         link_lost, connection_lost = LinkLost("moved"), ConnectionLost("the node is updated")
         async with connect(server) as client, open_sender(client) as sender:
             await sender.send_messages(ServiceBusMessage("a"))
-            ends = [end for end in server.ends if end.address == "orders"]
+            ends = [end for end in server.endpoints if end.address == "orders"]
             server.call(lambda: [end.link.detach(link_lost) for end in ends])
             await sender.send_messages(ServiceBusMessage("b"))
-            server.call(lambda: [peer.connection.close(connection_lost) for peer in server.peers])
+            server.call(lambda: [peer.engine.close(connection_lost) for peer in server.connections])
             await sender.send_messages(ServiceBusMessage("c"))
 
         assert len(ends) == 1

@@ -272,7 +272,7 @@ class TestBatches:
     def test_the_members_of_a_batch_are_received_one_by_one(
         self, start_server: StartServer
     ) -> None:
-        server = start_server(unbatch=True)
+        server = start_server(split_batches=True)
 
         send(server, [ServiceBusMessage(f"{n}" * 300) for n in range(5)])
 
@@ -629,8 +629,8 @@ class TestSettling:
             (text(b"dead-letter"), Rejected(Error("com.microsoft:dead-letter", "what", info))),
         ]
         assert [entry.payload for entry in server.queues["orders"]] == [text(b"abandon")]
-        assert [entry.payload for entry in server.aside["orders"]] == [text(b"defer")]
-        assert [entry.payload for entry in server.dead["orders"]] == [text(b"dead-letter")]
+        assert [entry.payload for entry in server.deferred["orders"]] == [text(b"defer")]
+        assert [entry.payload for entry in server.dead_lettered["orders"]] == [text(b"dead-letter")]
 
     def test_an_abandoned_message_comes_again(self, server: MemoryServer) -> None:
         server.put("orders", text(b"body"))
@@ -648,7 +648,7 @@ class TestSettling:
 
     def test_a_settlement_that_we_deny_raises(self, server: MemoryServer) -> None:
         server.put("orders", text(b"body"))
-        set_knob(server, "deny", {"orders": LockLost("the lock has expired")})
+        set_knob(server, "settlement_errors", {"orders": LockLost("the lock has expired")})
         with connect(server) as client, open_receiver(client, prefetch_count=1) as receiver:
             [message] = receiver.receive_messages(1, max_wait_time=10)
 
@@ -681,7 +681,9 @@ class TestRefusals:
             return dict(zip(REFUSALS, pool.map(outcome, REFUSALS), strict=True))
 
     def test_a_refused_sender_raises_what_the_refusal_says(self, server: MemoryServer) -> None:
-        set_knob(server, "refuse", {name: refusal for name, (refusal, _) in REFUSALS.items()})
+        set_knob(
+            server, "attach_errors", {name: refusal for name, (refusal, _) in REFUSALS.items()}
+        )
 
         def attempt(address: str) -> None:
             with (
@@ -696,7 +698,9 @@ class TestRefusals:
         assert server.received == []
 
     def test_a_refused_receiver_raises_what_the_refusal_says(self, server: MemoryServer) -> None:
-        set_knob(server, "refuse", {name: refusal for name, (refusal, _) in REFUSALS.items()})
+        set_knob(
+            server, "attach_errors", {name: refusal for name, (refusal, _) in REFUSALS.items()}
+        )
 
         def attempt(address: str) -> None:
             with (
@@ -710,7 +714,7 @@ class TestRefusals:
         assert raised == {name: (error, True) for name, (_, error) in REFUSALS.items()}
 
     def test_a_rejected_message_raises_what_the_rejection_says(self, server: MemoryServer) -> None:
-        set_knob(server, "reject", {name: refusal for name, (refusal, _) in REFUSALS.items()})
+        set_knob(server, "rejections", {name: refusal for name, (refusal, _) in REFUSALS.items()})
 
         def attempt(address: str) -> None:
             with (
@@ -730,11 +734,11 @@ class TestRefusals:
     ) -> None:
         rejection = QuotaExceeded("full", info={Symbol("size"): 5})
         with connect(server, **IMPATIENT) as client, open_sender(client) as sender:
-            set_knob(server, "reject", {"orders": rejection})
+            set_knob(server, "rejections", {"orders": rejection})
             with pytest.raises(ServiceBusQuotaExceededError) as raised:
                 sender.send_messages(ServiceBusMessage("body"))
             assert raised.value.inner_exception.info == {b"size": 5}
-            set_knob(server, "reject", {})
+            set_knob(server, "rejections", {})
             sender.send_messages(ServiceBusMessage("body"))
 
         assert len(server.queues["orders"]) == 1
@@ -845,11 +849,11 @@ class TestReconnecting:
     def test_a_send_that_is_cut_off_is_sent_again(self, server: MemoryServer) -> None:
         with connect(server) as client, open_sender(client) as sender:
             sender.send_messages(ServiceBusMessage("a"))
-            set_knob(server, "drop_after", 1)
+            set_knob(server, "cut_after", 1)
             sender.send_messages(ServiceBusMessage("b"))
             sender.send_messages(ServiceBusMessage("c"))
 
-        assert server.drops == 1
+        assert server.cuts == 1
         assert len(server.opens) == 2
         assert len(server.received) == 4  # b arrived twice, and was taken once
         assert bodies(receive(server, 3)) == [b"a", b"b", b"c"]
@@ -860,12 +864,12 @@ class TestReconnecting:
             [first] = receiver.receive_messages(1, max_wait_time=10)
             receiver.complete_message(first)
             server.put("orders", text(b"b"))
-            set_knob(server, "drop_after", 1)
+            set_knob(server, "cut_after", 1)
 
             [second] = receiver.receive_messages(1, max_wait_time=20)
             receiver.complete_message(second)
 
-        assert server.drops == 1
+        assert server.cuts == 1
         assert len(server.opens) == 2
         assert bodies([first, second]) == [b"a", b"b"]
 
@@ -887,7 +891,9 @@ class TestReconnecting:
         with connect(server) as client, open_sender(client) as sender:
             sender.send_messages(ServiceBusMessage("a"))
             server.call(
-                lambda: [end.link.detach(lost) for end in server.ends if end.address == "orders"]
+                lambda: [
+                    end.link.detach(lost) for end in server.endpoints if end.address == "orders"
+                ]
             )
             sender.send_messages(ServiceBusMessage("b"))
 
@@ -902,7 +908,7 @@ class TestReconnecting:
         with connect(server) as client, open_sender(client) as sender:
             sender.send_messages(ServiceBusMessage("a"))
             closing = ConnectionLost("the node is updated", info={Symbol("again"): True})
-            server.call(lambda: [peer.connection.close(closing) for peer in server.peers])
+            server.call(lambda: [peer.engine.close(closing) for peer in server.connections])
             sender.send_messages(ServiceBusMessage("b"))
 
         closes = [f.performative for f in frames.frames if isinstance(f.performative, Close)]

@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 from pyspark.sql import SparkSession
 
-from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment, administration
+from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.run import Drill
 from pairbus.emulator.namespace import LocalNamespace
@@ -37,8 +37,7 @@ def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
 
 
 def paths(namespace: LocalNamespace) -> set[str]:
-    with administration(namespace.connection_string) as admin:
-        return {entity.name for entity in (*admin.list_queues(), *admin.list_topics())}
+    return namespace.call(lambda core: {entity.path for entity in core.entities.all()})
 
 
 @pytest.mark.rule("X1", "X2", "S12")

@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
 from pairbus import PathStatus, SendAvailabilityOptions, pair_namespace
-from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts
+from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, calculate_usage
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.query import Syphon
 from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose
@@ -55,7 +55,7 @@ def forecast(folder: Path, primary: str, secondary: str) -> Counter[tuple[str, s
     def of(purpose: Purpose, role: NamespaceRole, kind: OperationKind) -> tuple[MessageGroup, ...]:
         return tuple(groups.pop(CostKey(purpose, role, kind), ()))
 
-    forecast_tally = calculate_usage(
+    usage = calculate_usage(
         TrafficCounts(
             direct_sends=of(Purpose.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND),
             backlog_sends=of(Purpose.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND),
@@ -78,7 +78,7 @@ def forecast(folder: Path, primary: str, secondary: str) -> Counter[tuple[str, s
                 (NamespaceRole.PRIMARY, primary),
                 (NamespaceRole.SECONDARY, secondary),
             )
-            for kind, amount in forecast_tally.by_kind(role, metered=True).items()
+            for kind, amount in usage.by_kind(role, metered=True).items()
         }
     )
 
@@ -115,7 +115,7 @@ def test_ledger_meters_and_forecast_agree_in_a_run_with_an_outage(
                         assert fault.fired
                         primary.call(lambda core, fault=fault: core.faults.remove(fault))
                         wait_until(
-                            lambda path=path: bus.status().paths[path].state is HEALTHY, "failback"
+                            lambda path=path: bus.status().paths[path].status is HEALTHY, "failback"
                         )
                         sender.send_messages(ServiceBusMessage("after"))
         backlog.put_raw([message("poison")])

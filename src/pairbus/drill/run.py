@@ -82,7 +82,7 @@ class Drill:
         client, senders, syphon = self._client, self._senders, self._syphon
         paths = {} if client is None else client.status().paths
         return DrillSnapshot(
-            states={path: snapshot.state for path, snapshot in paths.items()},
+            states={path: snapshot.status for path, snapshot in paths.items()},
             counts={} if senders is None else senders.counts,
             pings=self._pings,
             syphon=None if syphon is None else syphon.status(),
@@ -285,7 +285,7 @@ class Drill:
     def _all_paths_are(self, client: PairedClient, *states: PathStatus) -> bool:
         paths = client.status().paths
         return len(paths) == len(self._environment.entities) and all(
-            path.state in states for path in paths.values()
+            path.status in states for path in paths.values()
         )
 
     def _record(self, milestone: Milestone) -> None:

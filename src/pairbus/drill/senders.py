@@ -148,7 +148,7 @@ class Senders:
                 self._pause.wait(RETRY_S)
             else:
                 break
-        state = self._client.status().paths[path].state
+        state = self._client.status().paths[path].status
         with self._lock:
             self.sent += [message for message, _ in pairs]
             self.counts[path].sent += len(pairs)

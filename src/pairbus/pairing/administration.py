@@ -22,7 +22,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 
-from pairbus.pairing.namespaces import SdkClient
+from pairbus.pairing.sdk import SdkClient
 from pairbus.servicebus.addresses import AMQP_PORT, HTTPS_PORT, split_host
 from pairbus.servicebus.tokens import SAS_TYPE, sign_token
 

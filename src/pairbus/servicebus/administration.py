@@ -30,11 +30,11 @@ from pairbus.errors import (
 from pairbus.servicebus import atom
 from pairbus.servicebus.addresses import AMQP_PORT, HTTPS_PORT, format_address, split_host
 from pairbus.servicebus.atom import (
+    NewQueueSettings,
+    NewSubscriptionSettings,
+    NewTopicSettings,
     QueueProperties,
-    QueueSettings,
-    SubscriptionSettings,
     TopicProperties,
-    TopicSettings,
 )
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.entity_paths import subscription_path
@@ -78,6 +78,8 @@ class AdministrationOptions:
     """The longest time for one request, from connecting to the end of the response."""
 
     def __post_init__(self) -> None:
+        if not self.host:
+            raise ConfigurationError("host is empty")
         if self.timeout_s <= 0:
             raise ConfigurationError(f"timeout_s is above 0, not {self.timeout_s}")
 
@@ -181,7 +183,7 @@ class AdministrationClient:
         return [queue for queue in self._queues(timeout_s) if queue.path.lower().startswith(prefix)]
 
     def create_queue(
-        self, path: str, *, timeout_s: float | None = None, **settings: Unpack[QueueSettings]
+        self, path: str, *, timeout_s: float | None = None, **settings: Unpack[NewQueueSettings]
     ) -> None:
         """Create a queue. Raises EntityExists, and QuotaExceeded if the namespace is full."""
         self._send(
@@ -199,7 +201,7 @@ class AdministrationClient:
         return atom.read_topic(path, body)
 
     def create_topic(
-        self, path: str, *, timeout_s: float | None = None, **settings: Unpack[TopicSettings]
+        self, path: str, *, timeout_s: float | None = None, **settings: Unpack[NewTopicSettings]
     ) -> None:
         """Create a topic. Raises EntityExists, and QuotaExceeded if the namespace is full."""
         self._send(
@@ -216,7 +218,7 @@ class AdministrationClient:
         name: str,
         *,
         timeout_s: float | None = None,
-        **settings: Unpack[SubscriptionSettings],
+        **settings: Unpack[NewSubscriptionSettings],
     ) -> None:
         """Create a subscription that gets every message of a topic. Raises EntityExists, and
         EntityNotFound if there is no such topic."""
@@ -282,17 +284,17 @@ class AdministrationClient:
         wait_s = self.options.timeout_s if timeout_s is None else timeout_s
         answered = False
         try:
-            response = self._transport.request(
+            status, content = self._transport.request(
                 method, target, deadline=self._clock() + wait_s, headers=headers, body=body
             )
             answered = True
         finally:
             if self._on_request is not None:
                 self._on_request(path, answered)
-        if response.status in (200, 201):
-            return response.body
+        if status in (200, 201):
+            return content
         creates = method == "PUT" and "If-Match" not in headers
-        raise error_of(response.status, atom.read_error(response.body), action, creates=creates)
+        raise error_of(status, atom.read_error(content), action, creates=creates)
 
     def _token(self, path: str) -> str:
         """Return a token for a path; each request gets a new one."""

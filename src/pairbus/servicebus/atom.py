@@ -43,7 +43,7 @@ _READ_ONLY: Final = frozenset(
 )
 
 
-class QueueSettings(TypedDict, total=False):
+class NewQueueSettings(TypedDict, total=False):
     """Settings of a new queue. The service chooses the default of a setting that is left out."""
 
     lock_duration: timedelta
@@ -59,7 +59,7 @@ class QueueSettings(TypedDict, total=False):
     auto_delete_on_idle: timedelta
 
 
-class TopicSettings(TypedDict, total=False):
+class NewTopicSettings(TypedDict, total=False):
     """Settings of a new topic. The service chooses the default of a setting that is left out."""
 
     default_message_time_to_live: timedelta
@@ -71,7 +71,7 @@ class TopicSettings(TypedDict, total=False):
     auto_delete_on_idle: timedelta
 
 
-class SubscriptionSettings(TypedDict, total=False):
+class NewSubscriptionSettings(TypedDict, total=False):
     """Settings of a new subscription. The service chooses the default of a setting that is left
     out."""
 
@@ -119,19 +119,19 @@ class QueuePage(NamedTuple):
     """The response has a link to the next page."""
 
 
-def write_queue(settings: QueueSettings) -> bytes:
+def write_queue(settings: NewQueueSettings) -> bytes:
     """Return the entry that creates a queue."""
-    return _entry(_description("QueueDescription", QueueSettings, settings))
+    return _entry(_description("QueueDescription", NewQueueSettings, settings))
 
 
-def write_topic(settings: TopicSettings) -> bytes:
+def write_topic(settings: NewTopicSettings) -> bytes:
     """Return the entry that creates a topic."""
-    return _entry(_description("TopicDescription", TopicSettings, settings))
+    return _entry(_description("TopicDescription", NewTopicSettings, settings))
 
 
-def write_subscription(settings: SubscriptionSettings) -> bytes:
+def write_subscription(settings: NewSubscriptionSettings) -> bytes:
     """Return the entry that creates a subscription."""
-    return _entry(_description("SubscriptionDescription", SubscriptionSettings, settings))
+    return _entry(_description("SubscriptionDescription", NewSubscriptionSettings, settings))
 
 
 def read_queue(path: str, body: bytes) -> QueueProperties:

@@ -80,5 +80,5 @@ class ConnectionString:
 
 def _invalid_endpoint() -> ConfigurationError:
     return ConfigurationError(
-        "the Endpoint of the connection string is not of the form sb://host[:port]/"
+        "the connection string has an Endpoint that is not of the form sb://host[:port]/"
     )

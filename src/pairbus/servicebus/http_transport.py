@@ -14,7 +14,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -70,11 +69,6 @@ class Proxy:
         return {"Proxy-Authorization": f"Basic {base64.b64encode(credentials).decode()}"}
 
 
-class Response(NamedTuple):
-    status: int
-    body: bytes
-
-
 class HttpTransport:
     """Sends requests to one server, directly or through a proxy. Not safe for use by several
     threads at a time."""
@@ -115,8 +109,8 @@ class HttpTransport:
         deadline: float,
         headers: Mapping[str, str],
         body: bytes | None = None,
-    ) -> Response:
-        """Send a request and return the response, whatever its status. Raises ConnectionLost,
+    ) -> tuple[int, bytes]:
+        """Send a request and return the status and body of the response. Raises ConnectionLost,
         OperationTimeout, or Unavailable for a response that is not HTTP."""
         try:
             return self._exchange(method, target, deadline, headers, body)
@@ -142,7 +136,7 @@ class HttpTransport:
         deadline: float,
         headers: Mapping[str, str],
         body: bytes | None,
-    ) -> Response:
+    ) -> tuple[int, bytes]:
         sock = self._connected(deadline)
         connection = http.client.HTTPConnection(self._host, self._port)
         connection.sock = sock  # it uses sendall, makefile and close only
@@ -161,7 +155,7 @@ class HttpTransport:
             raise http.client.IncompleteRead(content, response.length)
         if response.will_close:
             self.close()
-        return Response(response.status, content)
+        return response.status, content
 
     def _connected(self, deadline: float) -> "_DeadlineSocket":
         if self._socket is not None and self._socket.has_input():

@@ -117,7 +117,10 @@ def acquire_token(source: TokenSource, audience: str, now: float) -> Token:
 
 
 def authorization_header(token: Token) -> str:
-    """Return the value of the Authorization header that carries a token."""
+    """Return the value of the Authorization header that carries a token. Raises ConfigurationError
+    for a token that no header can carry, without quoting it."""
+    if not (token.text.isascii() and token.text.isprintable()):
+        raise ConfigurationError("the token has line breaks or characters other than ASCII")
     return token.text if token.kind == SAS_TYPE else f"Bearer {token.text}"
 
 

@@ -23,7 +23,9 @@ from pairbus.pairing.sdk import encode
 from pairbus.servicebus.limits import BILLING_UNIT
 from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose, Usage
 
-EMULATOR = Path(__file__).parents[3] / "src" / "pairbus" / "emulator" / "connections"
+CONNECTIONS = Path(__file__).parents[3] / "src" / "pairbus" / "emulator" / "connections"
+METER_METHODS = {"add": 1, "add_without_message": 1, "count": 0, "count_without_message": 0}
+"""Methods that count operations, with the position of the argument `kind`."""
 KB = 1024
 PEEK = CostKey(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.PEEK)
 
@@ -69,10 +71,10 @@ def test_operation_kinds_are_those_of_the_emulator_meter_with_ping_and_poll() ->
 def _kinds_of_the_meter() -> set[str]:
     """Return the kinds that the emulator's code passes to its meter."""
     kinds = {MANAGEMENT_OPERATION}
-    for file in ("links.py", "management.py"):
-        for node in ast.walk(ast.parse((EMULATOR / file).read_text())):
+    for path in CONNECTIONS.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                position = {"add": 1, "add_without_message": 1, "count": 0}.get(node.func.attr)
+                position = METER_METHODS.get(node.func.attr)
                 if position is not None and len(node.args) > position:
                     kind = node.args[position]
                     if isinstance(kind, ast.Constant) and isinstance(kind.value, str):

@@ -17,6 +17,7 @@ from pairbus.cost.inputs import Outage, Traffic
 from pairbus.cost.money import exact_money, format_money
 from pairbus.cost.prices import parse_prices, read_prices
 from pairbus.errors import ConfigurationError
+from pairbus.options import FailureKind
 from pairbus.pairing import health
 from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose, Usage
 from tests.unit.cost.conftest import MakeForecast, MakePairing
@@ -193,13 +194,13 @@ def test_number_of_pings_is_that_of_the_path_health_state_machine(
         drain_timeout_s=600,
     )
     path = health.PathHealth(settings, Random(1), 0.0)
-    path.failed(health.FailureKind.UNAVAILABLE, TimeoutError(), 0.0)
+    path.failed(FailureKind.UNAVAILABLE, TimeoutError(), 0.0)
     pings = 0
     now = 0.0
     while (step := path.next_step()) is not None:
         now = step.at
-        if step.task is health.HealthTask.ENGAGE:
-            path.engage(None, now)
+        if step.task is health.HealthTask.FAIL_OVER:
+            path.fail_over(None, now)
         else:
             pings += 1
             path.pinged(now >= outage_s, now)

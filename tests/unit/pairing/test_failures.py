@@ -31,6 +31,7 @@ from azure.servicebus._pyamqp.error import (
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from pairbus.errors import OperationTimeout
+from pairbus.options import FailureKind
 from pairbus.pairing.failures import (
     CLASSES,
     CONDITIONS,
@@ -38,7 +39,6 @@ from pairbus.pairing.failures import (
     MANAGEMENT_LINK_LOST,
     NOT_ENCODABLE,
     BacklogFailure,
-    FailureKind,
     backlog_failure_of,
     classify_failure,
 )

@@ -107,6 +107,11 @@ def test_timeout_that_is_not_positive_is_refused(timeout_s: float):
         AdministrationOptions(host=HOST, timeout_s=timeout_s)
 
 
+def test_empty_host_is_refused():
+    with pytest.raises(ConfigurationError, match="host is empty"):
+        AdministrationOptions(host="")
+
+
 def test_ca_file_that_cannot_be_read_is_refused(tmp_path: Any):
     options = AdministrationOptions(host=HOST, ca_file=str(tmp_path / "absent.pem"))
 

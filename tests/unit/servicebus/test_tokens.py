@@ -63,6 +63,14 @@ def test_signature_is_sent_as_it_is_and_other_tokens_as_bearer_tokens():
     assert authorization_header(Token("x", JWT_TYPE, 0)) == "Bearer x"
 
 
+@pytest.mark.parametrize("text", ["secret\n", "secret\r\nX: y", "secr\u00e9t"])
+def test_token_that_no_header_can_carry_is_refused_without_being_quoted(text: str):
+    with pytest.raises(ConfigurationError, match="line breaks") as caught:
+        authorization_header(Token(text, SAS_TYPE, 0))
+
+    assert "secr" not in str(caught.value)
+
+
 def test_connection_string_gives_a_source_for_its_secret():
     assert tokens_from(ConnectionString("host", None)) is None
     assert tokens_from(ConnectionString("host", None, "name", "key")) == (

@@ -141,5 +141,5 @@ def _require(claims: Claims, path: str, *rights: Right) -> None:
     if not any(claims.allows(path, right) for right in rights):
         raise NotAuthorized(
             f"'{','.join(rights)}' claim(s) are required to perform this operation on "
-            f"{path or 'the namespace'!r}; the token of {claims.who!r} has none of them for it."
+            f"{path or 'the namespace'!r}; the token of {claims.issuer!r} has none of them for it."
         )

@@ -43,7 +43,7 @@ class ControlApi:
             case "GET", ["meter"]:
                 return _json_response(200, self._readings())
             case "GET", ["faults"]:
-                return _json_response(200, self._faults.told())
+                return _json_response(200, self._faults.to_json())
             case "POST", ["faults"]:
                 fault = self._faults.add(_parse_fault(request.body))
                 return _json_response(201, {"number": fault.number})
@@ -53,7 +53,7 @@ class ControlApi:
             case "DELETE", ["faults", number] if number.isdecimal():
                 if (existing := self._faults.find(int(number))) is not None:
                     self._faults.remove(existing)
-                    return _json_response(200, self._faults.told())
+                    return _json_response(200, self._faults.to_json())
         return _json_response(
             404, {"error": f"{request.method} {request.path[:200]} does not exist."}
         )

@@ -62,7 +62,7 @@ class CbsNode:
     def execute(self, request: dict[Any, Any], body: Any) -> tuple[int, Any]:
         audience = request.get("name")
         if str(request.get("operation")) != protocol.PUT_TOKEN:
-            raise NotAuthorized("$cbs supports only put-token.")
+            raise NotAuthorized(f"{CBS_NODE} supports only {protocol.PUT_TOKEN}.")
         if not isinstance(audience, str) or not isinstance(body, str | bytes):
             raise NotAuthorized("put-token needs a name and a token.")
         token = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
