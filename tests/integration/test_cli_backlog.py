@@ -18,7 +18,7 @@ from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
 from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
 from pairbus.backlog.inspection import inspect_backlog
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.backlog_screen import PeekProgress
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
@@ -78,8 +78,10 @@ def backlog_json(pairing: Pairing, *arguments: str, **variables: str) -> Any:
     return json.loads(result.stdout)
 
 
-def target_in(secondary: ClientOptions, primary_name: str, count: int) -> Target:
-    return Target(secondary=secondary, primary_name=primary_name, backlog_queue_count=count)
+def target_in(secondary: ClientOptions, primary_name: str, count: int) -> InspectionTarget:
+    return InspectionTarget(
+        secondary=secondary, primary_name=primary_name, backlog_queue_count=count
+    )
 
 
 def rows(text: str) -> list[list[str]]:
