@@ -40,7 +40,7 @@ def syphon(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show what would be moved, by destination, and move nothing. Does not start Spark.",
+            help="Show what would be moved, by destination, without moving it or starting Spark.",
         ),
     ] = False,
     only: Annotated[
