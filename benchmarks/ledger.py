@@ -22,7 +22,7 @@ from azure.servicebus import ServiceBusMessage
 from benchmarks.harness import OURS, Figure, Unit
 from benchmarks.pairing import BODY, FAST, Place, namespace, paired
 from pairbus.pairing import sdk
-from pairbus.pairing.base import PairedClientBase
+from pairbus.pairing.links import SenderLinks
 from pairbus.usage.ledger import Ledger
 
 WITHOUT = "without a ledger"
@@ -106,12 +106,12 @@ def _measure_ledger_code(primary: Place, secondary: Place, folder: str) -> list[
     in_sends, later = Stopwatch(time.perf_counter_ns), Stopwatch(time.thread_time_ns)
     results = []
     with ExitStack() as stack:
-        stack.enter_context(in_sends.around(PairedClientBase, "count"))
+        stack.enter_context(in_sends.around(SenderLinks, "primary_call_ended"))
         plain = stack.enter_context(paired(primary, secondary, {}, **FAST))
         sender = stack.enter_context(plain.get_queue_sender("orders"))
         empty_ns = median(ns / calls for ns, calls, _ in in_sends.rounds(sender, _send_singles))
 
-        for owner, name in ((sdk, "_sizes"), (sdk, "_keep")):
+        for owner, name in ((sdk, "_message_sizes"), (sdk, "_record")):
             stack.enter_context(in_sends.around(owner, name))
         stack.enter_context(later.around(Ledger, "_sum_up"))
         client = stack.enter_context(paired(primary, secondary, {"ledger": folder}, **FAST))

@@ -41,7 +41,6 @@ itself. An `AmqpError` is also the value of the error field of detach, end and c
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 __all__ = [
     "AlreadyPaired",
@@ -205,12 +204,12 @@ class AmqpError(PairbusError):
         description: str = "",
         *,
         condition: str | None = None,
-        info: Mapping[Any, Any] | None = None,
+        info: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(description)
         self.description = description
         self.condition = self.default_condition if condition is None else condition
-        self.info: Mapping[Any, Any] = {} if info is None else info
+        self.info: Mapping[str, object] = {} if info is None else info
 
     def __str__(self) -> str:
         return f"{self.description or 'no description'} ({self.condition})"

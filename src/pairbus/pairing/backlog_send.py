@@ -35,7 +35,7 @@ def store(
         not_stored = tuple(sorted(set(range(len(payloads))).difference(stored)))
         error = PartlyStored(
             f"{len(stored)} of {len(payloads)} messages for {path.name!r} are in the backlog. The "
-            f"messages at the positions {', '.join(map(str, not_stored))} were not sent",
+            f"messages at the positions {', '.join(map(str, not_stored))} were not sent.",
             stored=tuple(sorted(stored)),
             not_stored=not_stored,
             primary_error=path.health.cause if primary_error is None else primary_error,
@@ -90,7 +90,7 @@ def _store_in_queue(
                 raise
             except MessageSizeExceededError as exc:
                 raise MessageTooLargeForBacklog(
-                    f"Backlog queue {queue} rejected a message because of its size. It was not sent"
+                    f"Backlog queue {queue} rejected a message that is too large. It was not sent."
                 ) from exc
             except Exception as exc:
                 error = exc

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 from weakref import WeakSet
@@ -33,7 +34,7 @@ from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 if TYPE_CHECKING:
     from pairbus.syphon.query import Syphon
 
-__all__ = ["NamespaceClient", "ReceiverOptions", "SenderOptions"]
+__all__ = ["NamespaceClient", "ReceiverOptions", "SenderOptions", "SessionListOptions"]
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -61,6 +62,13 @@ class ReceiverOptions(TypedDict, total=False):
     prefetch_count: int
 
 
+class SessionListOptions(TypedDict, total=False):
+    """The options of a list of sessions, as in the SDK."""
+
+    state_updated_after: datetime | None
+    timeout: float | None
+
+
 class NamespaceClient(Generic[R]):
     """The client of one of the two namespaces of a pairing. Each can be closed or faulted
     separately; an embedded syphon faults the other one 5 seconds later.
@@ -79,7 +87,7 @@ class NamespaceClient(Generic[R]):
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed."""
+        """True after the client was closed."""
         return self._state.closed
 
     @property

@@ -7,11 +7,17 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from azure.core.paging import ItemPaged
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.administration import administration_of
-from pairbus.pairing.base import PairedClientBase, ReceiverOptions, SenderOptions
+from pairbus.pairing.base import (
+    PairedClientBase,
+    ReceiverOptions,
+    SenderOptions,
+    SessionListOptions,
+)
 from pairbus.pairing.driver import ThreadDriver
 from pairbus.pairing.effects import CLOSE_TIMEOUT_S
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon
@@ -123,6 +129,24 @@ class PairedClient(PairedClientBase[None]):
             topic_name, subscription_name, **options
         )
         return receiver
+
+    def list_queue_sessions(
+        self, queue_name: str, **options: Unpack[SessionListOptions]
+    ) -> ItemPaged[str]:
+        """Return the ids of the sessions of a queue of the primary, as the SDK does."""
+        self._pairing.check_open()
+        sessions: ItemPaged[str] = self._plan.primary.list_queue_sessions(queue_name, **options)
+        return sessions
+
+    def list_subscription_sessions(
+        self, topic_name: str, subscription_name: str, **options: Unpack[SessionListOptions]
+    ) -> ItemPaged[str]:
+        """Return the ids of the sessions of a subscription of the primary, as the SDK does."""
+        self._pairing.check_open()
+        sessions: ItemPaged[str] = self._plan.primary.list_subscription_sessions(
+            topic_name, subscription_name, **options
+        )
+        return sessions
 
     def close(self) -> None:
         """End the pairing: close the senders, stop the pings and the embedded syphon. Takes a

@@ -21,7 +21,7 @@ class ClientState:
 
     @property
     def down(self) -> bool:
-        """Whether the client is closed or faulted."""
+        """True if the client is closed or faulted."""
         return self.closed or self.fault is not None
 
     def set_fault(self, cause: BaseException) -> bool:
@@ -34,11 +34,11 @@ class ClientState:
     def error(self) -> StateError | None:
         """Return the error that calls raise; None if the client is open."""
         if self.fault is not None:
-            error = PairingFaulted(f"the pairing was faulted: {self.fault}")
+            error = PairingFaulted(f"The pairing was faulted: {self.fault}")
             error.__cause__ = self.fault
             return error
         if self.closed:
-            return StateError("the pairing is closed. Pair the namespaces again")
+            return StateError("The pairing is closed. Pair the namespaces again.")
         return None
 
     def check_open(self) -> None:
@@ -48,7 +48,7 @@ class ClientState:
 
 
 class PartnerAction(Enum):
-    """What an embedded syphon does about the two clients."""
+    """An action of an embedded syphon on the two clients."""
 
     NONE = "none"
     FAULT_PRIMARY = "fault the client of the primary"

@@ -217,5 +217,5 @@ def _identity(credential: Any) -> Any:
 def _not_supported(role: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
         f"enable_syphon cannot use the client of the {role}: {reason}. Set syphon_options to a "
-        "pairbus.syphon.SyphonOptions, or run a syphon in another process"
+        "pairbus.syphon.SyphonOptions, or run a syphon in another process."
     )

@@ -43,7 +43,7 @@ class Route(Enum):
 
 
 class FailureAction(Enum):
-    """What a call does after its send to the primary failed."""
+    """The next action of a call whose send to the primary failed."""
 
     RAISE = "raise"
     """Raise the error to the caller."""

@@ -148,7 +148,7 @@ class SenderLinks:
     def _check_not_closed(self) -> None:
         if self.closed:
             self.pairing.check_open()
-            raise StateError("the sender was closed while this call waited for its turn")
+            raise StateError("The sender was closed while this call waited for its turn.")
 
     def close(self) -> Operation[None]:
         """Close all SDK senders. Calls that wait for their turn fail."""

@@ -50,7 +50,7 @@ def check_no_entity_path(source: SdkClient | str, role: str) -> None:
     if path:
         raise ConfigurationError(
             f"The connection string of the {role} is limited to {path!r} (EntityPath=…). Pairing "
-            "needs the connection string of the namespace"
+            "needs the connection string of the namespace."
         )
 
 
@@ -79,25 +79,25 @@ class Registry:
         if primary == secondary:
             raise SameNamespace(
                 f"Primary and secondary are both {primary}: one outage would affect both. Use "
-                "another namespace as the secondary"
+                "another namespace as the secondary."
             )
         with self._lock:
             if (pairing := self._pairings.get(id(client))) is not None:
                 raise AlreadyPaired(
                     f"This client of {primary} is already paired with {pairing.secondary}. Close "
-                    "that pairing first, or use another client"
+                    "that pairing first, or use another client."
                 )
             others = self._pairings.values()
             if any(other.primary == secondary for other in others):
                 raise SecondaryIsPrimary(
                     f"{secondary} is the primary of another pairing of this process. Use another "
-                    f"namespace as the secondary of {primary}"
+                    f"namespace as the secondary of {primary}."
                 )
             served = {other.primary for other in others if other.secondary == secondary}
             if served - {primary}:
                 raise SecondaryInUse(
                     f"{secondary} is the secondary of {', '.join(map(str, served))} in this "
-                    f"process. Use another namespace as the secondary of {primary}"
+                    f"process. Use another namespace as the secondary of {primary}."
                 )
             self._pairings[id(client)] = RegisteredPairing(client, primary, secondary)
 

@@ -104,13 +104,13 @@ def cancel(
     if None in numbers:
         raise CannotCancel(
             "A message that was scheduled in failover is in the backlog and has no sequence number "
-            "yet. It will be scheduled when the backlog is drained"
+            "yet. It will be scheduled when the backlog is drained."
         )
 
     def refuse(error: BaseException | None) -> Operation[None]:
         yield from ()
         raise SendUnavailable(
-            f"{call.path.name!r} is in failover. Cancel the messages when the primary is back",
+            f"{call.path.name!r} is in failover. Cancel the messages when the primary is back.",
             primary_error=call.path.health.cause if error is None else error,
         )
 
@@ -221,7 +221,7 @@ def _route(call: SenderCall) -> Operation[InFlightSend | None]:
         if call.left_s == 0:
             raise SendUnavailable(
                 f"Nothing was sent to {call.path.name!r}: the call timed out while sends wait for "
-                "the rest of the backlog to be drained. Retry",
+                "the rest of the backlog to be drained. Retry.",
                 primary_error=call.path.health.cause,
             )
         changed = pairing.changed_since(route.version)

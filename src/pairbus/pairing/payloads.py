@@ -63,7 +63,7 @@ def _check_reserved(properties: Mapping[Any, Any] | None) -> None:
     if name is not None:
         raise ReservedProperty(
             f"The application property {name!r} is reserved for messages in the backlog. Use "
-            "another name"
+            "another name."
         )
 
 
@@ -134,14 +134,14 @@ def check_size(payload: bytes, limit: int) -> None:
     if size > limit:
         raise MessageTooLargeForBacklog(
             f"A message of {size} bytes does not fit into the backlog, which allows {limit} bytes. "
-            "It was not sent"
+            "It was not sent."
         )
     if len(payload) > MAX_HEADER_SIZE:
         headers = len(payload) - len(AmqpMessage.parse(payload).body)
         if headers > MAX_HEADER_SIZE:
             raise MessageTooLargeForBacklog(
                 f"The headers and properties of a message take {headers} bytes in the backlog, "
-                f"which allows {MAX_HEADER_SIZE} bytes. It was not sent"
+                f"which allows {MAX_HEADER_SIZE} bytes. It was not sent."
             )
 
 

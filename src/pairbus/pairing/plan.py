@@ -89,7 +89,7 @@ def make_plan(
         raise OptionsMissing("pair_namespace needs SendAvailabilityOptions(secondary=…)")
     if not options.secondary:
         raise SecondaryMissing(
-            "The options name no secondary. Set it to a connection string or a client"
+            "The options name no secondary. Set it to a connection string or a client."
         )
     if not isinstance(primary, client_class):
         raise ConfigurationError(f"The primary must be a {_name_of(client_class)}, not {primary!r}")
@@ -107,7 +107,7 @@ def make_plan(
         if name is None:
             raise ConfigurationError(
                 f"{str(primary_id)!r} does not name a namespace. Set primary_name, which is used "
-                "in the paths of the backlog queues"
+                "in the paths of the backlog queues."
             )
         paths = tuple(backlog_paths(name, options.backlog_queue_count))
         syphon = None

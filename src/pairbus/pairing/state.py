@@ -271,7 +271,7 @@ class PairingState:
         """Return the error for a message that neither the primary nor the backlog accepted."""
         return SendUnavailable(
             f"Nothing was sent to {path.name!r}: the primary is down, and none of the "
-            f"{len(self.rotation.queues)} backlog queues accepts the message. Retry later",
+            f"{len(self.rotation.queues)} backlog queues accepts the message. Retry later.",
             primary_error=path.health.cause,
             backlog_error=self.secondary.error() or error or self.rotation.last_cause,
         )

@@ -16,7 +16,6 @@ from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.payloads import (
-    MAX_HEADER_SIZE,
     PairedBatch,
     Payloads,
     check_size,
@@ -24,6 +23,7 @@ from pairbus.pairing.payloads import (
     prepare,
 )
 from pairbus.pairing.sdk import batch_of, encode, members
+from pairbus.servicebus.limits import MAX_HEADER_SIZE
 from pairbus.transfer import ALIASES, PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)

@@ -7,6 +7,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.options import SendAvailabilityOptions
@@ -18,6 +19,7 @@ from pairbus.pairing.base import (
     PairedClientBase,
     ReceiverOptions,
     SenderOptions,
+    SessionListOptions,
 )
 from pairbus.pairing.effects import CLOSE_TIMEOUT_S
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon
@@ -128,6 +130,26 @@ class PairedClient(PairedClientBase[Awaitable[None]]):
             topic_name, subscription_name, **options
         )
         return receiver
+
+    def list_queue_sessions(
+        self, queue_name: str, **options: Unpack[SessionListOptions]
+    ) -> AsyncItemPaged[str]:
+        """Return the ids of the sessions of a queue of the primary, as the SDK does."""
+        self._pairing.check_open()
+        sessions: AsyncItemPaged[str] = self._plan.primary.list_queue_sessions(
+            queue_name, **options
+        )
+        return sessions
+
+    def list_subscription_sessions(
+        self, topic_name: str, subscription_name: str, **options: Unpack[SessionListOptions]
+    ) -> AsyncItemPaged[str]:
+        """Return the ids of the sessions of a subscription of the primary, as the SDK does."""
+        self._pairing.check_open()
+        sessions: AsyncItemPaged[str] = self._plan.primary.list_subscription_sessions(
+            topic_name, subscription_name, **options
+        )
+        return sessions
 
     async def close(self) -> None:
         """End the pairing: close the senders, stop the pings and the embedded syphon. Takes a
