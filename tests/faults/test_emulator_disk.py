@@ -1,6 +1,6 @@
-"""A namespace whose disk fails it: it stops rather than say what is not so.
+"""A namespace stops when its disk fails, and confirms nothing that is not on disk.
 
-Nothing that is not on disk is confirmed; what was confirmed is there when it is started again.
+Everything that it has confirmed is there after the next start.
 """
 
 import gc
@@ -26,7 +26,7 @@ from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import ConnectionLost, StateError
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 DEADLINE_S = 30.0
@@ -35,7 +35,7 @@ BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """Those of the SDK are collected within the test that ignores the warning."""
+    """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
 
@@ -49,7 +49,7 @@ def namespace() -> Iterator[LocalNamespace]:
 
 
 def fill_the_disk(namespace: LocalNamespace) -> None:
-    """Let the file grow no further."""
+    """Prevent the file from growing."""
 
     def fill(core: NamespaceRuntime) -> None:
         core.store._database.connection.execute("PRAGMA max_page_count = 1")
@@ -58,8 +58,7 @@ def fill_the_disk(namespace: LocalNamespace) -> None:
 
 
 def break_the_disk(namespace: LocalNamespace, *, time_passes: bool = True) -> None:
-    """Let nothing be read or written any more. Where time does not pass, nobody finds out before
-    somebody uses the namespace."""
+    """Make every read and write fail. If the clock stands still, the next call notices it first."""
 
     def break_it(core: NamespaceRuntime) -> None:
         core.store._database.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
@@ -79,7 +78,7 @@ def sender_of(connection_string: str) -> Iterator[ServiceBusSender]:
 
 
 def send_until_it_fails(sender: ServiceBusSender, size: int = 20_000) -> tuple[int, Exception]:
-    """How many messages were confirmed, numbered from 0, and what the next one met."""
+    """Return the number of confirmed messages, and the error of the next one."""
     for number in range(10_000):
         try:
             sender.send_messages(ServiceBusMessage(str(number).ljust(size)))
@@ -89,20 +88,20 @@ def send_until_it_fails(sender: ServiceBusSender, size: int = 20_000) -> tuple[i
 
 
 def numbers(connection_string: str) -> list[int]:
-    """Those of all messages that are there."""
-    found: list[int] = []
+    """Return the numbers of all stored messages."""
+    stored: list[int] = []
     options = ClientOptions.from_connection_string(connection_string)
     with Client(options) as client, Receiver(client, "q", settled=True) as receiver:
         for deliveries in receiver.receive_available(100_000):
             bodies = [Message.parse(one.payload).read_body()[1][0] for one in deliveries]
-            found += [int(body) for body in bodies]
-    return found
+            stored += [int(body) for body in bodies]
+    return stored
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], description: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out for {description}"
         time.sleep(0.01)
 
 
@@ -130,11 +129,11 @@ def test_full_disk_stops_the_namespace_and_loses_no_confirmed_message(
         fill_the_disk(namespace)
         confirmed, error = send_until_it_fails(sender)
 
-    assert "disk is full" in str(namespace.failure)  # the fault
+    assert "disk is full" in str(namespace.failure)  # the fault happened
     assert isinstance(error, ServiceBusConnectionError)
     wait_until(lambda: not is_served(namespace.port), "the port to be closed")
     [line] = errors_in(caplog)
-    assert "The namespace small stops" in line
+    assert "Namespace small stops" in line
     assert "disk is full" in line
     assert "start it again" in line
 
@@ -167,7 +166,7 @@ def test_failed_namespace_can_be_stopped_and_closed(
     break_the_disk(namespace)
     with pytest.raises(StateError):
         namespace.create_queue("more")
-    assert namespace.failure is not None  # the fault
+    assert namespace.failure is not None  # the fault happened
     namespace.stop()
     namespace.stop()
     namespace.start()
@@ -188,9 +187,9 @@ def test_disk_failure_aborts_all_clients_and_confirms_nothing_uncommitted(
         break_the_disk(namespace, time_passes=False)
         posted = sender.post(Message.build(data=b"9").encode())
         sender.wait([posted])
-        assert namespace.failure is not None  # the fault
+        assert namespace.failure is not None  # the fault happened
         assert isinstance(posted.error, ConnectionLost)
-        bystander.run(lambda: idle.error is not None, bystander.deadline(None), "a cut")
+        bystander.run_until(lambda: idle.error is not None, bystander.deadline(None), "a cut")
         assert isinstance(idle.error, ConnectionLost)
     namespace.start()
     assert numbers(namespace.connection_string) == []
@@ -221,12 +220,12 @@ def test_first_operation_that_hits_the_broken_disk_stops_the_namespace(
     with sender_of(namespace.connection_string) as sender:
         sender.send_messages(ServiceBusMessage("0"))
     namespace.stop()
-    namespace.start()  # nothing of the queue is in memory: a receiver makes it read
+    namespace.start()  # with an empty cache, so that a receiver causes a read
     break_the_disk(namespace, time_passes=False)
     with pytest.raises(Exception):  # noqa: B017, PT011  each has its own
         use(namespace)
 
-    assert namespace.failure is not None  # the fault
+    assert namespace.failure is not None  # the fault happened
     wait_until(lambda: not is_served(namespace.port), "the port to be closed")
     assert len(errors_in(caplog)) == 1
     namespace.start()
@@ -251,7 +250,7 @@ def test_call_during_the_stop_of_a_failed_namespace_is_refused_at_once(
     while thread.is_alive():
         with suppress(StateError):
             namespace.clear_faults()
-    assert namespace.failure is not None  # the fault
+    assert namespace.failure is not None  # the fault happened
     with pytest.raises(StateError):
         namespace.clear_faults()
 
@@ -303,8 +302,8 @@ def test_command_ends_with_an_error_when_the_disk_fails_for_one_namespace(
     assert "Traceback" not in output
 
     command.start()
-    found = numbers(second)
+    stored = numbers(second)
     assert command.terminate() == 0
-    assert found[: confirmed + 1] == [0, *range(confirmed)]
+    assert stored[: confirmed + 1] == [0, *range(confirmed)]
     # A message that was not confirmed may be stored, but only the one that was in transit.
-    assert found[confirmed + 1 :] in ([], [confirmed])
+    assert stored[confirmed + 1 :] in ([], [confirmed])

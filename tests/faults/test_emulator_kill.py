@@ -1,6 +1,6 @@
-"""A namespace that is killed under load, with `kill -9`, at random moments, and started again.
+"""A namespace is killed under load with `kill -9` at random moments, and started again.
 
-No accepted message is lost, no completed one comes back, and nothing has to be repaired.
+No accepted message is lost, no completed one is redelivered, and no repair is needed.
 """
 
 import gc
@@ -25,7 +25,7 @@ from pairbus.emulator.storage.store import Store
 from pairbus.errors import AmqpError
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 
@@ -36,13 +36,13 @@ QUEUES = ("orders", "parcels")
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
 
 class Ledger:
-    """What clients know of their messages, by id."""
+    """The outcomes that clients have seen, by message id."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Ledger:
         self.accepted: set[str] = set()
         self.completing: set[str] = set()
         self.completed: set[str] = set()
-        self.came_back: list[str] = []
+        self.redelivered: list[str] = []
 
     def begin(self, count: int) -> list[str]:
         ids = [str(uuid4()) for _ in range(count)]
@@ -64,7 +64,7 @@ class Ledger:
 
     def receive(self, ids: list[str]) -> None:
         with self._lock:
-            self.came_back += [id for id in ids if id in self.completed]
+            self.redelivered += [id for id in ids if id in self.completed]
             self.completing.update(ids)
 
     def complete(self, ids: list[str]) -> None:
@@ -81,7 +81,7 @@ def id_of(delivery: Delivery) -> str:
 
 
 class Load:
-    """Clients at work, each in a thread of its own, until the namespace is gone."""
+    """Clients that send and receive in threads until the namespace is killed."""
 
     def __init__(self, connection_string: str, ledger: Ledger, seed: int) -> None:
         self._text = connection_string
@@ -96,8 +96,8 @@ class Load:
             self._receive_with_sdk,
         ]
         self._threads = [
-            threading.Thread(target=self._run, args=(one, random.Random(seed + place)))
-            for place, one in enumerate(work)
+            threading.Thread(target=self._run, args=(client, random.Random(seed + index)))
+            for index, client in enumerate(work)
         ]
         for thread in self._threads:
             thread.start()
@@ -170,7 +170,7 @@ class Load:
 
 
 def drained(connection_string: str) -> list[str]:
-    """The ids of all messages that are left, taken for good."""
+    """Receive and delete all messages, and return their ids."""
     ids: list[str] = []
     options = ClientOptions.from_connection_string(connection_string, operation_timeout_s=20)
     with Client(options) as client:
@@ -184,7 +184,7 @@ def drained(connection_string: str) -> list[str]:
 def wait_until(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not done():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.001)
 
 
@@ -202,7 +202,7 @@ def test_killed_namespace_keeps_exactly_what_it_accepted(tmp_path: Path) -> None
         left = drained(process.connection_string)
         assert process.terminate() == 0
 
-    assert ledger.came_back == []
+    assert ledger.redelivered == []
     assert set(left) & ledger.completed == set()
     assert len(left) == len(set(left))
     assert set(left) <= ledger.tried
@@ -242,7 +242,7 @@ def create_queues(folder: Path) -> None:
 
 
 def check_file(folder: Path) -> None:
-    """The file is sound, and what it says of itself is true."""
+    """Check the integrity of the file and its entities."""
     db = sqlite3.connect(folder / "namespace.db")
     try:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

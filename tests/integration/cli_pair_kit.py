@@ -99,7 +99,7 @@ class Pairing:
             stored_queue = core.entities.source(self.queues[queue])[1]
             (stored,) = stored_queue.peek(sequence - 1, 1)
             stored.rest = rest
-            stored_queue._store.messages.put(stored_queue.id, stored)
+            stored_queue._messages.put(stored_queue.id, stored)
 
         self.secondary.call(write)
 

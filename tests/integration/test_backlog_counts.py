@@ -1,4 +1,4 @@
-"""How many messages some queues hold, as a real namespace says it."""
+"""Message counts of backlog queues, from a real namespace."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def options_of(connection_string: str) -> ClientOptions:
     return ClientOptions.from_connection_string(connection_string)
 
 
-def test_queues_are_summed_up_and_one_that_is_not_there_has_nothing(
+def test_counts_are_summed_up_and_a_missing_queue_counts_as_empty(
     namespace: LocalNamespace,
 ) -> None:
     options = options_of(namespace.connection_string)
@@ -47,7 +47,7 @@ def test_queues_are_summed_up_and_one_that_is_not_there_has_nothing(
     assert backlog_size(options, ("absent",)) == 0
 
 
-def test_where_one_cannot_be_counted_the_sum_is_not_known(namespace: LocalNamespace) -> None:
+def test_sum_is_unknown_if_one_queue_cannot_be_counted(namespace: LocalNamespace) -> None:
     options = options_of(namespace.connection_string_of(OF_ONE.name, OF_ONE.primary_key))
 
     assert backlog_size(options, ("one",)) == 3
@@ -65,7 +65,7 @@ def crowded() -> Iterator[LocalNamespace]:
         yield crowded
 
 
-def test_queues_that_a_syphon_does_not_read_are_known_with_the_right_to_manage(
+def test_queues_that_a_syphon_does_not_read_are_found_with_the_manage_right(
     crowded: LocalNamespace,
 ) -> None:
     listen = crowded.connection_string_of(LISTEN.name, LISTEN.primary_key)
@@ -78,7 +78,7 @@ def test_queues_that_a_syphon_does_not_read_are_known_with_the_right_to_manage(
     assert unread(listen, 1) == ()
 
 
-def test_list_of_queues_is_in_the_ledger_of_the_syphon(
+def test_listing_of_queues_is_in_the_ledger_of_the_syphon(
     crowded: LocalNamespace, tmp_path: Path
 ) -> None:
     options = options_of(crowded.connection_string)

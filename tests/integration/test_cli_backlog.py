@@ -18,7 +18,7 @@ from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32
 from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
 from pairbus.backlog.inspection import inspect_backlog
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.backlog_screen import PeekProgress
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
@@ -78,8 +78,10 @@ def backlog_json(pairing: Pairing, *arguments: str, **variables: str) -> Any:
     return json.loads(result.stdout)
 
 
-def target_in(secondary: ClientOptions, primary_name: str, count: int) -> Target:
-    return Target(secondary=secondary, primary_name=primary_name, backlog_queue_count=count)
+def target_in(secondary: ClientOptions, primary_name: str, count: int) -> InspectionTarget:
+    return InspectionTarget(
+        secondary=secondary, primary_name=primary_name, backlog_queue_count=count
+    )
 
 
 def rows(text: str) -> list[list[str]]:
@@ -109,14 +111,14 @@ def test_list_is_the_default_command_and_shows_each_queue(pairing: Pairing) -> N
 
     assert listed.returncode == 0
     assert listed.stderr == "--backlog-queues is 3, but backlog queue 2 does not exist.\n"
-    found = rows(listed.stdout)
-    assert found[0] == [f"Backlog queues {pairing.name}/x-servicebus-transfer/*"]
-    assert found[1] == ["queue", "messages", "dead-lettered", "size", "oldest"]
-    assert found[2][:3] == ["0", "1,198", "2"]
-    assert found[3][:3] == ["1", "1", "0"]
-    assert found[4] == ["2", "does not exist"]
-    assert found[5] == ["1,199 messages, 2 dead-lettered in 2 backlog queues."]
-    assert rows(default.stdout)[2][:3] == found[2][:3]
+    table = rows(listed.stdout)
+    assert table[0] == [f"Backlog queues {pairing.name}/x-servicebus-transfer/*"]
+    assert table[1] == ["queue", "messages", "dead-lettered", "size", "oldest"]
+    assert table[2][:3] == ["0", "1,198", "2"]
+    assert table[3][:3] == ["1", "1", "0"]
+    assert table[4] == ["2", "does not exist"]
+    assert table[5] == ["1,199 messages, 2 dead-lettered in 2 backlog queues."]
+    assert rows(default.stdout)[2][:3] == table[2][:3]
     assert only_name.returncode == 0
     assert pairing.message_count() == 1201
 
@@ -125,11 +127,11 @@ def test_list_prints_json(pairing: Pairing) -> None:
     pairing.put("orders", [message(f"m-{n}") for n in range(4)])
     pairing.dead_letter(1, "Gone", "no such queue")
 
-    found = backlog_json(pairing)
+    output = backlog_json(pairing)
 
-    assert (found["expected"], found["found"]) == (2, 2)
-    assert (found["messages"], found["dead_lettered"]) == (3, 1)
-    first, second = found["queues"]
+    assert (output["expected"], output["found"]) == (2, 2)
+    assert (output["messages"], output["dead_lettered"]) == (3, 1)
+    first, second = output["queues"]
     assert first["queue"] == pairing.queues[0]
     assert first["size_in_bytes"] > 0
     assert first["oldest_age_seconds"] >= 0
@@ -142,20 +144,20 @@ def test_counts_and_peeks_work_over_tls(pairing: Pairing) -> None:
     options = replace(plain, tls=True, ca_file=pairing.secondary.ca_file)
 
     target = target_in(options, pairing.name, 2)
-    found = inspect_backlog(target, list_backlog_queues(target), peek_count=1)
+    contents = inspect_backlog(target, list_backlog_queues(target), peek_count=1)
 
-    assert (found.messages, found.counting_error, found.problem) == (3, None, None)
-    assert found.listing_error is None
-    assert found.oldest_ms is not None
+    assert (contents.messages, contents.counting_error, contents.problem) == (3, None, None)
+    assert contents.listing_error is None
+    assert contents.oldest_ms is not None
 
 
 @pytest.mark.parametrize("host", ["no such host", "a..b", "x" * 70])
 def test_invalid_host_is_a_problem_of_the_result(host: str) -> None:
     target = target_in(ClientOptions(host=host, tokens=SharedAccessKey("n", KEY)), "p", 1)
-    found = inspect_backlog(target, list_backlog_queues(target), peek_count=1)
+    contents = inspect_backlog(target, list_backlog_queues(target), peek_count=1)
 
-    assert found.problem is not None
-    assert found.messages is None
+    assert contents.problem is not None
+    assert contents.messages is None
 
 
 def test_without_the_manage_right_messages_are_peeked_instead_of_counted(pairing: Pairing) -> None:
@@ -167,10 +169,10 @@ def test_without_the_manage_right_messages_are_peeked_instead_of_counted(pairing
     result = backlog(pairing, "list", PAIRBUS_SECONDARY=listen)
 
     assert result.exit_code == 0
-    found = rows(result.stdout)
-    assert found[2][:3] == ["0", "100+", "1"]
-    assert found[3][:3] == ["1", "1", "0"]
-    assert found[4] == ["101+ messages, 1+ dead-lettered in 2 backlog queues found up to index 11."]
+    table = rows(result.stdout)
+    assert table[2][:3] == ["0", "100+", "1"]
+    assert table[3][:3] == ["1", "1", "0"]
+    assert table[4] == ["101+ messages, 1+ dead-lettered in 2 backlog queues found up to index 11."]
     assert "The messages could not be counted: reading queue '" in result.stderr
     assert backlog_json(pairing, PAIRBUS_SECONDARY=listen)["more_messages"] is True
 
@@ -242,10 +244,10 @@ def test_key_restricted_to_the_expected_queues_is_enough(pairing: Pairing) -> No
         *("backlog", "list", "--primary-name", name, "--backlog-queues", "1", "--json"),
         PAIRBUS_SECONDARY=text,
     )
-    found = json.loads(result.stdout)
+    output = json.loads(result.stdout)
 
     assert result.exit_code == 0
-    assert (found["problem"], found["searched_to"], found["messages"]) == (None, 0, 0)
+    assert (output["problem"], output["searched_to"], output["messages"]) == (None, 0, 0)
 
 
 def test_with_the_send_right_alone_every_command_fails(pairing: Pairing) -> None:
@@ -266,18 +268,18 @@ def test_peek_shows_messages_and_receives_none(pairing: Pairing) -> None:
     result = as_process(pairing, "peek")
 
     assert (result.returncode, result.stderr) == (0, "")
-    found = rows(result.stdout)
-    assert found[0] == [
+    table = rows(result.stdout)
+    assert table[0] == [
         *("queue", "sequence", "enqueued", "age"),
         *("destination", "message id", "session", "size"),
     ]
-    assert [row[0] for row in found[1:5]] == ["0", "0", "0", "1"]
-    assert found[1][1] == "1"
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", found[1][2])
-    assert found[1][4:7] == ["shop/orders", "m-0", "s 1"]
-    assert found[4][4:6] == ["bills", "b"]
-    assert found[4][-1].endswith(" kB")
-    assert found[5] == ["4 messages shown. Nothing was received or moved."]
+    assert [row[0] for row in table[1:5]] == ["0", "0", "0", "1"]
+    assert table[1][1] == "1"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", table[1][2])
+    assert table[1][4:7] == ["shop/orders", "m-0", "s 1"]
+    assert table[4][4:6] == ["bills", "b"]
+    assert table[4][-1].endswith(" kB")
+    assert table[5] == ["4 messages shown. Nothing was received or moved."]
     assert pairing.message_count() == 4
     assert pairing.peeks() > before
 
@@ -375,15 +377,15 @@ def test_destinations_sum_up_the_whole_backlog(pairing: Pairing) -> None:
 
     shown = rows(as_process(pairing, "destinations").stdout)
     after = pairing.peeks()
-    found = backlog_json(pairing, "destinations")
+    output = backlog_json(pairing, "destinations")
 
     assert shown[0] == ["destination", "messages", "size", "oldest"]
     assert shown[1][:2] == ["orders", "720"]
     assert shown[2][:2] == ["bills", "30"]
     assert shown[3] == ["750 messages, 0 without a destination. Nothing was received or moved."]
     assert after - before >= 750
-    assert (found["messages"], found["without_destination"], found["complete"]) == (750, 0, True)
-    orders, bills = found["destinations"]
+    assert (output["messages"], output["without_destination"], output["complete"]) == (750, 0, True)
+    orders, bills = output["destinations"]
     assert (orders["destination"], orders["messages"]) == ("orders", 720)
     assert orders["size_in_bytes"] > 70_000
     assert bills["oldest_age_seconds"] >= 0
@@ -395,7 +397,7 @@ def test_destinations_separate_invalid_messages(pairing: Pairing) -> None:
     pairing.put("orders", [message(f"m-{n}") for n in range(2)])
 
     shown = rows(backlog(pairing, "destinations").stdout)
-    found = backlog_json(pairing, "destinations")
+    output = backlog_json(pairing, "destinations")
 
     assert shown[1][:2] == ["orders", "2"]
     assert {(row[0], row[1], row[-1]) for row in shown[2:5]} == {
@@ -404,18 +406,18 @@ def test_destinations_separate_invalid_messages(pairing: Pairing) -> None:
         ("orders", "1", "would be dead-lettered: WrongAlias"),
     }
     assert shown[5] == ["5 messages, 2 without a destination. Nothing was received or moved."]
-    assert found["without_destination"] == 2
+    assert output["without_destination"] == 2
 
 
 def test_destinations_sum_up_dead_letters(pairing: Pairing) -> None:
     pairing.put("orders", [message(f"m-{n}") for n in range(3)])
     pairing.dead_letter(2, "Gone", "no such queue")
 
-    found = backlog_json(pairing, "destinations", "--dead-letters")
+    output = backlog_json(pairing, "destinations", "--dead-letters")
 
-    assert [(one["destination"], one["messages"]) for one in found["destinations"]] == [
-        ("orders", 2)
-    ]
+    assert [
+        (summary["destination"], summary["messages"]) for summary in output["destinations"]
+    ] == [("orders", 2)]
 
 
 def test_interrupted_destinations_show_the_totals_so_far(
@@ -483,15 +485,15 @@ def test_secondary_that_is_down_or_frozen_is_an_error_with_exit_status_1(
     with LocalNamespace("gone") as gone:
         down = gone.connection_string
     with paused_emulator(tmp_path) as emulator:
-        result = [
+        results = [
             backlog(pairing, *arguments, "--timeout", timeout, PAIRBUS_SECONDARY=text)
             for text, timeout in ((down, "5"), (emulator.connection_string, "0.5"))
         ]
         assert emulator.is_paused
 
-    assert [(one.exit_code, one.stdout) for one in result] == [(1, "")] * 2
-    assert "localhost" in result[0].stderr
-    assert TIMED_OUT.search(result[1].stderr)
+    assert [(result.exit_code, result.stdout) for result in results] == [(1, "")] * 2
+    assert "localhost" in results[0].stderr
+    assert TIMED_OUT.search(results[1].stderr)
 
 
 def test_missing_queues_are_an_error_with_exit_status_1(pairing: Pairing) -> None:
@@ -505,9 +507,9 @@ def test_missing_queues_are_an_error_with_exit_status_1(pairing: Pairing) -> Non
             "No backlog queue other/x-servicebus-transfer/* was found in the secondary. "
             "Either no sender has paired yet, or the name of the primary is wrong.\n"
         )
-    one = run_here("backlog", "peek", *pairing.options, "--queue", "9", **pairing.variables)
-    assert (one.exit_code, one.stdout) == (1, "")
-    assert f"The queue {pairing.name}/x-servicebus-transfer/9 does not exist." in one.stderr
+    result = run_here("backlog", "peek", *pairing.options, "--queue", "9", **pairing.variables)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"The queue {pairing.name}/x-servicebus-transfer/9 does not exist." in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The administration client of the SDK, both flavours, on real sockets: entities and rules are
-made, got, changed, listed in pages and deleted, and each mistake is the SDK's own error.
+"""The administration clients of the SDK, sync and async, against a local namespace.
 
-What a description says in every detail is in the unit tests.
+Entities and rules are created, read, updated, listed in pages and deleted, and every error is an
+error of the SDK. The details of descriptions are in the unit tests.
 """
 
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ __all__ = ["benches", "both", "namespace"]
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -61,8 +61,7 @@ def forget_all(core: Any) -> None:
 
 
 def kinds(admin: Any) -> dict[str, tuple[Any, ...]]:
-    """Of each kind of entity: create, get, update, delete, list, and runtime properties of one and
-    of all, and where it is."""
+    """The administration calls for one kind of entity, and its path."""
     return {
         "queue": (
             *(getattr(admin, f"{verb}_queue") for verb in ("create", "get", "update", "delete")),
@@ -100,14 +99,14 @@ async def test_entity_is_created_read_updated_listed_and_deleted(admin: Any, kin
     made.status = EntityStatus.DISABLED
     await update(*where, made)
 
-    got = await get(*where, "oNE")
-    assert got.default_message_time_to_live == timedelta(hours=2)
-    assert got.status == EntityStatus.DISABLED
-    assert [one.name for one in await listed(list_(*where))] == ["One"]
-    told = await runtime(*where, "One")
-    assert told.name == "One"
-    assert datetime.now(UTC) - told.created_at_utc < timedelta(minutes=1)
-    assert [one.name for one in await listed(list_runtime(*where))] == ["One"]
+    rules = await get(*where, "oNE")
+    assert rules.default_message_time_to_live == timedelta(hours=2)
+    assert rules.status == EntityStatus.DISABLED
+    assert [item.name for item in await listed(list_(*where))] == ["One"]
+    properties = await runtime(*where, "One")
+    assert properties.name == "One"
+    assert datetime.now(UTC) - properties.created_at_utc < timedelta(minutes=1)
+    assert [item.name for item in await listed(list_runtime(*where))] == ["One"]
 
     await delete(*where, "One")
     assert await listed(list_(*where)) == []
@@ -127,9 +126,9 @@ async def test_long_lists_are_paged(admin: Any, namespace: LocalNamespace, kind:
             getattr(namespace, f"create_{kind}")(name)
     *_, list_, _, list_runtime, where = kinds(admin)[kind]
 
-    assert [one.name for one in await listed(list_(*where))] == expected
-    assert [one.name for one in await listed(list_runtime(*where))] == expected
-    assert [one.name for one in await listed(list_(*where, start_index=100))] == expected[100:]
+    assert [item.name for item in await listed(list_(*where))] == expected
+    assert [item.name for item in await listed(list_runtime(*where))] == expected
+    assert [item.name for item in await listed(list_(*where, start_index=100))] == expected[100:]
 
 
 async def test_rules_are_created_read_updated_listed_and_deleted(admin: Any) -> None:
@@ -145,16 +144,16 @@ async def test_rules_are_created_read_updated_listed_and_deleted(admin: Any) -> 
         action = SqlRuleAction("SET seen = @yes", {"@yes": True})
         await admin.create_rule("t", "s", name, filter=filter_, action=action)
 
-    got = {one.name: one for one in await listed(admin.list_rules("t", "s"))}
-    assert set(got) == {"$Default", *filters}
+    rules = {item.name: item for item in await listed(admin.list_rules("t", "s"))}
+    assert set(rules) == {"$Default", *filters}
     for name, filter_ in filters.items():
-        assert type(got[name].filter) is type(filter_)
-        assert got[name].action.sql_expression == "SET seen = @yes"
-        assert got[name].action.parameters == {"@yes": True}
-    assert got["sql"].filter.parameters == {"@least": 10}
-    assert got["correlation"].filter.properties == {"colour": "red"}
+        assert type(rules[name].filter) is type(filter_)
+        assert rules[name].action.sql_expression == "SET seen = @yes"
+        assert rules[name].action.parameters == {"@yes": True}
+    assert rules["sql"].filter.parameters == {"@least": 10}
+    assert rules["correlation"].filter.properties == {"colour": "red"}
 
-    rule = got["sql"]
+    rule = rules["sql"]
     rule.filter, rule.action = SqlRuleFilter("size = 1"), None
     await admin.update_rule("t", "s", rule)
     assert (await admin.get_rule("t", "s", "SQL")).filter.sql_expression == "size = 1"
@@ -164,7 +163,7 @@ async def test_rules_are_created_read_updated_listed_and_deleted(admin: Any) -> 
 
 
 async def test_administered_settings_apply_to_messages(admin: Any, both: Flavour) -> None:
-    """Filters, actions, forwarding, counts: made here, seen there."""
+    """Filters, actions, forwarding and counts are set by administration and seen by messages."""
     await admin.create_queue("deep/er/target")
     await admin.create_topic("t")
     await admin.create_subscription("t", "s", forward_to="deep/er/target")
@@ -182,15 +181,15 @@ async def test_administered_settings_apply_to_messages(admin: Any, both: Flavour
     )
     messages = await take(receiver, 2)
     assert bodies(messages) == ["20", "11"]
-    assert [one.application_properties for one in messages] == [
+    assert [item.application_properties for item in messages] == [
         {b"size": 0, b"RuleName": b"large"}
     ] * 2
 
     await receiver.dead_letter_message(messages[0])
-    told = await admin.get_queue_runtime_properties("deep/er/target")
-    assert (told.active_message_count, told.dead_letter_message_count) == (1, 1)
-    assert told.total_message_count == 2
-    assert told.size_in_bytes > 0
+    properties = await admin.get_queue_runtime_properties("deep/er/target")
+    assert (properties.active_message_count, properties.dead_letter_message_count) == (1, 1)
+    assert properties.total_message_count == 2
+    assert properties.size_in_bytes > 0
     kept = await admin.get_subscription_runtime_properties("t", "kept")
     assert kept.active_message_count == 4
     topic = await admin.get_topic_runtime_properties("t")
@@ -280,12 +279,12 @@ async def test_invalid_value_is_refused_and_changes_nothing(admin: Any) -> None:
         assert refused.value.status_code == 400
         assert refused.value.message
     assert (await admin.get_queue("q")).max_delivery_count == 7
-    assert [one.name for one in await listed(admin.list_queues())] == ["q"]
-    assert [one.name for one in await listed(admin.list_topics())] == ["t"]
-    assert [one.name for one in await listed(admin.list_rules("t", "s"))] == ["$Default"]
+    assert [item.name for item in await listed(admin.list_queues())] == ["q"]
+    assert [item.name for item in await listed(admin.list_topics())] == ["t"]
+    assert [item.name for item in await listed(admin.list_rules("t", "s"))] == ["$Default"]
 
 
 async def test_namespace_properties_are_returned(admin: Any) -> None:
-    told = await admin.get_namespace_properties()
-    assert told.name == "flavours"
-    assert told.namespace_type == "Messaging"
+    properties = await admin.get_namespace_properties()
+    assert properties.name == "flavours"
+    assert properties.namespace_type == "Messaging"

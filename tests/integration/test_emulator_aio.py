@@ -1,5 +1,4 @@
-"""The asynchronous half of the SDK, as it comes, against a local namespace: each kind of thing
-once. The cases in depth are in the synchronous tests."""
+"""The async SDK against a local namespace: each operation once. Details are in the sync tests."""
 
 import gc
 from collections.abc import AsyncIterator, Iterator
@@ -26,10 +25,10 @@ from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.emulator_bench import BRISK, QUICK
 
 PREFETCHING = BRISK | {"prefetch_count": 1}
-"""A receiver without prefetch has a task that looks up once a second, and closes after that."""
+"""A receiver without prefetch has a task that wakes up once a second, and closes after that."""
 
 pytestmark = [
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -38,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
@@ -78,7 +77,7 @@ async def send(client: ServiceBusClient, *messages: Any, queue: str = "orders") 
 
 
 async def receive(receiver: ServiceBusReceiver, count: int = 1) -> list[Any]:
-    """So many messages, in as many calls as it takes."""
+    """Receive this many messages, in as many calls as needed."""
     messages: list[Any] = []
     while len(messages) < count:
         some = await receiver.receive_messages(count - len(messages), max_wait_time=10)

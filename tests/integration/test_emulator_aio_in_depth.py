@@ -1,7 +1,5 @@
-"""The asynchronous half of the SDK against a local namespace, in depth: what the synchronous tests
-of locks, time, limits, sessions, topics, pings, rights and TLS prove, proven for `aio`.
-
-A few cases that neither had run with both flavours.
+"""The async SDK against a local namespace, in detail: locks, time, limits, sessions, topics, pings,
+rights and TLS, as in the sync tests. A few further cases run with both SDKs.
 """
 
 import asyncio
@@ -61,7 +59,7 @@ __all__ = ["aio", "benches", "both", "namespace"]
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -103,7 +101,7 @@ class TestLocks:
     async def test_settlement_with_an_expired_lock_is_rejected_by_the_emulator(
         self, both: Flavour
     ) -> None:
-        """The SDK's own clock says that the locks hold: it asks, and is refused."""
+        """By the SDK's clock the locks are valid, so it sends the settlement, which is refused."""
         queue = both.queue()
         sender, receiver = await both.pair(queue, prefetch_count=4)
         await sender.send_messages(numbered(4))
@@ -122,7 +120,7 @@ class TestLocks:
     async def test_message_and_session_locks_are_renewed_by_calls_and_by_the_sdk(
         self, aio: Flavour
     ) -> None:
-        lock = 4 * SECOND  # the SDK looks once a second
+        lock = 4 * SECOND  # the SDK checks once a second
         queue, of_sessions = (
             aio.queue(lock_duration=lock),
             aio.queue(lock_duration=lock, requires_session=True),
@@ -160,7 +158,7 @@ class TestLocks:
     async def test_sdk_settles_over_the_management_link_after_its_link_is_detached(
         self, both: Flavour
     ) -> None:
-        """Of a link that it knows to be gone it settles nothing: each has one of its own here."""
+        """The SDK does not settle on a link that it knows to be lost: each message has its own."""
         queue = both.queue()
         sender, dead, *receivers = await both.open(
             both.sender(queue),
@@ -186,24 +184,24 @@ class TestLocks:
 
 
 def detach_all(core: NamespaceRuntime, queue: str) -> None:
-    """Take its link from whoever receives."""
+    """Detach the links of all receivers of a queue."""
     for outlet in core.outgoing_links.pop(core.entities.get(queue).queue.id):
         outlet._detach(LinkLost("The link was taken away."))
 
 
 class TestTime:
     async def test_expired_message_is_dead_lettered_or_dropped(self, aio: Flavour) -> None:
-        told = aio.queue(dead_lettering_on_message_expiration=True)
+        results = aio.queue(dead_lettering_on_message_expiration=True)
         silent = aio.queue(default_message_time_to_live=SECOND)
         to_told, to_silent, dead = await aio.open(
-            aio.sender(told), aio.sender(silent), aio.dead_letters(told)
+            aio.sender(results), aio.sender(silent), aio.dead_letters(results)
         )
         await to_told.send_messages(ServiceBusMessage("x", time_to_live=SECOND))
         await to_silent.send_messages(ServiceBusMessage("x"))
         letter = await take_one(dead)
         assert (letter.dead_letter_reason, letter.dead_letter_source) == (
             "TTLExpiredException",
-            told,
+            results,
         )
         await eventually(lambda: aio.held(silent) == 0)
 
@@ -302,7 +300,7 @@ class TestLimits:
             await aio.receiver(queue).receive_messages(1, max_wait_time=5)
 
     async def test_receiver_that_found_nothing_gets_later_messages(self, aio: Flavour) -> None:
-        """Without prefetch: credit is given, and drained, with each call."""
+        """Without prefetch, each call grants credit and drains it."""
         queue = aio.queue()
         sender, receiver = await aio.pair(queue, prefetch_count=0)
         assert await is_empty(receiver)
@@ -321,8 +319,8 @@ class TestLimits:
         await sender.send_messages(numbered(2))
         await sender.schedule_messages(ServiceBusMessage("later"), now() + 3600 * SECOND)
         await receiver.defer_message(await take_one(receiver))
-        found = await receiver.peek_messages(10, sequence_number=1)
-        assert [(str(one), one.state) for one in found] == [
+        peeked = await receiver.peek_messages(10, sequence_number=1)
+        assert [(str(one), one.state) for one in peeked] == [
             ("0", ServiceBusMessageState.DEFERRED),
             ("1", ServiceBusMessageState.ACTIVE),
             ("later", ServiceBusMessageState.SCHEDULED),
@@ -460,8 +458,8 @@ class TestRights:
             refused = [asyncio.ensure_future(each) for all_ in expected.values() for each in all_]
             await aio.sender(queue, client=clients["sends"]).send_messages(one)
             await take_one(aio.receiver(queue, client=clients["listens"]))
-            told = await asyncio.gather(*refused, return_exceptions=True)
-            assert [type(each) for each in told] == [kind for kind in expected for _ in range(2)]
+            results = await asyncio.gather(*refused, return_exceptions=True)
+            assert [type(each) for each in results] == [kind for kind in expected for _ in range(2)]
         finally:
             for client in (*clients.values(), wrong):
                 await client.close()

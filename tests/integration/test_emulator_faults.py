@@ -1,6 +1,6 @@
-"""Faults on demand: each happens where, when and as often as it was asked for, and says so.
+"""Injected faults occur on their entity, at their occasion and as often as requested.
 
-The real SDK and our own client are the ones that it happens to.
+The clients are the SDK and that of `pairbus.amqp`.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ from tests.integration.emulator_kit import (
     wait_until,
 )
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 ON_A_SEND = {
@@ -53,15 +53,15 @@ ON_A_SEND = {
     "detach": (ServiceBusConnectionError, LinkLost),
     "disable": (MessagingEntityDisabledError, EntityDisabled),
 }
-"""What the SDK and our client raise for a send that meets the fault."""
+"""The errors that the SDK and our client raise for a send that triggers the fault."""
 
 STORES = {"lose-answer"}
-"""Those that keep the message all the same."""
+"""Faults after which the message is stored."""
 
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """Those of the SDK are collected within the test that ignores the warning."""
+    """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
 
@@ -74,7 +74,7 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> LocalNamespace:
-    """With two empty queues and no faults."""
+    """A namespace with two empty queues and no faults."""
     running.reset()
     running.clear_faults()
     running.create_queue("q")
@@ -88,7 +88,7 @@ def client(namespace: LocalNamespace) -> Iterator[Client]:
         yield client
 
 
-# What a sender sees.
+# Errors of senders.
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
@@ -112,7 +112,7 @@ def test_sdk_with_a_retry_recovers_from_a_fault_that_occurs_once(
         fault = namespace.add_fault(kind, "q", count=1)
         send(sender)
     assert fault.fired == 1
-    # What was stored without an answer is sent again: this is how duplicates come to be.
+    # A message that was stored without a reply is sent again, and so becomes a duplicate.
     assert stored(namespace) == (["x", "x"] if kind in STORES else ["x"])
 
 
@@ -213,7 +213,7 @@ def test_fault_applies_to_a_whole_batch(namespace: LocalNamespace, client: Clien
         assert stored(namespace) == []
 
 
-# What is peculiar to one kind.
+# Effects of single kinds.
 
 
 def test_message_with_a_lost_reply_is_received_although_its_sender_failed(
@@ -242,8 +242,8 @@ def test_fault_at_the_nth_message_in_flight_stores_none_of_the_later_ones(
             assert kind == "cut"
     assert fault.fired == 1
     assert stored(namespace) == ["0", "1", "2", "3", "4"]
-    assert all(one.done for one in posted)
-    assert {type(one.error) for one in posted[5:]} == {error}
+    assert all(delivery.done for delivery in posted)
+    assert {type(delivery.error) for delivery in posted[5:]} == {error}
 
 
 def test_connection_that_is_no_longer_read_gets_no_reply(
@@ -254,7 +254,7 @@ def test_connection_that_is_no_longer_read_gets_no_reply(
         with pytest.raises(OperationTimeout):
             sender.send(payload(), timeout_s=0.2)
         wait_until(lambda: fault.fired == 1, "the fault")
-        with pytest.raises(OperationTimeout):  # nor does anything else on this connection
+        with pytest.raises(OperationTimeout):  # nothing on this connection is answered
             sender.send(payload(), timeout_s=0.2)
         assert fault.fired == 1
         client.close(timeout_s=0.1)
@@ -304,7 +304,7 @@ def test_late_reply_to_a_lost_connection_is_dropped(
         sender.post(payload("left"))
         wait_until(lambda: fault.fired == 1, "the fault")
     with client_of(namespace) as client, Sender(client, "q") as sender:
-        sender.send(payload("stayed"))  # its answer is due after the other
+        sender.send(payload("stayed"))  # its reply is due after the other
     assert fault.fired == 2
     assert stored(namespace) == ["left", "stayed"]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
@@ -358,7 +358,7 @@ def test_expired_tokens_detach_the_links_of_their_entity_only(
             assert bystander.generation == 1
         assert fault.fired == 1
     with client_of(namespace) as client, Sender(client, "q") as sender:
-        sender.send(payload())  # a new token is as good as ever
+        sender.send(payload())  # a new token is accepted
 
 
 def test_expiry_without_a_link_to_detach_is_not_counted(
@@ -367,7 +367,9 @@ def test_expiry_without_a_link_to_detach_is_not_counted(
     fault = namespace.add_fault("expire-tokens", count=1)
     with client_of(namespace) as client:
         sender = Sender(client, "q")
-        with contextlib.suppress(NotAuthorized):  # its end may come together with its beginning
+        with contextlib.suppress(
+            NotAuthorized
+        ):  # the link may be detached as soon as it is attached
             sender.open()
         client.run_until(lambda: sender.error is not None, client.deadline(None), "a detach")
     assert isinstance(sender.error, NotAuthorized)
@@ -443,7 +445,7 @@ def test_sdk_with_default_retries_recovers_from_throttling(
     assert stored(namespace) == ["x"]
 
 
-# By HTTP.
+# Over HTTP.
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
@@ -455,7 +457,7 @@ def test_fault_added_over_http_occurs_and_is_listed_as_fired(
     )
     assert status == 201
     assert fired_by_http(namespace) == [(added["number"], kind, 0)]
-    with Sender(client, "q") as sender:  # the attach is an occasion to be disabled
+    with Sender(client, "q") as sender:  # the attach triggers the fault
         if kind != "disable":
             sender.send(payload())
         with pytest.raises(ON_A_SEND[kind][1]):

@@ -1,5 +1,5 @@
-"""Faults on demand as the asynchronous SDK meets them, and those that the synchronous tests leave
-out: a half-open connection, and a receiver's view."""
+"""Injected faults and the async SDK, with cases that the sync tests leave out: a half-open
+connection, and a receiver."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -30,7 +30,7 @@ __all__ = ["aio", "benches", "both", "namespace"]
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -44,7 +44,7 @@ ON_A_SEND: dict[str, type[ServiceBusError]] = {
     "disable": MessagingEntityDisabledError,
 }
 STORES = {"lose-answer"}
-"""Those that keep the message all the same."""
+"""Faults after which the message is stored."""
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ async def test_sdk_raises_the_error_of_the_fault_or_recovers_with_a_retry(
     assert [fault.fired for fault in faults] == [1, 1]
     assert type(failed) is ON_A_SEND[kind]
     assert aio.held(queue) == (kind in STORES)
-    # What was stored without an answer is sent again: this is how duplicates come to be.
+    # A message that was stored without a reply is sent again, and so becomes a duplicate.
     assert aio.held(retried) == 1 + (kind in STORES)
 
 
@@ -126,7 +126,7 @@ async def test_refused_connections_raise_or_are_retried(aio: Flavour) -> None:
 async def test_sdk_reattaches_with_a_new_token_after_expiry(
     both: Flavour,
 ) -> None:
-    """A sender by itself; a receiver does not take it for something that a retry can help."""
+    """A sender reattaches by itself. For a receiver, the error is not one to retry."""
     queue = both.queue()
     patient = both.connect(both.namespace.connection_string, retry_total=1)
     async with both.face(patient):

@@ -1,4 +1,4 @@
-"""Faults off the sending link: messages that are scheduled over the management link, and tokens."""
+"""Injected faults for messages scheduled over the management link, and for tokens."""
 
 import datetime
 import gc
@@ -43,7 +43,7 @@ from tests.integration.emulator_kit import (
     wait_until,
 )
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 LATER = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
@@ -56,16 +56,16 @@ ON_SCHEDULE = {
     "detach": (ServiceBusError, LinkLost),
     "disable": (MessagingEntityDisabledError, EntityDisabled),
 }
-"""What the SDK and our client raise for messages that meet the fault as they are scheduled."""
+"""The errors that the SDK and our client raise when scheduling triggers the fault."""
 
 STORES = {"lose-answer"}
 NO_RETRY = {"detach"}
-"""The SDK takes the loss of its management link for an error of its own."""
+"""The SDK reports the loss of its management link as an internal error."""
 
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """Those of the SDK are collected within the test that ignores the warning."""
+    """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
 
@@ -78,7 +78,7 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> LocalNamespace:
-    """With two empty queues and no faults."""
+    """A namespace with two empty queues and no faults."""
     running.reset()
     running.clear_faults()
     running.create_queue("q")
@@ -198,7 +198,7 @@ def test_response_after_the_timeout_leaves_scheduled_messages_stored(
     namespace: LocalNamespace, client: Client
 ) -> None:
     management = Management(client, "q")
-    management.peek(1)  # opens the links, which takes its own time
+    management.peek(1)  # attach the links first, which takes time
     fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
     with pytest.raises(OperationTimeout):
         management.schedule([for_later("late")], timeout_s=0.1)
@@ -211,7 +211,7 @@ def test_connection_that_is_no_longer_read_schedules_nothing(
     namespace: LocalNamespace,
 ) -> None:
     with sdk_sender(namespace) as sender:
-        schedule(sender, "before")  # opens the links, which takes its own time
+        schedule(sender, "before")  # attach the links first, which takes time
         fault = namespace.add_fault("stop-reading", "q", count=1)
         with pytest.raises(OperationTimeoutError):
             schedule(sender, "x", timeout=1)
@@ -235,7 +235,7 @@ def test_throttled_messages_do_not_use_up_the_credit_of_their_sender(
 # Tokens.
 
 REFUSED = {401: NotAuthorized, 404: EntityNotFound, 500: Unavailable, 503: Busy}
-"""What our client makes of a status."""
+"""The error of our client for a status."""
 
 
 @pytest.mark.parametrize("status", REFUSED)
@@ -272,7 +272,7 @@ def test_ignored_token_gets_no_response_and_grants_no_right(
 ) -> None:
     fault = namespace.add_fault("ignore-tokens", "q", count=1)
     with client_of(namespace) as client:
-        Sender(client, "other").open()  # and with it, a link to `$cbs`
+        Sender(client, "other").open()  # which attaches links to `$cbs`
         sender = Sender(client, "q")
         with pytest.raises(OperationTimeout):
             sender.send(payload(), timeout_s=0.3)
@@ -288,7 +288,7 @@ def test_sdk_times_out_waiting_for_the_response_to_its_token(
     fault = namespace.add_fault("ignore-tokens", "q", count=1)
     with pytest.raises(ServiceBusError, match="timed-out"), sdk_sender(namespace):
         pass
-    # It counts whole seconds: that one may have been a moment.
+    # The SDK counts whole seconds: the first one may be short.
     wait_until(lambda: fault.fired == 1, "the fault")
 
 
@@ -306,8 +306,8 @@ def test_tokens_are_refused_by_a_fault_added_over_http(namespace: LocalNamespace
     assert status == 201
     with client_of(namespace) as client, pytest.raises(Busy):
         Sender(client, "q").open()
-    _, [told] = ask(namespace, "GET", "faults")
-    assert (told["status"], told["fired"]) == (503, 1)
+    _, [fault_json] = ask(namespace, "GET", "faults")
+    assert (fault_json["status"], fault_json["fired"]) == (503, 1)
 
 
 @pytest.mark.parametrize("status", [200, 399, 600, "401", None])

@@ -29,7 +29,7 @@ from tests.interop.sdk_cases import BRISK, IMPATIENT
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -64,11 +64,11 @@ class TestLocks:
                 getattr(receiver, f"{settle}_message")(message)
         assert bench.runtime(queue).counts.active == 4
         again = take(receiver, 4)
-        assert [one.sequence_number for one in again] == [1, 2, 3, 4]
-        assert {one.delivery_count for one in again} == {1}
+        assert [message.sequence_number for message in again] == [1, 2, 3, 4]
+        assert {message.delivery_count for message in again} == {1}
 
     def test_settlement_with_an_expired_lock_is_rejected_on_the_link(self, bench: Bench) -> None:
-        """The SDK knows by its own clock that a lock is over: our client does not look."""
+        """Use our client, because the SDK checks the expiry of a lock by its own clock."""
         queue = bench.queue(lock_duration=0.3 * SECOND)
         bench.sender(queue).send_messages(ServiceBusMessage("x"))
         receiver = Receiver(bench.raw(), queue)
@@ -111,7 +111,7 @@ class TestLocks:
         sender.send_messages(ServiceBusMessage("x"))
         message = take_one(receiver)
         before = message.locked_until_utc
-        while now() < before:  # often, so that a busy machine may be late
+        while now() < before:  # often, so that a delay on a busy machine does no harm
             time.sleep(0.2)
             until = receiver.renew_message_lock(message)
             assert until > before
@@ -131,7 +131,9 @@ class TestLocks:
     def test_sdk_renews_a_message_lock_automatically(self, bench: Bench) -> None:
         queue = bench.queue(lock_duration=5 * SECOND)
         lost: list[ServiceBusReceivedMessage] = []
-        with AutoLockRenewer(on_lock_renew_failure=lambda one, _: lost.append(one)) as renewer:
+        with AutoLockRenewer(
+            on_lock_renew_failure=lambda message, _: lost.append(message)
+        ) as renewer:
             sender, receiver = bench.pair(queue)
             sender.send_messages(ServiceBusMessage("x"))
             message = take_one(receiver)
@@ -194,7 +196,7 @@ class TestTimeToLive:
 
 
 class Clock:
-    """The time, which a test can let pass."""
+    """A clock that a test moves forward."""
 
     def __init__(self) -> None:
         self.ahead = datetime.timedelta()

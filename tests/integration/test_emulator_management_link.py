@@ -1,6 +1,6 @@
-"""What an entity of a local namespace does over its management link, with our own client.
+"""Operations of an entity's management node, with our own client.
 
-The SDK uses a part of it: it settles there when its link is gone.
+The SDK settles over the management link after its own link is detached.
 """
 
 import datetime
@@ -26,7 +26,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -76,7 +76,7 @@ class TestSettling:
         bench.sender(queue).send_messages(numbered(2))
         client = bench.raw()
         receiver, management = Receiver(client, queue), Management(client, queue)
-        first, second = [lock_token(one) for one in receive(receiver, 2)]
+        first, second = [lock_token(delivery) for delivery in receive(receiver, 2)]
         management.settle([first])
         with pytest.raises(LockLost) as refused:
             management.settle([second, first])
@@ -89,7 +89,7 @@ class TestSettling:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(1))
         client = bench.raw()
-        tokens = [lock_token(one) for one in receive(Receiver(client, queue), 1)]
+        tokens = [lock_token(delivery) for delivery in receive(Receiver(client, queue), 1)]
         management = Management(client, queue)
         with pytest.raises(Refused):
             management.settle(tokens, "eaten")
@@ -114,16 +114,18 @@ class TestOthers:
         bench.sender(queue).send_messages(numbered(3))
         client = bench.raw()
         deliveries = receive(Receiver(client, queue), 3)
-        before = max(locked_until(bytes(one.payload)) for one in deliveries)
-        until = Management(client, queue).renew_locks(lock_token(one) for one in deliveries)
+        before = max(locked_until(bytes(delivery.payload)) for delivery in deliveries)
+        until = Management(client, queue).renew_locks(
+            lock_token(delivery) for delivery in deliveries
+        )
         assert len(until) == 3
         assert min(until) >= before
 
     def test_messages_are_peeked_from_a_sequence_number(self, bench: Bench) -> None:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(5))
-        found = Management(bench.raw(), queue).peek(3, 2)
-        assert [Message.parse(one).read_body()[1][0] for one in found] == [b"2", b"3"]
+        messages = Management(bench.raw(), queue).peek(3, 2)
+        assert [Message.parse(delivery).read_body()[1][0] for delivery in messages] == [b"2", b"3"]
 
     def test_message_is_scheduled_and_cancelled(self, bench: Bench) -> None:
         queue = bench.queue()
@@ -160,18 +162,18 @@ class TestOthers:
 
 
 def detach_all(core: NamespaceRuntime, queue: str) -> None:
-    """Take its link from whoever receives."""
+    """Detach the links of all receivers of a queue."""
     for outlet in core.outgoing_links.pop(core.entities.get(queue).queue.id):
         outlet._detach(LinkLost("The link was taken away."))
 
 
 def receive(receiver: Receiver, count: int) -> list[Delivery]:
-    found: list[Delivery] = []
-    while len(found) < count:
-        some = receiver.receive(count - len(found))
+    messages: list[Delivery] = []
+    while len(messages) < count:
+        some = receiver.receive(count - len(messages))
         assert some
-        found += some
-    return found
+        messages += some
+    return messages
 
 
 def locked_until(payload: bytes) -> Timestamp:

@@ -1,4 +1,4 @@
-"""Messages of a queue of a local namespace, with the azure-servicebus SDK over real sockets."""
+"""Messages of a queue in a local namespace, with the azure-servicebus SDK over real sockets."""
 
 import datetime
 import uuid
@@ -43,7 +43,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 
@@ -108,22 +108,22 @@ class TestSendingAndReceiving:
         queue = bench.queue()
         sender, receiver = bench.pair(queue, prefetch_count=20)
         sender.send_messages([ServiceBusMessage(f"{i}") for i in range(50)])
-        found = []
+        received = []
         for message in take(receiver, 50):
-            found.append(str(message))
+            received.append(str(message))
             receiver.complete_message(message)
-        assert found == [f"{i}" for i in range(50)]
+        assert received == [f"{i}" for i in range(50)]
         eventually(lambda: bench.held(queue) == 0)
 
     def test_receiver_can_be_iterated_until_no_message_is_left(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue, max_wait_time=2.5)
         sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
-        found = []
+        received = []
         for message in receiver:
-            found.append(str(message))
+            received.append(str(message))
             receiver.complete_message(message)
-        assert found == ["a", "b"]
+        assert received == ["a", "b"]
 
     def test_two_receivers_share_the_messages(self, bench: Bench) -> None:
         queue = bench.queue()
@@ -241,7 +241,7 @@ class TestSettling:
         assert bench.held(queue) == 0
 
     def test_settling_can_change_properties(self, bench: Bench) -> None:
-        """The SDK has no parameter for it: our own client does it."""
+        """Use our own client, because the SDK has no parameter for it."""
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("x", application_properties={"old": 1, "kept": 2}))
@@ -266,8 +266,8 @@ class TestPeeking:
         sender.schedule_messages(ServiceBusMessage("later"), in_(3600))
         receiver.defer_message(take_one(receiver))
         locked = take_one(receiver)
-        found = receiver.peek_messages(10, sequence_number=1)
-        assert [(str(one), one.state) for one in found] == [
+        received = receiver.peek_messages(10, sequence_number=1)
+        assert [(str(one), one.state) for one in received] == [
             ("0", ServiceBusMessageState.DEFERRED),
             ("1", ServiceBusMessageState.ACTIVE),
             ("2", ServiceBusMessageState.ACTIVE),
@@ -462,7 +462,7 @@ class TestFidelity:
         assert list(nothing.body) == [b""]
 
     def test_payload_is_delivered_unchanged(self, bench: Bench) -> None:
-        """What the SDK has sent, as our client reads it; sent again by our client: the same."""
+        """A message of the SDK, read and sent again by our client, is unchanged."""
         queue, other = bench.queue(), bench.queue()
         bench.sender(queue).send_messages(annotated(value_body={"a": [1, None, "b"]}))
         client = bench.raw()

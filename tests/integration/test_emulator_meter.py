@@ -1,4 +1,4 @@
-"""The meter: what is billable is counted, by entity and kind, once, and stays counted."""
+"""The meter counts each billable operation once, by entity and kind, and keeps the count."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> LocalNamespace:
-    """With an empty queue, and nothing counted."""
+    """A namespace with an empty queue and an empty meter."""
     running.reset()
     running.create_queue("q")
     return running
@@ -81,7 +81,7 @@ def scheduled(body: str) -> bytes:
 
 @contextmanager
 def polling(client: Client, path: str = "q", *, credit: int = 1) -> Iterator[Receiver]:
-    """A receiver that waits for messages and has got none."""
+    """A receiver that waits for messages of an empty queue."""
     with Receiver(client, path) as receiver:
         assert receiver.receive(credit, timeout_s=0.1) == []
         assert receiver.credit == credit
@@ -164,7 +164,7 @@ def test_each_entity_has_its_own_readings(namespace: LocalNamespace, client: Cli
     assert operations(namespace, "t/Subscriptions/s") == {"receive": 2}
 
 
-# Empty polls: a grant of credit that ends without a delivery.
+# Empty polls: credit that is granted and ends without a delivery.
 
 
 @pytest.mark.rule("C1")
@@ -294,7 +294,7 @@ def test_empty_receive_of_the_sdk_is_one_receive(namespace: LocalNamespace) -> N
     wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
 
 
-# Every other kind.
+# Other operations.
 
 
 @pytest.mark.rule("C1")
@@ -343,7 +343,7 @@ def test_settlement_over_the_management_link_is_counted_for_each_message(
 
 
 def take(client: Client, count: int) -> list[UUID]:
-    """Lock messages; their tokens."""
+    """Receive messages, and return their lock tokens."""
     tokens: list[UUID] = []
     with Receiver(client, "q") as receiver:
         while len(tokens) < count:
@@ -358,7 +358,7 @@ def test_settlement_followed_by_a_detach_is_executed_and_counted(
     put(client, payload())
     with Receiver(client, "q", confirm=False) as receiver:
         (taken,) = receiver.receive()
-        # Written, but not sent before the detach is: both arrive at once.
+        # It is written, but sent together with the detach.
         taken.link.session.settle(taken.id, taken.id, Accepted())
     assert operations(namespace) == {"send": 1, "receive": 1, "complete": 1}
     assert stored(namespace) == []
@@ -480,7 +480,7 @@ def test_dead_letter_queue_has_its_own_readings(namespace: LocalNamespace, clien
     assert operations(namespace, "q/$DeadLetterQueue") == {"receive": 1, "complete": 1}
 
 
-# Reading it, and keeping it.
+# Readings.
 
 
 def test_reading_is_a_snapshot(namespace: LocalNamespace, client: Client) -> None:
@@ -498,15 +498,15 @@ def test_http_returns_the_same_readings_and_is_not_counted(
     put(client, sized(1100), sized(70_000))
     with Management(client, "q") as management:
         management.peek()
-    told = ask(namespace, "GET", "meter")
-    assert told == (
+    response = ask(namespace, "GET", "meter")
+    assert response == (
         200,
         [
             {"entity": "q", "kind": "peek", **asdict(MeterReading(1, 1, 1100, 1))},
             {"entity": "q", "kind": "send", **asdict(MeterReading(2, 2, 71_100, 3))},
         ],
     )
-    assert ask(namespace, "GET", "meter") == told
+    assert ask(namespace, "GET", "meter") == response
 
 
 @pytest.mark.rule("C1")

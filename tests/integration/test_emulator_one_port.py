@@ -1,4 +1,4 @@
-"""One port for everything: AMQP, AMQP in TLS, and the administration API with and without TLS."""
+"""One port serves AMQP, AMQP over TLS, and the administration API with and without TLS."""
 
 import gc
 import socket
@@ -25,7 +25,7 @@ from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_bench import (
     QUICK,
     connect,
-    heard_until_closed,
+    read_until_closed,
     receive_with_sdk,
     round_trip,
     send_with_sdk,
@@ -33,7 +33,7 @@ from tests.integration.emulator_bench import (
 from tests.interop.conftest import TlsFiles
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 
@@ -42,7 +42,7 @@ ANY = "0.0.0.0"
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
@@ -72,7 +72,7 @@ def administration(namespace: LocalNamespace, ca_file: str) -> ServiceBusAdminis
 
 
 def http_get(namespace: LocalNamespace, path: str, scheme: str = "http") -> bytes:
-    """Ask as a program without the SDK would."""
+    """Send a request without the SDK."""
     parsed = ConnectionString.parse(namespace.connection_string)
     assert parsed.key_name is not None
     assert parsed.key is not None
@@ -144,7 +144,7 @@ def test_stalled_clients_do_not_affect_others(namespace: LocalNamespace) -> None
         garbage = stack.enter_context(connect(namespace))
         garbage.sendall(b"\x00\xffgarbage\r\n\r\n")
 
-        heard_until_closed(garbage)  # it is hung up on
+        read_until_closed(garbage)  # the connection is closed
         round_trip(namespace)
 
         for sock in (*silent, *halves, short):
@@ -171,7 +171,7 @@ def still_open(sock: socket.socket) -> bool:
 def test_invalid_bytes_over_tls_end_their_connection_only(namespace: LocalNamespace) -> None:
     with connect(namespace) as sock:
         sock.sendall(b"\x16\x03\x01\x00\x05hello")
-        heard_until_closed(sock)
+        read_until_closed(sock)
     round_trip(namespace)
 
 
@@ -215,7 +215,7 @@ class TestAddresses:
             sender.send(Message.build(data=b"x").encode())
 
     def test_default_host_serves_the_loopback_address_only(self, namespace: LocalNamespace) -> None:
-        # All of 127.0.0.0/8 is this machine, but only one address of it was bound.
+        # All of 127.0.0.0/8 is this machine, but the namespace listens on one address only.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", namespace.port), 5)
 

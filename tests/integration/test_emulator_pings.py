@@ -13,7 +13,7 @@ from tests.integration.emulator_fixtures import Bench, bench, is_empty, module_b
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.rule("G3"),
@@ -75,7 +75,7 @@ def test_ping_in_a_batch_is_not_stored(bench: Bench) -> None:
     sender.send_messages([ServiceBusMessage("a"), ping(), ServiceBusMessage("b")])
     assert sends(bench, queue) == 3
     assert bench.held(queue) == 2
-    assert [str(one) for one in receiver.peek_messages(5)] == ["a", "b"]
+    assert [str(message) for message in receiver.peek_messages(5)] == ["a", "b"]
 
 
 def test_ping_is_neither_dead_lettered_nor_recorded_for_duplicate_detection(bench: Bench) -> None:

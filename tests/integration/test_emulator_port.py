@@ -1,4 +1,4 @@
-"""A namespace that is stopped keeps its port."""
+"""A stopped namespace keeps its port."""
 
 import socket
 import sys

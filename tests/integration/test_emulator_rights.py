@@ -1,4 +1,4 @@
-"""Who may do what: tokens through CBS and HTTP, keys through SASL PLAIN, all really checked."""
+"""Rights of tokens over CBS and HTTP, and of keys over SASL PLAIN."""
 
 import gc
 import logging
@@ -45,7 +45,7 @@ from tests.integration.emulator_bench import (
 )
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 
@@ -68,7 +68,7 @@ MANAGES_ORDERS = rule("manages-orders", *Right)
 
 
 class Clock:
-    """The namespace's time, which a test can let pass."""
+    """The clock of a namespace, which a test moves forward."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -79,7 +79,7 @@ class Clock:
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
@@ -159,7 +159,7 @@ def administration(namespace: LocalNamespace, text: str) -> ServiceBusAdministra
 
 class TestRules:
     @pytest.mark.parametrize(
-        ("given", "expected"),
+        ("rule", "expected"),
         [
             (SEND, (True, False, False, True)),
             (LISTEN, (False, True, True, False)),
@@ -169,17 +169,17 @@ class TestRules:
         ids=lambda value: value.name if isinstance(value, SharedAccessRule) else None,
     )
     def test_namespace_rule_grants_its_rights_on_all_entities(
-        self, namespace: LocalNamespace, given: SharedAccessRule, expected: tuple[bool, ...]
+        self, namespace: LocalNamespace, rule: SharedAccessRule, expected: tuple[bool, ...]
     ) -> None:
-        with client_with(namespace, given) as client:
+        with client_with(namespace, rule) as client:
             for path in ("orders", "other"):
-                found = (
+                results = (
                     may_send(client, path),
                     may_listen(client, path),
                     may_peek(client, path),
                     may_schedule(client, path),
                 )
-                assert found == expected
+                assert results == expected
 
     def test_entity_rule_grants_its_rights_on_its_entity_only(
         self, namespace: LocalNamespace
@@ -207,8 +207,8 @@ class TestRules:
                 assert may_send(client, "orders")
 
     def test_administration_needs_the_manage_right(self, namespace: LocalNamespace) -> None:
-        for given in (SEND, LISTEN, BOTH):
-            text = namespace.connection_string_of(given.name, given.primary_key)
+        for rule in (SEND, LISTEN, BOTH):
+            text = namespace.connection_string_of(rule.name, rule.primary_key)
             with (
                 administration(namespace, text) as admin,
                 pytest.raises((ClientAuthenticationError, HttpResponseError)) as refused,
@@ -231,9 +231,9 @@ class TestTokens:
         return str(error.value)
 
     def signature(self, namespace: LocalNamespace, path: str = "orders", **changes: Any) -> str:
-        given = {"rule": "sends", "key": "primary-key-of-sends", "life_s": 600} | changes
+        rule = {"rule": "sends", "key": "primary-key-of-sends", "life_s": 600} | changes
         audience = f"sb://localhost:{namespace.port}/{path}"
-        return sign_token(audience, given["rule"], given["key"], int(time.time() + given["life_s"]))
+        return sign_token(audience, rule["rule"], rule["key"], int(time.time() + rule["life_s"]))
 
     def test_valid_signature_is_accepted(self, namespace: LocalNamespace) -> None:
         with ours(namespace, tokens=SharedAccessSignature(self.signature(namespace))) as client:
@@ -244,7 +244,7 @@ class TestTokens:
         assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
     def test_unknown_rule_is_refused(self, namespace: LocalNamespace) -> None:
-        text = self.signature(namespace, rule="nobody")
+        text = self.signature(namespace, rule="unknown")
         assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
     def test_expired_token_is_refused(self, namespace: LocalNamespace) -> None:
@@ -354,7 +354,7 @@ class TestPlain:
 
     @pytest.mark.parametrize(
         ("name", "key"),
-        [("both", "another key"), ("nobody", "primary-key-of-both"), ("", ""), ("both", "")],
+        [("both", "another key"), ("unknown", "primary-key-of-both"), ("", ""), ("both", "")],
     )
     def test_wrong_rule_or_key_is_refused(
         self, namespace: LocalNamespace, name: str, key: str
@@ -380,7 +380,7 @@ class TestExpiry:
             receiver.receive(timeout_s=0.05)
 
             clock.ahead_s = 600 + GRACE_S - 60
-            sender.send(HELLO)  # expired, but within the grace
+            sender.send(HELLO)  # expired, but within the grace period
             assert receiver.error is None
 
             clock.ahead_s = 600 + GRACE_S + 1
@@ -391,7 +391,7 @@ class TestExpiry:
         options = ClientOptions.from_connection_string(
             namespace.connection_string,
             tokens=SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600),
-            idle_timeout_s=4_000_000,  # its clock leaps
+            idle_timeout_s=4_000_000,  # the clock of the test leaps
         )
         with Client(
             options,
@@ -472,7 +472,7 @@ def test_secrets_are_never_logged(
         for record in caplog.records
         if record.name.startswith(("pairbus", "asyncio"))
     )
-    assert "SASL PLAIN" in logged  # it was listened to
+    assert "SASL PLAIN" in logged  # the log was captured
     signatures = [text.split("sig=")[1].split("&")[0] for text in (good, bad)]
     for secret in (root, SEND.primary_key, BOTH.primary_key, "another key", *signatures):
         assert secret not in logged

@@ -30,7 +30,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -45,7 +45,7 @@ def sent(body: str, session: str) -> ServiceBusMessage:
 
 
 def is_free(bench: Bench, queue: str, session: str) -> bool:
-    """Whether nobody holds a session."""
+    """Return True if no receiver has the session."""
     return bench.namespace.call(
         lambda core: session not in core.entities.get(queue).queue.sessions._locks
     )
@@ -142,9 +142,9 @@ class TestTheNextSession:
             for _ in range(2)
         ]
         bench.sender(queue).send_messages([sent("1", "a"), sent("2", "b")])
-        receivers = [one.result() for one in opening]
-        assert sorted(one.session.session_id for one in receivers) == ["a", "b"]
-        assert sorted(str(take_one(one)) for one in receivers) == ["1", "2"]
+        receivers = [item.result() for item in opening]
+        assert sorted(item.session.session_id for item in receivers) == ["a", "b"]
+        assert sorted(str(take_one(item)) for item in receivers) == ["1", "2"]
 
     def test_receiver_waits_until_a_session_is_available(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
@@ -206,7 +206,7 @@ class TestLocks:
         sender.send_messages(sent("x", "s"))
         message = take_one(receiver)
         before = receiver.session.locked_until_utc
-        while now() < before:  # often, so that a busy machine may be late
+        while now() < before:  # often, so that a delay on a busy machine does no harm
             time.sleep(0.2)
             until = receiver.session.renew_lock()
             assert until > before

@@ -27,7 +27,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -89,9 +89,9 @@ class TestSubscriptions:
         first, _ = sender.schedule_messages([message("a"), message("b")], due)
         sender.cancel_scheduled_messages(first)
         assert bench.runtime(topic).counts.scheduled == 1
-        found = take_one(one)
-        assert str(found) == "b"
-        assert datetime.datetime.now(datetime.UTC) >= found.scheduled_enqueue_time_utc
+        delivered = take_one(one)
+        assert str(delivered) == "b"
+        assert datetime.datetime.now(datetime.UTC) >= delivered.scheduled_enqueue_time_utc
 
     def test_topic_drops_duplicates(self, bench: Bench) -> None:
         topic = bench.topic(requires_duplicate_detection=True)

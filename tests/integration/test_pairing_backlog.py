@@ -29,7 +29,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import TransportType
 
-from pairbus.emulator.admin.api import Admin
+from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import QueueDescription, TopicDescription
@@ -43,7 +43,7 @@ from pairbus.pairing.driver import ThreadDriver
 from pairbus.pairing.effects import Effect, Sleep
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 from pairbus.servicebus.tokens import sign_token
 
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
@@ -52,6 +52,9 @@ SEND = SharedAccessRule(name="sends", primary_key="key-of-sends", rights=frozens
 QUICK = CreationLimits(backoff_s=0.01)
 
 numbers = count(1)
+
+
+Answer = Callable[[AdministrationApi, HttpRequest], HttpResponse | None]
 
 
 class WakefulThreadDriver(ThreadDriver):
@@ -154,12 +157,14 @@ class Wiretap:
         self.requests: list[HttpRequest] = []
         self.schemes: set[str] = set()
         self.answers: list[HttpResponse] = []
-        self.answer: Callable[[Admin, HttpRequest], HttpResponse | None] = lambda admin, request: (
-            None
+        self.answer: Callable[[AdministrationApi, HttpRequest], HttpResponse | None] = (
+            lambda admin, request: None
         )
-        handle = Admin.handle
+        handle = AdministrationApi.handle
 
-        def tapped(admin: Admin, request: HttpRequest, now_ms: int, *, scheme: str) -> HttpResponse:
+        def tapped(
+            admin: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str
+        ) -> HttpResponse:
             self.requests.append(request)
             self.schemes.add(scheme)
             answer = self.answer(admin, request)
@@ -168,7 +173,7 @@ class Wiretap:
             self.answers.append(answer)
             return answer
 
-        monkeypatch.setattr(Admin, "handle", tapped)
+        monkeypatch.setattr(AdministrationApi, "handle", tapped)
 
     @property
     def statuses(self) -> list[int]:
@@ -229,8 +234,8 @@ async def test_queues_are_created_with_the_documented_settings(both: Flavour, ta
             name=path,
             max_size_in_megabytes=5120,
             max_delivery_count=2147483647,
-            default_message_time_to_live=MAX_SPAN,
-            auto_delete_on_idle=MAX_SPAN,
+            default_message_time_to_live=MAX_TIME_SPAN,
+            auto_delete_on_idle=MAX_TIME_SPAN,
             lock_duration=timedelta(minutes=1),
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
@@ -269,7 +274,7 @@ async def test_existing_queues_are_used_unchanged(both: Flavour, tap: Wiretap) -
 async def test_queue_that_another_process_creates_meanwhile_is_used(
     both: Flavour, tap: Wiretap
 ) -> None:
-    def overtake(admin: Admin, request: HttpRequest) -> None:
+    def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[1]:
             admin._entities.create(QueueDescription(name=both.paths[1], max_delivery_count=3), 0)
 
@@ -346,7 +351,7 @@ async def test_path_of_a_topic_is_left_out_with_a_warning(
 
 @pytest.mark.rule("P6")
 async def test_topic_created_meanwhile_is_not_used(both: Flavour, tap: Wiretap) -> None:
-    def overtake(admin: Admin, request: HttpRequest) -> None:
+    def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[0]:
             admin._entities.create(TopicDescription(name=both.paths[0]), 0)
 
@@ -360,7 +365,7 @@ async def test_topic_created_meanwhile_is_not_used(both: Flavour, tap: Wiretap) 
 async def test_temporary_failure_is_retried(both: Flavour, tap: Wiretap) -> None:
     failures = iter([503, 429, 500])
 
-    def fail(admin: Admin, request: HttpRequest) -> HttpResponse | None:
+    def fail(admin: AdministrationApi, request: HttpRequest) -> HttpResponse | None:
         status = next(failures, None) if request.path != both.paths[0] else None
         return None if status is None else HttpResponse(status=status)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.errors import AmqpError, NotAuthorized
 from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
@@ -133,7 +133,7 @@ def describe_queues(indexes: Sequence[int]) -> str:
     return f"backlog {'queue' if len(indexes) == 1 else 'queues'} {text}"
 
 
-def list_backlog_queues(target: Target) -> QueueListing:
+def list_backlog_queues(target: InspectionTarget) -> QueueListing:
     """List the backlog queues of a pairing. An error of the namespace is part of the result. Raises
     ConfigurationError if the name of the primary is unknown."""
     primary_name = target.known_primary_name()

@@ -6,12 +6,14 @@ from pairbus.backlog.contents import BacklogContents, QueueContents
 from pairbus.backlog.discovery import QueueListing
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import connected, peek
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
 from pairbus.servicebus.administration import AdministrationClient
 
 
-def inspect_backlog(target: Target, listing: QueueListing, *, peek_count: int) -> BacklogContents:
+def inspect_backlog(
+    target: InspectionTarget, listing: QueueListing, *, peek_count: int
+) -> BacklogContents:
     """Inspect the listed backlog queues or, without a list, all that can be found. If the namespace
     returns no counts, peek at `peek_count` messages and as many dead letters of each queue.
 

@@ -1,4 +1,4 @@
-"""A message of the backlog, as it is shown.
+"""A message of the backlog, for display.
 
 Reading never fails: a field that cannot be decoded is None, and `problem` is the reason why a
 syphon would dead-letter the message.

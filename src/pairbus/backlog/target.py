@@ -11,7 +11,7 @@ from pairbus.servicebus.connection_strings import ConnectionString
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class InspectionTarget:
     """Two namespaces and the backlog queues of their pairing. The primary may be unknown."""
 
     primary: ClientOptions | None = field(default=None, repr=False)
@@ -30,7 +30,7 @@ class Target:
         primary_name: str | None = None,
         backlog_queue_count: int = 10,
         timeout_s: float = 30.0,
-    ) -> "Target":
+    ) -> "InspectionTarget":
         """Parse connection strings. `timeout_s` bounds every wait for a response. Raises
         ConfigurationError for an invalid connection string, and if both name one namespace."""
         timeouts = {"connect_timeout_s": timeout_s, "operation_timeout_s": timeout_s}

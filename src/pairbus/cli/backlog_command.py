@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from pairbus.backlog.discovery import QueueSearch
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.console import print_error, print_warning
 from pairbus.errors import AmqpError, PairbusError
 
@@ -20,7 +20,9 @@ DeadLetters = Annotated[
 ]
 
 
-def run_command(err: Console, target: Callable[[], Target], run: Callable[[Target], int]) -> None:
+def run_command(
+    err: Console, target: Callable[[], InspectionTarget], run: Callable[[InspectionTarget], int]
+) -> None:
     """Run a command for the pairing of its options, and exit with the status that it returns."""
     try:
         status = run(target())

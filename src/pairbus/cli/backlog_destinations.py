@@ -5,7 +5,7 @@ from pairbus.backlog.destinations import DestinationSummaries
 from pairbus.backlog.discovery import QueueSearch, list_backlog_queues
 from pairbus.backlog.inspection import inspect_backlog
 from pairbus.backlog.peek import connected, peek_queues
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.backlog_command import (
     DONE,
     FAILED,
@@ -54,7 +54,7 @@ def destinations(
     """
     out, err = consoles()
 
-    def run(target: Target) -> int:
+    def run(target: InspectionTarget) -> int:
         summaries = DestinationSummaries()
         search: QueueSearch | None = None
         stopped = False

@@ -5,7 +5,7 @@ from rich.console import Console
 from pairbus.backlog.contents import BacklogContents
 from pairbus.backlog.discovery import list_backlog_queues
 from pairbus.backlog.inspection import inspect_backlog
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.backlog_command import (
     DONE,
     FAILED,
@@ -53,7 +53,7 @@ def list_queues(
     """
     out, err = consoles()
 
-    def run(target: Target) -> int:
+    def run(target: InspectionTarget) -> int:
         backlog = inspect_backlog(target, list_backlog_queues(target), peek_count=PEEK_COUNT)
         time_ms = now_ms()
         if as_json:

@@ -8,7 +8,7 @@ from pairbus.backlog.discovery import QueueSearch, list_backlog_queues
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import connected, peek_queues
 from pairbus.backlog.peek import peek as peek_queue
-from pairbus.backlog.target import Target, is_index
+from pairbus.backlog.target import InspectionTarget, is_index
 from pairbus.cli.backlog_command import (
     DONE,
     FAILED,
@@ -75,7 +75,7 @@ def peek(
     """
     out, err = consoles()
 
-    def run(target: Target) -> int:
+    def run(target: InspectionTarget) -> int:
         if queue is not None and not queue.strip("/ "):
             raise ConfigurationError("--queue is empty. Use an index, such as 0, or a path.")
         if queue is None and from_sequence is not None:
@@ -114,7 +114,7 @@ def peek(
 
 
 def _peek_one(
-    target: Target, path: str, from_sequence: int, count: int, *, dead_letters: bool
+    target: InspectionTarget, path: str, from_sequence: int, count: int, *, dead_letters: bool
 ) -> list[BacklogMessage]:
     with connected(target.secondary) as client:
         batches = peek_queue(
@@ -124,7 +124,7 @@ def _peek_one(
 
 
 def _peek_all(
-    target: Target, search: QueueSearch, count: int, *, dead_letters: bool
+    target: InspectionTarget, search: QueueSearch, count: int, *, dead_letters: bool
 ) -> list[BacklogMessage]:
     with connected(target.secondary) as client:
         batches = peek_queues(client, search, dead_letters=dead_letters, count=count)

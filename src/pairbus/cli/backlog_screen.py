@@ -49,8 +49,8 @@ def print_queues(out: Console, backlog: BacklogContents, now_ms: int) -> None:
     prefix = backlog.queues[0].path.rpartition("/")[0]
     out.print(f"Backlog queues {escape(prefix)}/*")
     print_table(out, table)
-    found = len(backlog.found)
-    queues = "1 backlog queue" if found == 1 else f"{found} backlog queues"
+    queue_count = len(backlog.found)
+    queues = "1 backlog queue" if queue_count == 1 else f"{queue_count} backlog queues"
     if backlog.searched_to is not None:
         queues = f"{queues} found up to index {backlog.searched_to}"
     total = messages(count(backlog.messages, more=backlog.more_messages))

@@ -117,7 +117,7 @@ def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
 
 
 def _environment(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
-    from pairbus.backlog.target import Target
+    from pairbus.backlog.target import InspectionTarget
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
     if primary is None and secondary is None:
@@ -126,7 +126,7 @@ def _environment(primary: str | None, secondary: str | None, folder: Path) -> "E
         raise ConfigurationError(
             "--primary and --secondary belong together. Add the other one, or use neither."
         )
-    Target.from_connection_strings(primary=primary, secondary=secondary)  # checks both
+    InspectionTarget.from_connection_strings(primary=primary, secondary=secondary)  # checks both
     return ExistingEnvironment(primary, secondary)
 
 

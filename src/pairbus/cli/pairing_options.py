@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.errors import ConfigurationError
 
 Primary = Annotated[
@@ -78,9 +78,9 @@ def target_of(
     timeout_s: float,
     *,
     needs_name: bool = True,
-) -> Target:
+) -> InspectionTarget:
     """Return the pairing that the options name. Raises ConfigurationError."""
-    target = Target.from_connection_strings(
+    target = InspectionTarget.from_connection_strings(
         primary=primary,
         secondary=secondary,
         primary_name=primary_name,

@@ -15,7 +15,7 @@ from pairbus.backlog.inspection import inspect_backlog
 from pairbus.backlog.probe import probe_namespaces
 from pairbus.backlog.status import PairingCondition, PairingInspection
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.console import consoles, print_error
 from pairbus.cli.pairing_options import (
     AsJson,
@@ -81,7 +81,7 @@ def status(
     raise typer.Exit(condition)
 
 
-def _inspect(target: Target, status_file: Path | None) -> PairingInspection:
+def _inspect(target: InspectionTarget, status_file: Path | None) -> PairingInspection:
     syphon = None if status_file is None else _read_status_file(status_file)
     assert target.primary is not None
     probes = probe_namespaces(
@@ -106,7 +106,7 @@ def _read_status_file(path: Path) -> SyphonSummary:
 
 
 def _show_once(
-    out: Console, target: Target, status_file: Path | None, *, as_json: bool
+    out: Console, target: InspectionTarget, status_file: Path | None, *, as_json: bool
 ) -> PairingCondition:
     inspection = _inspect(target, status_file)
     if as_json:
@@ -117,7 +117,12 @@ def _show_once(
 
 
 def _watch(
-    out: Console, target: Target, status_file: Path | None, interval_s: float, *, as_json: bool
+    out: Console,
+    target: InspectionTarget,
+    status_file: Path | None,
+    interval_s: float,
+    *,
+    as_json: bool,
 ) -> PairingCondition:
     """Repeat until Ctrl-C. Return the last condition."""
     condition = PairingCondition.FAILED

@@ -69,12 +69,12 @@ def _namespace(probe: ProbeResult) -> Text:
 
 
 def _backlog(backlog: BacklogContents, now_ms: int) -> Text:
-    found = len(backlog.found)
-    queues = "1 backlog queue" if found == 1 else f"{found} backlog queues"
+    queue_count = len(backlog.found)
+    queues = "1 backlog queue" if queue_count == 1 else f"{queue_count} backlog queues"
     if backlog.searched_to is not None:
         queues += f" found up to index {backlog.searched_to}"
     parts = []
-    if found and backlog.messages is not None:
+    if queue_count and backlog.messages is not None:
         parts.append(messages(count(backlog.messages, more=backlog.more_messages)))
         dead_lettered = count(backlog.dead_lettered, more=backlog.more_dead_lettered)
         parts.append(f"{dead_lettered} dead-lettered")

@@ -9,7 +9,13 @@ from rich.console import Console
 
 from pairbus.cli.console import check_java, consoles, print_error, print_warning
 from pairbus.cli.default_paths import ledger_folder
-from pairbus.cli.pairing_options import BacklogQueues, Primary, PrimaryName, Secondary
+from pairbus.cli.pairing_options import (
+    BacklogQueues,
+    Primary,
+    PrimaryName,
+    Secondary,
+    target_of,
+)
 from pairbus.cli.syphon_dry_run import print_dry_run
 from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
 from pairbus.cli.threads import run_in_thread
@@ -34,7 +40,7 @@ def syphon(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show what would be moved, by destination, and move nothing. Needs no Spark.",
+            help="Show what would be moved, by destination, without moving it or starting Spark.",
         ),
     ] = False,
     only: Annotated[
@@ -106,6 +112,8 @@ def syphon(
 
     out, err = consoles()
     try:
+        # Checks the same options first, with errors in the terms of the command line.
+        target_of(primary, secondary, primary_name, backlog_queues, timeout_s=30)
         options = SyphonOptions(
             primary=cast(Any, primary),
             secondary=cast(Any, secondary),

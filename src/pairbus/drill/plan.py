@@ -14,7 +14,7 @@ SUBSCRIPTION = "all"
 
 
 class EntityType(Enum):
-    """The type of an entity, as it is shown."""
+    """The type of an entity. The values are shown to the user."""
 
     QUEUE = "queue"
     SESSION_QUEUE = "queue with sessions"

@@ -73,7 +73,7 @@ def reconcile(
         expected = on_path(acknowledged)
         arrived = Counter(on_path(delivered))
         missing = [key for key in expected if key not in arrived]
-        found = {*arrived, *on_path(backlog), *on_path(dead)}
+        located = {*arrived, *on_path(backlog), *on_path(dead)}
         return Reconciliation(
             sent=len(expected),
             delivered=len(expected) - len(missing),
@@ -83,7 +83,7 @@ def reconcile(
             duplicated={key: count - 1 for key, count in arrived.items() if count > 1},
             still_to_come=tuple(sorted(key for key in on_path(backlog) if key in arrived)),
             out_of_order=tuple(out_of_order(acknowledged, on_path(delivered))),
-            not_acknowledged=tuple(sorted(found - acknowledged.keys())),
+            not_acknowledged=tuple(sorted(located - acknowledged.keys())),
             by_path={name: reconcile_path(name) for name in paths} if path is None else {},
         )
 

@@ -47,7 +47,7 @@ def administration_of(
     options = transport_options(client, operation_timeout_s)
     if client._ssl_context is not None:
         options["session"] = _session(client._ssl_context, use_env=options["use_env_settings"])
-    transport = _Transport(RequestsTransport(**options), Route.of(client), tell)
+    transport = _Transport(RequestsTransport(**options), HttpRoute.of(client), tell)
     credential: Any = _Signing(client) if is_signed(client) else client._credential
     return ServiceBusAdministrationClient(
         client.fully_qualified_namespace,
@@ -59,8 +59,8 @@ def administration_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Where requests really go, and how they show who sends them."""
+class HttpRoute:
+    """The address and the authorization scheme of requests."""
 
     scheme: str
     netloc: str
@@ -70,7 +70,7 @@ class Route:
     signed: bool
 
     @classmethod
-    def of(cls, client: SdkClient) -> "Route":
+    def of(cls, client: SdkClient) -> "HttpRoute":
         plain = not client._config.use_tls
         namespace, endpoint = client.fully_qualified_namespace, client._custom_endpoint_address
         host, port = split_host(endpoint or namespace)
@@ -95,7 +95,7 @@ class Route:
 
 
 def is_signed(client: SdkClient) -> bool:
-    """Whether the credential gives shared access signatures, and not tokens of Entra ID."""
+    """Return whether the credential provides shared access signatures, not Entra ID tokens."""
     credential: Any = client._credential
     if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
         return True
@@ -176,7 +176,9 @@ def telling(tell: Callable[[str, bool], None] | None, request: Any) -> Iterator[
 class _Transport(HttpTransport[Any, Any]):
     """Around azure-core's, on another route."""
 
-    def __init__(self, inner: Any, route: Route, tell: Callable[[str, bool], None] | None) -> None:
+    def __init__(
+        self, inner: Any, route: HttpRoute, tell: Callable[[str, bool], None] | None
+    ) -> None:
         self._inner = inner
         self._route = route
         self._tell = tell
@@ -208,8 +210,7 @@ def _session(context: ssl.SSLContext, *, use_env: bool) -> requests.Session:
 
 
 class _ContextAdapter(HTTPAdapter):
-    """Connections with an SSL context that somebody else made, and nothing added to it: requests
-    would load its own CAs into it."""
+    """An adapter that uses an SSL context unchanged: requests would load its own CAs into it."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context

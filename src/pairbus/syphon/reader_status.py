@@ -9,7 +9,7 @@ REPORT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReaderStatus:
-    """What the reader knows about the backlog queues. Times are in seconds since 1970."""
+    """The view that the reader has of the backlog queues. Times are in seconds since 1970."""
 
     reported_at: float = 0.0
     waiting_since: float | None = None

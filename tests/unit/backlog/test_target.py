@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.target import Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.errors import ConfigurationError
 
 ONE = "Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
 TWO = ONE.replace("one.", "two.")
 
 
-def target(primary: str | None = ONE, secondary: str = TWO, **options: Any) -> Target:
-    return Target.from_connection_strings(primary=primary, secondary=secondary, **options)
+def target(primary: str | None = ONE, secondary: str = TWO, **options: Any) -> InspectionTarget:
+    return InspectionTarget.from_connection_strings(primary=primary, secondary=secondary, **options)
 
 
 def test_paths_of_backlog_queues_begin_with_the_name_of_the_primary() -> None:

@@ -1,4 +1,4 @@
-"""Tokens and keys: taken from our own signer and the SDK's, and refused when anything is off."""
+"""Tokens of our signer and of the SDK are accepted, and refused if anything is wrong."""
 
 import base64
 import hashlib
@@ -39,7 +39,7 @@ def signed(
     *,
     over: str | None = None,
 ) -> str:
-    """A signature by hand: `resource` is put in as it is, and signed unless `over` is given."""
+    """Return a handmade signature. `over` is the signed text, by default `resource`."""
     text = f"{resource if over is None else over}\n{expiry}".encode()
     digest = hmac.new(key.encode(), text, hashlib.sha256).digest()
     sig = quote_plus(base64.b64encode(digest))
@@ -177,7 +177,7 @@ GOOD = sign_token("sb://h/orders", "RootManageSharedAccessKey", KEY, NOW + 60)
         GOOD.replace("orders", "other"),
         GOOD.replace("skn=Root", "skn=root"),
         sign_token("sb://h/orders", "RootManageSharedAccessKey", KEY[:-1], NOW + 60),
-        sign_token("sb://h/orders", "nobody", KEY, NOW + 60),
+        sign_token("sb://h/orders", "unknown", KEY, NOW + 60),
         sign_token("sb://h/orders", "sender", KEY, NOW + 60),
         signed("sb%3A%2F%2Fh%2Forders", over="sb%3A%2F%2Fh"),
     ],

@@ -1,4 +1,4 @@
-"""Certificates of a local namespace: made once, used again, renewed when they no longer serve."""
+"""Certificates of a local namespace are created once, used again, and renewed when needed."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ NOW = datetime.now(UTC)
 
 
 def handshake(files: Certificates, name: str, ca_file: Path | None = None) -> None:
-    """TLS between two ends in memory; raises ssl.SSLError where the client does not trust."""
+    """Perform a TLS handshake in memory. Raises ssl.SSLError if the client does not trust it."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = files.server_context().wrap_bio(to_server, to_client, server_side=True)
     trusting = ssl.create_default_context(cafile=str(ca_file or files.ca_file))

@@ -1,4 +1,4 @@
-"""HTTP without I/O: requests in any pieces, answers in order, and bad input answered and closed."""
+"""HTTP without I/O: split requests, responses in order, and errors for invalid input."""
 
 import http.client
 import io
@@ -124,7 +124,7 @@ def test_pipelined_requests_are_returned_one_by_one():
     second = connection.respond(OK)
     third = connection.respond(OK)
 
-    assert [one.path for one in (first, second, third) if one is not None] == ["q", "a/b", "x"]
+    assert [item.path for item in (first, second, third) if item is not None] == ["q", "a/b", "x"]
     assert not connection.closing
     assert connection.respond(OK) is None
     assert connection.closing
@@ -273,8 +273,8 @@ def test_arbitrary_bytes_result_in_requests_or_a_close(pieces: list[bytes]):
 def test_responses_to_pipelined_requests_are_read_by_an_h11_client():
     connection, client = HttpConnection(), h11.Connection(h11.CLIENT)
     for _ in range(2):
-        asked = h11.Request(method="GET", target="/q", headers=[("Host", "h")])
-        data = (client.send(asked) or b"") + (client.send(h11.EndOfMessage()) or b"")
+        request_head = h11.Request(method="GET", target="/q", headers=[("Host", "h")])
+        data = (client.send(request_head) or b"") + (client.send(h11.EndOfMessage()) or b"")
         assert connection.receive(data) is not None
         connection.respond(OK)
         client.receive_data(connection.output())

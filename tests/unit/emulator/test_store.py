@@ -12,7 +12,7 @@ from pairbus.emulator.storage.messages import MAX_SEQUENCE, StoredMessage
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import StateError
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
-from tests.unit.emulator.local import crash
+from tests.unit.emulator.entities.harness import crash
 
 
 @pytest.fixture

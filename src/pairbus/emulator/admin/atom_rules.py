@@ -204,7 +204,7 @@ def _correlation_elements(correlation: CorrelationFilter) -> Iterable[str]:
 
 def _value_elements(values: Mapping[str, Any]) -> Iterable[str]:
     for key, value in values.items():
-        # A time without a time zone is kept as it is: a client reads what it has written.
+        # A time without a time zone is kept unchanged: a client reads what it has written.
         normalized = value if isinstance(value, datetime) else normalize(value)
         yield write_element(
             "KeyValueOfstringanyType",

@@ -30,7 +30,7 @@ class MessageLocks:
         self._by_token: dict[bytes, MessageLock] = {}
         self._by_sequence: dict[int, MessageLock] = {}
         self._expiries: list[tuple[int, bytes]] = []
-        """A heap of (expiry, token). Renewed and released locks leave outdated entries in it."""
+        """A priority queue of (expiry, token). Released locks leave outdated entries."""
 
     def __len__(self) -> int:
         return len(self._by_token)

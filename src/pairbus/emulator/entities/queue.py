@@ -81,7 +81,7 @@ class MessageQueue:
         self.dead_letters = dead_letters
         self._on_available = on_available
         self._forward = forward
-        self._store = store
+        self._messages = store.messages
         self._sequences = sequences
         self._new_token = new_token
         self._locks = MessageLocks()
@@ -138,7 +138,7 @@ class MessageQueue:
         return None if start_ms + lifetime_ms >= MAX_TIMESTAMP_MS else start_ms + lifetime_ms
 
     def _add(self, message: StoredMessage) -> None:
-        self._store.messages.put(self.id, message)
+        self._messages.put(self.id, message)
         self.counts[message.state] += 1
         self.bytes += message.size
         if message.state == ACTIVE:
@@ -150,7 +150,7 @@ class MessageQueue:
 
     def remove(self, message: StoredMessage) -> None:
         """Remove a message that is no longer in the buffer."""
-        self._store.messages.delete(self.id, message.sequence)
+        self._messages.delete(self.id, message.sequence)
         self.counts[message.state] -= 1
         self.bytes -= message.size
         if message.state == ACTIVE and self.sessions is not None and message.session is not None:
@@ -229,9 +229,7 @@ class MessageQueue:
         for sequence in dict.fromkeys(sequences):
             if max_bytes <= 0:
                 break
-            message = (
-                None if sequence in self._locks else self._store.messages.get(self.id, sequence)
-            )
+            message = None if sequence in self._locks else self._messages.get(self.id, sequence)
             if (
                 message is None
                 or message.state != DEFERRED
@@ -249,7 +247,7 @@ class MessageQueue:
 
         It stops after the message with which they reach `max_bytes` bytes.
         """
-        return self._store.messages.all_after(self.id, after, limit, session, max_bytes)
+        return self._messages.all_after(self.id, after, limit, session, max_bytes)
 
     def cancel_scheduled(self, sequences: Sequence[int]) -> None:
         """Remove scheduled messages.
@@ -258,7 +256,7 @@ class MessageQueue:
         """
         messages = []
         for sequence in dict.fromkeys(sequences):
-            message = self._store.messages.get(self.id, sequence)
+            message = self._messages.get(self.id, sequence)
             if message is None or message.state != SCHEDULED:
                 raise MessageNotFound(f"{self.path!r} has no scheduled message {sequence}.")
             messages.append(message)
@@ -286,7 +284,7 @@ class MessageQueue:
                 self.sessions.decrement(message.session)
         message.state = DEFERRED
         message.deliveries += 1
-        self._store.messages.put(self.id, message)
+        self._messages.put(self.id, message)
 
     def dead_letter(
         self,
@@ -349,7 +347,7 @@ class MessageQueue:
 
     def _put_back(self, message: StoredMessage) -> None:
         """Make an unlocked message available again in its previous state."""
-        self._store.messages.put(self.id, message)
+        self._messages.put(self.id, message)
         if message.state == ACTIVE:
             if self.sessions is None:
                 self._ready.put_back(message)
@@ -390,7 +388,7 @@ class MessageQueue:
         """Remove or dead-letter a message whose time-to-live is over, or wait for its lock."""
         lock = self._locks.of_message(message.sequence)
         if lock is not None:
-            self._store.messages.postpone_expiry(self.id, message.sequence, lock.until_ms)
+            self._messages.postpone_expiry(self.id, message.sequence, lock.until_ms)
             return
         if self.sessions is None:
             self._ready.remove(message.sequence)

@@ -1,10 +1,10 @@
-"""LIKE: % is any run of characters, _ is one, and no pattern is slow."""
+"""LIKE patterns: % matches any characters, _ one character, and no pattern is slow."""
 
 import pytest
 
 from pairbus.emulator.filters.like import compile_like
 
-LIKE: list[tuple[str, str | None, list[str], list[str]]] = [
+PATTERNS: list[tuple[str, str | None, list[str], list[str]]] = [
     ("abc", None, ["abc"], ["", "ab", "abcd", "ABC", "xabc"]),
     ("", None, [""], ["a"]),
     ("%", None, ["", "a", "a\nb"], []),
@@ -33,8 +33,8 @@ LIKE: list[tuple[str, str | None, list[str], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "escape", "matching", "other"), LIKE)
-def test_a_string_is_like_a_pattern_or_it_is_not(
+@pytest.mark.parametrize(("pattern", "escape", "matching", "other"), PATTERNS)
+def test_pattern_matches_these_strings_and_no_others(
     pattern: str, escape: str | None, matching: list[str], other: list[str]
 ) -> None:
     matches = compile_like(pattern, escape)
@@ -45,7 +45,7 @@ def test_a_string_is_like_a_pattern_or_it_is_not(
 
 @pytest.mark.parametrize("pattern", ["%a" * 300 + "%b", "%a_" * 300 + "b", "_%" * 500 + "b"])
 @pytest.mark.timeout(20)
-def test_many_wildcards_do_not_multiply(pattern: str) -> None:
-    # With a regular expression that backtracks, this would not end in our time.
+def test_time_does_not_grow_with_the_number_of_wildcards(pattern: str) -> None:
+    # A regular expression with backtracking would not finish.
     assert compile_like(pattern)("a" * 60_000) is False
     assert compile_like(pattern)("a" * 60_000 + "b") is True

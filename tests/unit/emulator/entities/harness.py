@@ -19,7 +19,7 @@ from pairbus.emulator.filters.rules import Rule
 from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.emulator.storage.store import Store
 
-SCHEDULED_FOR = Symbol("x-opt-scheduled-enqueue-time")
+SCHEDULED_ENQUEUE_TIME = Symbol("x-opt-scheduled-enqueue-time")
 
 
 def payload(
@@ -32,10 +32,10 @@ def payload(
     properties: dict[str, Any] | None = None,
     **fields: Any,
 ) -> bytes:
-    """The bytes of a message. `ttl` and `at` are milliseconds, `fields` those of its properties."""
+    """Encode a message. `ttl` and `at` are milliseconds, `fields` belong to its properties."""
     message = Message.build(
         header=None if ttl is None else Header(ttl=UInt(ttl)),
-        message_annotations=None if at is None else {SCHEDULED_FOR: Timestamp(at)},
+        message_annotations=None if at is None else {SCHEDULED_ENQUEUE_TIME: Timestamp(at)},
         properties=Properties(message_id=id, group_id=session, **fields),
         application_properties=properties,
         data=body.encode(),
@@ -48,7 +48,7 @@ def message(body: str = "", **settings: Any) -> IncomingMessage:
 
 
 def crash(store: Store) -> None:
-    """End a store as a kill would: uncommitted writes are lost."""
+    """Close a store as a killed process would: uncommitted changes are lost."""
     database = store._database
     database.discard_messages()
     database._in_transaction = False
@@ -56,8 +56,8 @@ def crash(store: Store) -> None:
     database._lock.release()
 
 
-class Local:
-    """A namespace that can be stopped, killed and started again."""
+class EntityHarness:
+    """The entities of a namespace that can be stopped, killed and started again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,6 +65,7 @@ class Local:
         self.available: list[str] = []
         """The path of the queue, for each time that a message or session became available."""
         self.deleted: list[str] = []
+        """The paths of deleted entities."""
         self.store, self.entities = self._open()
 
     def _open(self) -> tuple[Store, EntityRegistry]:
@@ -81,7 +82,7 @@ class Local:
         self.store, self.entities = self._open()
 
     def kill(self) -> None:
-        """Start again without what was not committed."""
+        """Restart without the uncommitted changes."""
         crash(self.store)
         self.store, self.entities = self._open()
 
@@ -102,16 +103,15 @@ class Local:
         description = SubscriptionDescription(topic=topic, name=name, **settings)
         return self.entities.create(description, 0, rule).queue
 
-    def at(self, path: str) -> MessageQueue:
-        """What is received from at an address."""
+    def queue(self, path: str = "q") -> MessageQueue:
+        """Return the queue that a receiver's address names."""
         return self.entities.source(path)[1]
 
-    def dead(self, path: str = "q") -> MessageQueue:
-        return self.at(f"{path}/$DeadLetterQueue")
+    def dead_letters(self, path: str = "q") -> MessageQueue:
+        return self.queue(f"{path}/$DeadLetterQueue")
 
-    def undelivered(self, path: str = "q") -> MessageQueue:
-        """What could not be forwarded."""
-        return self.at(f"{path}/$Transfer/$DeadLetterQueue")
+    def transfer_dead_letters(self, path: str = "q") -> MessageQueue:
+        return self.queue(f"{path}/$Transfer/$DeadLetterQueue")
 
     # Messages.
 
@@ -123,46 +123,49 @@ class Local:
             pass
 
 
-def take(
+def lock_all(
     queue: MessageQueue, now: int = 0, limit: int = 100, session: str | None = None
 ) -> list[bytes]:
-    """Lock messages; their tokens."""
-    taken = queue.receive(limit, now, locked=True, session=session)
-    return [lock.token for _, lock in taken if lock is not None]
+    """Receive messages under locks and return their tokens."""
+    received = queue.receive(limit, now, locked=True, session=session)
+    return [lock.token for _, lock in received if lock is not None]
 
 
-def take_one(
+def lock_one(
     queue: MessageQueue, now: int = 0, session: str | None = None
 ) -> tuple[StoredMessage, bytes]:
-    """Lock the first message; with its token."""
+    """Receive the first message under a lock and return it with its token."""
     ((stored, lock),) = queue.receive(1, now, locked=True, session=session)
     assert lock is not None
     return stored, lock.token
 
 
 def drain(queue: MessageQueue, now: int = 0, session: str | None = None) -> list[str]:
-    """Take all messages for good; their bodies."""
-    return [body(one) for one, _ in queue.receive(100_000, now, locked=False, session=session)]
+    """Receive and delete all messages, and return their bodies."""
+    received = queue.receive(100_000, now, locked=False, session=session)
+    return [body(stored) for stored, _ in received]
 
 
-def seen(queue: MessageQueue, session: str | None = None) -> list[str]:
-    """The bodies of all messages, of whatever state."""
-    return [body(one) for one in queue.peek(0, 100_000, session)]
+def peek(queue: MessageQueue, session: str | None = None) -> list[str]:
+    """Return the bodies of all messages in any state."""
+    return [body(stored) for stored in queue.peek(0, 100_000, session)]
 
 
-def received(stored: StoredMessage) -> Message:
-    """A message as a receiver gets it."""
+def delivered(stored: StoredMessage) -> Message:
+    """Return a message as a receiver gets it."""
     return Message.parse(encode_delivery(stored, stored.deliveries, None))
 
 
 def body(stored: StoredMessage) -> str:
-    return received(stored).read_body()[1][0].decode()
+    return delivered(stored).read_body()[1][0].decode()
 
 
 def properties(stored: StoredMessage) -> dict[str, Any]:
-    return received(stored).read_application_properties()
+    return delivered(stored).read_application_properties()
 
 
-def why_dead(queue: MessageQueue) -> list[tuple[str, str]]:
-    """Bodies of dead letters, with their reasons."""
-    return [(body(one), properties(one)["DeadLetterReason"]) for one in queue.peek(0, 100_000)]
+def dead_letter_reasons(queue: MessageQueue) -> list[tuple[str, str]]:
+    """Return the bodies of dead-lettered messages with their reasons."""
+    return [
+        (body(stored), properties(stored)["DeadLetterReason"]) for stored in queue.peek(0, 100_000)
+    ]

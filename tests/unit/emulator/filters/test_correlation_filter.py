@@ -1,4 +1,4 @@
-"""Correlation filters: every value that is given must be equal, type and all."""
+"""Correlation filters: a message matches if all values are equal and of the same kind."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ import pytest
 from pairbus.amqp.types import Described, Int32, Symbol, Timestamp, UInt
 from pairbus.emulator.filters.rules import CorrelationFilter, compile_filter
 from pairbus.errors import ConfigurationError
-from tests.unit.emulator.rules_message import Seen
+from tests.unit.emulator.filters.fake_message import FakeMessage
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SYSTEM = [
@@ -25,30 +25,30 @@ SYSTEM = [
 
 
 @pytest.mark.parametrize(("field", "name"), SYSTEM)
-def test_a_system_property_must_be_equal_case_included(field: str, name: str) -> None:
+def test_system_property_is_compared_case_sensitively(field: str, name: str) -> None:
     test = compile_filter(CorrelationFilter(**{field: "Red"}))  # type: ignore[arg-type]
 
-    assert test(Seen(**{name: "Red"}))
-    assert not test(Seen(**{name: "red"}))
-    assert not test(Seen())
+    assert test(FakeMessage(**{name: "Red"}))
+    assert not test(FakeMessage(**{name: "red"}))
+    assert not test(FakeMessage())
 
 
-def test_the_documented_example_needs_all_of_its_values() -> None:
-    wanted = CorrelationFilter(
+def test_documented_example_requires_all_of_its_values() -> None:
+    correlation = CorrelationFilter(
         label="Important", reply_to="johndoe@contoso.com", properties={"color": "Red"}
     )
-    test = compile_filter(wanted)
+    test = compile_filter(correlation)
     system = {"Label": "Important", "ReplyTo": "johndoe@contoso.com"}
 
-    assert test(Seen({"color": "Red"}, **system))
-    assert test(Seen({"Color": "Red", "more": 1}, **system))
-    assert not test(Seen({"color": "red"}, **system))
-    assert not test(Seen({}, **system))
-    assert not test(Seen({"color": "Red"}, Label="Important"))
+    assert test(FakeMessage({"color": "Red"}, **system))
+    assert test(FakeMessage({"Color": "Red", "more": 1}, **system))
+    assert not test(FakeMessage({"color": "red"}, **system))
+    assert not test(FakeMessage({}, **system))
+    assert not test(FakeMessage({"color": "Red"}, Label="Important"))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sent", "equal"),
+    ("value", "sent", "equal"),
     [
         ("2", "2", True),
         ("2", 2, False),
@@ -70,21 +70,19 @@ def test_the_documented_example_needs_all_of_its_values() -> None:
         ("x", b"x", False),
     ],
 )
-def test_a_user_property_must_be_equal_and_of_the_same_kind(
-    wanted: Any, sent: Any, equal: bool
-) -> None:
-    test = compile_filter(CorrelationFilter(properties={"version": wanted}))
+def test_user_property_is_compared_by_kind_and_value(value: Any, sent: Any, equal: bool) -> None:
+    test = compile_filter(CorrelationFilter(properties={"version": value}))
 
-    assert test(Seen({"version": sent})) is equal
-    assert test(Seen({"VERSION": sent})) is equal
-    assert test(Seen()) is False
+    assert test(FakeMessage({"version": sent})) is equal
+    assert test(FakeMessage({"VERSION": sent})) is equal
+    assert test(FakeMessage()) is False
 
 
 @pytest.mark.parametrize("value", [None, b"x", [1], {}])
-def test_a_value_of_another_kind_is_refused(value: Any) -> None:
+def test_value_of_an_unsupported_type_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="Property 'version' of the filter"):
         CorrelationFilter(properties={"version": value})
 
 
-def test_nothing_asked_for_is_found_in_every_message() -> None:
-    assert compile_filter(CorrelationFilter())(Seen())
+def test_filter_without_values_matches_every_message() -> None:
+    assert compile_filter(CorrelationFilter())(FakeMessage())

@@ -28,7 +28,6 @@ from pairbus.amqp.types import (
     UShort,
 )
 from pairbus.emulator.entities.message_codec import (
-    PING_CONTENT_TYPE,
     encode_delivery,
     encode_original,
     encode_peeked,
@@ -40,8 +39,9 @@ from pairbus.emulator.entities.message_codec import (
 from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, PairbusError, Refused
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
 from tests.unit.amqp.same import same
-from tests.unit.emulator.local import payload
+from tests.unit.emulator.entities.harness import payload
 
 EVERY_TYPE: dict[str, Any] = {
     "null": None,
@@ -67,7 +67,7 @@ EVERY_TYPE: dict[str, Any] = {
     "symbol": Symbol("sym"),
     "list": [1, "two", [UInt(3)]],
     "map": {"a": Int32(1), Symbol("b"): [None]},
-    "map that is no dict": Pairs([(UInt(1), "uint"), (1, "long")]),
+    "map with keys that Python considers equal": Pairs([(UInt(1), "uint"), (1, "long")]),
     "array": Array(Int32, (Int32(1), Int32(2))),
     "described": Described(Symbol("com.example:thing"), [1]),
 }
@@ -85,13 +85,13 @@ def by_name(name: str, value: Any) -> bytes:
     return b"\x00" + encode(Symbol(name)) + encode(value)
 
 
-WHOLE = Message()
-WHOLE.header = Message.build(
+COMPLETE = Message()
+COMPLETE.header = Message.build(
     header=Header(durable=True, priority=9, ttl=UInt(60_000), first_acquirer=True, delivery_count=7)
 ).header
-WHOLE.delivery_annotations = section(DELIVERY, {Symbol("hop"): EVERY_TYPE["list"]})
-WHOLE.message_annotations = section(ANNOTATIONS, {Symbol("x-mine"): EVERY_TYPE["map"]})
-WHOLE.properties = Message.build(
+COMPLETE.delivery_annotations = section(DELIVERY, {Symbol("hop"): EVERY_TYPE["list"]})
+COMPLETE.message_annotations = section(ANNOTATIONS, {Symbol("x-mine"): EVERY_TYPE["map"]})
+COMPLETE.properties = Message.build(
     properties=Properties(
         message_id=uuid.UUID(int=5),
         user_id=b"me",
@@ -108,9 +108,9 @@ WHOLE.properties = Message.build(
         reply_to_group_id="other session",
     )
 ).properties
-WHOLE.application_properties = section(APPLICATION, EVERY_TYPE)
-WHOLE.body = section(DATA, b"one") + section(DATA, b"") + section(DATA, b"three")
-WHOLE.footer = section(FOOTER, {Symbol("x-sum"): b"1234"})
+COMPLETE.application_properties = section(APPLICATION, EVERY_TYPE)
+COMPLETE.body = section(DATA, b"one") + section(DATA, b"") + section(DATA, b"three")
+COMPLETE.footer = section(FOOTER, {Symbol("x-sum"): b"1234"})
 
 
 def with_parts(**parts: bytes) -> bytes:
@@ -121,9 +121,9 @@ def with_parts(**parts: bytes) -> bytes:
 
 
 MESSAGES: dict[str, bytes] = {
-    "whole": WHOLE.encode(),
-    "nothing but a body": with_parts(body=section(VALUE, "x")),
-    "no body": with_parts(header=WHOLE.header),
+    "whole": COMPLETE.encode(),
+    "only a body": with_parts(body=section(VALUE, "x")),
+    "no body": with_parts(header=COMPLETE.header),
     "nothing": b"",
     "sequences": with_parts(body=section(SEQUENCE, [1, [2]]) + section(SEQUENCE, [])),
     "large body": with_parts(body=section(DATA, bytes(300_000))),
@@ -153,7 +153,9 @@ MESSAGES: dict[str, bytes] = {
 }
 
 
-def taken_in(raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000) -> StoredMessage:
+def store_message(
+    raw: bytes, sequence: int = 5, state: int = ACTIVE, now: int = 1000
+) -> StoredMessage:
     return to_stored(parse_message(raw), sequence, state, now, None)
 
 
@@ -162,34 +164,34 @@ def entries(message: Message) -> tuple[int, bytes]:
 
 
 def check_same(before: Message, after: Message, annotations: int) -> None:
-    """Every section is what it was, with so many annotations more behind the sender's."""
+    """Check that all sections are unchanged, except for `annotations` more message annotations."""
     for name in ("delivery_annotations", "properties", "application_properties", "body", "footer"):
         assert getattr(after, name) == getattr(before, name), name
-    (count, raw), (more, longer) = entries(before), entries(after)
-    assert more == count + 2 * annotations
-    assert longer.startswith(raw)
-    was, now = before.read_header(), after.read_header()
+    (count_before, raw_before), (count_after, raw_after) = entries(before), entries(after)
+    assert count_after == count_before + 2 * annotations
+    assert raw_after.startswith(raw_before)
+    header_before, header_after = before.read_header(), after.read_header()
     for field in ("durable", "priority", "ttl", "first_acquirer"):
-        assert same(getattr(now, field), getattr(was, field)), field
+        assert same(getattr(header_after, field), getattr(header_before, field)), field
 
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
-def test_a_message_is_delivered_as_it_was_sent(raw: bytes) -> None:
-    stored = taken_in(raw)
+def test_delivery_contains_the_message_as_sent(raw: bytes) -> None:
+    stored = store_message(raw)
 
     for locked_until, added in ((2000, 3), (None, 2)):
         after = Message.parse(encode_delivery(stored, 4, locked_until))
         check_same(Message.parse(raw), after, added)
         assert after.read_header().delivery_count == 4
-        told = after.read_message_annotations()
-        assert told["x-opt-enqueued-time"] == 1000
-        assert told["x-opt-sequence-number"] == 5
-        assert told.get("x-opt-locked-until") == locked_until
+        annotations = after.read_message_annotations()
+        assert annotations["x-opt-enqueued-time"] == 1000
+        assert annotations["x-opt-sequence-number"] == 5
+        assert annotations.get("x-opt-locked-until") == locked_until
 
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
-def test_a_message_is_peeked_at_as_it_was_sent(raw: bytes) -> None:
-    after = Message.parse(encode_peeked(taken_in(raw, state=SCHEDULED)))
+def test_peeked_message_contains_the_message_as_sent(raw: bytes) -> None:
+    after = Message.parse(encode_peeked(store_message(raw, state=SCHEDULED)))
 
     check_same(Message.parse(raw), after, 3)
     state = after.read_message_annotations()["x-opt-message-state"]
@@ -197,18 +199,18 @@ def test_a_message_is_peeked_at_as_it_was_sent(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
-def test_a_message_can_be_sent_on_as_it_was_sent(raw: bytes) -> None:
-    before, after = Message.parse(raw), Message.parse(encode_original(taken_in(raw)))
+def test_original_message_is_restored(raw: bytes) -> None:
+    before, after = Message.parse(raw), Message.parse(encode_original(store_message(raw)))
 
     check_same(before, after, 0)
     assert after.header == before.header
 
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
-def test_changes_touch_the_application_properties_only(raw: bytes) -> None:
-    stored = taken_in(raw)
+def test_setting_properties_changes_only_the_application_properties(raw: bytes) -> None:
+    stored = store_message(raw)
     set_application_properties(stored, {})
-    assert encode_original(stored) == encode_original(taken_in(raw))
+    assert encode_original(stored) == encode_original(store_message(raw))
     set_application_properties(stored, {"added": Int32(1)})
 
     before, after = Message.parse(raw), Message.parse(encode_delivery(stored, 0, None))
@@ -219,13 +221,13 @@ def test_changes_touch_the_application_properties_only(raw: bytes) -> None:
     assert same(changed, {**before.read_application_properties(), "added": Int32(1)})
 
 
-def test_sections_are_delivered_in_the_order_of_the_standard() -> None:
-    whole = encode_delivery(taken_in(WHOLE.encode()), 0, None)
+def test_sections_are_delivered_in_the_order_of_the_specification() -> None:
+    delivery = encode_delivery(store_message(COMPLETE.encode()), 0, None)
 
-    places = [whole.index(getattr(Message.parse(whole), name)) for name in ORDER]
+    positions = [delivery.index(getattr(Message.parse(delivery), name)) for name in ORDER]
 
-    assert places == sorted(places)
-    assert places[0] == 0
+    assert positions == sorted(positions)
+    assert positions[0] == 0
 
 
 ORDER = (
@@ -239,22 +241,24 @@ ORDER = (
 )
 
 
-def test_delivery_annotations_at_the_end_are_moved_to_their_place() -> None:
-    """The Azure SDK writes them there."""
-    parts = {name: getattr(WHOLE, name) for name in ORDER if name != "delivery_annotations"}
-    raw = with_parts(**parts) + WHOLE.delivery_annotations
+def test_delivery_annotations_at_the_end_are_moved_behind_the_header() -> None:
+    """The Azure SDK writes them at the end."""
+    parts = {name: getattr(COMPLETE, name) for name in ORDER if name != "delivery_annotations"}
+    raw = with_parts(**parts) + COMPLETE.delivery_annotations
 
-    assert encode_delivery(taken_in(raw), 1, 5) == encode_delivery(taken_in(WHOLE.encode()), 1, 5)
+    assert encode_delivery(store_message(raw), 1, 5) == encode_delivery(
+        store_message(COMPLETE.encode()), 1, 5
+    )
 
 
-def test_annotations_that_only_the_emulator_writes_are_not_taken_from_a_sender() -> None:
-    ours = ("enqueued-time", "sequence-number", "locked-until", "lock-token", "message-state")
-    given: dict[Any, Any] = {Symbol(f"x-opt-{name}"): "forged" for name in ours}
-    given["x-opt-enqueue-sequence-number"] = 1
-    given[Symbol("x-opt-partition-key")] = "kept"
-    raw = with_parts(message_annotations=section(ANNOTATIONS, given), body=section(DATA, b""))
+def test_annotations_of_the_service_are_removed_from_sent_messages() -> None:
+    names = ("enqueued-time", "sequence-number", "locked-until", "lock-token", "message-state")
+    sent: dict[Any, Any] = {Symbol(f"x-opt-{name}"): "forged" for name in names}
+    sent["x-opt-enqueue-sequence-number"] = 1
+    sent[Symbol("x-opt-partition-key")] = "kept"
+    raw = with_parts(message_annotations=section(ANNOTATIONS, sent), body=section(DATA, b""))
 
-    after = Message.parse(encode_delivery(taken_in(raw), 0, None))
+    after = Message.parse(encode_delivery(store_message(raw), 0, None))
 
     assert after.read_message_annotations() == {
         "x-opt-partition-key": "kept",
@@ -263,28 +267,30 @@ def test_annotations_that_only_the_emulator_writes_are_not_taken_from_a_sender()
     }
 
 
-def test_a_dead_letter_source_is_replaced_by_the_next() -> None:
+def test_dead_letter_source_is_replaced() -> None:
     forged = section(ANNOTATIONS, {"x-opt-deadletter-source": "forged"})
     raw = with_parts(message_annotations=forged)
-    stored = taken_in(raw)
+    stored = store_message(raw)
     for path in ("first", "second"):
         set_dead_letter_source(stored, path)
-        told = Message.parse(encode_original(stored)).read_message_annotations()
-        assert told == {"x-opt-deadletter-source": path}
+        annotations = Message.parse(encode_original(stored)).read_message_annotations()
+        assert annotations == {"x-opt-deadletter-source": path}
 
 
-def test_the_header_of_one_message_is_not_taken_for_that_of_another() -> None:
+def test_cached_headers_are_not_mixed_up() -> None:
     for priority in range(3):
         for deliveries in range(3):
             built = Message.build(header=Header(priority=priority), data=b"").encode()
-            header = Message.parse(encode_delivery(taken_in(built), deliveries, None)).read_header()
+            header = Message.parse(
+                encode_delivery(store_message(built), deliveries, None)
+            ).read_header()
             assert (header.priority, header.delivery_count) == (priority, deliveries)
 
 
-# What the emulator reads.
+# Parsing.
 
 
-def test_what_the_emulator_must_know_is_read() -> None:
+def test_fields_of_a_message_are_parsed() -> None:
     incoming = parse_message(payload("body", session="s", ttl=50, at=70, id="m"))
 
     assert (incoming.session, incoming.ttl_ms, incoming.scheduled_ms) == ("s", 50, 70)
@@ -292,7 +298,7 @@ def test_what_the_emulator_must_know_is_read() -> None:
     assert incoming.size == len(payload("body", session="s", ttl=50, at=70, id="m"))
 
 
-def test_what_is_not_set_is_none() -> None:
+def test_absent_fields_are_none() -> None:
     incoming = parse_message(with_parts(body=section(DATA, b"")))
 
     assert incoming.session is incoming.ttl_ms is incoming.scheduled_ms is None
@@ -300,13 +306,13 @@ def test_what_is_not_set_is_none() -> None:
 
 
 @pytest.mark.parametrize("kind", [Symbol, str])
-def test_a_ping_is_known_by_its_content_type(kind: type[str]) -> None:
+def test_ping_is_recognized_by_its_content_type(kind: type[str]) -> None:
     raw = with_parts(properties=section(PROPERTIES, [None] * 6 + [kind(PING_CONTENT_TYPE)]))
 
     assert parse_message(raw).is_ping
 
 
-def test_a_schedule_is_kept_with_a_message_that_is_scheduled() -> None:
+def test_only_a_scheduled_message_is_stored_with_its_due_time() -> None:
     incoming = parse_message(payload(at=70))
 
     assert to_stored(incoming, 1, SCHEDULED, 0, None).due_ms == 70
@@ -314,7 +320,7 @@ def test_a_schedule_is_kept_with_a_message_that_is_scheduled() -> None:
     assert to_stored(incoming, 1, DEFERRED, 0, 90).expires_ms == 90
 
 
-def edited(fields: dict[int, Any]) -> bytes:
+def with_properties(fields: dict[int, Any]) -> bytes:
     message = Message.build(data=b"")
     message.edit_properties(fields)
     return message.encode()
@@ -326,27 +332,32 @@ def with_ttl(value: Any) -> bytes:
     return message.encode()
 
 
-def annotated(*pairs: tuple[Any, Any]) -> bytes:
+def with_annotations(*pairs: tuple[Any, Any]) -> bytes:
     return with_parts(message_annotations=section(ANNOTATIONS, Pairs(pairs)))
 
 
-AT, SOURCE = "x-opt-scheduled-enqueue-time", "x-opt-deadletter-source"
+SCHEDULED_TIME, SOURCE = "x-opt-scheduled-enqueue-time", "x-opt-deadletter-source"
 
 
 @pytest.mark.parametrize(
     ("raw", "kind"),
     [
-        (edited({GROUP_ID: 5}), DecodeError),
-        (edited({GROUP_ID: b"x"}), DecodeError),
-        (edited({GROUP_ID: "x" * 129}), Refused),
-        (edited({MESSAGE_ID: "x" * 129}), Refused),
+        (with_properties({GROUP_ID: 5}), DecodeError),
+        (with_properties({GROUP_ID: b"x"}), DecodeError),
+        (with_properties({GROUP_ID: "x" * 129}), Refused),
+        (with_properties({MESSAGE_ID: "x" * 129}), Refused),
         (with_ttl("long"), DecodeError),
         (with_ttl(b"\x00"), DecodeError),
         (with_ttl([5]), DecodeError),
-        (annotated((Symbol(AT), 5)), DecodeError),
-        (annotated((Symbol(AT), Timestamp(5)), (AT, Timestamp(6))), DecodeError),
-        (annotated((Symbol(SOURCE), "a"), (SOURCE, "b")), DecodeError),
-        (annotated((Symbol("x-opt-lock-token"), 1), ("x-opt-lock-token", 2)), DecodeError),
+        (with_annotations((Symbol(SCHEDULED_TIME), 5)), DecodeError),
+        (
+            with_annotations(
+                (Symbol(SCHEDULED_TIME), Timestamp(5)), (SCHEDULED_TIME, Timestamp(6))
+            ),
+            DecodeError,
+        ),
+        (with_annotations((Symbol(SOURCE), "a"), (SOURCE, "b")), DecodeError),
+        (with_annotations((Symbol("x-opt-lock-token"), 1), ("x-opt-lock-token", 2)), DecodeError),
         (with_parts(message_annotations=b"\x00\x53\x72\xc1\x03\x02\xa3\x05"), DecodeError),
         (with_parts(application_properties=b"\x00\x53\x74\xc1\x03\x02\xa1\x05"), DecodeError),
         (with_parts(application_properties=b"\x00\x53\x74\xc1\x03\x01\xa1\x00"), DecodeError),
@@ -362,23 +373,23 @@ AT, SOURCE = "x-opt-scheduled-enqueue-time", "x-opt-deadletter-source"
         (section(DATA, b"") + section(0x70, []), DecodeError),
     ],
 )
-def test_what_no_service_bus_would_take_is_refused(raw: bytes, kind: type[PairbusError]) -> None:
+def test_invalid_message_is_refused(raw: bytes, kind: type[PairbusError]) -> None:
     with pytest.raises(kind):
         parse_message(raw)
 
 
-def test_the_longest_ids_and_sections_are_taken() -> None:
-    parse_message(edited({MESSAGE_ID: "ü" * 128, GROUP_ID: "ü" * 128}))
+def test_ids_and_sections_of_maximum_size_are_accepted() -> None:
+    parse_message(with_properties({MESSAGE_ID: "ü" * 128, GROUP_ID: "ü" * 128}))
     parse_message(payload("x" * 200_000, properties={"a": "x" * 60_000}))
 
 
 @pytest.mark.parametrize("count", [0, 1, 60, 61, 62, 63, 64, 200])
-def test_any_number_of_annotations_is_carried(count: int) -> None:
-    """The map that holds them is written in another way from a certain size on."""
-    given = {Symbol(f"x{number}"): number for number in range(count)}
-    stored = taken_in(with_parts(message_annotations=section(ANNOTATIONS, given)))
+def test_any_number_of_annotations_is_delivered(count: int) -> None:
+    """From a certain size on, the map of annotations has another encoding."""
+    annotations = {Symbol(f"x{number}"): number for number in range(count)}
+    stored = store_message(with_parts(message_annotations=section(ANNOTATIONS, annotations)))
 
-    after = Message.parse(encode_delivery(stored, 0, 7)).read_message_annotations()
+    delivered = Message.parse(encode_delivery(stored, 0, 7)).read_message_annotations()
 
-    assert len(after) == count + 3
-    assert all(after[key] == value for key, value in given.items())
+    assert len(delivered) == count + 3
+    assert all(delivered[key] == value for key, value in annotations.items())

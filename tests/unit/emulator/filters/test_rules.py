@@ -1,4 +1,4 @@
-"""The rules of a subscription together: how many copies of a message it gets, and how changed."""
+"""The rules of a subscription together: the copies of a message and the failures."""
 
 from pairbus.emulator.filters.actions import MessageChanges
 from pairbus.emulator.filters.rules import (
@@ -11,26 +11,26 @@ from pairbus.emulator.filters.rules import (
     compile_filter,
     compile_rules,
 )
-from tests.unit.emulator.rules_message import Seen
+from tests.unit.emulator.filters.fake_message import FakeMessage
 
-RED = Seen({"color": "red", "quantity": 4})
+RED = FakeMessage({"color": "red", "quantity": 4})
 
 
-def test_true_lets_all_through_and_false_nothing() -> None:
+def test_true_filter_matches_all_messages_and_false_filter_none() -> None:
     assert compile_filter(TrueFilter())(RED)
     assert not compile_filter(FalseFilter())(RED)
 
 
-def test_a_subscription_without_rules_gets_nothing() -> None:
+def test_subscription_without_rules_gets_no_messages() -> None:
     assert compile_rules([])(RED).copies == ()
 
 
-def test_a_rule_lets_all_through_unless_it_has_another_filter() -> None:
+def test_rule_matches_all_messages_by_default() -> None:
     assert compile_rules([Rule(name="$Default")])(RED).copies == (MessageChanges(),)
 
 
-def test_rules_without_actions_make_one_copy_and_each_with_an_action_one_more() -> None:
-    select = compile_rules(
+def test_rules_without_actions_yield_one_copy_and_each_action_another() -> None:
+    apply_rules = compile_rules(
         [
             Rule(name="one", action=SqlAction("SET a = 1")),
             Rule(name="red", filter=SqlFilter("color = 'red'")),
@@ -45,18 +45,18 @@ def test_rules_without_actions_make_one_copy_and_each_with_an_action_one_more() 
         ]
     )
 
-    assert select(RED).copies == (
+    assert apply_rules(RED).copies == (
         MessageChanges(),
         MessageChanges(user_set={"a": 1, "RuleName": "one"}),
         MessageChanges(
             user_set={"quantity": 2, "RuleName": "half"}, user_removed=frozenset({"color"})
         ),
     )
-    assert select(RED).failures == ()
+    assert apply_rules(RED).failures == ()
 
 
-def test_a_rule_that_cannot_be_evaluated_does_not_hide_the_others() -> None:
-    select = compile_rules(
+def test_failing_rule_does_not_affect_the_others() -> None:
+    apply_rules = compile_rules(
         [
             Rule(name="wrong", filter=SqlFilter("color > 5")),
             Rule(name="worse", action=SqlAction("SET a = quantity / 0")),
@@ -64,10 +64,10 @@ def test_a_rule_that_cannot_be_evaluated_does_not_hide_the_others() -> None:
         ]
     )
 
-    selected = select(RED)
+    result = apply_rules(RED)
 
-    assert selected.copies == (MessageChanges(),)
-    assert [str(failure) for failure in selected.failures] == [
+    assert result.copies == (MessageChanges(),)
+    assert [str(failure) for failure in result.failures] == [
         "rule wrong: > cannot compare a string with a number",
         "rule worse: division of an integer by zero",
     ]

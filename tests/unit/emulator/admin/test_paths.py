@@ -1,14 +1,14 @@
-"""Paths of the administration API, and what they lead to."""
+"""Parsing of paths of the administration API."""
 
 import pytest
 
 from pairbus.emulator.admin.paths import AdminPath, Resource, parse_path
 
-BELOW = "a/t/Subscriptions/s"
+SUBSCRIPTION = "a/t/Subscriptions/s"
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
+    ("path", "expected"),
     [
         ("$namespaceinfo", AdminPath(Resource.NAMESPACE)),
         ("$Resources/queues", AdminPath(Resource.QUEUES)),
@@ -17,35 +17,35 @@ BELOW = "a/t/Subscriptions/s"
         ("q", AdminPath(Resource.ENTITY, "q")),
         ("a/rules/b", AdminPath(Resource.ENTITY, "a/rules/b")),
         ("a/t/subscriptions", AdminPath(Resource.SUBSCRIPTIONS, "a/t")),
-        ("a/t/SUBSCRIPTIONS/s", AdminPath(Resource.SUBSCRIPTION, BELOW, "a/t", "s")),
-        ("a/t/subscriptions/s/Rules", AdminPath(Resource.RULES, BELOW)),
-        ("a/t/subscriptions/s/rules/r", AdminPath(Resource.RULE, BELOW, "a/t", "r")),
+        ("a/t/SUBSCRIPTIONS/s", AdminPath(Resource.SUBSCRIPTION, SUBSCRIPTION, "a/t", "s")),
+        ("a/t/subscriptions/s/Rules", AdminPath(Resource.RULES, SUBSCRIPTION)),
+        ("a/t/subscriptions/s/rules/r", AdminPath(Resource.RULE, SUBSCRIPTION, "a/t", "r")),
         (
             "t/subscriptions/subscriptions",
             AdminPath(Resource.SUBSCRIPTION, "t/Subscriptions/subscriptions", "t", "subscriptions"),
         ),
         ("t/subscriptions/rules/rules", AdminPath(Resource.RULES, "t/Subscriptions/rules")),
-        # Bad names, which are to be called bad and not to be cut.
+        # Invalid names are kept complete, so that they are reported as invalid.
         (
             "t/subscriptions/a/b",
             AdminPath(Resource.SUBSCRIPTION, "t/Subscriptions/a/b", "t", "a/b"),
         ),
-        ("a/t/subscriptions/s/rules/x/y", AdminPath(Resource.RULE, BELOW, "a/t", "x/y")),
+        ("a/t/subscriptions/s/rules/x/y", AdminPath(Resource.RULE, SUBSCRIPTION, "a/t", "x/y")),
     ],
 )
-def test_a_path_leads_to_one_thing(path: str, place: AdminPath):
-    assert parse_path(path) == place
+def test_path_names_one_resource(path: str, expected: AdminPath):
+    assert parse_path(path) == expected
 
 
 @pytest.mark.parametrize(
     "path", ["$", "$resources", "$Resources/relays", "$cbs", "$x/subscriptions"]
 )
-def test_a_path_of_the_service_that_is_unknown_leads_nowhere(path: str):
+def test_unknown_reserved_path_names_no_resource(path: str):
     assert parse_path(path) is None
 
 
-def test_lists_are_only_read_and_things_are_made_and_removed_too():
-    changed = {kind for kind in Resource if "PUT" in AdminPath(kind).methods}
+def test_only_single_resources_can_be_put_and_deleted():
+    writable = {resource for resource in Resource if "PUT" in AdminPath(resource).methods}
 
-    assert changed == {Resource.ENTITY, Resource.SUBSCRIPTION, Resource.RULE}
-    assert all(AdminPath(kind).methods[0] == "GET" for kind in Resource)
+    assert writable == {Resource.ENTITY, Resource.SUBSCRIPTION, Resource.RULE}
+    assert all(AdminPath(resource).methods[0] == "GET" for resource in Resource)

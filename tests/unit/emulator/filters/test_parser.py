@@ -1,4 +1,4 @@
-"""The text of SQL filters and actions: what is taken, and what is said about the rest."""
+"""The parser of SQL filters and actions: syntax trees, and errors for invalid texts."""
 
 import pytest
 
@@ -128,7 +128,7 @@ ACTIONS: list[tuple[str, tuple[Statement, ...]]] = [
     ("SET user.a = -1", (Assignment(A, Signed("-", ONE)),)),
 ]
 
-WRONG_FILTERS = [
+INVALID_FILTERS = [
     ("color = ", "line 1, column 9: found the end, expected a property, a constant"),
     ("color", "line 1, column 6: found the end, expected a comparison"),
     ("TRUE", "line 1, column 5: found the end, expected a comparison"),
@@ -169,7 +169,7 @@ WRONG_FILTERS = [
     ("1" + "+1" * 200 + " = a", f"nested more than {MAX_DEPTH} levels deep"),
 ]
 
-WRONG_ACTIONS = [
+INVALID_ACTIONS = [
     ("EventType = Original", "line 1, column 1: found 'EventType', expected REMOVE or SET"),
     ("SET a", "line 1, column 6: found the end, expected '='"),
     ("SET a = 1, SET b = 2", "line 1, column 10: found ','"),
@@ -184,12 +184,12 @@ WRONG_ACTIONS = [
 
 
 @pytest.mark.parametrize(("text", "tree"), PREDICATES)
-def test_a_filter_is_a_predicate(text: str, tree: Predicate) -> None:
+def test_filter_is_parsed_to_a_predicate(text: str, tree: Predicate) -> None:
     assert parse_filter(text) == tree
 
 
 @pytest.mark.parametrize(("text", "tree"), EXPRESSIONS)
-def test_an_expression_stands_on_either_side_of_a_comparison(text: str, tree: Expression) -> None:
+def test_expression_is_parsed_in_filters_and_actions(text: str, tree: Expression) -> None:
     assert parse_filter(f"{text} = a") == Comparison("=", tree, A)
     assert parse_action(f"SET a = {text}")[0] in {
         Assignment(A, tree),
@@ -198,35 +198,35 @@ def test_an_expression_stands_on_either_side_of_a_comparison(text: str, tree: Ex
 
 
 @pytest.mark.parametrize(("text", "tree"), ACTIONS)
-def test_an_action_is_a_row_of_statements(text: str, tree: tuple[Statement, ...]) -> None:
+def test_action_is_parsed_to_statements(text: str, tree: tuple[Statement, ...]) -> None:
     assert parse_action(text) == tree
 
 
-def test_whole_and_broken_numbers_differ_in_type() -> None:
-    whole, broken = parse_filter("1 = 1.0").left, parse_filter("1 = 1.0").right  # type: ignore[union-attr]
+def test_integers_and_decimals_differ_in_type() -> None:
+    integer, decimal = parse_filter("1 = 1.0").left, parse_filter("1 = 1.0").right  # type: ignore[union-attr]
 
-    assert type(whole.value) is int
-    assert type(broken.value) is float
+    assert type(integer.value) is int
+    assert type(decimal.value) is float
 
 
-@pytest.mark.parametrize(("text", "complaint"), WRONG_FILTERS)
-def test_a_wrong_filter_is_refused_with_what_is_wrong_and_where(text: str, complaint: str) -> None:
-    with pytest.raises(ConfigurationError) as refused:
+@pytest.mark.parametrize(("text", "reason"), INVALID_FILTERS)
+def test_invalid_filter_is_refused_with_reason_and_position(text: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
         parse_filter(text)
 
-    assert complaint in str(refused.value)
+    assert reason in str(raised.value)
 
 
-@pytest.mark.parametrize(("text", "complaint"), WRONG_ACTIONS)
-def test_a_wrong_action_is_refused_with_what_is_wrong_and_where(text: str, complaint: str) -> None:
-    with pytest.raises(ConfigurationError) as refused:
+@pytest.mark.parametrize(("text", "reason"), INVALID_ACTIONS)
+def test_invalid_action_is_refused_with_reason_and_position(text: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
         parse_action(text)
 
-    assert complaint in str(refused.value)
+    assert reason in str(raised.value)
 
 
 @pytest.mark.parametrize("name", SYSTEM_PROPERTIES)
-def test_every_system_property_can_be_read_in_any_case(name: str) -> None:
+def test_system_property_is_case_insensitive(name: str) -> None:
     expected = Comparison("=", SystemProperty(name), A)
 
     assert parse_filter(f"sys.{name} = a") == expected
@@ -234,28 +234,28 @@ def test_every_system_property_can_be_read_in_any_case(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETTABLE)
-def test_an_action_sets_what_a_sender_could_set(name: str) -> None:
+def test_action_can_set_the_properties_that_senders_set(name: str) -> None:
     assert parse_action(f"SET sys.{name} = a") == (Assignment(SystemProperty(name), A),)
 
 
 @pytest.mark.parametrize("name", READ_ONLY)
-def test_an_action_does_not_set_what_the_emulator_sets(name: str) -> None:
+def test_action_cannot_set_properties_of_the_service(name: str) -> None:
     with pytest.raises(
         ConfigurationError, match=f"sys.{name} cannot be set. Settable properties: Content"
     ):
         parse_action(f"SET sys.{name} = 1")
 
 
-def test_parentheses_may_be_as_deep_as_the_text_is_long() -> None:
+def test_depth_of_parentheses_is_not_limited() -> None:
     assert parse_filter("(" * 500 + "a = 1" + ")" * 500) == A1
 
 
-def test_a_long_chain_of_or_is_not_nested() -> None:
+def test_long_chain_of_or_is_not_nested() -> None:
     chain = " OR ".join(["a = 1"] * 100)
 
     assert parse_filter(chain) == AnyOf((A1,) * 100)
 
 
-def test_something_that_is_no_text_is_refused() -> None:
+def test_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="The filter is empty"):
         parse_filter(None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Everything that the SDK's administration client can do, on a namespace in memory."""
+"""All operations of the SDK's administration client, against the API without sockets."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -15,16 +15,14 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
-from pairbus.emulator.entities.descriptions import EntityStatus, QueueDescription, TopicDescription
+from pairbus.emulator.entities.descriptions import QueueDescription, TopicDescription
 from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.filters.rules import Rule, SqlFilter
+from pairbus.servicebus.entity_status import EntityStatus
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
-from tests.unit.emulator.admin_bench import MOMENT
-from tests.unit.emulator.admin_namespace import NOW_MS, Namespace, namespace
+from tests.unit.emulator.admin.harness import CREATED_AT, NOW_MS, AdminHarness
 
-__all__ = ["namespace"]
-
-NEVER = "P10675199DT2H48M5.4775807S"
+MAX_TIME_SPAN_TEXT = "P10675199DT2H48M5.4775807S"
 KINDS = ("queue", "topic", "subscription")
 
 
@@ -36,26 +34,26 @@ def parent(kind: str) -> list[str]:
     return ["parent"] if kind == "subscription" else []
 
 
-def prepare(namespace: Namespace, kind: str) -> Any:
-    client = namespace.client()
+def prepare(harness: AdminHarness, kind: str) -> Any:
+    client = harness.client()
     if kind == "subscription":
         client.create_topic("parent")
     return client
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_entity_is_created_got_changed_listed_and_deleted(namespace: Namespace, kind: str):
-    client = prepare(namespace, kind)
+def test_entity_is_created_read_updated_listed_and_deleted(harness: AdminHarness, kind: str):
+    client = prepare(harness, kind)
 
-    made = getattr(client, f"create_{kind}")(*names(kind), user_metadata="<first> & 'only'")
-    assert namespace.responses[-1].status == 201
-    got = getattr(client, f"get_{kind}")(*names(kind))
-    assert dict(made) == dict(got)
-    assert (got.name, got.user_metadata, got.status) == ("one", "<first> & 'only'", "Active")
+    created = getattr(client, f"create_{kind}")(*names(kind), user_metadata="<first> & 'only'")
+    assert harness.responses[-1].status == 201
+    read = getattr(client, f"get_{kind}")(*names(kind))
+    assert dict(created) == dict(read)
+    assert (read.name, read.user_metadata, read.status) == ("one", "<first> & 'only'", "Active")
 
-    got.status = "ReceiveDisabled"
-    getattr(client, f"update_{kind}")(*parent(kind), got, user_metadata="second")
-    assert namespace.responses[-1].status == 200
+    read.status = "ReceiveDisabled"
+    getattr(client, f"update_{kind}")(*parent(kind), read, user_metadata="second")
+    assert harness.responses[-1].status == 200
     (listed,) = getattr(client, f"list_{kind}s")(*parent(kind))
     assert (listed.user_metadata, listed.status) == ("second", "ReceiveDisabled")
 
@@ -66,22 +64,24 @@ def test_an_entity_is_created_got_changed_listed_and_deleted(namespace: Namespac
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_created_and_changed_is_there_after_a_restart(namespace: Namespace, kind: str):
-    client = prepare(namespace, kind)
-    made = getattr(client, f"create_{kind}")(*names(kind), auto_delete_on_idle=timedelta(hours=1))
-    getattr(client, f"update_{kind}")(*parent(kind), made, user_metadata="kept")
+def test_created_and_updated_entity_survives_a_restart(harness: AdminHarness, kind: str):
+    client = prepare(harness, kind)
+    created = getattr(client, f"create_{kind}")(
+        *names(kind), auto_delete_on_idle=timedelta(hours=1)
+    )
+    getattr(client, f"update_{kind}")(*parent(kind), created, user_metadata="kept")
     before = getattr(client, f"get_{kind}")(*names(kind))
 
-    again = namespace.started_again()
-    after = getattr(again.client(), f"get_{kind}")(*names(kind))
+    restarted = harness.restart()
+    after = getattr(restarted.client(), f"get_{kind}")(*names(kind))
 
     assert dict(after) == dict(before)
     assert after.user_metadata == "kept"
-    again.store.close()
+    restarted.store.close()
 
 
-def test_a_dictionary_updates_as_well_as_an_object(namespace: Namespace):
-    client = namespace.client()
+def test_update_accepts_a_dictionary(harness: AdminHarness):
+    client = harness.client()
     queue = client.create_queue("q")
 
     client.update_queue({**queue, "max_delivery_count": 3})
@@ -90,43 +90,43 @@ def test_a_dictionary_updates_as_well_as_an_object(namespace: Namespace):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_runtime_properties_say_when_and_how_much(namespace: Namespace, kind: str):
-    client = prepare(namespace, kind)
-    made = getattr(client, f"create_{kind}")(*names(kind))
-    namespace.now_ms += 5000
-    getattr(client, f"update_{kind}")(*parent(kind), made)
+def test_runtime_properties_have_times_and_counts(harness: AdminHarness, kind: str):
+    client = prepare(harness, kind)
+    created = getattr(client, f"create_{kind}")(*names(kind))
+    harness.now_ms += 5000
+    getattr(client, f"update_{kind}")(*parent(kind), created)
 
-    one = getattr(client, f"get_{kind}_runtime_properties")(*names(kind))
+    single = getattr(client, f"get_{kind}_runtime_properties")(*names(kind))
     (listed,) = getattr(client, f"list_{kind}s_runtime_properties")(*parent(kind))
 
-    for shown in (one, listed):
-        assert shown.name == "one"
-        assert abs(shown.created_at_utc - MOMENT) < timedelta(milliseconds=1)
-        assert shown.updated_at_utc - shown.created_at_utc == timedelta(seconds=5)
+    for runtime in (single, listed):
+        assert runtime.name == "one"
+        assert abs(runtime.created_at_utc - CREATED_AT) < timedelta(milliseconds=1)
+        assert runtime.updated_at_utc - runtime.created_at_utc == timedelta(seconds=5)
         if kind == "topic":
-            assert (shown.subscription_count, shown.size_in_bytes) == (0, 0)
+            assert (runtime.subscription_count, runtime.size_in_bytes) == (0, 0)
         else:
-            assert (shown.total_message_count, shown.active_message_count) == (0, 0)
-            assert shown.dead_letter_message_count == 0
+            assert (runtime.total_message_count, runtime.active_message_count) == (0, 0)
+            assert runtime.dead_letter_message_count == 0
 
 
-def test_runtime_properties_count_messages(namespace: Namespace):
-    client = namespace.client()
+def test_runtime_properties_count_messages_by_state(harness: AdminHarness):
+    client = harness.client()
     client.create_queue("q")
-    queue = namespace.entities.get("q")
-    plain = parse_message(b"\x00Su\xa0\x05hello")
-    later = replace(plain, scheduled_ms=NOW_MS + 60_000)
-    namespace.entities.router.send(queue, [plain, plain, later], NOW_MS)
+    queue = harness.entities.get("q")
+    message = parse_message(b"\x00Su\xa0\x05hello")
+    scheduled = replace(message, scheduled_ms=NOW_MS + 60_000)
+    harness.entities.router.send(queue, [message, message, scheduled], NOW_MS)
 
     runtime = client.get_queue_runtime_properties("q")
 
     assert (runtime.total_message_count, runtime.active_message_count) == (3, 2)
     assert runtime.scheduled_message_count == 1
-    assert runtime.size_in_bytes == 3 * plain.size
+    assert runtime.size_in_bytes == 3 * message.size
 
 
-def test_a_topic_counts_subscriptions_and_their_filters(namespace: Namespace):
-    client = namespace.client()
+def test_topic_counts_subscriptions_and_their_filters(harness: AdminHarness):
+    client = harness.client()
     client.create_topic("t")
     for name in ("s1", "s2"):
         client.create_subscription("t", name)
@@ -136,22 +136,22 @@ def test_a_topic_counts_subscriptions_and_their_filters(namespace: Namespace):
     runtime = client.get_topic_runtime_properties("t")
 
     assert runtime.subscription_count == 2
-    # The service counts the filters that take everything, $Default's, as SQL.
+    # The service counts the true filter of $Default as a SQL filter.
     assert (runtime.sql_filter_count, runtime.correlation_filter_count) == (3, 1)
 
 
-def test_a_topic_goes_with_its_subscriptions(namespace: Namespace):
-    client = namespace.client()
+def test_deleting_a_topic_deletes_its_subscriptions(harness: AdminHarness):
+    client = harness.client()
     client.create_topic("t")
     client.create_subscription("t", "s")
 
     client.delete_topic("t")
 
-    assert namespace.entities.all() == []
+    assert harness.entities.all() == []
 
 
-def test_rules_are_created_got_changed_listed_and_deleted(namespace: Namespace):
-    client = namespace.client()
+def test_rules_are_created_read_updated_listed_and_deleted(harness: AdminHarness):
+    client = harness.client()
     client.create_topic("a/t")
     client.create_subscription("a/t", "s")
     assert [rule.name for rule in client.list_rules("a/t", "s")] == ["$Default"]
@@ -173,105 +173,112 @@ def test_rules_are_created_got_changed_listed_and_deleted(namespace: Namespace):
     for name in ("$Default", "a", "b"):
         client.delete_rule("a/t", "s", name)
     assert list(client.list_rules("a/t", "s")) == []
-    assert namespace.entities.get("a/t/Subscriptions/s").rules == {}
+    assert harness.entities.get("a/t/Subscriptions/s").rules == {}
 
 
-def test_rules_are_there_after_a_restart(namespace: Namespace):
-    client = namespace.client()
+def test_rules_survive_a_restart(harness: AdminHarness):
+    client = harness.client()
     client.create_topic("t")
     client.create_subscription("t", "s")
     client.create_rule("t", "s", "r", filter=SqlRuleFilter("x = 1"))
     client.delete_rule("t", "s", "$Default")
 
-    again = namespace.started_again()
+    restarted = harness.restart()
 
-    rules = again.entities.get("t/subscriptions/s").rules
+    rules = restarted.entities.get("t/subscriptions/s").rules
     assert rules == {"r": Rule(name="r", filter=SqlFilter("x = 1"))}
-    again.store.close()
+    restarted.store.close()
 
 
-def test_a_namespace_describes_itself(namespace: Namespace):
-    properties = namespace.client().get_namespace_properties()
+def test_namespace_properties_are_returned(harness: AdminHarness):
+    properties = harness.client().get_namespace_properties()
 
     assert (properties.name, properties.messaging_sku) == ("local", "Standard")
-    assert abs(properties.created_at_utc - MOMENT) < timedelta(milliseconds=1)
+    assert abs(properties.created_at_utc - CREATED_AT) < timedelta(milliseconds=1)
 
 
 @pytest.mark.parametrize(("count", "size"), [(0, 100), (100, 100), (250, 100), (250, 1000), (7, 3)])
-def test_queues_and_topics_are_listed_in_pages_and_apart(
-    namespace: Namespace, count: int, size: int
+def test_queues_and_topics_are_listed_separately_in_pages(
+    harness: AdminHarness, count: int, size: int
 ):
-    for at in range(count):
-        namespace.entities.create(QueueDescription(name=f"q{at:03}"), NOW_MS)
-        namespace.entities.create(TopicDescription(name=f"T{at:03}"), NOW_MS)
-    client = namespace.client()
+    for number in range(count):
+        harness.entities.create(QueueDescription(name=f"q{number:03}"), NOW_MS)
+        harness.entities.create(TopicDescription(name=f"T{number:03}"), NOW_MS)
+    client = harness.client()
 
-    queues = [one.name for one in client.list_queues(max_page_size=size)]
-    assert len(namespace.requests) == max(1, -(-count // min(size, 100)))
-    topics = [one.name for one in client.list_topics_runtime_properties(max_page_size=size)]
+    queues = [item.name for item in client.list_queues(max_page_size=size)]
+    assert len(harness.requests) == max(1, -(-count // min(size, 100)))
+    topics = [item.name for item in client.list_topics_runtime_properties(max_page_size=size)]
 
-    assert queues == [f"q{at:03}" for at in range(count)]
-    assert topics == [f"T{at:03}" for at in range(count)]
+    assert queues == [f"q{number:03}" for number in range(count)]
+    assert topics == [f"T{number:03}" for number in range(count)]
 
 
-def test_subscriptions_and_rules_are_listed_in_pages(namespace: Namespace):
-    client = namespace.client()
+def test_subscriptions_and_rules_are_listed_in_pages(harness: AdminHarness):
+    client = harness.client()
     client.create_topic("a/topic")
     client.create_topic("a/topic/below")
     client.create_subscription("a/topic/below", "other")
-    wanted = [f"s{at:03}" for at in range(101)]
-    for name in reversed(wanted):
+    expected = [f"s{number:03}" for number in range(101)]
+    for name in reversed(expected):
         client.create_subscription("a/topic", name)
-    for name in wanted:
+    for name in expected:
         client.create_rule("a/topic", "s000", name)
 
-    assert [one.name for one in client.list_subscriptions("A/Topic")] == wanted
+    assert [item.name for item in client.list_subscriptions("A/Topic")] == expected
     listed = client.list_subscriptions_runtime_properties("a/topic", max_page_size=40)
-    assert [one.name for one in listed] == wanted
-    rules = [one.name for one in client.list_rules("a/topic", "s000")]
-    assert rules == ["$Default", *wanted]
+    assert [item.name for item in listed] == expected
+    rules = [item.name for item in client.list_rules("a/topic", "s000")]
+    assert rules == ["$Default", *expected]
 
 
-def test_a_list_may_begin_later_and_a_page_of_none_ends_it(namespace: Namespace):
-    for at in range(5):
-        namespace.entities.create(QueueDescription(name=f"q{at}"), NOW_MS)
-    client = namespace.client()
+def test_list_starts_at_an_index_and_ends_with_an_empty_page(harness: AdminHarness):
+    for number in range(5):
+        harness.entities.create(QueueDescription(name=f"q{number}"), NOW_MS)
+    client = harness.client()
 
-    assert [one.name for one in client.list_queues(start_index=3)] == ["q3", "q4"]
+    assert [item.name for item in client.list_queues(start_index=3)] == ["q3", "q4"]
     assert list(client.list_queues(start_index=9)) == []
     assert list(client.list_queues(max_page_size=0)) == []
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "MiXed.Case-1_~", "über/Öl", "x" * 260])
-def test_names_have_slashes_and_any_case(namespace: Namespace, name: str):
-    client = namespace.client()
+def test_names_may_contain_slashes_and_are_case_insensitive(harness: AdminHarness, name: str):
+    client = harness.client()
     client.create_queue(name)
 
     assert client.get_queue(name.upper()).name == name.upper()
-    assert [one.name for one in client.list_queues()] == [name]
+    assert [item.name for item in client.list_queues()] == [name]
     client.delete_queue(name.lower())
     assert list(client.list_queues()) == []
 
 
-def test_a_subscription_stands_below_its_topic_as_that_was_written(namespace: Namespace):
-    client = namespace.client()
+def test_path_of_a_subscription_keeps_the_spelling_of_its_topic(harness: AdminHarness):
+    client = harness.client()
     client.create_topic("Orders/New")
 
     client.create_subscription("orders/new", "Audit")
 
-    assert namespace.entities.get("ORDERS/NEW/subscriptions/AUDIT").path == (
+    assert harness.entities.get("ORDERS/NEW/subscriptions/AUDIT").path == (
         "Orders/New/Subscriptions/Audit"
     )
     assert client.get_subscription("Orders/New", "audit").lock_duration == timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(
-    "never", [{}, {"default_message_time_to_live": NEVER, "auto_delete_on_idle": NEVER}]
+    "time_spans",
+    [
+        {},
+        {
+            "default_message_time_to_live": MAX_TIME_SPAN_TEXT,
+            "auto_delete_on_idle": MAX_TIME_SPAN_TEXT,
+        },
+    ],
 )
-def test_a_backlog_queue_is_made_and_read_with_the_exact_longest_span(
-    namespace: Namespace, never: dict[str, str]
+def test_backlog_queue_is_created_with_the_exact_maximum_time_span(
+    harness: AdminHarness, time_spans: dict[str, str]
 ):
-    client = namespace.client()
+    client = harness.client()
     path = "orders/x-servicebus-transfer/0"
 
     client.create_queue(
@@ -281,11 +288,11 @@ def test_a_backlog_queue_is_made_and_read_with_the_exact_longest_span(
         lock_duration=timedelta(minutes=1),
         dead_lettering_on_message_expiration=True,
         enable_batched_operations=True,
-        **never,
+        **time_spans,
     )
-    # The SDK rounds the text that it was given.
-    sent = namespace.requests[-1].body.decode()
-    assert sent.count(">P10675199DT2H48M5.477581S<") == len(never)
+    # The SDK rounds the text.
+    request = harness.requests[-1].body.decode()
+    assert request.count(">P10675199DT2H48M5.477581S<") == len(time_spans)
 
     queue = client.get_queue(path)
 
@@ -298,7 +305,7 @@ def test_a_backlog_queue_is_made_and_read_with_the_exact_longest_span(
         "DeadLetteringOnMessageExpiration": "true",
         "EnableBatchedOperations": "true",
     }.items():
-        assert f"<{name}>{value}</{name}>" in namespace.last
+        assert f"<{name}>{value}</{name}>" in harness.last_body
     assert (queue.max_size_in_megabytes, queue.max_delivery_count) == (5120, 2147483647)
     assert queue.default_message_time_to_live == queue.auto_delete_on_idle == MAX_TIME_SPAN
     assert queue.lock_duration == timedelta(minutes=1)
@@ -307,57 +314,57 @@ def test_a_backlog_queue_is_made_and_read_with_the_exact_longest_span(
 
 
 @pytest.mark.parametrize("kind", ["queue", "subscription"])
-def test_an_entity_forwards_to_another_and_stops(namespace: Namespace, kind: str):
-    client = prepare(namespace, kind)
+def test_forwarding_is_set_and_removed(harness: AdminHarness, kind: str):
+    client = prepare(harness, kind)
     client.create_queue("x/target")
     client.create_topic("dead")
 
     getattr(client, f"create_{kind}")(
         *names(kind), forward_to="x/target", forward_dead_lettered_messages_to="dead"
     )
-    made = getattr(client, f"get_{kind}")(*names(kind))
-    assert made.forward_to == "sb://localhost:5671/x/target"
-    assert made.forward_dead_lettered_messages_to == "sb://localhost:5671/dead"
+    created = getattr(client, f"get_{kind}")(*names(kind))
+    assert created.forward_to == "sb://localhost:5671/x/target"
+    assert created.forward_dead_lettered_messages_to == "sb://localhost:5671/dead"
 
-    made.forward_to = made.forward_dead_lettered_messages_to = None
-    getattr(client, f"update_{kind}")(*parent(kind), made)
+    created.forward_to = created.forward_dead_lettered_messages_to = None
+    getattr(client, f"update_{kind}")(*parent(kind), created)
     assert getattr(client, f"get_{kind}")(*names(kind)).forward_to is None
 
 
-def test_a_disabled_entity_is_shown_as_such(namespace: Namespace):
-    client = namespace.client()
+def test_status_of_a_disabled_entity_is_returned(harness: AdminHarness):
+    client = harness.client()
     queue = client.create_queue("q")
 
     client.update_queue(queue, status="Disabled")
 
-    assert namespace.entities.get("q").description.status is EntityStatus.DISABLED
+    assert harness.entities.get("q").description.status is EntityStatus.DISABLED
     assert client.get_queue("q").status == "Disabled"
 
 
-def test_links_lead_to_where_the_client_came_from(namespace: Namespace):
-    for at in range(2):
-        namespace.entities.create(QueueDescription(name=f"a/q{at}"), NOW_MS)
-    namespace.scheme = "http"
+def test_links_use_the_scheme_and_host_of_the_request(harness: AdminHarness):
+    for number in range(2):
+        harness.entities.create(QueueDescription(name=f"a/q{number}"), NOW_MS)
+    harness.scheme = "http"
 
-    next(namespace.client().list_queues(max_page_size=1).by_page())
+    next(harness.client().list_queues(max_page_size=1).by_page())
 
     version = "api-version=2024-05"
     assert (
         f'rel="next" href="http://localhost:5671/$Resources/queues?$skip=1&amp;$top=1&amp;{version}"'
-        in (namespace.last)
+        in harness.last_body
     )
-    assert f"<id>http://localhost:5671/a/q0?{version}</id>" in namespace.last
+    assert f"<id>http://localhost:5671/a/q0?{version}</id>" in harness.last_body
 
 
-def test_an_answer_has_the_type_of_the_service(namespace: Namespace):
-    client = namespace.client()
+def test_response_has_the_content_type_of_the_service(harness: AdminHarness):
+    client = harness.client()
     client.create_queue("q")
     list(client.list_queues())
     client.delete_queue("q")
     with pytest.raises(ResourceNotFoundError):
         client.delete_queue("q")
 
-    assert [response.content_type for response in namespace.responses] == [
+    assert [response.content_type for response in harness.responses] == [
         "application/atom+xml;type=entry;charset=utf-8",
         "application/atom+xml;type=feed;charset=utf-8",
         None,
@@ -365,10 +372,10 @@ def test_an_answer_has_the_type_of_the_service(namespace: Namespace):
     ]
 
 
-def test_an_old_version_of_the_api_neither_shows_nor_resets_what_it_does_not_know(
-    namespace: Namespace,
+def test_old_api_version_neither_returns_nor_resets_newer_properties(
+    harness: AdminHarness,
 ):
-    client, old = namespace.client(), namespace.client(api_version=ApiVersion.V2017_04)
+    client, old = harness.client(), harness.client(api_version=ApiVersion.V2017_04)
     client.create_queue("q", max_message_size_in_kilobytes=2048)
     client.create_topic("t")
 
@@ -379,11 +386,11 @@ def test_an_old_version_of_the_api_neither_shows_nor_resets_what_it_does_not_kno
 
     assert client.get_queue("q").max_message_size_in_kilobytes == 2048
     assert topic.sql_filter_count is None
-    assert "api-version=2017-04" in namespace.responses[-2].body.decode()
+    assert "api-version=2017-04" in harness.responses[-2].body.decode()
 
 
-def test_every_request_is_metered_for_the_entity_that_it_is_about(namespace: Namespace):
-    client = namespace.client()
+def test_request_is_metered_for_its_entity(harness: AdminHarness):
+    client = harness.client()
     client.create_topic("A/Topic")
     client.create_subscription("a/topic", "Sub")
     client.get_rule("a/topic", "sub", "$Default")
@@ -394,7 +401,7 @@ def test_every_request_is_metered_for_the_entity_that_it_is_about(namespace: Nam
         client.get_queue("nothing")
     client.delete_topic("a/topic")
 
-    assert namespace.metered == [
+    assert harness.metered == [
         (path, "management")
         for path in (
             "A/Topic",

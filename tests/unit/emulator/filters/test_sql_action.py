@@ -1,4 +1,4 @@
-"""SQL actions: what they change in a message, and what they leave."""
+"""SQL actions: the changes that statements make to a message."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from pairbus.emulator.filters.rules import SqlAction, compile_action
 from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import ConfigurationError
 from tests.unit.amqp.same import same
-from tests.unit.emulator.rules_message import Seen
+from tests.unit.emulator.filters.fake_message import FakeMessage
 
 ID = uuid.UUID(int=1)
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -32,19 +32,19 @@ def span(seconds: int) -> Described:
     return Described(Symbol("com.microsoft:timespan"), seconds * 10_000_000)
 
 
-def changes(expression: str, message: Seen, **parameters: Any) -> MessageChanges:
-    given = {f"@{name}": value for name, value in parameters.items()}
-    return compile_action(SqlAction(expression, given), newid=lambda: ID)(message)
+def run_action(expression: str, message: FakeMessage, **parameters: Any) -> MessageChanges:
+    values = {f"@{name}": value for name, value in parameters.items()}
+    return compile_action(SqlAction(expression, values), newid=lambda: ID)(message)
 
 
-def test_the_documented_example() -> None:
-    message = Seen({"color": "red", "quantity": Int32(10), "priority": "high"})
+def test_documented_example() -> None:
+    message = FakeMessage({"color": "red", "quantity": Int32(10), "priority": "high"})
 
-    made = changes(
+    result = run_action(
         "SET quantity = quantity / 2; REMOVE priority;SET sys.CorrelationId = 'low';", message
     )
 
-    assert made == MessageChanges(
+    assert result == MessageChanges(
         user_set={"quantity": 5},
         user_removed=frozenset({"priority"}),
         system_set={"CorrelationId": "low"},
@@ -52,48 +52,48 @@ def test_the_documented_example() -> None:
     assert message.user == {"color": "red", "quantity": 10, "priority": "high"}
 
 
-def test_a_later_statement_sees_what_an_earlier_one_did() -> None:
-    message = Seen({"EventType": "a", "OriginalEventType": "b"}, Label="l")
+def test_statement_sees_the_effects_of_earlier_ones() -> None:
+    message = FakeMessage({"EventType": "a", "OriginalEventType": "b"}, Label="l")
 
-    assert changes("SET EventType = OriginalEventType; REMOVE OriginalEventType", message) == (
+    assert run_action("SET EventType = OriginalEventType; REMOVE OriginalEventType", message) == (
         MessageChanges(user_set={"EventType": "b"}, user_removed=frozenset({"OriginalEventType"}))
     )
-    assert changes("SET n = 1; SET n = n + 1; SET m = n * 2", message) == (
+    assert run_action("SET n = 1; SET n = n + 1; SET m = n * 2", message) == (
         MessageChanges(user_set={"n": 2, "m": 4})
     )
-    assert changes("SET sys.Label = 'x'; SET a = sys.Label + sys.Label", message) == (
+    assert run_action("SET sys.Label = 'x'; SET a = sys.Label + sys.Label", message) == (
         MessageChanges(user_set={"a": "xx"}, system_set={"Label": "x"})
     )
-    assert changes("REMOVE EventType; SET a = EventType", message) == (
+    assert run_action("REMOVE EventType; SET a = EventType", message) == (
         MessageChanges(user_set={"a": None}, user_removed=frozenset({"EventType"}))
     )
 
 
-def test_a_property_that_is_there_keeps_its_spelling() -> None:
-    message = Seen({"priority": "low"})
+def test_existing_property_keeps_its_spelling() -> None:
+    message = FakeMessage({"priority": "low"})
 
-    assert changes("SET Priority = 'high'", message).user_set == {"priority": "high"}
-    assert changes("REMOVE PRIORITY", message).user_removed == {"priority"}
-    assert changes("REMOVE Priority; SET Priority = 1", message) == (
+    assert run_action("SET Priority = 'high'", message).user_set == {"priority": "high"}
+    assert run_action("REMOVE PRIORITY", message).user_removed == {"priority"}
+    assert run_action("REMOVE Priority; SET Priority = 1", message) == (
         MessageChanges(user_set={"Priority": 1}, user_removed=frozenset({"priority"}))
     )
 
 
-def test_what_was_only_set_by_the_action_is_not_removed_from_the_message() -> None:
-    assert changes("SET New = 1; REMOVE new", Seen()) == MessageChanges()
-    assert changes("REMOVE missing", Seen()) == MessageChanges()
+def test_property_that_the_message_does_not_have_is_not_removed() -> None:
+    assert run_action("SET New = 1; REMOVE new", FakeMessage()) == MessageChanges()
+    assert run_action("REMOVE missing", FakeMessage()) == MessageChanges()
 
 
-def test_without_a_scope_a_system_name_is_a_user_property() -> None:
-    made = changes("Set CorrelationId = 'newValue'", Seen(CorrelationId="c"))
+def test_name_without_a_scope_is_a_user_property() -> None:
+    result = run_action("Set CorrelationId = 'newValue'", FakeMessage(CorrelationId="c"))
 
-    assert made == MessageChanges(user_set={"CorrelationId": "newValue"})
+    assert result == MessageChanges(user_set={"CorrelationId": "newValue"})
 
 
 @pytest.mark.parametrize(
-    ("before", "expression", "after"),
+    ("old", "expression", "new"),
     [
-        # The type that a property has is kept where the value can be converted.
+        # A property keeps its type if the value can be converted.
         (Int32(10), "v / 3", Int32(3)),
         (UByte(1), "v + 254", UByte(255)),
         (UByte(1), "v + 255", 256),
@@ -121,7 +121,7 @@ def test_without_a_scope_a_system_name_is_a_user_property() -> None:
         ("text", "newid()", ID),
         (None, "5", 5),
         (b"bytes", "'text'", "text"),
-        # Computed times are written as AMQP has them, and copies are exact.
+        # Computed times are encoded as AMQP types, and copies are exact.
         (AT_NOON, "v + @span", Timestamp.from_datetime(NOON + timedelta(seconds=90))),
         (AT_NOON, "v - @noon", span(0)),
         (None, "@span", span(90)),
@@ -131,12 +131,14 @@ def test_without_a_scope_a_system_name_is_a_user_property() -> None:
         (1, "missing + 1", None),
     ],
 )
-def test_a_user_property_is_set(before: Any, expression: str, after: Any) -> None:
-    message = Seen({"v": before, "other": b"other"})
+def test_user_property_is_set_in_its_previous_type_if_possible(
+    old: Any, expression: str, new: Any
+) -> None:
+    message = FakeMessage({"v": old, "other": b"other"})
 
-    made = changes(f"SET v = {expression}", message, span=timedelta(seconds=90), noon=NOON)
+    result = run_action(f"SET v = {expression}", message, span=timedelta(seconds=90), noon=NOON)
 
-    assert same(made.user_set, {"v": after})
+    assert same(result.user_set, {"v": new})
 
 
 @pytest.mark.parametrize(
@@ -165,18 +167,18 @@ def test_a_user_property_is_set(before: Any, expression: str, after: Any) -> Non
         ("SET sys.ForcePersistence = 'false'", "ForcePersistence", False),
     ],
 )
-def test_a_system_property_is_set_in_its_own_type(statement: str, name: str, value: Any) -> None:
-    message = Seen(
+def test_system_property_is_set_in_its_type(statement: str, name: str, value: Any) -> None:
+    message = FakeMessage(
         {"order": Int32(17), "at": AT_NOON}, Label="label", TimeToLive=timedelta(seconds=10)
     )
 
-    made = changes(statement, message, span=timedelta(seconds=90))
+    result = run_action(statement, message, span=timedelta(seconds=90))
 
-    assert made == MessageChanges(system_set={name: value})
+    assert result == MessageChanges(system_set={name: value})
 
 
 @pytest.mark.parametrize(
-    ("statement", "complaint"),
+    ("statement", "reason"),
     [
         ("SET sys.Label = bytes", "a value of type bytes cannot be converted to a string"),
         ("SET sys.TimeToLive = 5", "sys.TimeToLive cannot be set to a number"),
@@ -191,15 +193,13 @@ def test_a_system_property_is_set_in_its_own_type(statement: str, name: str, val
         ("SET a = 'a' - 1", "- cannot be applied to a string and a number"),
     ],
 )
-def test_an_action_that_cannot_be_done_is_an_evaluation_error(
-    statement: str, complaint: str
-) -> None:
-    with pytest.raises(EvaluationError) as failed:
-        changes(statement, Seen({"bytes": b"x", "long": "x" * 129}))
+def test_impossible_action_is_an_evaluation_error(statement: str, reason: str) -> None:
+    with pytest.raises(EvaluationError) as raised:
+        run_action(statement, FakeMessage({"bytes": b"x", "long": "x" * 129}))
 
-    assert complaint in str(failed.value)
+    assert reason in str(raised.value)
 
 
-def test_a_parameter_without_a_value_is_refused() -> None:
+def test_parameter_without_a_value_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"line 1, column 9: parameter @x has no value"):
         compile_action(SqlAction("SET a = @x"))

@@ -1,4 +1,4 @@
-"""Descriptions: the service's defaults, its bounds, and what an update may change."""
+"""Settings of entities: defaults, limits, updates and parsing."""
 
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
@@ -9,7 +9,6 @@ import pytest
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
     EntityDescription,
-    EntityStatus,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -18,6 +17,7 @@ from pairbus.emulator.entities.descriptions import (
     updated_description,
 )
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.entity_status import EntityStatus
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 
 KEY = "c2VjcmV0LWtleS10aGF0LWlzLW5vdC1zaG93bg=="
@@ -28,7 +28,7 @@ def make(kind: type[EntityDescription], **settings: Any) -> EntityDescription:
     return kind(name="n", **names, **settings)
 
 
-def test_a_new_queue_has_the_defaults_of_the_service():
+def test_new_queue_has_the_defaults_of_the_service():
     queue = QueueDescription(name="q")
 
     assert queue.lock_duration == timedelta(minutes=1)
@@ -43,14 +43,14 @@ def test_a_new_queue_has_the_defaults_of_the_service():
     assert queue.max_message_size_in_kilobytes == 256
 
 
-def test_a_new_subscription_dead_letters_what_its_filters_cannot_judge():
+def test_new_subscription_dead_letters_on_filter_errors():
     subscription = SubscriptionDescription(topic="t", name="s")
 
     assert subscription.dead_lettering_on_filter_evaluation_exceptions
     assert subscription.path == "t/Subscriptions/s"
 
 
-def test_a_backlog_queue_can_be_described():
+def test_settings_of_a_backlog_queue_are_valid():
     queue = QueueDescription(
         name="primary/x-servicebus-transfer/0",
         max_size_in_megabytes=5120,
@@ -66,7 +66,7 @@ def test_a_backlog_queue_can_be_described():
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "value", "bound"),
+    ("kind", "name", "value", "message"),
     [
         (
             QueueDescription,
@@ -89,13 +89,13 @@ def test_a_backlog_queue_can_be_described():
         (TopicDescription, "user_metadata", "x" * 1025, "1025 characters. The maximum is 1024"),
     ],
 )
-def test_a_setting_out_of_bounds_is_refused(
-    kind: type[EntityDescription], name: str, value: object, bound: str
+def test_setting_outside_its_limits_is_refused(
+    kind: type[EntityDescription], name: str, value: object, message: str
 ):
-    with pytest.raises(ConfigurationError, match=bound) as refused:
+    with pytest.raises(ConfigurationError, match=message) as raised:
         make(kind, **{name: value})
 
-    assert property_name(name) in str(refused.value)
+    assert property_name(name) in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_a_setting_out_of_bounds_is_refused(
         (QueueDescription, "user_metadata", "x" * 1024),
     ],
 )
-def test_a_setting_at_its_bound_is_taken(kind: type[EntityDescription], name: str, value: object):
+def test_setting_at_its_limit_is_accepted(kind: type[EntityDescription], name: str, value: object):
     assert getattr(make(kind, **{name: value}), name) == value
 
 
-def test_what_has_sessions_cannot_forward():
+def test_entity_with_sessions_cannot_forward():
     with pytest.raises(ConfigurationError, match="both RequiresSession and ForwardTo"):
         QueueDescription(name="q", requires_session=True, forward_to="other")
     with pytest.raises(ConfigurationError, match="both RequiresSession and ForwardTo"):
@@ -124,18 +124,18 @@ def test_what_has_sessions_cannot_forward():
 
 @pytest.mark.parametrize("target", ["N", "sb://localhost:5671/n", "/n/"])
 @pytest.mark.parametrize("name", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_a_queue_cannot_forward_to_itself(name: str, target: str):
+def test_queue_cannot_forward_to_itself(name: str, target: str):
     with pytest.raises(ConfigurationError, match="itself"):
         QueueDescription(name="n", **{name: target})
 
 
-def test_express_and_duplicate_detection_do_not_go_together():
+def test_express_and_duplicate_detection_exclude_each_other():
     with pytest.raises(ConfigurationError, match="both EnableExpress and RequiresDuplicate"):
         QueueDescription(name="q", enable_express=True, requires_duplicate_detection=True)
 
 
-def test_authorization_rules_are_few_and_have_different_names():
-    rules = [SharedAccessRule(name=f"r{at}", primary_key=KEY) for at in range(13)]
+def test_authorization_rules_are_limited_and_have_unique_names():
+    rules = [SharedAccessRule(name=f"r{number}", primary_key=KEY) for number in range(13)]
 
     with pytest.raises(ConfigurationError, match="13 authorization rules"):
         TopicDescription(name="t", authorization_rules=tuple(rules))
@@ -143,19 +143,19 @@ def test_authorization_rules_are_few_and_have_different_names():
         TopicDescription(name="t", authorization_rules=(rules[0], rules[0]))
 
 
-def test_keys_are_not_shown():
+def test_repr_contains_no_keys():
     rule = SharedAccessRule(
         name="send", primary_key=KEY, secondary_key=KEY[::-1], rights=frozenset({Right.SEND})
     )
 
-    shown = repr(QueueDescription(name="q", authorization_rules=(rule,)))
+    text = repr(QueueDescription(name="q", authorization_rules=(rule,)))
 
-    assert "send" in shown
-    assert KEY not in shown
-    assert KEY[::-1] not in shown
+    assert "send" in text
+    assert KEY not in text
+    assert KEY[::-1] not in text
 
 
-def test_a_description_does_not_change():
+def test_description_is_immutable():
     with pytest.raises(FrozenInstanceError):
         QueueDescription(name="q").name = "other"  # type: ignore[misc]
 
@@ -170,14 +170,14 @@ def test_a_description_does_not_change():
         (SubscriptionDescription(topic="t", name="s"), {"requires_session": True}),
     ],
 )
-def test_an_update_cannot_change_what_is_fixed(old: EntityDescription, change: dict[str, bool]):
-    with pytest.raises(ConfigurationError, match="cannot be changed") as refused:
+def test_update_cannot_change_immutable_settings(old: EntityDescription, change: dict[str, bool]):
+    with pytest.raises(ConfigurationError, match="cannot be changed") as raised:
         updated_description(old, change)
 
-    assert property_name(next(iter(change))) in str(refused.value)
+    assert property_name(next(iter(change))) in str(raised.value)
 
 
-def test_an_update_puts_back_to_default_what_it_does_not_name_and_keeps_what_is_fixed():
+def test_update_resets_other_settings_and_keeps_immutable_ones():
     old = QueueDescription(name="q", requires_session=True, user_metadata="x", max_delivery_count=3)
 
     new = updated_description(old, {"max_delivery_count": 4})
@@ -185,7 +185,7 @@ def test_an_update_puts_back_to_default_what_it_does_not_name_and_keeps_what_is_
     assert new == QueueDescription(name="q", requires_session=True, max_delivery_count=4)
 
 
-def test_an_update_is_checked_like_a_new_description():
+def test_update_is_validated():
     with pytest.raises(ConfigurationError, match="LockDuration"):
         updated_description(QueueDescription(name="q"), {"lock_duration": timedelta(days=25)})
 
@@ -202,7 +202,7 @@ def test_an_update_is_checked_like_a_new_description():
         ("a b", str | None, "a b"),
     ],
 )
-def test_a_setting_is_read_from_text(text: str, kind: Any, value: object):
+def test_setting_is_parsed_from_text(text: str, kind: Any, value: object):
     assert parse_setting(text, kind) == value
 
 
@@ -213,7 +213,7 @@ def test_a_setting_is_read_from_text(text: str, kind: Any, value: object):
         *(("\u0661", int), ("Renaming", EntityStatus), ("", timedelta)),
     ],
 )
-def test_text_that_is_no_value_is_refused(text: str, kind: Any):
+def test_invalid_text_of_a_setting_is_refused(text: str, kind: Any):
     with pytest.raises(ConfigurationError):
         parse_setting(text, kind)
 
@@ -227,5 +227,7 @@ def test_text_that_is_no_value_is_refused(text: str, kind: Any):
         (EntityStatus.RECEIVE_DISABLED, True, False),
     ],
 )
-def test_a_status_says_what_works(status: EntityStatus, sends: bool, receives: bool):
+def test_status_tells_whether_sending_and_receiving_are_allowed(
+    status: EntityStatus, sends: bool, receives: bool
+):
     assert (status.allows_sending, status.allows_receiving) == (sends, receives)

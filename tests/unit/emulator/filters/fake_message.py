@@ -1,4 +1,4 @@
-"""A message as rules see it, for tests."""
+"""A message with given properties, for tests of rules."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from pairbus.emulator.filters.system_properties import SYSTEM_PROPERTIES
 
 
-class Seen:
-    """User properties, and system properties by keyword: `Seen({"color": "red"}, Label="a")`."""
+class FakeMessage:
+    """A `MessageView` of values: `FakeMessage({"color": "red"}, Label="a")`."""
 
     def __init__(self, user: Mapping[str, Any] | None = None, **system: Any) -> None:
         assert set(system) <= set(SYSTEM_PROPERTIES)

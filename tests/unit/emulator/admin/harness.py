@@ -1,12 +1,11 @@
-"""A whole namespace behind the SDK's administration client: real entities in a real store, and no
-socket."""
+"""The administration API with real entities in a real store, and without sockets."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.emulator.admin.api import AdministrationApi
@@ -14,9 +13,10 @@ from pairbus.emulator.auth import Authority, Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.storage.store import Store
-from tests.unit.emulator.admin_bench import KEY, MOMENT, client_of
+from tests.unit.emulator.admin.sdk_client import KEY, connect_client
 
-NOW_MS = round(MOMENT.timestamp() * 1000)
+CREATED_AT = datetime(2024, 5, 1, 10, 11, 12, 345678, tzinfo=UTC)
+NOW_MS = round(CREATED_AT.timestamp() * 1000)
 LISTEN_KEY = "bGlzdGVu"
 RULES = (
     SharedAccessRule(name="root", primary_key=KEY),
@@ -26,15 +26,14 @@ RULES = (
 )
 
 
-class Namespace:
-    """Keeps what was asked, answered and metered."""
+class AdminHarness:
+    """A namespace that records requests, responses and metered operations."""
 
     def __init__(
         self,
         path: Path,
         *,
         extensions: Mapping[str, Callable[[HttpRequest], HttpResponse]] | None = None,
-        trust_bearer_tokens: bool = False,
     ) -> None:
         self.path = path
         self.store = Store(path)
@@ -45,12 +44,9 @@ class Namespace:
         self.metered: list[tuple[str, str]] = []
         self.requests: list[HttpRequest] = []
         self.responses: list[HttpResponse] = []
-        authority = Authority(
-            RULES, entity_rules=self._entity_rules, trust_bearer_tokens=trust_bearer_tokens
-        )
-        self.admin = AdministrationApi(
+        self.api = AdministrationApi(
             self.entities,
-            authority,
+            Authority(RULES, entity_rules=self._entity_rules),
             namespace="local",
             created_ms=NOW_MS,
             meter=lambda path, kind: self.metered.append((path, kind)),
@@ -63,25 +59,18 @@ class Namespace:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         self.requests.append(request)
-        response = self.admin.handle(request, self.now_ms, scheme=self.scheme)
+        response = self.api.handle(request, self.now_ms, scheme=self.scheme)
         self.responses.append(response)
         return response
 
     @property
-    def last(self) -> str:
-        """The last answer as it went over the wire."""
+    def last_body(self) -> str:
+        """The body of the last response."""
         return self.responses[-1].body.decode()
 
     def client(self, *credential: str, **options: Any) -> ServiceBusAdministrationClient:
-        return client_of(self, *credential, **options)
+        return connect_client(self, *credential, **options)
 
-    def started_again(self) -> "Namespace":
+    def restart(self) -> "AdminHarness":
         self.store.close()
-        return Namespace(self.path)
-
-
-@pytest.fixture
-def namespace(tmp_path: Path) -> Iterator[Namespace]:
-    made = Namespace(tmp_path / "namespace.db")
-    yield made
-    made.store.close()
+        return AdminHarness(self.path)

@@ -21,7 +21,7 @@ from pairbus.amqp.types import (
 from pairbus.emulator.filters.rules import SqlFilter, compile_filter
 from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import ConfigurationError
-from tests.unit.emulator.rules_message import Seen
+from tests.unit.emulator.filters.fake_message import FakeMessage
 
 CRM = "http://schemas.microsoft.com/xrm/2011/Claims/EntityLogicalName"
 STORES = "('Store1','Store2','Store3','Store4','Store5','Store6','Store7','Store8')"
@@ -34,49 +34,53 @@ OFFSET = Described(
 )
 
 # The examples of Microsoft's pages "SQL filter syntax", "Filter examples" and "Topic filters".
-DOCUMENTED: list[tuple[str, Seen, bool]] = [
-    ("color='blue' AND quantity=10", Seen({"color": "blue", "quantity": Int32(10)}), True),
-    ("color='blue' AND quantity=10", Seen({"color": "blue", "quantity": 5}), False),
-    ("Color = 'blue' and Quantity = 10", Seen({"color": "blue", "quantity": 10}), True),
-    ("Color = 'blue' or Quantity = 10", Seen({"color": "red", "quantity": 10}), True),
-    ("user.color='red'", Seen({"color": "red"}), True),
-    ("sys.label LIKE '%bus%'", Seen(Label="omnibus"), True),
-    ("sys.label LIKE '%bus%'", Seen(Label="tram"), False),
-    ("sys.Label LIKE '%bus%' OR user.tag IN ('queue', 'topic')", Seen({"tag": "topic"}), True),
-    ("sys.messageid = 'xxxx'", Seen(MessageId="xxxx"), True),
-    ("sys.correlationid like 'abc-%'", Seen(CorrelationId="abc-1"), True),
-    ("user.SuperHero like 'SuperMan%'", Seen({"SuperHero": "SuperMan II"}), True),
-    (f"\"{CRM}\" = 'account'", Seen({CRM: "account"}), True),
-    ("MessageProperty > 2.08", Seen({"MessageProperty": 2.09}), True),
-    ("MessageProperty > 2.08", Seen({"MessageProperty": 2}), False),
+DOCUMENTED: list[tuple[str, FakeMessage, bool]] = [
+    ("color='blue' AND quantity=10", FakeMessage({"color": "blue", "quantity": Int32(10)}), True),
+    ("color='blue' AND quantity=10", FakeMessage({"color": "blue", "quantity": 5}), False),
+    ("Color = 'blue' and Quantity = 10", FakeMessage({"color": "blue", "quantity": 10}), True),
+    ("Color = 'blue' or Quantity = 10", FakeMessage({"color": "red", "quantity": 10}), True),
+    ("user.color='red'", FakeMessage({"color": "red"}), True),
+    ("sys.label LIKE '%bus%'", FakeMessage(Label="omnibus"), True),
+    ("sys.label LIKE '%bus%'", FakeMessage(Label="tram"), False),
+    (
+        "sys.Label LIKE '%bus%' OR user.tag IN ('queue', 'topic')",
+        FakeMessage({"tag": "topic"}),
+        True,
+    ),
+    ("sys.messageid = 'xxxx'", FakeMessage(MessageId="xxxx"), True),
+    ("sys.correlationid like 'abc-%'", FakeMessage(CorrelationId="abc-1"), True),
+    ("user.SuperHero like 'SuperMan%'", FakeMessage({"SuperHero": "SuperMan II"}), True),
+    (f"\"{CRM}\" = 'account'", FakeMessage({CRM: "account"}), True),
+    ("MessageProperty > 2.08", FakeMessage({"MessageProperty": 2.09}), True),
+    ("MessageProperty > 2.08", FakeMessage({"MessageProperty": 2}), False),
     (
         "MessageProperty1 - MessageProperty2 = 80",
-        Seen({"MessageProperty1": 90, "MessageProperty2": 10}),
+        FakeMessage({"MessageProperty1": 90, "MessageProperty2": 10}),
         True,
     ),
-    ('Exists("Message Property AA")', Seen({"Message Property AA": None}), True),
-    ("StoreId IN('Store1', 'Store2', 'Store3')", Seen({"StoreId": "Store2"}), True),
+    ('Exists("Message Property AA")', FakeMessage({"Message Property AA": None}), True),
+    ("StoreId IN('Store1', 'Store2', 'Store3')", FakeMessage({"StoreId": "Store2"}), True),
     (
         "sys.To IN ('Store5','Store6','Store7') OR StoreId = 'Store8'",
-        Seen({"StoreId": "Store8"}, To="x"),
+        FakeMessage({"StoreId": "Store8"}, To="x"),
         True,
     ),
     (
         f"sys.To NOT IN {STORES} OR StoreId NOT IN {STORES}",
-        Seen({"StoreId": "Store9"}, To="Store9"),
+        FakeMessage({"StoreId": "Store9"}, To="Store9"),
         True,
     ),
     (
         f"sys.To NOT IN {STORES} OR StoreId NOT IN {STORES}",
-        Seen({"StoreId": "Store1"}, To="Store1"),
+        FakeMessage({"StoreId": "Store1"}, To="Store1"),
         False,
     ),
-    ("property LIKE 'ABC\\%' ESCAPE '\\'", Seen({"property": "ABC%"}), True),
-    ("property LIKE 'ABC\\%' ESCAPE '\\'", Seen({"property": "ABCD"}), False),
+    ("property LIKE 'ABC\\%' ESCAPE '\\'", FakeMessage({"property": "ABC%"}), True),
+    ("property LIKE 'ABC\\%' ESCAPE '\\'", FakeMessage({"property": "ABCD"}), False),
     (
         """sys.CorrelationId = 'email' AND sender = 'joseph'
            AND (importance IS NULL OR importance = 'high')""",
-        Seen({"sender": "joseph"}, CorrelationId="email"),
+        FakeMessage({"sender": "joseph"}, CorrelationId="email"),
         True,
     ),
 ]
@@ -120,30 +124,30 @@ UNKNOWN_LOGIC = [
     ("1=1 AND 1=1 AND 1=0", False),
 ]
 
-# NULL is a value: `nothing` is there, and is null; so is sys.Label.
+# NULL is a value: the property `empty` exists and is null, and so is sys.Label.
 NULL_LOGIC = [
-    ("nothing IS NULL", True),
-    ("EXISTS(nothing)", True),
+    ("empty IS NULL", True),
+    ("EXISTS(empty)", True),
     ("sys.Label IS NULL", True),
     ("EXISTS(sys.Label)", False),
-    ("nothing = NULL", True),
-    ("nothing = 'x'", False),
-    ("nothing <> 'x'", True),
+    ("empty = NULL", True),
+    ("empty = 'x'", False),
+    ("empty <> 'x'", True),
     ("sys.Label <> 'x'", True),
     ("NOT sys.Label = 'x'", True),
-    ("nothing > 1", False),
-    ("NOT nothing > 1", True),
-    ("nothing <= NULL", False),
-    ("nothing + 1 = NULL", True),
-    ("nothing LIKE '%'", False),
-    ("nothing NOT LIKE '%'", True),
-    ("nothing IN (1, NULL)", True),
-    ("nothing NOT IN (1, 2)", True),
-    ("'x' + nothing = 'x'", True),
+    ("empty > 1", False),
+    ("NOT empty > 1", True),
+    ("empty <= NULL", False),
+    ("empty + 1 = NULL", True),
+    ("empty LIKE '%'", False),
+    ("empty NOT LIKE '%'", True),
+    ("empty IN (1, NULL)", True),
+    ("empty NOT IN (1, 2)", True),
+    ("'x' + empty = 'x'", True),
 ]
 
 VALUES: list[tuple[str, Any, bool]] = [
-    # Numbers, whatever their AMQP type.
+    # Numbers of all AMQP types.
     ("v = 5", Int32(5), True),
     ("v = 5", UByte(5), True),
     ("v = 5", ULong(5), True),
@@ -173,7 +177,7 @@ VALUES: list[tuple[str, Any, bool]] = [
     ("v = TRUE", True, True),
     ("v <> TRUE", False, True),
     ("v IN (TRUE, FALSE)", False, True),
-    # Arithmetic is C#'s.
+    # Arithmetic as in C#.
     ("v / 2 = -3", -7, True),
     ("v % 2 = -1", -7, True),
     ("v / -2 = -3", 7, True),
@@ -205,7 +209,7 @@ VALUES: list[tuple[str, Any, bool]] = [
     ("v = v", ID, True),
     ("newid() <> v", ID, True),
     ("newid() = newid()", ID, False),
-    # Anything at all can be there or not.
+    # Values of any type can be tested for existence.
     ("EXISTS(v)", b"bytes", True),
     ("v IS NOT NULL", [1, 2], True),
 ]
@@ -245,111 +249,111 @@ NOT_EVALUATED: list[tuple[str, Any, str]] = [
 ]
 
 
-def passes(expression: str, message: Seen, **parameters: Any) -> bool:
-    given = {f"@{name}": value for name, value in parameters.items()}
-    return compile_filter(SqlFilter(expression, given))(message)
+def matches(expression: str, message: FakeMessage, **parameters: Any) -> bool:
+    values = {f"@{name}": value for name, value in parameters.items()}
+    return compile_filter(SqlFilter(expression, values))(message)
 
 
 @pytest.mark.parametrize(("expression", "message", "expected"), DOCUMENTED)
-def test_documented_examples_do_what_the_documentation_says(
-    expression: str, message: Seen, expected: bool
+def test_documented_example_has_the_documented_result(
+    expression: str, message: FakeMessage, expected: bool
 ) -> None:
-    assert passes(expression, message) is expected
+    assert matches(expression, message) is expected
 
 
 @pytest.mark.parametrize(("expression", "expected"), UNKNOWN_LOGIC)
-def test_what_a_message_does_not_have_is_unknown(expression: str, expected: bool) -> None:
-    assert passes(expression, Seen()) is expected
+def test_missing_property_is_unknown(expression: str, expected: bool) -> None:
+    assert matches(expression, FakeMessage()) is expected
 
 
 @pytest.mark.parametrize(("expression", "expected"), NULL_LOGIC)
-def test_null_is_a_value_that_equals_only_null(expression: str, expected: bool) -> None:
-    assert passes(expression, Seen({"nothing": None})) is expected
+def test_null_equals_only_null(expression: str, expected: bool) -> None:
+    assert matches(expression, FakeMessage({"empty": None})) is expected
 
 
 @pytest.mark.parametrize(("expression", "value", "expected"), VALUES)
-def test_values_compare_and_compute_as_in_csharp(
+def test_values_are_compared_and_computed_as_in_csharp(
     expression: str, value: Any, expected: bool
 ) -> None:
-    message = Seen({"v": value})
+    message = FakeMessage({"v": value})
 
-    assert passes(expression, message, noon=NOON, span=timedelta(seconds=90)) is expected
+    assert matches(expression, message, noon=NOON, span=timedelta(seconds=90)) is expected
     assert (
-        passes(f"NOT ({expression})", message, noon=NOON, span=timedelta(seconds=90))
+        matches(f"NOT ({expression})", message, noon=NOON, span=timedelta(seconds=90))
         is (not expected)
         or "newid" in expression
     )
 
 
-@pytest.mark.parametrize(("expression", "value", "complaint"), NOT_EVALUATED)
-def test_types_that_do_not_go_together_are_an_evaluation_error(
-    expression: str, value: Any, complaint: str
+@pytest.mark.parametrize(("expression", "value", "reason"), NOT_EVALUATED)
+def test_incompatible_types_are_an_evaluation_error(
+    expression: str, value: Any, reason: str
 ) -> None:
-    with pytest.raises(EvaluationError) as failed:
-        passes(expression, Seen({"v": value}), noon=NOON)
+    with pytest.raises(EvaluationError) as raised:
+        matches(expression, FakeMessage({"v": value}), noon=NOON)
 
-    assert complaint in str(failed.value)
+    assert reason in str(raised.value)
 
 
-def test_and_and_or_look_only_as_far_as_needed() -> None:
-    message = Seen({"v": "text"})
+def test_and_and_or_are_short_circuited() -> None:
+    message = FakeMessage({"v": "text"})
 
-    assert passes("1=0 AND v > 5", message) is False
-    assert passes("1=1 OR v > 5", message) is True
+    assert matches("1=0 AND v > 5", message) is False
+    assert matches("1=1 OR v > 5", message) is True
     with pytest.raises(EvaluationError):
-        passes("v > 5 OR 1=1", message)
+        matches("v > 5 OR 1=1", message)
 
 
-def test_of_two_spellings_the_exact_one_is_taken() -> None:
-    message = Seen({"COLOR": "red", "color": "blue"})
+def test_exact_spelling_takes_precedence() -> None:
+    message = FakeMessage({"COLOR": "red", "color": "blue"})
 
-    assert passes("color = 'blue' AND COLOR = 'red'", message)
-
-
-def test_keys_that_are_no_strings_are_passed_over() -> None:
-    assert passes("color = 'red'", Seen({1: 2, "Color": "red"}))  # type: ignore[dict-item]
+    assert matches("color = 'blue' AND COLOR = 'red'", message)
 
 
-def test_a_property_can_be_named_by_another() -> None:
-    message = Seen({"which": "SIZE", "size": 5, "sys.Label": "mine"}, Label="l")
-
-    assert passes("p(which) = 5", message)
-    assert passes("property('si' + 'ze') = 5", message)
-    # The functions know user properties only, whatever the name.
-    assert passes("property('sys.Label') = 'mine'", message)
-    assert passes("EXISTS(sys.Label) AND NOT EXISTS(Label)", message)
+def test_keys_that_are_not_strings_are_ignored() -> None:
+    assert matches("color = 'red'", FakeMessage({1: 2, "Color": "red"}))  # type: ignore[dict-item]
 
 
-def test_a_parameter_is_found_in_any_case_and_one_too_many_does_no_harm() -> None:
+def test_name_of_a_property_can_be_computed() -> None:
+    message = FakeMessage({"which": "SIZE", "size": 5, "sys.Label": "mine"}, Label="l")
+
+    assert matches("p(which) = 5", message)
+    assert matches("property('si' + 'ze') = 5", message)
+    # The functions find user properties only.
+    assert matches("property('sys.Label') = 'mine'", message)
+    assert matches("EXISTS(sys.Label) AND NOT EXISTS(Label)", message)
+
+
+def test_parameters_are_case_insensitive_and_may_be_unused() -> None:
     parameters = {"@Priority": 3, "@unused": "x", "@none": None}
     test = compile_filter(SqlFilter("Priority >= @priority AND other = @NONE", parameters))
 
-    assert test(Seen({"priority": 3, "other": None}))
+    assert test(FakeMessage({"priority": 3, "other": None}))
 
 
-def test_a_parameter_without_a_value_is_refused_where_it_stands() -> None:
-    with pytest.raises(ConfigurationError) as refused:
+def test_parameter_without_a_value_is_refused_with_its_position() -> None:
+    with pytest.raises(ConfigurationError) as raised:
         compile_filter(SqlFilter("a = 1 AND\nb = @size", {"@colour": "red"}))
 
-    assert str(refused.value) == (
+    assert str(raised.value) == (
         "line 2, column 5: parameter @size has no value; parameters with values: @colour"
     )
 
 
 @pytest.mark.parametrize("value", [b"x", [1], object(), Timestamp(2**62)])
-def test_a_parameter_of_another_kind_is_refused(value: Any) -> None:
+def test_parameter_of_an_unsupported_type_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="Parameter @p"):
         compile_filter(SqlFilter("a = @p", {"@p": value}))
 
 
-def test_a_time_without_a_zone_is_in_utc() -> None:
+def test_naive_time_is_in_utc() -> None:
     naive = NOON.replace(tzinfo=None)
 
-    assert passes("v = @t", Seen({"v": Timestamp.from_datetime(NOON)}), t=naive)
+    assert matches("v = @t", FakeMessage({"v": Timestamp.from_datetime(NOON)}), t=naive)
 
 
 @pytest.mark.parametrize(
-    ("expression", "complaint"),
+    ("expression", "reason"),
     [
         ("a LIKE 5", "LIKE compares strings, not a number"),
         ("a LIKE 'x' ESCAPE 'ab'", "the escape of LIKE must be one character, not 'ab'"),
@@ -357,12 +361,12 @@ def test_a_time_without_a_zone_is_in_utc() -> None:
         ("a LIKE 'x!' ESCAPE '!'", "the pattern 'x!' ends with its escape character"),
     ],
 )
-def test_a_pattern_that_can_never_work_is_refused_at_once(expression: str, complaint: str) -> None:
-    with pytest.raises(ConfigurationError, match=complaint):
+def test_invalid_constant_pattern_is_refused_at_compilation(expression: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
         compile_filter(SqlFilter(expression))
 
 
-def test_newid_is_what_it_is_given() -> None:
+def test_newid_uses_the_given_function() -> None:
     test = compile_filter(SqlFilter("newid() = v"), newid=lambda: ID)
 
-    assert test(Seen({"v": ID}))
+    assert test(FakeMessage({"v": ID}))

@@ -1,4 +1,4 @@
-"""Rules through the SDK's administration client: filters, actions and values of every type."""
+"""Atom entries of rules: filters, actions and values of all types, written and read by the SDK."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -28,18 +28,19 @@ from pairbus.emulator.filters.rules import (
     TrueFilter,
 )
 from pairbus.errors import ConfigurationError
-from tests.unit.emulator.admin_bench import MOMENT, SITE, Service, client_of
-from tests.unit.emulator.test_atom_entities import CONNECT, TEXTS
+from tests.unit.emulator.admin.echo import ENDPOINT, TEXTS, EchoHandler
+from tests.unit.emulator.admin.harness import CREATED_AT, AdminHarness
+from tests.unit.emulator.admin.sdk_client import connect_client
 
 ZONES = st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))])
-# What the SDK can send: it cuts fractions of a second, and knows no integers beyond 64 bits.
+# The values that the SDK can send: no fractions of a second, no integers beyond 64 bits.
 VALUES = st.one_of(
     TEXTS,
     st.booleans(),
     st.integers(-(2**31), 2**31 - 1),
     st.integers(2**31, 2**63 - 1),
     st.floats(allow_nan=False),
-    st.datetimes(timezones=ZONES).map(lambda when: when.replace(microsecond=0)),
+    st.datetimes(timezones=ZONES).map(lambda time: time.replace(microsecond=0)),
     st.timedeltas(timedelta(0), timedelta(days=10675199)),
 )
 PAIRS = st.dictionaries(TEXTS, VALUES, max_size=4)
@@ -47,85 +48,95 @@ FIELDS = ("correlation_id", "message_id", "to", "reply_to", "label", "session_id
 FIELDS += ("reply_to_session_id", "content_type")
 
 
-def stored(filter_: Any, action: SqlRuleAction | None = None) -> tuple[Rule, RuleProperties]:
-    """A rule as it was put by the SDK, and as the SDK reads it again."""
-    service = Service()
-    client = client_of(service)
+def put_and_get(filter_: Any, action: SqlRuleAction | None = None) -> tuple[Rule, RuleProperties]:
+    """Return a rule as it was parsed from the SDK's request, and as the SDK reads it."""
+    handler = EchoHandler()
+    client = connect_client(handler)
     client.create_rule("t", "s", "r", filter=filter_, action=action)
-    return service.rules["r"], client.get_rule("t", "s", "r")
+    assert handler.rule is not None
+    return handler.rule, client.get_rule("t", "s", "r")
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, TEXTS)), PAIRS)
 @settings(deadline=None)
-def test_a_correlation_filter_goes_there_and_back(texts: dict[str, str], pairs: dict[str, Any]):
-    rule, read = stored(CorrelationRuleFilter(**texts, properties=pairs))
+def test_correlation_filter_is_written_and_read(texts: dict[str, str], pairs: dict[str, Any]):
+    rule, read = put_and_get(CorrelationRuleFilter(**texts, properties=pairs))
 
     assert rule == Rule(name="r", filter=CorrelationFilter(**texts, properties=pairs))
     assert {**dict.fromkeys(FIELDS), **texts, "properties": pairs} == vars(read.filter)
-    assert kinds(rule.filter.properties) == kinds(read.filter.properties) == kinds(pairs)
+    assert types_of(rule.filter.properties) == types_of(read.filter.properties) == types_of(pairs)
 
 
 @given(TEXTS, PAIRS, TEXTS, PAIRS)
 @settings(deadline=None)
-def test_sql_goes_there_and_back_with_its_parameters(
-    test: str, asked: dict[str, Any], change: str, given_: dict[str, Any]
+def test_sql_is_written_and_read_with_its_parameters(
+    condition: str,
+    filter_parameters: dict[str, Any],
+    statements: str,
+    action_parameters: dict[str, Any],
 ):
-    rule, read = stored(SqlRuleFilter(test, asked), SqlRuleAction(change, given_))
+    rule, read = put_and_get(
+        SqlRuleFilter(condition, filter_parameters), SqlRuleAction(statements, action_parameters)
+    )
 
-    assert rule == Rule(name="r", filter=SqlFilter(test, asked), action=SqlAction(change, given_))
-    assert (read.filter.sql_expression, read.filter.parameters) == (test, asked)
-    assert (read.action.sql_expression, read.action.parameters) == (change, given_)
-    assert kinds(read.action.parameters) == kinds(given_)
-    assert read.created_at_utc == MOMENT
+    assert rule == Rule(
+        name="r",
+        filter=SqlFilter(condition, filter_parameters),
+        action=SqlAction(statements, action_parameters),
+    )
+    assert (read.filter.sql_expression, read.filter.parameters) == (condition, filter_parameters)
+    assert (read.action.sql_expression, read.action.parameters) == (statements, action_parameters)
+    assert types_of(read.action.parameters) == types_of(action_parameters)
+    assert read.created_at_utc == CREATED_AT
 
 
-def kinds(values: Any) -> dict[str, str]:
-    """What tells 1 from True and 1.0, and a time with a zone from one without."""
-    found: dict[str, str] = {}
+def types_of(values: Any) -> dict[str, str]:
+    """Return type names, which differ for 1, True and 1.0, and for naive and aware times."""
+    names: dict[str, str] = {}
     for key, value in values.items():
         name = "int" if isinstance(value, Int32) else type(value).__name__
         aware = isinstance(value, datetime) and value.tzinfo is not None
-        found[key] = f"{name} with a zone" if aware else name
-    return found
+        names[key] = f"aware {name}" if aware else name
+    return names
 
 
 @pytest.mark.parametrize(
-    ("sent", "kept"),
+    ("sent", "parsed"),
     [(TrueRuleFilter(), TrueFilter()), (FalseRuleFilter(), FalseFilter())],
 )
-def test_the_constant_filters_go_there_and_back(sent: SqlRuleFilter, kept: Any):
-    rule, read = stored(sent)
+def test_true_and_false_filters_are_written_and_read(sent: SqlRuleFilter, parsed: Any):
+    rule, read = put_and_get(sent)
 
-    assert rule == Rule(name="r", filter=kept)
+    assert rule == Rule(name="r", filter=parsed)
     assert type(read.filter) is type(sent)
     assert read.action is None
 
 
-def test_a_rule_that_was_read_can_be_updated():
-    service = Service()
-    client = client_of(service)
+def test_rule_is_updated_with_the_properties_that_were_read():
+    handler = EchoHandler()
+    client = connect_client(handler)
     client.create_rule("t", "s", "r", filter=SqlRuleFilter("a=@p", {"@p": 1}))
-    (rule,) = client.list_rules("t", "s")
+    rule = client.get_rule("t", "s", "r")
     rule.filter = SqlRuleFilter("b=@q", {"@q": "x"})
 
     client.update_rule("t", "s", rule)
 
-    assert service.requests[-1].header("if-match") == "*"
-    assert service.rules == {"r": Rule(name="r", filter=SqlFilter("b=@q", {"@q": "x"}))}
+    assert handler.requests[-1].header("if-match") == "*"
+    assert handler.rule == Rule(name="r", filter=SqlFilter("b=@q", {"@q": "x"}))
 
 
-def test_many_rules_are_listed_with_their_own_values():
-    service = Service()
-    for at in range(5):
-        service.rules[f"r{at}"] = Rule(name=f"r{at}", filter=SqlFilter("a=@p", {"@p": Int32(at)}))
+def test_listed_rules_have_their_values(harness: AdminHarness):
+    client = harness.client()
+    client.create_topic("t")
+    client.create_subscription("t", "s")
+    client.delete_rule("t", "s", "$Default")
+    assert list(client.list_rules("t", "s")) == []
+    for number in range(5):
+        client.create_rule("t", "s", f"r{number}", filter=SqlRuleFilter("a=@p", {"@p": number}))
 
-    listed = list(client_of(service).list_rules("t", "s", max_page_size=2))
+    rules = list(client.list_rules("t", "s", max_page_size=2))
 
-    assert [rule.filter.parameters for rule in listed] == [{"@p": at} for at in range(5)]
-
-
-def test_a_subscription_without_rules_has_an_empty_list():
-    assert list(client_of(Service()).list_rules("t", "s")) == []
+    assert [rule.filter.parameters for rule in rules] == [{"@p": number} for number in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -143,19 +154,23 @@ def test_a_subscription_without_rules_has_an_empty_list():
         (-(2**63), -(2**63)),
     ],
 )
-def test_values_that_came_over_amqp_are_written_too(value: Any, read: Any):
+def test_amqp_values_are_written_as_plain_values(value: Any, read: Any):
     rule = Rule(name="r", filter=SqlFilter("a=@p", {"@p": value}))
 
-    again = parse_rule(write_entry(rule_entry("t/Subscriptions/s", rule, MOMENT), SITE), "r")
+    again = parse_rule(
+        write_entry(rule_entry("t/Subscriptions/s", rule, CREATED_AT), ENDPOINT), "r"
+    )
 
     assert again.filter == SqlFilter("a=@p", {"@p": read})
 
 
-def test_what_is_read_keeps_the_width_of_an_integer():
+def test_parsed_integer_keeps_its_width():
     values = {"small": Int32(5), "large": 5}
     rule = Rule(name="r", filter=SqlFilter("a=@p", values))
 
-    again = parse_rule(write_entry(rule_entry("t/Subscriptions/s", rule, MOMENT), SITE), "r")
+    again = parse_rule(
+        write_entry(rule_entry("t/Subscriptions/s", rule, CREATED_AT), ENDPOINT), "r"
+    )
 
     assert {key: type(value) for key, value in again.filter.parameters.items()} == {
         "small": Int32,
@@ -163,13 +178,14 @@ def test_what_is_read_keeps_the_width_of_an_integer():
     }
 
 
+CONNECT = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 XSI = 'xmlns:i="http://www.w3.org/2001/XMLSchema-instance"'
 
 
-def body(inside: str) -> bytes:
+def body(content: str) -> bytes:
     return (
         '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">'
-        f'<RuleDescription xmlns="{CONNECT}" {XSI}>{inside}</RuleDescription></content></entry>'
+        f'<RuleDescription xmlns="{CONNECT}" {XSI}>{content}</RuleDescription></content></entry>'
     ).encode()
 
 
@@ -181,16 +197,16 @@ def value(kind: str, text: str) -> bytes:
     )
 
 
-def test_a_rule_without_a_filter_takes_everything():
+def test_rule_without_a_filter_matches_all_messages():
     assert parse_rule(body(""), "r") == Rule(name="r", filter=TrueFilter())
 
 
-def test_a_type_that_is_unknown_is_a_string():
+def test_value_of_an_unknown_type_is_a_string():
     assert parse_rule(value("anyURI", " http://x "), "r").filter.properties == {"k": " http://x "}
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (b"<entry/>", "not an Atom entry"),
         (body("").replace(b"RuleDescription", b"QueueDescription"), "not a rule"),
@@ -212,12 +228,12 @@ def test_a_type_that_is_unknown_is_a_string():
         (value("int", "1").replace(b"Value", b"Walue"), "needs a Key and a Value"),
     ],
 )
-def test_a_rule_that_makes_no_sense_is_refused(data: bytes, why: str):
-    with pytest.raises(ConfigurationError, match=why):
+def test_invalid_rule_is_refused_with_the_reason(data: bytes, reason: str):
+    with pytest.raises(ConfigurationError, match=reason):
         parse_rule(data, "r")
 
 
-def test_a_property_that_is_there_twice_is_refused():
+def test_duplicate_property_is_refused():
     pair = "<KeyValueOfstringanyType><Key>k</Key><Value>1</Value></KeyValueOfstringanyType>"
     data = f'<Filter i:type="CorrelationFilter"><Properties>{pair}{pair}</Properties></Filter>'
 
@@ -225,15 +241,15 @@ def test_a_property_that_is_there_twice_is_refused():
         parse_rule(body(data), "r")
 
 
-def test_the_name_of_a_rule_is_checked():
+def test_too_long_name_of_a_rule_is_refused():
     with pytest.raises(ConfigurationError, match="50 characters"):
         parse_rule(body(""), "r" * 51)
 
 
-def test_a_new_subscription_may_bring_its_first_rule():
+def test_new_subscription_may_contain_its_default_rule():
     data = body("").replace(b"RuleDescription", b"SubscriptionDescription")
     rule = '<DefaultRuleDescription><Filter i:type="FalseFilter"/><Name>n</Name>'
-    first = data.replace(b"></Sub", f">{rule}</DefaultRuleDescription></Sub".encode())
+    with_rule = data.replace(b"></Sub", f">{rule}</DefaultRuleDescription></Sub".encode())
 
-    assert parse_description(first).default_rule == Rule(name="n", filter=FalseFilter())
+    assert parse_description(with_rule).default_rule == Rule(name="n", filter=FalseFilter())
     assert parse_description(data).default_rule is None
