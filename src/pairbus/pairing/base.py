@@ -239,7 +239,8 @@ class PairedSenderBase:
         """Check the arguments of `send_messages`, and return the prepared messages."""
         self._check_usable(timeout)
         prepared = prepare(messages)
-        check_backlog_size(self._pairing, prepared, self.entity_name)
+        if self._pairing.options.check_backlog_size:
+            check_backlog_size(prepared, self.entity_name)
         return prepared
 
     def _check_usable(self, timeout: float | None) -> None:
