@@ -25,7 +25,6 @@ from pairbus.pairing.payloads import (
     prepare,
 )
 from pairbus.pairing.recovery import ping
-from pairbus.pairing.state import PairingState
 from pairbus.pairing.usage import ManagementUsage
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.usage.operations import OperationKind
@@ -62,7 +61,8 @@ def schedule(
     if isinstance(messages, ServiceBusMessageBatch):  # the SDK cannot schedule a batch
         raise not_a_message(messages)
     prepared = prepare(messages)
-    check_backlog_size(call.pairing, prepared, call.links.entity, enqueue_at)
+    if call.pairing.options.check_backlog_size:
+        check_backlog_size(prepared, call.links.entity, enqueue_at)
     payloads = Payloads(prepared)
 
     def store_scheduled(error: BaseException | None) -> Operation[list[int | None]]:
@@ -80,14 +80,10 @@ def schedule(
     return result
 
 
-def check_backlog_size(
-    pairing: PairingState, prepared: Any, entity: str, enqueue_at: datetime | None = None
-) -> None:
-    """Raise MessageTooLargeForBacklog for messages that would not fit into the backlog, if the
-    option `check_backlog_size` is set."""
-    if pairing.options.check_backlog_size:
-        for payload in Payloads(prepared).for_backlog(entity, enqueue_at):
-            check_size(payload, MAX_MESSAGE_SIZE_STANDARD)
+def check_backlog_size(prepared: Any, entity: str, enqueue_at: datetime | None = None) -> None:
+    """Raise MessageTooLargeForBacklog for messages that would not fit into the backlog."""
+    for payload in Payloads(prepared).for_backlog(entity, enqueue_at):
+        check_size(payload, MAX_MESSAGE_SIZE_STANDARD)
 
 
 def cancel(
