@@ -1,10 +1,10 @@
-"""The cost report over ledgers of 1, 10 and 50 million rows, beside DuckDB; what a ledger costs.
+"""The cost report over ledgers of 1, 10 and 50 million rows, compared with DuckDB; `Ledger.add`.
 
-The rows are made by Spark, always the same ones, and written as Parquet. Both sides make the same
-sums of the same files, by day, namespace, entity, kind and part, in the same run, and must agree to
-the last unit. Ours is Spark with all cores of this machine, in a process of its own; DuckDB has as
-many threads, in a process of its own, too. Memory is the most that all processes of a side held at
-one moment. BENCH_COST_ROWS=1 tries it with a million rows only.
+Spark generates the same rows in each run and writes them as Parquet. Both sides compute the same
+sums of the same files (by day, namespace, entity, kind and purpose) in the same run, and the
+results must be equal. Ours is Spark with all cores of this machine in a separate process; DuckDB
+has as many threads, also in a separate process. Memory is the peak of all processes of a side
+together. BENCH_COST_ROWS=1 runs it with one million rows only.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.harness import MEGABYTES, OURS, Figure, Timed, Unit
 from benchmarks.syphon_tree import Watch
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 
 DUCKDB = "DuckDB"
 MILLIONS = tuple(int(n) for n in os.environ.get("BENCH_COST_ROWS", "1,10,50").split(","))
@@ -29,11 +29,11 @@ MILLION = 1_000_000
 LINES = 1_000_000
 ADDS = 200_000
 ROUNDS = 2
-SHORT = 10
-"""Million rows that are gone through more than once."""
-ROWS_A_SECOND = Unit("rows a second", more_is_better=True, digits=0)
-ADD = Unit("µs a call")
-BYTES_A_ROW = Unit("bytes a row more", digits=0)
+MAX_REPEATED_MILLIONS = 10
+"""Larger inputs are measured once, not in several rounds."""
+ROWS_PER_SECOND = Unit("rows per second", more_is_better=True, digits=0)
+CALL_TIME = Unit("µs per call")
+BYTES_PER_ROW = Unit("more bytes per row", digits=0)
 START = 1767225600
 """2026-01-01, UTC."""
 SECONDS = 90 * 86400
@@ -41,11 +41,11 @@ SECONDS = 90 * 86400
 _ROWS = f"""
 SELECT
   timestamp_seconds({START} + pmod(xxhash64(id, 1), {SECONDS})) AS time,
-  'done' AS record,
-  IF(kind IN ('ping', 'send') AND part <> 'backlog', 'contoso', 'contoso-backup') AS namespace,
+  'operations' AS record,
+  IF(kind IN ('ping', 'send') AND purpose <> 'backlog', 'contoso', 'contoso-backup') AS namespace,
   concat('queue-', pmod(xxhash64(id, 2), 200)) AS entity,
   kind,
-  part,
+  purpose,
   messages AS operations,
   messages,
   messages * 900 AS bytes,
@@ -68,22 +68,22 @@ FROM (
     element_at(array('send', 'send', 'receive', 'send', 'complete', 'ping'), which) AS kind,
     element_at(
       array('normal traffic', 'backlog', 'drain', 'drain', 'drain', 'pings'), which
-    ) AS part
+    ) AS purpose
   FROM (SELECT id, CAST(1 + pmod(xxhash64(id, 4), 6) AS INT) AS which FROM range({{count}}))
 )
 """
 _SUMS = """
 SELECT
-  CAST(time AT TIME ZONE 'UTC' AS DATE) AS day, namespace, entity, kind, part,
+  CAST(time AT TIME ZONE 'UTC' AS DATE) AS day, namespace, entity, kind, purpose,
   CAST(sum(CASE WHEN answered THEN operations ELSE 0 END) AS BIGINT) AS operations,
   CAST(sum(CASE WHEN answered THEN messages ELSE 0 END) AS BIGINT) AS messages,
   CAST(sum(CASE WHEN answered THEN units ELSE 0 END) AS BIGINT) AS units,
   CAST(sum(CASE WHEN answered THEN bytes ELSE 0 END) AS BIGINT) AS bytes,
   CAST(sum(CASE WHEN answered THEN 0 ELSE operations END) AS BIGINT) AS unanswered
-FROM read_parquet($path) WHERE record = 'done'
+FROM read_parquet($path) WHERE record = 'operations'
 GROUP BY ALL
 """
-_CHECK = """
+_DIFFERENCES = """
 SELECT count(*), sum(operations), sum(messages), sum(units), sum(bytes), sum(unanswered) FROM (
   (SELECT * FROM read_parquet($ours) EXCEPT ALL SELECT * FROM read_parquet($theirs))
   UNION ALL
@@ -92,8 +92,8 @@ SELECT count(*), sum(operations), sum(messages), sum(units), sum(bytes), sum(una
 """
 
 
-class Side:
-    """A process that does what it is told in lines of JSON, watched while it does."""
+class Worker:
+    """A process that executes commands, given as lines of JSON."""
 
     def __init__(self, name: str) -> None:
         self._process = subprocess.Popen(
@@ -102,24 +102,27 @@ class Side:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.start_up = self.tell()
+        self._read_response()  # It is ready.
 
-    def tell(self, **order: Any) -> Any:
+    def run(self, **command: Any) -> Any:
+        """Execute a command and return the response."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if order:
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"it ended: {self._process.wait()}")
-        return json.loads(answer)
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return self._read_response()
 
-    def watched(self, **order: Any) -> tuple[Any, float]:
-        """The answer, and the most memory in MB."""
+    def _read_response(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the worker ended with status {self._process.wait()}")
+        return json.loads(line)
+
+    def run_measured(self, **command: Any) -> tuple[Any, float]:
+        """Execute a command and return the response and the peak memory in MB."""
         with Watch(self._process.pid, "all") as watch:
-            answer = self.tell(**order)
-        return answer, watch.usage().peak_mb["all"]
+            response = self.run(**command)
+        return response, watch.usage().peak_mb["all"]
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -127,107 +130,105 @@ class Side:
         self._process.wait(60)
 
 
-def say(what: str) -> None:
-    print(f"cost: {what} …", file=sys.stderr, flush=True)
+def print_progress(text: str) -> None:
+    print(f"cost: {text} …", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def side(name: str) -> Iterator[Side]:
-    found = Side(name)
+def started_worker(name: str) -> Iterator[Worker]:
+    worker = Worker(name)
     try:
-        yield found
+        yield worker
     finally:
-        found.close()
+        worker.close()
 
 
 def figures(rounds: int) -> list[Figure]:
     rounds = min(rounds, ROUNDS)
-    result = [adding(rounds)]
+    result = [measure_add(rounds)]
     with tempfile.TemporaryDirectory("-pairbus") as name:
         folder = Path(name)
-        with side("spark") as ours:
+        with started_worker("spark") as spark:
             for millions in MILLIONS:
-                say(f"making {millions} M rows")
-                ours.tell(do="make", path=f"{folder}/{millions}", count=millions * MILLION)
-            write_lines(folder / "lines")
-            result.append(parsing(ours, folder, rounds))
-            speeds, memory = summing(ours, folder, rounds)
+                print_progress(f"generating {millions} M rows")
+                count = millions * MILLION
+                spark.run(action="generate", path=f"{folder}/{millions}", count=count)
+            write_ledger(folder / "lines")
+            result.append(measure_parsing(spark, folder, rounds))
+            speeds, memory = measure_sums(spark, folder, rounds)
         result += speeds
         result += memory
-        with side("spark") as ours:
-            result += whole(ours, folder, rounds)
+        with started_worker("spark") as spark:
+            result += measure_reports(spark, folder, rounds)
     return result
 
 
-def summing(ours: Side, folder: Path, rounds: int) -> tuple[list[Figure], list[Figure]]:
-    """The one aggregation over all rows, on both sides."""
+def measure_sums(spark: Worker, folder: Path, rounds: int) -> tuple[list[Figure], list[Figure]]:
+    """Measure the aggregation over all rows on both sides."""
     speeds, memory = [], []
     peaks: dict[str, dict[int, float]] = {OURS: {}, DUCKDB: {}}
     for millions in MILLIONS:
         best: dict[str, float] = {}
         rows = f"{folder}/{millions}"
-        with side("duckdb") as theirs:
-            for _ in range(rounds if millions <= SHORT else 1):
-                for name, one in ((OURS, ours), (DUCKDB, theirs)):
+        with started_worker("duckdb") as duckdb:
+            for _ in range(rounds if millions <= MAX_REPEATED_MILLIONS else 1):
+                for name, worker in ((OURS, spark), (DUCKDB, duckdb)):
                     out = f"{folder}/{name}-{millions}"
-                    say(f"sums of {millions} M rows, {name}")
-                    answer, peak = one.watched(do="sum", path=rows, out=out)
-                    rate = ROWS_A_SECOND.of(Timed(answer["seconds"], millions * MILLION))
+                    print_progress(f"sums of {millions} M rows, {name}")
+                    response, peak = worker.run_measured(action="sum", path=rows, out=out)
+                    rate = ROWS_PER_SECOND.of(Timed(response["seconds"], millions * MILLION))
                     best[name] = max(rate, best.get(name, 0.0))
                     peaks[name][millions] = max(peak, peaks[name].get(millions, 0.0))
-            different = theirs.tell(
-                do="compare",
+            comparison = duckdb.run(
+                action="compare",
                 ours=f"{folder}/{OURS}-{millions}",
                 theirs=f"{folder}/{DUCKDB}-{millions}",
             )
-        assert different["rows"] == 0, different
-        assert different["all"] > 0
-        what = f"{different['all']:,} sums, the same on both sides"
-        speeds.append(Figure(f"sums of {millions} M rows", best, ROWS_A_SECOND, remark=what))
+        assert comparison["different"] == 0, comparison
+        assert comparison["total"] > 0
+        remark = f"{comparison['total']:,} sums, equal on both sides"
+        speeds.append(Figure(f"sums of {millions} M rows", best, ROWS_PER_SECOND, remark=remark))
         sizes = {name: peaks[name][millions] for name in best}
         memory.append(Figure(f"sums of {millions} M rows, memory", sizes, MEGABYTES))
     if len(MILLIONS) > 1:
         first, last = MILLIONS[0], MILLIONS[-1]
-        grown = {
-            name: max(0.0, (found[last] - found[first]) * 1e6 / ((last - first) * MILLION))
-            for name, found in peaks.items()
-        }
-        # None at all is the aim; a ratio of nothing would say nothing.
-        memory.append(
-            Figure(f"memory, {first} M to {last} M rows", {OURS: grown[OURS]}, BYTES_A_ROW)
-        )
+        growth = max(0.0, (peaks[OURS][last] - peaks[OURS][first]) * 1e6)
+        per_row = growth / ((last - first) * MILLION)
+        # The aim is 0, and a ratio to 0 has no meaning: there is no contender.
+        title = f"memory, {first} M to {last} M rows"
+        memory.append(Figure(title, {OURS: per_row}, BYTES_PER_ROW))
     return speeds, memory
 
 
-def whole(ours: Side, folder: Path, rounds: int) -> list[Figure]:
-    """A whole report: sums, plots' points, outages, the entities with most charges."""
+def measure_reports(spark: Worker, folder: Path, rounds: int) -> list[Figure]:
+    """Measure whole reports: sums, time series, outages and the largest entities."""
     result = []
     for millions in MILLIONS:
         best, most = 0.0, 0.0
-        for _ in range(rounds if millions <= SHORT else 1):
-            say(f"whole report of {millions} M rows")
-            answer, peak = ours.watched(do="report", path=f"{folder}/{millions}")
-            assert answer["records"] == millions * MILLION
-            rate = ROWS_A_SECOND.of(Timed(answer["seconds"], millions * MILLION))
+        for _ in range(rounds if millions <= MAX_REPEATED_MILLIONS else 1):
+            print_progress(f"whole report of {millions} M rows")
+            response, peak = spark.run_measured(action="report", path=f"{folder}/{millions}")
+            assert response["records"] == millions * MILLION
+            rate = ROWS_PER_SECOND.of(Timed(response["seconds"], millions * MILLION))
             best, most = max(rate, best), max(peak, most)
-        result.append(Figure(f"whole report of {millions} M rows", {OURS: best}, ROWS_A_SECOND))
+        result.append(Figure(f"whole report of {millions} M rows", {OURS: best}, ROWS_PER_SECOND))
         result.append(Figure(f"whole report of {millions} M, memory", {OURS: most}, MEGABYTES))
     return result
 
 
-def parsing(ours: Side, folder: Path, rounds: int) -> Figure:
-    """Ledger files to rows in Parquet."""
+def measure_parsing(spark: Worker, folder: Path, rounds: int) -> Figure:
+    """Measure the conversion of ledger files to Parquet rows."""
     best = 0.0
     for _ in range(rounds):
-        say(f"ledger files of {LINES:,} records to rows")
-        answer = ours.tell(do="parse", path=f"{folder}/lines", out=f"{folder}/parsed")
-        assert answer["rows"] == LINES
-        best = max(best, ROWS_A_SECOND.of(Timed(answer["seconds"], LINES)))
-    return Figure(f"ledger files to rows, {LINES:,}", {OURS: best}, ROWS_A_SECOND)
+        print_progress(f"ledger files of {LINES:,} records to rows")
+        response = spark.run(action="parse", path=f"{folder}/lines", out=f"{folder}/parsed")
+        assert response["rows"] == LINES
+        best = max(best, ROWS_PER_SECOND.of(Timed(response["seconds"], LINES)))
+    return Figure(f"ledger files to rows, {LINES:,}", {OURS: best}, ROWS_PER_SECOND)
 
 
-def adding(rounds: int) -> Figure:
-    """What a call costs that notes a send, in CPU time of its thread."""
+def measure_add(rounds: int) -> Figure:
+    """Measure the CPU time of a call that records a send."""
     best = float("inf")
     with tempfile.TemporaryDirectory("-pairbus") as folder:
         for _ in range(max(rounds, 3)):
@@ -238,15 +239,15 @@ def adding(rounds: int) -> Figure:
                         namespace="contoso",
                         entity="orders",
                         kind=OperationKind.SEND,
-                        part=Part.TRAFFIC,
+                        purpose=Purpose.TRAFFIC,
                         bytes=900,
                     )
                 best = min(best, (time.thread_time() - start) / ADDS * 1e6)
-    return Figure("Ledger.add", {OURS: best}, ADD)
+    return Figure("Ledger.add", {OURS: best}, CALL_TIME)
 
 
-def write_lines(folder: Path) -> None:
-    """Ledger files as a paired client writes them."""
+def write_ledger(folder: Path) -> None:
+    """Write ledger files as a paired client does."""
     clock = [float(START)]
     ledger = Ledger(folder, writer="pairing", now=lambda: clock[0])
     for number in range(LINES):
@@ -255,7 +256,7 @@ def write_lines(folder: Path) -> None:
             namespace="contoso",
             entity=f"queue-{number % 200}",
             kind=OperationKind.SEND,
-            part=Part.TRAFFIC,
+            purpose=Purpose.TRAFFIC,
             messages=1 + number % 50,
             bytes=900,
         )
@@ -264,77 +265,78 @@ def write_lines(folder: Path) -> None:
     ledger.close()
 
 
-def spark_side() -> Callable[[dict[str, Any]], Any]:
+def spark_actions() -> Callable[[dict[str, Any]], Any]:
     from pyspark.sql import Observation
 
     from pairbus.cost.prices import read_prices
     from pairbus.cost.report import report
-    from pairbus.cost.report.files import Disk, find
-    from pairbus.cost.report.rows import clean, read_lines
-    from pairbus.cost.report.tables import cube
-    from pairbus.syphon.spark_session import own_session
+    from pairbus.cost.report.aggregates import sum_by_day
+    from pairbus.cost.report.files import HadoopFiles, find_input
+    from pairbus.cost.report.rows import read_lines, valid_rows
+    from pairbus.spark.sessions import create_session
 
-    spark = own_session(None, "pairbus-bench", sums=True)
+    spark = create_session(None, "pairbus-bench", fast_start=False)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
 
-    def do(order: dict[str, Any]) -> Any:
+    def execute(command: dict[str, Any]) -> Any:
         start = time.perf_counter()
-        match order["do"]:
-            case "make":
-                rows = spark.sql(_ROWS.format(count=order["count"]))
-                rows.write.parquet(order["path"])
+        match command["action"]:
+            case "generate":
+                rows = spark.sql(_ROWS.format(count=command["count"]))
+                rows.write.parquet(command["path"])
                 return {}
             case "sum":
-                summed = cube(spark.read.parquet(order["path"]))
-                summed.write.mode("overwrite").parquet(order["out"])
+                sums = sum_by_day(spark.read.parquet(command["path"]))
+                sums.write.mode("overwrite").parquet(command["out"])
                 return {"seconds": time.perf_counter() - start}
             case "report":
-                found = report(spark, [order["path"]], read_prices())
-                return {"seconds": time.perf_counter() - start, "records": found.records}
+                result = report(spark, [command["path"]], read_prices())
+                return {"seconds": time.perf_counter() - start, "records": result.records}
             case "parse":
-                files = find(Disk(spark), [order["path"]]).ledgers
-                rows = clean(read_lines(spark, files), Observation())
-                rows.write.mode("overwrite").parquet(order["out"])
-                took = time.perf_counter() - start
-                return {"seconds": took, "rows": spark.read.parquet(order["out"]).count()}
-        raise AssertionError(order)
+                files = find_input(HadoopFiles(spark), [command["path"]]).ledgers
+                rows = valid_rows(read_lines(spark, files), Observation())
+                rows.write.mode("overwrite").parquet(command["out"])
+                seconds = time.perf_counter() - start
+                return {"seconds": seconds, "rows": spark.read.parquet(command["out"]).count()}
+        raise AssertionError(command)
 
-    return do
+    return execute
 
 
-def duckdb_side() -> Callable[[dict[str, Any]], Any]:
+def duckdb_actions() -> Callable[[dict[str, Any]], Any]:
     import duckdb
 
-    db = duckdb.connect()
-    db.execute("SET TimeZone = 'UTC'")
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
 
-    def do(order: dict[str, Any]) -> Any:
+    def execute(command: dict[str, Any]) -> Any:
         start = time.perf_counter()
-        match order["do"]:
+        match command["action"]:
             case "sum":
-                found = _SUMS.replace("$path", f"'{order['path']}/*.parquet'")
-                Path(order["out"]).mkdir(exist_ok=True)
-                db.execute(f"COPY ({found}) TO '{order['out']}/all.parquet' (FORMAT parquet)")
+                query = _SUMS.replace("$path", f"'{command['path']}/*.parquet'")
+                Path(command["out"]).mkdir(exist_ok=True)
+                out = f"{command['out']}/all.parquet"
+                database.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet)")
                 return {"seconds": time.perf_counter() - start}
             case "compare":
-                ours, theirs = (f"'{order[name]}/*.parquet'" for name in ("ours", "theirs"))
-                check = _CHECK.replace("$ours", ours).replace("$theirs", theirs)
-                different = db.execute(check).fetchone()
-                count = db.execute(f"SELECT count(*) FROM read_parquet({ours})").fetchone()
+                ours, theirs = (f"'{command[name]}/*.parquet'" for name in ("ours", "theirs"))
+                query = _DIFFERENCES.replace("$ours", ours).replace("$theirs", theirs)
+                different = database.execute(query).fetchone()
+                total = database.execute(f"SELECT count(*) FROM read_parquet({ours})").fetchone()
                 assert different is not None
-                assert count is not None
-                return {"rows": different[0], "all": count[0]}
-        raise AssertionError(order)
+                assert total is not None
+                return {"different": different[0], "total": total[0]}
+        raise AssertionError(command)
 
-    return do
+    return execute
 
 
 def serve(name: str) -> None:
-    do = {"spark": spark_side, "duckdb": duckdb_side}[name]()
+    execute = {"spark": spark_actions, "duckdb": duckdb_actions}[name]()
     print("{}", flush=True)
     for line in sys.stdin:
-        print(json.dumps(do(json.loads(line))), flush=True)
+        print(json.dumps(execute(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""The emulator beside RabbitMQ 3.10 and its AMQP 1.0 plugin, and the memory that it takes.
+"""The emulator compared with RabbitMQ 3.10 and its AMQP 1.0 plugin, and the memory it uses.
 
-The same client of ours on both; each broker in processes of its own; durable queues, durable
-messages. RabbitMQ has no batches of Service Bus: there only single deliveries are compared.
+Both are measured with the client of `pairbus.amqp`, each server in its own processes, with durable
+queues and durable messages. RabbitMQ does not support the batches of Service Bus, so only single
+deliveries are compared.
 """
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pairbus.amqp.batch import BATCH_FORMAT, make_batch
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import Header, Message, Properties
+from pairbus.emulator import EmulatorProcess
 
 RABBITMQ = "RabbitMQ"
 BODIES = (200, 1024)
@@ -32,8 +31,8 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Emulator:
-    """Where an emulator is, and how it spells its queues."""
+class AmqpServer:
+    """The address of a server, and the prefix of its queue names."""
 
     options: ClientOptions
     prefix: str = ""
@@ -53,7 +52,7 @@ def figures(rounds: int) -> list[Figure]:
     rounds = min(rounds, ROUNDS)  # each is seconds long
     notes = {}
     with ExitStack() as stack:
-        emulators = {OURS: stack.enter_context(our_emulator())}
+        servers = {OURS: stack.enter_context(our_emulator())}
         try:
             port = stack.enter_context(rabbitmq(QUEUES))
         except NotInstalled as exc:
@@ -67,36 +66,26 @@ def figures(rounds: int) -> list[Figure]:
                 sasl=SaslClient.plain("guest", "guest"),
                 operation_timeout_s=TIMEOUT_S,
             )
-            emulators[RABBITMQ] = Emulator(options, prefix="/amq/queue/")
+            servers[RABBITMQ] = AmqpServer(options, prefix="/amq/queue/")
         result = []
         for body in BODIES:
-            result.append(accept_single(emulators, body, rounds, notes))
-            result.append(accept_batched(emulators[OURS], body, rounds))
-            result.append(deliver(emulators, body, rounds, notes))
+            result.append(accept_single(servers, body, rounds, notes))
+            result.append(accept_batched(servers[OURS], body, rounds))
+            result.append(deliver(servers, body, rounds, notes))
     return [*result, memory(10_000), memory(1_000_000)]
 
 
 @contextmanager
-def our_emulator() -> Iterator[Emulator]:
-    with (
-        tempfile.TemporaryDirectory("-pairbus") as folder,
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.emulator_process", folder, *QUEUES],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        assert process.stdin is not None
-        text = process.stdout.readline().strip()
-        options = ClientOptions.from_connection_string(text, operation_timeout_s=TIMEOUT_S)
-        yield Emulator(options, pid=process.pid)
-        process.stdin.close()
+def our_emulator() -> Iterator[AmqpServer]:
+    with EmulatorProcess("bench", queues=QUEUES) as emulator:
+        options = ClientOptions.from_connection_string(
+            emulator.connection_string, operation_timeout_s=TIMEOUT_S
+        )
+        yield AmqpServer(options, pid=emulator.pid)
 
 
 def message(body: int) -> bytes:
-    """An encoded durable message with an id and a body of so many bytes."""
+    """Return an encoded durable message with an id and a body of this size."""
     return Message.build(
         header=Header(durable=True),
         properties=Properties(message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0"),
@@ -105,54 +94,57 @@ def message(body: int) -> bytes:
 
 
 def send(sender: Sender, payload: bytes, count: int, window: int, message_format: int = 0) -> None:
-    """Send so many deliveries, and wait until each is accepted."""
-    client, sent, posted = sender.client, 0, []
+    """Send `count` deliveries, and wait until each is accepted."""
+    client, sent, pending = sender.client, 0, []
     deadline = client.deadline(TIMEOUT_S)
     while sent < count or sender.in_flight:
         while sent < count and sender.in_flight < window:
-            posted.append(sender.enqueue(payload, message_format, deadline))
+            pending.append(sender.enqueue(payload, message_format, deadline))
             sent += 1
         client.step(deadline)
         assert client.now() < deadline, f"only {sent - sender.in_flight} of {count} were accepted"
-    assert all(one.done and one.error is None for one in posted)
+    assert all(delivery.done and delivery.error is None for delivery in pending)
 
 
-def take(emulator: Emulator, queue: str, count: int) -> int:
-    """Receive and settle so many messages. The detach comes back when all that is settled."""
-    taken = 0
-    with emulator.client() as client, emulator.receiver(client, queue) as receiver:
-        while taken < count:
-            # RabbitMQ 3.10 miscounts credit that it is given while messages are under way.
-            granted = min(CREDIT, count - taken)
+def drain(server: AmqpServer, queue: str, count: int) -> int:
+    """Receive and settle `count` messages.
+
+    The link is detached at the end: the reply proves that every settlement was processed.
+    """
+    received = 0
+    with server.client() as client, server.receiver(client, queue) as receiver:
+        while received < count:
+            # RabbitMQ 3.10 miscounts credit that is granted while messages are in transit.
+            granted = min(CREDIT, count - received)
             while granted:
-                some = receiver.receive(granted)
-                assert some, f"only {taken} of {count} came"
-                receiver.settle(some)
-                taken += len(some)
-                granted -= len(some)
-    return taken
+                deliveries = receiver.receive(granted)
+                assert deliveries, f"only {received} of {count} were delivered"
+                receiver.settle(deliveries)
+                received += len(deliveries)
+                granted -= len(deliveries)
+    return received
 
 
 def accept_single(
-    emulators: dict[str, Emulator], body: int, rounds: int, notes: dict[str, str]
+    servers: dict[str, AmqpServer], body: int, rounds: int, notes: dict[str, str]
 ) -> Figure:
-    """From a payload to its acceptance, one message a delivery."""
+    """Measure from the payload to its acceptance, with one message per delivery."""
     payload = message(body)
 
-    def case(emulator: Emulator) -> Timed:
-        with emulator.client() as client, emulator.sender(client, "single") as sender:
+    def case(server: AmqpServer) -> Timed:
+        with server.client() as client, server.sender(client, "single") as sender:
 
             def work() -> int:
                 send(sender, payload, SINGLE, WINDOW)
                 return SINGLE
 
             result = timed(work)
-        take(emulator, "single", SINGLE)
+        drain(server, "single", SINGLE)
         return result
 
     return compare(
         f"accepted, single, {body} bytes",
-        {name: lambda emulator=emulator: case(emulator) for name, emulator in emulators.items()},
+        {name: lambda server=server: case(server) for name, server in servers.items()},
         rounds=rounds,
         unit=RATE,
         aim=1,
@@ -160,19 +152,19 @@ def accept_single(
     )
 
 
-def accept_batched(emulator: Emulator, body: int, rounds: int) -> Figure:
-    """The same with a hundred messages a delivery."""
+def accept_batched(server: AmqpServer, body: int, rounds: int) -> Figure:
+    """Measure the same with a hundred messages per delivery."""
     payload = make_batch([message(body)] * BATCH)
 
     def case() -> Timed:
-        with emulator.client() as client, emulator.sender(client, "batched") as sender:
+        with server.client() as client, server.sender(client, "batched") as sender:
 
             def work() -> int:
                 send(sender, payload, BATCHED // BATCH, BATCHES_IN_FLIGHT, BATCH_FORMAT)
                 return BATCHED
 
             result = timed(work)
-        take(emulator, "batched", BATCHED)
+        drain(server, "batched", BATCHED)
         return result
 
     return compare(
@@ -185,19 +177,19 @@ def accept_batched(emulator: Emulator, body: int, rounds: int) -> Figure:
 
 
 def deliver(
-    emulators: dict[str, Emulator], body: int, rounds: int, notes: dict[str, str]
+    servers: dict[str, AmqpServer], body: int, rounds: int, notes: dict[str, str]
 ) -> Figure:
-    """From a stored message to its settlement, with credit for many."""
+    """Measure from the stored message to its settlement, with credit for many."""
     payload = message(body)
 
-    def case(emulator: Emulator) -> Timed:
-        with emulator.client() as client, emulator.sender(client, "received") as sender:
+    def case(server: AmqpServer) -> Timed:
+        with server.client() as client, server.sender(client, "received") as sender:
             send(sender, payload, SINGLE, WINDOW)
-        return timed(lambda: take(emulator, "received", SINGLE))
+        return timed(lambda: drain(server, "received", SINGLE))
 
     return compare(
         f"delivered and settled, {body} bytes",
-        {name: lambda emulator=emulator: case(emulator) for name, emulator in emulators.items()},
+        {name: lambda server=server: case(server) for name, server in servers.items()},
         rounds=rounds,
         unit=RATE,
         aim=1,
@@ -206,7 +198,7 @@ def deliver(
 
 
 def memory(count: int) -> Figure:
-    """What an emulator holds in memory that has taken in so many messages."""
+    """Measure the memory of an emulator that has accepted `count` messages."""
     payload = make_batch([message(200)] * BATCH)
     with our_emulator() as emulator:
         with emulator.client() as client, emulator.sender(client, "memory") as sender:

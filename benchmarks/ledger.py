@@ -1,11 +1,11 @@
-"""What a ledger costs a healthy paired sender, in CPU time of its process.
+"""The CPU time that a ledger adds to a healthy paired sender.
 
-Two processes that do the same differ by some hundredths here, and a ledger costs less than that. So
-what it costs is measured by itself: all that is called for it in a send is timed there, less what a
-call that does nothing shows at the same place; so is all that is done for it later. That stands
-beside the CPU time of the same sends without a ledger. Below it, two processes of each contender in
-turns, with their whole CPU time; new ones are started several times. All figures are medians of
-many short rounds.
+Two identical processes differ by a few percent on this machine, and a ledger adds less than that.
+So its code is measured directly: all functions that a send calls for the ledger are timed, minus
+the time of an empty call at the same place, and so are the functions that run later. The sum is
+compared with the CPU time of the same sends without a ledger. The lines "in turns" show the total
+CPU time of two processes with and two without a ledger, which run in turns and are restarted
+several times. All figures are medians of many short rounds.
 """
 
 import multiprocessing
@@ -22,14 +22,14 @@ from azure.servicebus import ServiceBusMessage
 from benchmarks.harness import OURS, Figure, Unit
 from benchmarks.pairing import BODY, FAST, Place, namespace, paired
 from pairbus.pairing import sdk
-from pairbus.pairing.base import PairedClientBase
+from pairbus.pairing.links import SenderLinks
 from pairbus.usage.ledger import Ledger
 
 WITHOUT = "without a ledger"
 AIM = 0.99
-TIMES, ROUNDS, SENDS, BATCH = 4, 20, 150, 100
+RESTARTS, ROUNDS, SENDS, BATCH = 4, 20, 150, 100
 SPAWN = multiprocessing.get_context("spawn")
-CPU = Unit("CPU µs a message, healthy")
+CPU_TIME = Unit("CPU µs per message, healthy")
 
 
 def figures() -> list[Figure]:
@@ -38,30 +38,33 @@ def figures() -> list[Figure]:
         folder = stack.enter_context(tempfile.TemporaryDirectory("-ledger"))
         single: dict[str, list[float]] = {OURS: [], WITHOUT: []}
         batched: dict[str, list[float]] = {OURS: [], WITHOUT: []}
-        for _ in range(TIMES):
-            with ExitStack() as workers:
-                some = [
-                    (contender, workers.enter_context(_worker(primary, secondary, options)))
+        for _ in range(RESTARTS):
+            with ExitStack() as stack_of_workers:
+                workers = [
+                    (
+                        contender,
+                        stack_of_workers.enter_context(_worker(primary, secondary, options)),
+                    )
                     for contender, options in 2 * [(OURS, {"ledger": folder}), (WITHOUT, {})]
                 ]
-                _take_turns(some, _single, single)
-                _take_turns(some, _batched, batched)
+                _take_turns(workers, _send_singles, single)
+                _take_turns(workers, _send_batches, batched)
         plain_single, plain_batched = median(single[WITHOUT]), median(batched[WITHOUT])
-        own_single, own_batched = _own_parts(primary, secondary, folder)
+        added_single, added_batched = _measure_ledger_code(primary, secondary, folder)
         return [
-            Figure("single sends", _with(plain_single, own_single), CPU, AIM),
-            Figure("batched sends", _with(plain_batched, own_batched), CPU, AIM),
-            Figure("single sends, in turns", _medians(single), CPU),
-            Figure("batched sends, in turns", _medians(batched), CPU),
+            Figure("single sends", _with(plain_single, added_single), CPU_TIME, AIM),
+            Figure("batched sends", _with(plain_batched, added_batched), CPU_TIME, AIM),
+            Figure("single sends, in turns", _medians(single), CPU_TIME),
+            Figure("batched sends, in turns", _medians(batched), CPU_TIME),
         ]
 
 
-def _with(plain: float, own: float) -> dict[str, float]:
-    return {OURS: plain + own, WITHOUT: plain}
+def _with(plain: float, added: float) -> dict[str, float]:
+    return {OURS: plain + added, WITHOUT: plain}
 
 
 class Stopwatch:
-    """The time that is spent in functions."""
+    """Measures the time spent in functions."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -69,8 +72,9 @@ class Stopwatch:
         self.ns = 0
 
     @contextmanager
-    def around(self, place: Any, name: str) -> Iterator[None]:
-        function = getattr(place, name)
+    def around(self, owner: Any, name: str) -> Iterator[None]:
+        """Time the calls of a function, which is replaced meanwhile."""
+        function = getattr(owner, name)
 
         def timed(*args: Any, **options: Any) -> Any:
             start = self._clock()
@@ -80,97 +84,99 @@ class Stopwatch:
                 self.ns += self._clock() - start
                 self.calls += 1
 
-        setattr(place, name, timed)
+        setattr(owner, name, timed)
         try:
             yield
         finally:
-            setattr(place, name, function)
+            setattr(owner, name, function)
 
-    def rounds(self, sender: Any, work: Any) -> list[tuple[int, int, int]]:
-        """Nanoseconds, calls and messages of each round."""
-        work(sender)
-        found = []
+    def rounds(self, sender: Any, send: Any) -> list[tuple[int, int, int]]:
+        """Return nanoseconds, calls and messages of each round."""
+        send(sender)
+        results = []
         for _ in range(ROUNDS):
             self.ns = self.calls = 0
-            messages = work(sender)
-            found.append((self.ns, self.calls, messages))
-        return found
+            messages = send(sender)
+            results.append((self.ns, self.calls, messages))
+        return results
 
 
-def _own_parts(primary: Place, secondary: Place, folder: str) -> list[float]:
-    """What is done for a ledger in a single and in a batched send, in µs a message."""
+def _measure_ledger_code(primary: Place, secondary: Place, folder: str) -> list[float]:
+    """Return the time for the ledger in single and in batched sends, in µs per message."""
     in_sends, later = Stopwatch(time.perf_counter_ns), Stopwatch(time.thread_time_ns)
-    found = []
+    results = []
     with ExitStack() as stack:
-        stack.enter_context(in_sends.around(PairedClientBase, "count"))
+        stack.enter_context(in_sends.around(SenderLinks, "primary_call_ended"))
         plain = stack.enter_context(paired(primary, secondary, {}, **FAST))
         sender = stack.enter_context(plain.get_queue_sender("orders"))
-        empty_ns = median(ns / calls for ns, calls, _ in in_sends.rounds(sender, _single))
+        empty_ns = median(ns / calls for ns, calls, _ in in_sends.rounds(sender, _send_singles))
 
-        for place, name in ((sdk, "_sizes"), (sdk, "_keep")):
-            stack.enter_context(in_sends.around(place, name))
+        for owner, name in ((sdk, "_message_sizes"), (sdk, "_record")):
+            stack.enter_context(in_sends.around(owner, name))
         stack.enter_context(later.around(Ledger, "_sum_up"))
-        bus = stack.enter_context(paired(primary, secondary, {"ledger": folder}, **FAST))
-        sender = stack.enter_context(bus.get_queue_sender("orders"))
-        for work in (_single, _batched):
+        client = stack.enter_context(paired(primary, secondary, {"ledger": folder}, **FAST))
+        sender = stack.enter_context(client.get_queue_sender("orders"))
+        for send in (_send_singles, _send_batches):
             later.ns = 0
-            rounds = in_sends.rounds(sender, work)
-            own = median((ns - calls * empty_ns) / messages for ns, calls, messages in rounds)
-            sums = later.ns / sum(messages for _, _, messages in rounds)
-            assert min(own, sums) > 0, "nothing was done for the ledger"
-            found.append((own + sums) / 1e3)
-    return found
+            rounds = in_sends.rounds(sender, send)
+            in_send_ns = median(
+                (ns - calls * empty_ns) / messages for ns, calls, messages in rounds
+            )
+            later_ns = later.ns / sum(messages for _, _, messages in rounds)
+            assert min(in_send_ns, later_ns) > 0, "no call for the ledger was measured"
+            results.append((in_send_ns + later_ns) / 1e3)
+    return results
 
 
-def _medians(spent: dict[str, list[float]]) -> dict[str, float]:
-    return {contender: median(some) for contender, some in spent.items()}
+def _medians(times: dict[str, list[float]]) -> dict[str, float]:
+    return {contender: median(values) for contender, values in times.items()}
 
 
 @contextmanager
 def _worker(primary: Place, secondary: Place, options: dict[str, Any]) -> Iterator[Any]:
-    """A sender in a process of its own: sent some work, it says what CPU time a message took."""
-    ours, its = SPAWN.Pipe()
-    given = (its, primary.connection_string, secondary.connection_string, options)
-    process = SPAWN.Process(target=_serve, args=given)
+    """Provide the pipe of a sender process, which measures the CPU time per message."""
+    parent_end, child_end = SPAWN.Pipe()
+    arguments = (child_end, primary.connection_string, secondary.connection_string, options)
+    process = SPAWN.Process(target=_serve, args=arguments)
     process.start()
-    its.close()
+    child_end.close()
     try:
-        yield ours
+        yield parent_end
     finally:
-        ours.close()
+        parent_end.close()
         process.join()
 
 
-def _serve(orders: Any, primary: str, secondary: str, options: dict[str, Any]) -> None:
+def _serve(pipe: Any, primary: str, secondary: str, options: dict[str, Any]) -> None:
     with (
-        paired(Place(primary), Place(secondary), options, **FAST) as bus,
-        bus.get_queue_sender("orders") as sender,
+        paired(Place(primary), Place(secondary), options, **FAST) as client,
+        client.get_queue_sender("orders") as sender,
         suppress(EOFError),
     ):
         while True:
-            work = orders.recv()
+            send = pipe.recv()
             start = time.process_time()
-            messages = work(sender)
-            orders.send((time.process_time() - start) / messages * 1e6)
+            messages = send(sender)
+            pipe.send((time.process_time() - start) / messages * 1e6)
 
 
-def _take_turns(workers: list[tuple[str, Any]], work: Any, spent: dict[str, list[float]]) -> None:
-    """Let each work in turns, and note what it took."""
+def _take_turns(workers: list[tuple[str, Any]], send: Any, times: dict[str, list[float]]) -> None:
+    """Let the workers send in turns, in random order, and add the time of each round."""
     for number in range(ROUNDS + 1):
         for contender, worker in random.sample(workers, len(workers)):
-            worker.send(work)
-            took = worker.recv()
-            if number > 0:  # the first opens links
-                spent[contender].append(took)
+            worker.send(send)
+            microseconds = worker.recv()
+            if number > 0:  # The first round opens links.
+                times[contender].append(microseconds)
 
 
-def _single(sender: Any) -> int:
+def _send_singles(sender: Any) -> int:
     for _ in range(SENDS):
         sender.send_messages(ServiceBusMessage(BODY))
     return SENDS
 
 
-def _batched(sender: Any) -> int:
+def _send_batches(sender: Any) -> int:
     for _ in range(10):
         batch = sender.create_message_batch()
         for _ in range(BATCH):

@@ -1,6 +1,6 @@
-"""RabbitMQ with its AMQP 1.0 plugin, started for a benchmark and gone after it.
+"""RabbitMQ, started for a benchmark and stopped after it.
 
-It gets free ports of the loopback interface, and a folder, node name, cookie and epmd of its own.
+It gets free ports of the loopback interface, and a separate folder, node name, cookie and epmd.
 """
 
 import json
@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BIN = Path("/usr/lib/rabbitmq/bin")
-"""Where Debian has the scripts themselves, not the wrappers that change the user."""
+"""Debian's folder of the scripts themselves. Those in PATH are wrappers that change the user."""
 START_S = 90
 
 
 class NotInstalled(Exception):
-    """There is no RabbitMQ on this machine."""
+    """RabbitMQ is not installed on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker that runs."""
+    """A running broker."""
 
     port: int
     pid: int
@@ -34,7 +34,7 @@ class Node:
     environment: dict[str, str]
 
     def define(self, definitions: dict[str, object]) -> None:
-        """Queues, parameters and the like, as they are exported."""
+        """Import definitions of queues, parameters and so on."""
         file = self.folder / "definitions.json"
         file.write_text(json.dumps(definitions))
         _control(self.environment, "import_definitions", str(file))
@@ -42,16 +42,19 @@ class Node:
 
 @contextmanager
 def rabbitmq(queues: tuple[str, ...]) -> Iterator[int]:
-    """The port of a broker with these durable queues. Raises NotInstalled."""
-    with node(queues, ("rabbitmq_amqp1_0",)) as one:
-        yield one.port
+    """Start a broker with the AMQP 1.0 plugin and durable queues, and return its port. Raises
+    NotInstalled."""
+    with node(queues, ("rabbitmq_amqp1_0",)) as broker:
+        yield broker.port
 
 
 @contextmanager
 def node(queues: tuple[str, ...], plugins: tuple[str, ...]) -> Iterator[Node]:
-    """A broker with these durable queues and plugins. Raises NotInstalled."""
+    """Start a broker with durable queues and plugins. Raises NotInstalled."""
     if not (BIN / "rabbitmq-server").exists() or shutil.which("erl") is None:
-        raise NotInstalled("RabbitMQ is not installed (apt-get install rabbitmq-server): left out.")
+        raise NotInstalled(
+            "RabbitMQ is not installed, so it is left out (apt-get install rabbitmq-server)."
+        )
     with ExitStack() as stack:
         folder = Path(
             stack.enter_context(
@@ -66,9 +69,9 @@ def node(queues: tuple[str, ...], plugins: tuple[str, ...]) -> Iterator[Node]:
         )
         stack.callback(_stop, server, environment)
         _wait_for_start(server, environment, folder / "output")
-        one = Node(port, server.pid, folder, environment)
-        one.define({"queues": [durable(name) for name in queues]})
-        yield one
+        broker = Node(port, server.pid, folder, environment)
+        broker.define({"queues": [durable(name) for name in queues]})
+        yield broker
 
 
 def _environment(
@@ -93,7 +96,7 @@ def _environment(
 
 
 def durable(name: str) -> dict[str, object]:
-    """A durable queue, for `Node.define`."""
+    """Return the definition of a durable queue, for `Node.define`."""
     return {"name": name, "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
 
 
@@ -105,7 +108,7 @@ def _wait_for_start(
         try:
             _control(environment, "await_startup", "--timeout", str(START_S))
             return
-        except RuntimeError:  # it cannot be asked before it can be reached
+        except RuntimeError:  # the node does not respond yet
             if server.poll() is not None or time.monotonic() > deadline:
                 print(output.read_text(errors="replace")[-2000:])
                 raise
@@ -133,13 +136,13 @@ def _stop(server: "subprocess.Popen[bytes]", environment: dict[str, str]) -> Non
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
-    # Only the one on our own port.
+    # This ends only the epmd on the port of the environment.
     subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, check=False)
 
 
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]

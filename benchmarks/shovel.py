@@ -1,7 +1,7 @@
-"""RabbitMQ's Shovel: one for each pair of queues, on-confirm, 1000 messages ahead.
+"""RabbitMQ's Shovel: one for each pair of queues, on-confirm, with a prefetch of 1000 messages.
 
-The queues are filled and looked at in AMQP 0-9-1, RabbitMQ's own protocol. Only the little that a
-benchmark needs is spoken: prepared frames go out as fast as the broker takes them.
+The queues are filled and counted over AMQP 0-9-1, RabbitMQ's native protocol. The client here has
+only what the benchmark needs: it sends prepared frames as fast as the broker accepts them.
 """
 
 import socket
@@ -14,23 +14,24 @@ from benchmarks.rabbitmq import Node, durable, node
 
 PREFETCH = 1000
 PLUGINS = ("rabbitmq_shovel",)
-AT_ONCE = 200
+FRAMES_PER_WRITE = 200
 METHOD, HEADER, BODY, END = 1, 2, 3, b"\xce"
 TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Shovels:
-    """Two nodes: messages go from queues of the first to queues of either."""
+    """Two nodes. Shovels move messages from queues of the first to queues of either."""
 
     source: Node
     target: Node
 
     def node_of(self, two_nodes: bool) -> Node:
+        """Return the node of the destination queues."""
         return self.target if two_nodes else self.source
 
-    def dig(self, pairs: list[tuple[str, str]], two_nodes: bool) -> None:
-        """Start a shovel for each pair. A broker's own queues are reached without a socket."""
+    def start(self, pairs: list[tuple[str, str]], two_nodes: bool) -> None:
+        """Start a shovel for each pair of queues. Within one broker it uses no socket."""
         target = self.node_of(two_nodes)
         uri = f"amqp://guest:guest@127.0.0.1:{target.port}" if two_nodes else "amqp://"
         parameters = [
@@ -51,16 +52,16 @@ class Shovels:
             }
             for source, destination in pairs
         ]
-        # In one call: what `rabbitmqctl set_parameter shovel` does, for all of them at once.
+        # The same as `rabbitmqctl set_parameter shovel` for each of them, in one call.
         self.source.define({"parameters": parameters})
 
     def make(self, sources: list[str], destinations: list[str]) -> None:
-        """Queues for one run, at either end."""
+        """Create the queues of one run."""
         self.source.define({"queues": [durable(name) for name in (*sources, *destinations)]})
         self.target.define({"queues": [durable(name) for name in destinations]})
 
     def empty(self, sources: list[str], destinations: list[str]) -> None:
-        """Purge them. A shovel with an empty queue has nothing to do."""
+        """Purge the queues. A shovel with an empty queue is idle."""
         for broker, queues in (
             (self.source, (*sources, *destinations)),
             (self.target, destinations),
@@ -72,8 +73,8 @@ class Shovels:
 
 
 @contextmanager
-def shovels() -> Iterator[Shovels]:
-    """Raises NotInstalled."""
+def start_shovels() -> Iterator[Shovels]:
+    """Start two brokers with the Shovel plugin. Raises NotInstalled."""
     with ExitStack() as stack:
         yield Shovels(*(stack.enter_context(node((), PLUGINS)) for _ in range(2)))
 
@@ -87,12 +88,12 @@ class Channel:
         self._socket.sendall(b"AMQP\x00\x00\x09\x01")
         self._expect(10, 10)
         login = b"\x00guest\x00guest"
-        self._ask(0, 10, 11, pack(">I", 0) + _short("PLAIN") + _long(login) + _short("en_US"))
+        self._call(0, 10, 11, pack(">I", 0) + _short("PLAIN") + _long(login) + _short("en_US"))
         tune = self._expect(10, 30)
-        self._ask(0, 10, 31, tune[:6] + pack(">H", 0))  # its limits, and no heartbeats
-        self._ask(0, 10, 40, _short("/") + b"\x00\x00")
+        self._call(0, 10, 31, tune[:6] + pack(">H", 0))  # the limits of the broker, no heartbeats
+        self._call(0, 10, 40, _short("/") + b"\x00\x00")
         self._expect(10, 41)
-        self._ask(1, 20, 10, b"\x00")
+        self._call(1, 20, 10, b"\x00")
         self._expect(20, 11)
 
     def close(self) -> None:
@@ -100,41 +101,41 @@ class Channel:
         self._socket.close()
 
     def publish(self, queue: str, body: bytes, count: int) -> None:
-        """Publish persistent messages; they are in the queue when this returns."""
+        """Publish persistent messages, and wait until all are confirmed."""
         publish = pack(">HH", 60, 40) + b"\x00\x00" + _short("") + _short(queue) + b"\x00"
-        header = pack(">HHQHB", 60, 0, len(body), 0x1000, 2)  # delivery-mode alone: persistent
+        header = pack(">HHQHB", 60, 0, len(body), 0x1000, 2)  # only delivery-mode: persistent
         frames = _frame(METHOD, 1, publish) + _frame(HEADER, 1, header) + _frame(BODY, 1, body)
-        self._ask(1, 85, 10, b"\x00")  # confirms
+        self._call(1, 85, 10, b"\x00")  # confirms
         self._expect(85, 11)
         sent = confirmed = 0
         while confirmed < count:
-            some = min(AT_ONCE, count - sent)
-            self._socket.sendall(frames * some)
-            sent += some
-            while confirmed < sent - 10 * AT_ONCE or (sent == count and confirmed < count):
+            batch = min(FRAMES_PER_WRITE, count - sent)
+            self._socket.sendall(frames * batch)
+            sent += batch
+            while confirmed < sent - 10 * FRAMES_PER_WRITE or (sent == count and confirmed < count):
                 confirmed = unpack(">Q", self._expect(60, 80)[:8])[0]
 
     def count(self, queue: str) -> int:
-        """Messages in a queue that are ready to be delivered."""
+        """Return the number of messages in a queue that are ready for delivery."""
         passive = 0b00000001
-        self._ask(1, 50, 10, b"\x00\x00" + _short(queue) + bytes([passive]) + pack(">I", 0))
-        answer = self._expect(50, 11)
-        messages: int = unpack(">I", answer[1 + answer[0] :][:4])[0]
+        self._call(1, 50, 10, b"\x00\x00" + _short(queue) + bytes([passive]) + pack(">I", 0))
+        arguments = self._expect(50, 11)
+        messages: int = unpack(">I", arguments[1 + arguments[0] :][:4])[0]
         return messages
 
     def purge(self, queue: str) -> None:
-        """Drop what is ready in a queue."""
-        self._ask(1, 50, 30, b"\x00\x00" + _short(queue) + b"\x00")
+        """Delete the messages of a queue that are ready for delivery."""
+        self._call(1, 50, 30, b"\x00\x00" + _short(queue) + b"\x00")
         self._expect(50, 31)
 
-    def _ask(self, channel: int, cls: int, method: int, arguments: bytes) -> None:
+    def _call(self, channel: int, cls: int, method: int, arguments: bytes) -> None:
         self._socket.sendall(_frame(METHOD, channel, pack(">HH", cls, method) + arguments))
 
     def _expect(self, cls: int, method: int) -> bytes:
-        """The arguments of the next method, which must be this one."""
+        """Return the arguments of the next method frame, which must be of this method."""
         kind, _, size = unpack(">BHI", self._input.read(7))
         payload = self._input.read(size + 1)[:-1]
-        assert kind == METHOD, f"a frame of kind {kind}"
+        assert kind == METHOD, f"unexpected frame of type {kind}"
         assert unpack(">HH", payload[:4]) == (cls, method), payload
         return payload[4:]
 
@@ -152,7 +153,7 @@ def _long(data: bytes) -> bytes:
 
 
 def fill_queues(broker: Node, queues: list[str], body: int, count: int) -> None:
-    """The same number of messages in each of the queues."""
+    """Publish the same number of messages to each queue."""
     for queue in queues:
         channel = Channel(broker.port)
         try:

@@ -1,17 +1,15 @@
-"""The syphon beside a loop of the plain SDK, and beside RabbitMQ's Shovel.
+"""The syphon compared with a loop of the plain SDK, and with RabbitMQ's Shovel.
 
-Every namespace is a process of its own, with durable queues; the syphon runs embedded in another.
-RabbitMQ's queues are durable, its messages persistent. Both sides are timed in the same way: from
-the first messages that are seen where they were going to the last. What it takes to start is a
-figure of its own. CPU time is counted over the same span: unlike a rate it hardly changes when
-something else runs on the machine.
+Each namespace runs in a separate process, with durable queues; the syphon runs embedded in another
+one. RabbitMQ's queues are durable, and its messages persistent. All are timed from the first
+messages that are seen at the destinations to the last. The start-up time is a separate figure. CPU
+time is measured over the same interval: unlike a rate, it hardly changes when other programs run.
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +17,13 @@ from azure.servicebus import ServiceBusClient
 
 from benchmarks.harness import MEGABYTES, MICROSECONDS, OURS, RATE, SECONDS, Figure, Unit
 from benchmarks.rabbitmq import NotInstalled
-from benchmarks.shovel import Channel, Shovels, fill_queues, shovels
-from benchmarks.syphon_namespace import ServedNamespace, served
+from benchmarks.shovel import Channel, Shovels, fill_queues, start_shovels
 from benchmarks.syphon_process import SyphonProcess
 from benchmarks.syphon_tree import Usage, Watch
-from pairbus.amqp.client import Client, Sender
+from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message, Properties
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.emulator import EmulatorProcess
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.counts import backlog_size
 from pairbus.transfer import to_backlog
 
@@ -34,22 +32,23 @@ SHOVEL, SHOVEL_ONE = "Shovel", "Shovel in one broker"
 NAME = "bench"
 QUEUES = 4
 DESTINATIONS = ("orders", "invoices", "events", "mail")
-"""As many as there are queues: a shovel has one queue at each end."""
+"""As many as there are queues: a shovel has one source queue and one destination queue."""
 BODIES = (200, 1024)
 SCALE = float(os.environ.get("BENCH_SYPHON_SCALE", "1"))
-"""For a quick look: a part of all messages. What is published is at 1."""
-MESSAGES, BY_SDK = int(200_000 * SCALE), int(3_000 * SCALE)
+"""A fraction of all messages, for a quick run. Published figures use 1."""
+MESSAGES, SDK_MESSAGES = int(200_000 * SCALE), int(3_000 * SCALE)
 SIZES = tuple(int(size * SCALE) for size in (10_000, 100_000, 1_000_000))
-QUEUE_COUNTS, BY_QUEUES = (1, 2, 5, 10), int(100_000 * SCALE)
-WARM = int(20_000 * SCALE)
+QUEUE_COUNTS, QUEUE_MESSAGES = (1, 2, 5, 10), int(100_000 * SCALE)
+WARM_UP = int(20_000 * SCALE)
 RECOVERED = int(20_000 * SCALE)
 ROUNDS = 2
 BATCH = 200
-LOOK_S, MOST_S = 0.02, 0.5
-ALIVE_S = 2.0
-PATIENCE_S = 300.0
+POLL_S, MAX_POLL_S = 0.02, 0.5
+STATUS_S = 2.0
+"""The interval between two checks that the syphon runs."""
+DEADLINE_S = 300.0
 PARTS = os.environ.get("BENCH_SYPHON", "rates sizes queues recovery").split()
-"""For a quick look: some of the parts."""
+"""Some of the parts, for a quick run."""
 
 CPU = Unit("CPU µs a message", digits=1)
 SPREAD = Unit("largest to smallest")
@@ -57,11 +56,11 @@ SOURCE, TARGET = "emulator, secondary", "emulator, primary"
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """Two namespaces."""
+class Pairing:
+    """Two namespaces, and the number of backlog queues."""
 
-    primary: ServedNamespace
-    secondary: ServedNamespace
+    primary: EmulatorProcess
+    secondary: EmulatorProcess
     queues: int = QUEUES
 
     def start(self, syphon: SyphonProcess) -> None:
@@ -73,38 +72,47 @@ class World:
         )
 
     def arrived(self) -> int:
-        return backlog_size(self.primary.options, DESTINATIONS) or 0
+        """Return the number of messages at the destinations."""
+        return backlog_size(options_for(self.primary), DESTINATIONS) or 0
+
+
+def options_for(emulator: EmulatorProcess) -> ClientOptions:
+    return ClientOptions.from_connection_string(emulator.connection_string)
 
 
 @contextmanager
-def world(queues: int = QUEUES) -> Iterator[World]:
-    with served(*DESTINATIONS) as primary, served(*backlog_paths(NAME, queues)) as secondary:
-        yield World(primary, secondary, queues)
+def pairing(queues: int = QUEUES) -> Iterator[Pairing]:
+    """Start two namespaces."""
+    with (
+        EmulatorProcess(NAME, queues=DESTINATIONS) as primary,
+        EmulatorProcess(NAME, queues=backlog_paths(NAME, queues)) as secondary,
+    ):
+        yield Pairing(primary, secondary, queues)
 
 
-def fill(here: World, count: int, body: int) -> None:
-    """Put messages into the backlog: the same number into each queue, for all destinations."""
+def fill(pair: Pairing, count: int, body: int) -> None:
+    """Send messages to the backlog: the same number to each queue, for all destinations."""
     payload = Message.build(
         properties=Properties(message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0"), data=b"x" * body
     ).encode()
     batch = [to_backlog(payload, path) for path in DESTINATIONS] * (BATCH // len(DESTINATIONS))
-    with Client(here.secondary.options) as client:
-        for queue in backlog_paths(NAME, here.queues):
+    with Client(options_for(pair.secondary)) as client:
+        for queue in backlog_paths(NAME, pair.queues):
             with Sender(client, queue) as sender:
-                left = count // here.queues
-                while left > 0:
-                    sender.send_batch(batch[:left])
-                    left -= len(batch)
+                remaining = count // pair.queues
+                while remaining > 0:
+                    sender.send_batch(batch[:remaining])
+                    remaining -= len(batch)
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Messages that arrived, in how many seconds, and what that took."""
+    """The result of a drain: messages, their time, and the resources used."""
 
     messages: int
     seconds: float
-    waited_s: float
-    """Until the first were seen."""
+    startup_s: float
+    """The time until the first messages arrived."""
     usage: Usage
 
     @property
@@ -119,14 +127,17 @@ class Drain:
 def drain(
     start: Callable[[], None], arrived: Callable[[], int], total: int, roots: dict[int, str | None]
 ) -> Drain:
-    """Start, and wait until all have arrived. `roots`: processes to watch, and what they are; None:
-    the syphon's, which are told apart."""
+    """Start a drain, and wait until all messages have arrived.
+
+    `roots` are the processes whose resources are measured, by kind. The kind None is for the
+    syphon, whose processes have several kinds.
+    """
     begin = time.perf_counter()
-    deadline = begin + PATIENCE_S
+    deadline = begin + DEADLINE_S
     start()
     while not (first := arrived()):
         assert time.perf_counter() < deadline, "nothing arrived"
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     with ExitStack() as stack:
         watches = [stack.enter_context(Watch(pid, kind)) for pid, kind in roots.items()]
         since = time.perf_counter()
@@ -134,9 +145,10 @@ def drain(
         while seen < total:
             now = time.perf_counter()
             assert now < deadline, f"only {seen} of {total} arrived"
-            # Looking costs an emulator something: seldom at first, often towards the end.
-            left_s = (total - seen) * (now - since) / max(seen - first, 1)
-            time.sleep(min(max(left_s / 4, LOOK_S), MOST_S))
+            # Counting messages costs CPU time of the emulator, so it is done more often only
+            # towards the end.
+            remaining_s = (total - seen) * (now - since) / max(seen - first, 1)
+            time.sleep(min(max(remaining_s / 4, POLL_S), MAX_POLL_S))
             seen = arrived()
         seconds = time.perf_counter() - since
     usage = Usage()
@@ -146,153 +158,155 @@ def drain(
     return Drain(total - first, seconds, since - begin, usage)
 
 
-def by_syphon(syphon: SyphonProcess, here: World, count: int, body: int) -> Drain:
-    """A backlog that is there when the syphon starts."""
-    fill(here, count, body)
-    return moved(syphon, here, count)
-
-
-def moved(syphon: SyphonProcess, here: World, count: int) -> Drain:
+def drain_by_syphon(syphon: SyphonProcess, pair: Pairing, count: int, body: int) -> Drain:
+    """Fill the backlog, start the syphon, and measure the drain."""
+    fill(pair, count, body)
     roots = {
         syphon.pid: None,
-        here.secondary.process.pid: SOURCE,
-        here.primary.process.pid: TARGET,
+        pair.secondary.pid: SOURCE,
+        pair.primary.pid: TARGET,
     }
-    next_look = time.monotonic() + ALIVE_S
+    next_check = time.monotonic() + STATUS_S
 
     def arrived() -> int:
-        nonlocal next_look
-        if time.monotonic() >= next_look:
+        nonlocal next_check
+        if time.monotonic() >= next_check:
             status = syphon.status()
             assert status["running"], status["failure"]
-            next_look = time.monotonic() + ALIVE_S
-        return here.arrived()
+            next_check = time.monotonic() + STATUS_S
+        return pair.arrived()
 
     try:
-        return drain(lambda: here.start(syphon), arrived, count, roots)
+        return drain(lambda: pair.start(syphon), arrived, count, roots)
     finally:
         syphon.stop()
 
 
-def by_shovel(diggers: Shovels, name: str, body: int, two_nodes: bool) -> Drain:
+def drain_by_shovel(shovels: Shovels, name: str, body: int, two_nodes: bool) -> Drain:
     sources, destinations = (
         [f"{end} {name} {number}" for number in range(QUEUES)] for end in ("from", "to")
     )
-    diggers.make(sources, destinations)
-    fill_queues(diggers.source, sources, body, MESSAGES)
-    channel = Channel(diggers.node_of(two_nodes).port)
-    roots: dict[int, str | None] = {diggers.source.pid: SOURCE, diggers.target.pid: TARGET}
+    shovels.make(sources, destinations)
+    fill_queues(shovels.source, sources, body, MESSAGES)
+    channel = Channel(shovels.node_of(two_nodes).port)
+    roots: dict[int, str | None] = {shovels.source.pid: SOURCE, shovels.target.pid: TARGET}
     try:
         return drain(
-            lambda: diggers.dig(list(zip(sources, destinations, strict=True)), two_nodes),
+            lambda: shovels.start(list(zip(sources, destinations, strict=True)), two_nodes),
             lambda: sum(channel.count(queue) for queue in destinations),
             MESSAGES,
             roots,
         )
     finally:
         channel.close()
-        diggers.empty(sources, destinations)
+        shovels.empty(sources, destinations)
 
 
-def by_sdk(here: World, count: int) -> float:
-    """Messages a second of a loop of the SDK, from one queue to one other."""
-    done = 0
+def sdk_loop_rate(pair: Pairing, count: int) -> float:
+    """Return the messages a second of a loop of the SDK, from one queue to another."""
+    moved = 0
     with (
-        ServiceBusClient.from_connection_string(here.secondary.connection_string) as source,
-        ServiceBusClient.from_connection_string(here.primary.connection_string) as target,
+        ServiceBusClient.from_connection_string(pair.secondary.connection_string) as source,
+        ServiceBusClient.from_connection_string(pair.primary.connection_string) as target,
         source.get_queue_receiver(backlog_paths(NAME, 1)[0]) as receiver,
         target.get_queue_sender(DESTINATIONS[0]) as sender,
     ):
         start = time.perf_counter()
-        while done < count:
+        while moved < count:
             messages: list[Any] = receiver.receive_messages(BATCH, max_wait_time=5)
-            assert messages, f"only {done} of {count} came"
+            assert messages, f"only {moved} of {count} were received"
             sender.send_messages(messages)
             for message in messages:
                 receiver.complete_message(message)
-            done += len(messages)
-        return done / (time.perf_counter() - start)
+            moved += len(messages)
+        return moved / (time.perf_counter() - start)
 
 
 def rates(rounds: int) -> list[Figure]:
-    """The syphon, the loop and the shovels in turns."""
+    """Measure the syphon, the SDK loop and the shovels in turns."""
     notes: dict[str, str] = {}
     rate: dict[tuple[int, str], float] = {}
     best: dict[tuple[int, str], Drain] = {}
     with ExitStack() as stack:
         syphon = stack.enter_context(SyphonProcess())
-        starting = warm(syphon)
+        startup_s = warm_up(syphon)
         try:
-            diggers = stack.enter_context(shovels())
+            shovels = stack.enter_context(start_shovels())
         except NotInstalled as exc:
             print(exc)
-            diggers = None
+            shovels = None
             notes[SHOVEL] = "not installed"
         for number in range(rounds):
             for body in BODIES:
-                with world() as here:
-                    found = {OURS: by_syphon(syphon, here, MESSAGES, body)}
-                with world(1) as here:
-                    fill(here, BY_SDK, body)
-                    loop = by_sdk(here, BY_SDK)
-                rate[body, SDK_LOOP] = max(loop, rate.get((body, SDK_LOOP), 0))
-                if diggers is not None:
+                with pairing() as pair:
+                    drains = {OURS: drain_by_syphon(syphon, pair, MESSAGES, body)}
+                with pairing(1) as pair:
+                    fill(pair, SDK_MESSAGES, body)
+                    loop_rate = sdk_loop_rate(pair, SDK_MESSAGES)
+                rate[body, SDK_LOOP] = max(loop_rate, rate.get((body, SDK_LOOP), 0))
+                if shovels is not None:
                     name = f"{body} {number}"
-                    found[SHOVEL] = by_shovel(diggers, f"{name} a", body, True)
-                    found[SHOVEL_ONE] = by_shovel(diggers, f"{name} b", body, False)
-                for who, one in found.items():
-                    if one.rate > rate.get((body, who), 0):
-                        rate[body, who], best[body, who] = one.rate, one
+                    drains[SHOVEL] = drain_by_shovel(shovels, f"{name} a", body, True)
+                    drains[SHOVEL_ONE] = drain_by_shovel(shovels, f"{name} b", body, False)
+                for contender, measured in drains.items():
+                    if measured.rate > rate.get((body, contender), 0):
+                        rate[body, contender], best[body, contender] = measured.rate, measured
     result = []
     for body in BODIES:
-        loop_too = {who: rate[body, who] for who in (OURS, SDK_LOOP)}
-        result.append(Figure(f"moved, {body} bytes", loop_too, RATE, aim=15))
-        beside = {who: rate[body, who] for who in (OURS, SHOVEL, SHOVEL_ONE) if (body, who) in rate}
-        result.append(Figure(f"moved by shovel, {body} bytes", beside, RATE, aim=2, notes=notes))
-        result += cpu(body, {who: one for (b, who), one in best.items() if b == body}, notes)
-    name = "start of the embedded syphon to first messages home"
-    return [*result, Figure(name, {OURS: starting}, SECONDS)]
+        with_loop = {name: rate[body, name] for name in (OURS, SDK_LOOP)}
+        result.append(Figure(f"moved, {body} bytes", with_loop, RATE, aim=15))
+        contenders = [name for name in (OURS, SHOVEL, SHOVEL_ONE) if (body, name) in rate]
+        with_shovel = {name: rate[body, name] for name in contenders}
+        result.append(
+            Figure(f"moved by shovel, {body} bytes", with_shovel, RATE, aim=2, notes=notes)
+        )
+        result += cpu(body, {name: best[body, name] for name in contenders}, notes)
+    name = "start of the embedded syphon to first messages delivered"
+    return [*result, Figure(name, {OURS: startup_s}, SECONDS)]
 
 
 def cpu(body: int, drains: dict[str, Drain], notes: dict[str, str]) -> list[Figure]:
-    """CPU time a message, of each kind of process and of all."""
-    kinds = dict.fromkeys(kind for one in drains.values() for kind in one.usage.cpu_s)
+    """Return the CPU time of a message, of each kind of process and of all."""
+    kinds = dict.fromkeys(kind for measured in drains.values() for kind in measured.usage.cpu_s)
     result = []
     for kind in (None, *kinds):
         values = {
-            who: one.cpu_us(kind)
-            for who, one in drains.items()
-            if kind is None or kind in one.usage.cpu_s
+            name: drain.cpu_us(kind)
+            for name, drain in drains.items()
+            if kind is None or kind in drain.usage.cpu_s
         }
         result.append(Figure(f"{kind or 'all processes'}, {body} bytes", values, CPU, notes=notes))
     return result
 
 
-def warm(syphon: SyphonProcess) -> float:
-    """Have Java compile what runs often. Seconds from the start to the first messages home."""
-    with world() as here:
-        return by_syphon(syphon, here, WARM, BODIES[0]).waited_s
+def warm_up(syphon: SyphonProcess) -> float:
+    """Drain a backlog, so that the JVM compiles its code. Return the seconds from the start to the
+    first messages delivered."""
+    with pairing() as pair:
+        return drain_by_syphon(syphon, pair, WARM_UP, BODIES[0]).startup_s
 
 
 def sizes() -> list[Figure]:
-    """Backlogs of several sizes, each in processes of its own: what one leaves behind would be
-    counted with the next."""
+    """Measure backlogs of several sizes, each in new processes, so that the memory of one does not
+    count for the next."""
     drains: dict[int, Drain] = {}
     for count in SIZES:
         with SyphonProcess() as syphon:
-            warm(syphon)
-            with world() as here:
-                drains[count] = by_syphon(syphon, here, count, BODIES[0])
-    each = {count: one.seconds / one.messages * 1e6 for count, one in drains.items()}
+            warm_up(syphon)
+            with pairing() as pair:
+                drains[count] = drain_by_syphon(syphon, pair, count, BODIES[0])
+    times = {count: drain.seconds / drain.messages * 1e6 for count, drain in drains.items()}
     result = [
-        Figure(f"{count:,} messages", {OURS: value}, MICROSECONDS) for count, value in each.items()
+        Figure(f"{count:,} messages", {OURS: value}, MICROSECONDS) for count, value in times.items()
     ]
-    result.append(spread("time a message", each, SIZES[1:]))
-    each = {count: one.cpu_us() for count, one in drains.items()}
-    result += [Figure(f"{count:,} messages", {OURS: value}, CPU) for count, value in each.items()]
-    result.append(spread("CPU a message", each, SIZES[1:]))
+    result.append(spread("time a message", times, SIZES[1:]))
+    cpu_times = {count: drain.cpu_us() for count, drain in drains.items()}
+    result += [
+        Figure(f"{count:,} messages", {OURS: value}, CPU) for count, value in cpu_times.items()
+    ]
+    result.append(spread("CPU a message", cpu_times, SIZES[1:]))
     for kind in drains[SIZES[0]].usage.peak_mb:
-        peaks = {count: one.usage.peak_mb[kind] for count, one in drains.items()}
+        peaks = {count: drain.usage.peak_mb[kind] for count, drain in drains.items()}
         result += [
             Figure(f"peak, {kind}, {count:,} messages", {OURS: value}, MEGABYTES)
             for count, value in peaks.items()
@@ -301,68 +315,66 @@ def sizes() -> list[Figure]:
     return result
 
 
-def spread(name: str, values: dict[int, float], of: tuple[int, ...]) -> Figure:
-    """The smallest backlog is one micro-batch, which is read before its first message arrives: what
-    a message takes there is not to be compared."""
-    some = [values[count] for count in of]
-    remark = f"of {', '.join(f'{count:,}' for count in of)} messages"
-    return Figure(name, {OURS: max(some) / min(some)}, SPREAD, remark=remark)
+def spread(name: str, values: dict[int, float], counts: tuple[int, ...]) -> Figure:
+    """Return the ratio of the largest to the smallest value, for some backlog sizes.
+
+    The smallest backlog is one micro-batch, which is read before its first message arrives, so its
+    times cannot be compared with those of others.
+    """
+    compared = [values[count] for count in counts]
+    remark = f"of {', '.join(f'{count:,}' for count in counts)} messages"
+    return Figure(name, {OURS: max(compared) / min(compared)}, SPREAD, remark=remark)
 
 
 def queue_counts() -> list[Figure]:
+    """Measure backlogs with several numbers of queues."""
     result = []
     with SyphonProcess() as syphon:
-        warm(syphon)
+        warm_up(syphon)
         for queues in QUEUE_COUNTS:
-            with world(queues) as here:
-                one = by_syphon(syphon, here, BY_QUEUES, BODIES[0])
-            result.append(Figure(f"from backlog queues: {queues}", {OURS: one.rate}, RATE))
+            with pairing(queues) as pair:
+                measured = drain_by_syphon(syphon, pair, QUEUE_MESSAGES, BODIES[0])
+            result.append(Figure(f"from backlog queues: {queues}", {OURS: measured.rate}, RATE))
     return result
 
 
 def recovery() -> list[Figure]:
-    """The primary is killed; a backlog comes; the syphon tries in vain; the primary is back."""
+    """Measure the time from the restart of a killed primary to the end of the drain."""
     with SyphonProcess() as syphon:
-        warm(syphon)
-        with world() as here:
-            calm = by_syphon(syphon, here, RECOVERED, BODIES[0])
-        with world() as here:
-            home = recovered(syphon, here)
-    name = f"primary back to the last of {RECOVERED:,} messages home"
-    remark = f"first to last of as many with a primary that was never down: {calm.seconds:.2f} s"
-    return [Figure(name, {OURS: home}, SECONDS, remark=remark)]
+        warm_up(syphon)
+        with pairing() as pair:
+            undisturbed = drain_by_syphon(syphon, pair, RECOVERED, BODIES[0])
+        with pairing() as pair:
+            seconds = recovery_time(syphon, pair)
+    name = f"restart of the primary to the last of {RECOVERED:,} messages delivered"
+    remark = (
+        f"first to last message with a primary that was never down: {undisturbed.seconds:.2f} s"
+    )
+    return [Figure(name, {OURS: seconds}, SECONDS, remark=remark)]
 
 
-def recovered(syphon: SyphonProcess, here: World) -> float:
-    """Seconds from the first connection that the primary takes to the last message home."""
+def recovery_time(syphon: SyphonProcess, pair: Pairing) -> float:
+    """Return the seconds from the restart of the primary to the last message delivered."""
     try:
-        here.start(syphon)
-        port = here.primary.options.address[1]
-        here.primary.kill()
-        fill(here, RECOVERED, BODIES[0])
-        deadline = time.perf_counter() + PATIENCE_S
+        pair.start(syphon)
+        pair.primary.kill()
+        fill(pair, RECOVERED, BODIES[0])
+        deadline = time.perf_counter() + DEADLINE_S
         while not syphon.status()["errors"]:
-            assert time.perf_counter() < deadline, "the syphon did not notice"
-            time.sleep(LOOK_S)
-        here.primary.start(port)
-        wait_for_port(port)
+            assert time.perf_counter() < deadline, "the syphon reported no error"
+            time.sleep(POLL_S)
+        pair.primary.start()
         start = time.perf_counter()
-        while here.arrived() < RECOVERED:
-            assert time.perf_counter() < deadline, "not all came home"
-            time.sleep(LOOK_S)
+        while pair.arrived() < RECOVERED:
+            assert time.perf_counter() < deadline, "not all messages arrived"
+            time.sleep(POLL_S)
         return time.perf_counter() - start
     finally:
         syphon.stop()
 
 
-def wait_for_port(port: int) -> None:
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(LOOK_S)
-
-
 def figures(rounds: int) -> list[Figure]:
+    """Measure the parts that are selected."""
     parts: dict[str, Callable[[], list[Figure]]] = {
         "rates": lambda: rates(min(rounds, ROUNDS)),
         "sizes": sizes,

@@ -1,7 +1,7 @@
-"""Embedded syphons in a process of their own, on one Spark session, one after the other.
+"""A separate process that runs embedded syphons on one Spark session, one after the other.
 
-It is told what to do in lines of JSON, and answers each with one: `{"start": OPTIONS}`, `{"stop":
-null}`, `{"status": null}`. It ends when its input does.
+It reads requests as lines of JSON, and writes a line for each: `{"start": OPTIONS}`, `{"stop":
+null}`, `{"status": null}`. It ends when its standard input is closed.
 """
 
 import json
@@ -10,13 +10,13 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from pairbus.spark.sessions import create_session
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.spark_session import own_session
-from pairbus.syphon.syphon import Syphon
+from pairbus.syphon.query import Syphon
 
 
 class SyphonProcess:
-    """Such a process, from outside."""
+    """The client of such a process."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -44,40 +44,40 @@ class SyphonProcess:
             self._process.stdin.close()
 
     def start(self, **options: Any) -> None:
-        self._ask("start", options)
+        self._request("start", options)
 
     def stop(self) -> None:
-        self._ask("stop", None)
+        self._request("stop", None)
 
     def status(self) -> dict[str, Any]:
-        return self._ask("status", None)
+        return self._request("status", None)
 
-    def _ask(self, what: str, options: dict[str, Any] | None) -> dict[str, Any]:
+    def _request(self, name: str, options: dict[str, Any] | None) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({what: options}) + "\n")
+        self._process.stdin.write(json.dumps({name: options}) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
-            if line.startswith("{"):  # Java may say something, too
-                answer: dict[str, Any] = json.loads(line)
-                return answer
-        raise AssertionError("the process of the syphon has ended")
+            if line.startswith("{"):  # the JVM may write other lines
+                response: dict[str, Any] = json.loads(line)
+                return response
+        raise AssertionError("the process of the syphon ended")
 
 
 def main() -> None:
     session = syphon = None
     for line in sys.stdin:
-        answer: dict[str, Any] = {}
-        for what, options in json.loads(line).items():
-            if what == "start":
-                session = own_session(None) if session is None else session
+        response: dict[str, Any] = {}
+        for name, options in json.loads(line).items():
+            if name == "start":
+                session = create_session(None) if session is None else session
                 syphon = Syphon(SyphonOptions(**options), spark=session)
                 syphon.start()
-            elif syphon is not None and what == "stop":
+            elif syphon is not None and name == "stop":
                 syphon.stop()
             elif syphon is not None:
                 status = syphon.status()
-                answer = {
+                response = {
                     "running": status.running,
                     "moved": sum(status.moved.values()),
                     "batches": status.batches,
@@ -85,7 +85,7 @@ def main() -> None:
                     "unsettled": status.unsettled,
                     "failure": status.failure,
                 }
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(response), flush=True)
     if session is not None:
         session.stop()
 

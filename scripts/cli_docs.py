@@ -1,9 +1,9 @@
-"""Write docs/cli.md from the commands themselves.
+"""Generate docs/cli.md from the help texts of the commands.
 
     cli_docs.py            write the page
-    cli_docs.py --check    change nothing; fail if the page is stale
+    cli_docs.py --check    write nothing; fail if the page is out of date
 
-What it says is what `--help` says, whatever the terminal and the machine.
+The page depends neither on the terminal nor on the machine.
 """
 
 import argparse
@@ -20,18 +20,18 @@ from pairbus.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
-STALE = "docs/cli.md is not what the commands say: run 'make docs'."
+OUT_OF_DATE = "docs/cli.md does not match the help texts of the commands. Run 'make docs'."
 EXAMPLE, EXIT_STATUS = "Example: ", "Exit status: "
 HEAD = """# The command line
 
-`pip install 'pairbus[all]'` brings the command `pairbus`. This page is what its `--help` says; it
-is made by `make docs`. Connection strings are best kept in the environment, where no list of
-processes shows them.
+This page has the help texts of the command `pairbus`; `make docs` generates it. Put connection
+strings into environment variables: arguments are visible in process lists. See the
+[README](../README.md#install) for the installation.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     root = get_command(app)
     context = typer.Context(root, info_name="pairbus")
     sections = list(_sections(root, context))
@@ -40,26 +40,26 @@ def page() -> str:
 
 
 def _sections(command: Any, context: Any) -> Iterator[tuple[str, str, str]]:
-    """Name, first sentence and text of each command that does something."""
-    below = getattr(command, "commands", None)
-    if below is None:
+    """Yield the name, the first sentence and the text of each command, without groups."""
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
         paragraphs = _paragraphs(command.help)
         yield context.command_path, paragraphs[0], _section(command, context, paragraphs)
         return
-    for name, inner in below.items():
+    for name, inner in subcommands.items():
         yield from _sections(inner, typer.Context(inner, info_name=name, parent=context))
 
 
 def _section(command: Any, context: Any, paragraphs: list[str]) -> str:
     name = context.command_path
-    parts = [f"## {name}", *(one for one in paragraphs if not one.startswith(EXIT_STATUS))]
-    shown = [one for one in command.params if not getattr(one, "hidden", False)]
+    parts = [f"## {name}", *(text for text in paragraphs if not text.startswith(EXIT_STATUS))]
+    visible = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
     for kind in ("argument", "option"):
-        rows = [_row(one) for one in shown if one.param_type_name == kind]
+        rows = [_row(parameter) for parameter in visible if parameter.param_type_name == kind]
         if rows:
             head = f"| {kind} | | default | environment |\n| --- | --- | --- | --- |"
             parts.append("\n".join([head, *rows]))
-    parts += [_exit_statuses(one) for one in paragraphs if one.startswith(EXIT_STATUS)]
+    parts += [_exit_statuses(text) for text in paragraphs if text.startswith(EXIT_STATUS)]
     if command.epilog:
         parts.append(f"Example:\n\n```\n{command.epilog.removeprefix(EXAMPLE)}\n```")
     return "\n\n".join(parts) + "\n"
@@ -91,13 +91,13 @@ def _default(parameter: Any) -> str:
 
 
 def _exit_statuses(paragraph: str) -> str:
-    """As a list, where it is one."""
-    said = paragraph.removeprefix(EXIT_STATUS)
-    parts = re.split(r"; (?=\d)", said.rstrip("."))
-    found = [re.fullmatch(r"(\d+)[,:]? ?(.*)", part) for part in parts]
-    if len(parts) < 2 or not all(found):
-        return f"Exit status: {said}"
-    rows = [f"- `{one[1]}` {one[2]}".rstrip() for one in found if one is not None]
+    """Return the exit statuses as a Markdown list, if there are several."""
+    text = paragraph.removeprefix(EXIT_STATUS)
+    parts = re.split(r"; (?=\d)", text.rstrip("."))
+    matches = [re.fullmatch(r"(\d+)[,:]? ?(.*)", part) for part in parts]
+    if len(parts) < 2 or not all(matches):
+        return f"Exit status: {text}"
+    rows = [f"- `{match[1]}` {match[2]}".rstrip() for match in matches if match is not None]
     return "\n".join([EXIT_STATUS.strip(), "", *rows])
 
 
@@ -106,9 +106,11 @@ def _paragraphs(text: str | None) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write docs/cli.md from the commands.")
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if it is stale")
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page, if it is elsewhere")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the page is out of date"
+    )
+    parser.add_argument("--page", type=Path, default=PAGE, help="path of the page")
     options = parser.parse_args()
     text = page()
     if not options.check:
@@ -116,7 +118,7 @@ def main() -> int:
         return 0
     current = options.page.read_text(encoding="utf-8") if options.page.exists() else ""
     if current != text:
-        print(STALE, file=sys.stderr)
+        print(OUT_OF_DATE, file=sys.stderr)
         return 1
     return 0
 

@@ -1,9 +1,9 @@
-"""Make docs/performance.md from benchmarks/results.json.
+"""Generate docs/performance.md from benchmarks/results.json.
 
     python -m scripts.performance            write the page
-    python -m scripts.performance --check    change nothing; fail if the page is stale
+    python -m scripts.performance --check    write nothing; fail if the page is out of date
 
-`make bench` runs it after the benchmarks, `make performance` by itself.
+`make bench` runs this after the benchmarks, `make performance` runs it alone.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from benchmarks.results import Taken, read
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RESULTS = Path("docs/performance.md"), Path("benchmarks/results.json")
 ROUNDS = 7
-"""What `make bench` does unless it is told otherwise."""
+"""The default number of rounds of `make bench`."""
 
 TITLES = {
     "engine": "The AMQP engine",
@@ -31,39 +31,37 @@ TITLES = {
 
 HEAD = """# Performance
 
-This page is made from `benchmarks/results.json` by `make performance`; what is written here by hand
-is lost. `make bench` measures all of it again, on any machine, and writes both.
+This page is generated from `benchmarks/results.json` by `make performance`. Do not edit it.
+`make bench` repeats all measurements, on any machine, and writes both files.
 
-## How to read it
+## How to read the figures
 
-- **Ratios, not absolute figures.** All that is compared runs in turns, in one run, on one machine.
-  A ratio says how many times as good as the other ours is, whether more is better or less: above 1,
-  ours is better. It can be compared between machines; messages a second cannot.
-- **The best round counts.** Noise only ever adds time. Even so, figures differ from one run to
-  the next on a small or shared machine, and more so where something else runs. How loaded it was
-  when a subject began is said at the end.
-- **Aims** were set beforehand: ratios to the first of the others in the table, or values in the
-  unit that is named. One that is not met is said to be not met.
-- **Subjects are measured apart**, each with its own date, commit and machine: see the end.
-- The namespaces are local ones. What Azure takes, and what lies between it and you, is in none of
-  these figures.
+- **Ratios, not absolute figures.** Everything that is compared runs alternately, in one run, on one
+  machine. A ratio above 1 means that pairbus is better, whether more or less of the unit is better.
+  Ratios can be compared between machines; messages a second cannot.
+- **The best round counts.** Noise can only add time. Figures still differ between runs on a small
+  or shared machine. The load of the machine at the start of each benchmark is in the last section.
+- **Targets** were set beforehand. A target is a ratio to the first peer in the table, or a value in
+  the given unit. The tables show which targets are not met.
+- **Each benchmark has its own date, commit and machine.** They are in the last section.
+- **All namespaces are local.** The figures contain neither Azure nor a network.
 """
 
 
 class StalePage(Exception):
-    """The page is not what the results give."""
+    """Raised when the page does not match the results."""
 
 
 def page(results: Mapping[str, Taken]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     subjects = sorted({*TITLES, *results}, key=order)
     sections = [section(subject, results.get(subject)) for subject in subjects]
-    parts = [HEAD, aims(results), *sections, origins(results)]
+    parts = [HEAD, targets(results), *sections, origins(results)]
     return "\n".join(part for part in parts if part)
 
 
-def aims(results: Mapping[str, Taken]) -> str:
-    """Every aim, and whether it is met."""
+def targets(results: Mapping[str, Taken]) -> str:
+    """Return the table of all targets."""
     rows = [
         [
             f"[{subject}](#{anchor(title_of(subject))})",
@@ -80,32 +78,31 @@ def aims(results: Mapping[str, Taken]) -> str:
     if not rows:
         return ""
     met = sum(row[-1] == "met" for row in rows)
-    head = ["subject", "figure", "beside", "aim", "reached", ""]
-    return (
-        f"## Aims\n\n{met} of {len(rows)} are met.\n\n{markdown(head, rows, words={0, 1, 2, 5})}\n"
-    )
+    head = ["benchmark", "figure", "compared with", "target", "measured", ""]
+    table = markdown(head, rows, text_columns={0, 1, 2, 5})
+    return f"## Targets\n\n{met} of {len(rows)} are met.\n\n{table}\n"
 
 
 def section(subject: str, taken: Taken | None) -> str:
-    """One subject: what is measured, how to have it again, and the figures."""
+    """Return one benchmark: its description, the command that repeats it, and the figures."""
     lines = [f"## {title_of(subject)}", ""]
     if taken is None:
-        return "\n".join([*lines, f"Not measured yet: `{command(subject, None)}`.", ""])
-    lines += [paragraph for text in taken.about.split("\n\n") for paragraph in (flow(text), "")]
-    lines += [f"Again: `{command(subject, taken)}`, which took {span(taken.seconds)}.", ""]
+        return "\n".join([*lines, f"Not measured yet. Run: `{command(subject, None)}`.", ""])
+    lines += [paragraph for text in taken.about.split("\n\n") for paragraph in (unwrap(text), "")]
+    lines += [f"Reproduce: `{command(subject, taken)}` (took {duration(taken.seconds)}).", ""]
     for unit in dict.fromkeys(figure.unit for figure in taken.figures):
-        some = [figure for figure in taken.figures if figure.unit == unit]
-        lines += [figure_table(unit, some), ""]
-        lines += [f"- {text.partition(', ')[2]}" for text in remarks({subject: some})]
+        figures = [figure for figure in taken.figures if figure.unit == unit]
+        lines += [figure_table(unit, figures), ""]
+        lines += [f"- {text.partition(', ')[2]}" for text in remarks({subject: figures})]
         if lines[-1]:
             lines.append("")
     return "\n".join(lines)
 
 
 def figure_table(unit: Unit, figures: list[Figure]) -> str:
-    """The figures of one unit: values of all contenders, ratios, aims."""
-    named = [name for figure in figures for name in [*figure.values, *figure.notes]]
-    contenders = list(dict.fromkeys([OURS, *named]))
+    """Return the figures of one unit: values of all contenders, ratios and targets."""
+    names = [name for figure in figures for name in [*figure.values, *figure.notes]]
+    contenders = list(dict.fromkeys([OURS, *names]))
     others = [name for name in contenders if any(name in figure.ratios for figure in figures)]
     aimed = any(figure.aim is not None for figure in figures)
     head = [unit.name, *contenders, *(f"ratio to {name}" for name in others)]
@@ -121,59 +118,62 @@ def figure_table(unit: Unit, figures: list[Figure]) -> str:
         if aimed:
             row.append("" if figure.aim is None else f"{figure.shown_aim}: {verdict(figure)}")
         rows.append(row)
-    return markdown([*head, "aim"] if aimed else head, rows, words={0})
+    return markdown([*head, "target"] if aimed else head, rows, text_columns={0})
 
 
 def verdict(figure: Figure) -> str:
     if figure.met is None:
-        return "nothing to compare with"
+        return "no comparison"
     return "met" if figure.met else "**not met**"
 
 
 def origins(results: Mapping[str, Taken]) -> str:
-    """When, where and with what the figures were taken."""
+    """Return the dates, commits, machines and versions of the measurements."""
     if not results:
         return ""
     names = sorted(results, key=order)
-    head = ["subject", "began (UTC)", "took", "commit", "load when it began"]
+    head = ["benchmark", "start (UTC)", "duration", "commit", "load at the start"]
     rows = [
         [
             name,
             f"{datetime.fromisoformat(results[name].when):%Y-%m-%d %H:%M}",
-            span(results[name].seconds),
+            duration(results[name].seconds),
             f"`{results[name].surroundings['commit']}`",
             load(results[name]),
         ]
         for name in names
     ]
-    lines = ["## Machine and versions", "", markdown(head, rows, words={0, 1, 3, 4}), ""]
-    for described, those in grouped(results, names).items():
-        lines += [f"{', '.join(those)}:", "", described, ""]
+    lines = ["## Machine and versions", "", markdown(head, rows, text_columns={0, 1, 3, 4}), ""]
+    for machine, benchmarks in grouped(results, names).items():
+        lines += [f"{', '.join(benchmarks)}:", "", machine, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def grouped(results: Mapping[str, Taken], names: Iterable[str]) -> dict[str, list[str]]:
-    """Machines and versions, with the subjects that were measured there."""
-    found: dict[str, list[str]] = {}
+    """Return descriptions of machines and versions, with the benchmarks that ran on them."""
+    groups: dict[str, list[str]] = {}
     for name in names:
-        where = results[name].surroundings
+        machine = results[name].surroundings
         rows = [
-            ["processor", f"{where['processor']}, {where['cores']} cores, {where['machine']}"],
-            ["system", where["system"]],
-            *([package, version] for package, version in where["versions"].items()),
+            [
+                "processor",
+                f"{machine['processor']}, {machine['cores']} cores, {machine['machine']}",
+            ],
+            ["system", machine["system"]],
+            *([package, version] for package, version in machine["versions"].items()),
         ]
-        found.setdefault(markdown(["", ""], rows, words={0, 1}), []).append(name)
-    return found
+        groups.setdefault(markdown(["", ""], rows, text_columns={0, 1}), []).append(name)
+    return groups
 
 
 def load(taken: Taken) -> str:
     if taken.after is not None:
-        return f"{taken.load:.2f}, just after {taken.after}"
+        return f"{taken.load:.2f}, directly after {taken.after}"
     return f"{taken.load:.2f}, {'loaded' if taken.loaded else 'quiet'}"
 
 
 def command(subject: str, taken: Taken | None) -> str:
-    """What to type to have these figures again."""
+    """Return the command that repeats a benchmark."""
     rounds = ROUNDS if taken is None else taken.rounds
     arguments = subject if rounds == ROUNDS else f'"{subject} --rounds {rounds}"'
     settings = {} if taken is None else taken.settings
@@ -193,38 +193,40 @@ def anchor(title: str) -> str:
     return title.lower().replace(" ", "-")
 
 
-def flow(text: str) -> str:
+def unwrap(text: str) -> str:
     return " ".join(text.split())
 
 
-def span(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{timedelta(seconds=round(seconds)) // timedelta(minutes=1)} min"
 
 
-def markdown(head: list[str], rows: list[list[str]], *, words: set[int]) -> str:
-    """A table; columns of words to the left, of figures to the right."""
-    rules = ["---" if column in words else "---:" for column in range(len(head))]
+def markdown(head: list[str], rows: list[list[str]], *, text_columns: set[int]) -> str:
+    """Return a table. Columns of text are aligned to the left, columns of numbers to the right."""
+    rules = ["---" if column in text_columns else "---:" for column in range(len(head))]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, rules, *rows])
 
 
 def run(root: Path, *, check: bool) -> str:
-    """Return what to print. Raise StalePage where a check finds one."""
+    """Return the text to print. Raises StalePage if a check fails."""
     results = read(root / RESULTS)
-    wanted, there = page(results), root / PAGE
+    text, path = page(results), root / PAGE
     if check:
-        if not there.exists() or there.read_text(encoding="utf-8") != wanted:
-            raise StalePage(f"{PAGE} is not what {RESULTS} gives: run 'make performance'.")
-        return f"{PAGE} is what {RESULTS} gives."
-    there.write_text(wanted, encoding="utf-8")
-    return f"written to {PAGE}, from {len(results)} subjects of {RESULTS}"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            raise StalePage(f"{PAGE} does not match {RESULTS}. Run 'make performance'.")
+        return f"{PAGE} matches {RESULTS}."
+    path.write_text(text, encoding="utf-8")
+    return f"Wrote {PAGE} from {len(results)} benchmarks in {RESULTS}."
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if stale")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the project to look at")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the page is out of date"
+    )
+    parser.add_argument("--root", type=Path, default=ROOT, help="root folder of the project")
     options = parser.parse_args()
     try:
         print(run(options.root, check=options.check))

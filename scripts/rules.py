@@ -1,9 +1,11 @@
 """List every rule of docs/rules.md with the tests that prove it.
 
-    rules.py            print the list, and write it into docs/rules.md
-    rules.py --check    change nothing; fail if a test names an unknown rule or the list is stale
+    rules.py            print the list, and write it to build/rules-tests.md
+    rules.py --check    write nothing; fail if a test names an unknown rule, or a rule has no test
 
-Rules are the third-level headings of docs/rules.md. Tests name them with `@pytest.mark.rule("S4")`.
+A rule is a third-level heading of docs/rules.md: `### S4 Sending in failover (required)`. A test
+names the rules that it proves with `@pytest.mark.rule("S4")`. A rule marked `planned` needs no test
+yet.
 """
 
 import argparse
@@ -18,130 +20,143 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN = "<!-- make rules: begin -->\n"
-END = "<!-- make rules: end -->"
+LIST = Path("build", "rules-tests.md")
 HEADING = re.compile(
-    r"^### (?P<id>[A-Z]\d*[a-z]?) (?P<title>.+) \((required|beyond)\)$", re.MULTILINE
+    r"^### (?P<id>[A-Z]\d*[a-z]?) (?P<title>.+) \((required|beyond)(?P<planned>, planned)?\)$",
+    re.MULTILINE,
 )
 
 
 class RulesError(Exception):
-    """The rules or the tests cannot be read, or do not fit together."""
+    """Raised when the rules or the tests cannot be read, or contradict each other."""
 
 
 class Rule(NamedTuple):
     id: str
     title: str
+    planned: bool = False
+    """The rule is specified, but no test proves it yet."""
 
 
 class Claim(NamedTuple):
-    """A test says that it proves a rule."""
+    """A test and a rule that it proves, according to its marker."""
 
     rule: str
     test: str
 
 
 def parse_rules(text: str) -> list[Rule]:
-    rules = [Rule(found["id"], found["title"]) for found in HEADING.finditer(text)]
+    """Return the rules of the page, in its order."""
+    rules = [
+        Rule(match["id"], match["title"], match["planned"] is not None)
+        for match in HEADING.finditer(text)
+    ]
     if len(rules) != len(re.findall(r"^### ", text, re.MULTILINE)):
-        raise RulesError("docs/rules.md: a heading is not of the form '### S4 Title (required)'.")
+        raise RulesError(
+            "A third-level heading of docs/rules.md is not a rule. Write it as '### S4 Title "
+            "(required)', with 'required' or 'beyond', and ', planned' for a rule without tests."
+        )
     if len({rule.id for rule in rules}) != len(rules):
-        raise RulesError("docs/rules.md: two rules have the same id.")
+        raise RulesError("Two rules of docs/rules.md have the same id.")
     return rules
 
 
 class _Collector:
-    """A pytest plugin that notes the claims of the tests that pytest finds."""
+    """A pytest plugin that records the rule markers of all collected tests."""
 
     def __init__(self) -> None:
         self.claims: set[Claim] = set()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
-            # The cases of a parametrised test are one test here.
-            test = item.nodeid.split("[")[0]
-            for mark in item.iter_markers("rule"):
-                self.claims |= {Claim(rule, test) for rule in mark.args}
+            test = item.nodeid.split("[")[0]  # list a parametrized test once
+            for marker in item.iter_markers("rule"):
+                self.claims |= {Claim(rule, test) for rule in marker.args}
 
 
 def collect_claims(root: Path) -> set[Claim]:
+    """Collect the tests of a project with pytest, and return their claims."""
     collector = _Collector()
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         status = pytest.main(["--collect-only", "-qq", f"--rootdir={root}"], plugins=[collector])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        raise RulesError(f"The tests cannot be collected:\n{output.getvalue()}")
+        raise RulesError(f"pytest could not collect the tests:\n{output.getvalue()}")
     return collector.claims
 
 
-def unknown_rules(rules: Iterable[Rule], claims: Iterable[Claim]) -> list[str]:
-    known = {rule.id for rule in rules}
-    return sorted(
-        f"{claim.test} names the rule {claim.rule}, which docs/rules.md does not have."
+def problems(rules: Iterable[Rule], claims: Iterable[Claim]) -> list[str]:
+    """Return a sentence for each unknown rule in a marker, and for each rule without a test."""
+    rules, claims = list(rules), list(claims)
+    ids = {rule.id for rule in rules}
+    proven = {claim.rule for claim in claims}
+    unknown = sorted(
+        f"{claim.test} names rule {claim.rule}, which is not in docs/rules.md."
         for claim in claims
-        if claim.rule not in known
+        if claim.rule not in ids
     )
+    unproven = [
+        f"No test proves rule {rule.id} ({rule.title}). Add a test, or mark the rule as planned."
+        for rule in rules
+        if not rule.planned and rule.id not in proven
+    ]
+    return unknown + unproven
 
 
-def proofs_of(rules: Iterable[Rule], claims: Iterable[Claim]) -> dict[Rule, list[str]]:
+def proofs_by_rule(rules: Iterable[Rule], claims: Iterable[Claim]) -> dict[Rule, list[str]]:
     claims = list(claims)
-    return {rule: sorted(c.test for c in claims if c.rule == rule.id) for rule in rules}
+    return {rule: sorted(claim.test for claim in claims if claim.rule == rule.id) for rule in rules}
 
 
-def summary(proofs: dict[Rule, list[str]]) -> str:
-    proven = sum(bool(tests) for tests in proofs.values())
-    return f"{proven} of {len(proofs)} rules have a test; {len(proofs) - proven} have no test yet."
+def summary(tests: dict[Rule, list[str]]) -> str:
+    """Return the number of rules with tests, and the ids of those without."""
+    missing = [rule.id for rule, names in tests.items() if not names]
+    text = f"{len(tests) - len(missing)} of {len(tests)} rules have tests."
+    return f"{text} Without tests: {', '.join(missing)}." if missing else text
 
 
-def as_text(proofs: dict[Rule, list[str]]) -> str:
+def as_text(tests: dict[Rule, list[str]]) -> str:
+    """Return the list for a terminal."""
     lines = []
-    for rule, tests in proofs.items():
+    for rule, names in tests.items():
         lines.append(f"{rule.id:<4} {rule.title}")
-        lines += [f"       {test}" for test in tests or ["no test yet"]]
-    return "\n".join([*lines, "", summary(proofs)])
+        lines += [f"       {name}" for name in names or ["no test yet"]]
+    return "\n".join([*lines, "", summary(tests)])
 
 
-def as_markdown(proofs: dict[Rule, list[str]]) -> str:
-    lines = [summary(proofs), ""]
-    for rule, tests in proofs.items():
-        if tests:
+def as_markdown(tests: dict[Rule, list[str]]) -> str:
+    """Return the list as a page."""
+    lines = ["# Rules and their tests", "", summary(tests), ""]
+    for rule, names in tests.items():
+        if names:
             lines.append(f"- **{rule.id}** {rule.title}")
-            lines += [f"  - `{test}`" for test in tests]
+            lines += [f"  - `{name}`" for name in names]
         else:
             lines.append(f"- **{rule.id}** {rule.title}: no test yet")
     return "\n".join(lines) + "\n"
 
 
-def with_generated_part(text: str, part: str) -> str:
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise RulesError("docs/rules.md has lost the markers of its generated part.")
-    return head + begin + part + end + tail
-
-
 def run(root: Path, *, check: bool) -> str:
-    """Return what to print. Raise `RulesError` for what is wrong."""
-    page = root / "docs" / "rules.md"
-    text = page.read_text(encoding="utf-8")
-    rules = parse_rules(text)
+    """Return the text to print. Raises RulesError."""
+    rules = parse_rules((root / "docs" / "rules.md").read_text(encoding="utf-8"))
     claims = collect_claims(root)
-    if unknown := unknown_rules(rules, claims):
-        raise RulesError("\n".join(unknown))
-    proofs = proofs_of(rules, claims)
-    updated = with_generated_part(text, as_markdown(proofs))
-    if not check:
-        page.write_text(updated, encoding="utf-8")
-        return as_text(proofs)
-    if updated != text:
-        raise RulesError("The list of tests in docs/rules.md is out of date: run 'make rules'.")
-    return summary(proofs)
+    if found := problems(rules, claims):
+        raise RulesError("\n".join(found))
+    tests = proofs_by_rule(rules, claims)
+    if check:
+        return summary(tests)
+    page = root / LIST
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(as_markdown(tests), encoding="utf-8")
+    return as_text(tests)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if stale")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the project to look at")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if rules and tests do not match"
+    )
+    parser.add_argument("--root", type=Path, default=ROOT, help="root folder of the project")
     options = parser.parse_args()
     try:
         with contextlib.chdir(options.root):

@@ -1,4 +1,4 @@
-"""docs/cli.md is what the commands say, and every command says what its user needs."""
+"""docs/cli.md matches the commands, and every command has complete help."""
 
 import re
 import subprocess
@@ -12,20 +12,20 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from pairbus.cli.app import app
-from scripts.cli_docs import PAGE, STALE, page
+from scripts.cli_docs import OUT_OF_DATE, PAGE, page
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def commands() -> Iterator[tuple[str, ...]]:
-    """Every command and every group of them, by its words."""
+    """Yield the words of every command and every group of commands."""
 
-    def walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def visit(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield words
         for name, inner in getattr(command, "commands", {}).items():
-            yield from walk(inner, (*words, name))
+            yield from visit(inner, (*words, name))
 
-    yield from walk(get_command(app), ())
+    yield from visit(get_command(app), ())
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -38,25 +38,25 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_page_is_what_the_commands_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), STALE
+def test_page_matches_the_commands() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), OUT_OF_DATE
 
 
-def test_a_stale_page_is_named_with_the_command_that_renews_it(tmp_path: Path) -> None:
+def test_check_fails_for_a_page_that_is_missing_or_out_of_date(tmp_path: Path) -> None:
     copy = tmp_path / "cli.md"
 
-    absent = run("--check", "--page", str(copy))
+    missing = run("--check", "--page", str(copy))
     written = run("--page", str(copy))
-    fresh = run("--check", "--page", str(copy))
+    current = run("--check", "--page", str(copy))
     copy.write_text(copy.read_text(encoding="utf-8").replace("status", "state"), encoding="utf-8")
-    stale = run("--check", "--page", str(copy))
+    outdated = run("--check", "--page", str(copy))
 
-    assert [one.returncode for one in (absent, written, fresh, stale)] == [1, 0, 0, 1]
-    assert "make docs" in stale.stderr
-    assert absent.stderr == stale.stderr
+    assert [result.returncode for result in (missing, written, current, outdated)] == [1, 0, 0, 1]
+    assert "make docs" in outdated.stderr
+    assert missing.stderr == outdated.stderr
 
 
-def test_the_page_depends_neither_on_the_terminal_nor_on_the_machine(tmp_path: Path) -> None:
+def test_page_depends_neither_on_the_terminal_nor_on_the_machine(tmp_path: Path) -> None:
     narrow = run(
         *("--page", str(tmp_path / "a.md")),
         COLUMNS="20",
@@ -75,14 +75,14 @@ def test_the_page_depends_neither_on_the_terminal_nor_on_the_machine(tmp_path: P
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_help_ends_with_an_example_that_names_the_command(words: tuple[str, ...]) -> None:
-    ended = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "300"})
-    last = [line.strip() for line in ended.stdout.splitlines() if line.strip()][-1]
+    result = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "300"})
+    last = [line.strip() for line in result.stdout.splitlines() if line.strip()][-1]
 
-    assert ended.exit_code == 0
+    assert result.exit_code == 0
     assert re.match(rf"Example: (\S+=… )*pairbus {' '.join(words)}".rstrip(), last), last
 
 
-def test_the_page_has_every_option_of_every_command_with_its_variable() -> None:
+def test_page_has_every_option_of_every_command_with_its_variable() -> None:
     text = page()
     for words in commands():
         name = " ".join(("pairbus", *words))
@@ -103,24 +103,27 @@ def test_the_page_has_every_option_of_every_command_with_its_variable() -> None:
 @pytest.mark.parametrize(
     "words", [("status",), ("syphon",), ("backlog", "list"), ("backlog", "destinations")]
 )
-def test_commands_tell_their_exit_statuses(words: tuple[str, ...]) -> None:
+def test_page_has_the_exit_statuses_of_commands(words: tuple[str, ...]) -> None:
     section = page().partition(f"## pairbus {' '.join(words)}\n")[2].partition("\n## ")[0]
 
     assert "Exit status:\n\n- `0` " in section
-    assert "\n- `2` a wrong option\n" in section
+    assert "\n- `2` invalid option\n" in section
 
 
-def test_options_that_commands_share_are_said_alike() -> None:
-    said: dict[str, set[str]] = {}
+def test_shared_options_have_the_same_help_in_all_commands() -> None:
+    helps: dict[str, set[str]] = {}
     for line in page().splitlines():
         cells = [cell.strip() for cell in line.split(" | ")]
         if line.startswith("| `--") and cells[-1].rstrip(" |") in (
             "`PAIRBUS_PRIMARY`",
             "`PAIRBUS_SECONDARY`",
         ):
-            said.setdefault(cells[0], set()).add(cells[1])
+            helps.setdefault(cells[0], set()).add(cells[1])
 
-    assert said["| `--secondary`"] == {
-        "Connection string of the secondary; better in the environment."
+    assert helps["| `--secondary`"] == {
+        (
+            "Connection string of the secondary. Prefer the variable PAIRBUS_SECONDARY: arguments "
+            "are visible in process lists."
+        )
     }
-    assert all("Connection string of the primary; " in one for one in said["| `--primary`"])
+    assert all("Connection string of the primary. " in text for text in helps["| `--primary`"])

@@ -1,4 +1,4 @@
-"""docs/performance.md is made from benchmarks/results.json."""
+"""docs/performance.md is generated from benchmarks/results.json."""
 
 import re
 import subprocess
@@ -45,29 +45,29 @@ def check(root: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_page_is_what_the_results_give():
-    found = check(ROOT)
+def test_page_matches_the_results():
+    result = check(ROOT)
 
-    assert found.returncode == 0, found.stderr
+    assert result.returncode == 0, result.stderr
 
 
-def test_stale_page_fails_and_names_the_command(tmp_path: Path):
+def test_page_that_is_out_of_date_fails_the_check(tmp_path: Path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "performance.md").write_text(page({}))
     assert check(tmp_path).returncode == 0
     keep(tmp_path / "benchmarks" / "results.json", "syphon", taken())
 
-    found = check(tmp_path)
+    result = check(tmp_path)
 
-    assert found.returncode == 1
-    assert "make performance" in found.stderr
+    assert result.returncode == 1
+    assert "make performance" in result.stderr
 
 
-def test_page_says_what_is_measured_and_how_to_have_it_again():
+def test_page_has_the_figures_and_the_command_that_repeats_them():
     text = page({"syphon": taken()})
 
     assert "The syphon beside a shovel.\n\nBoth are timed alike." in text
-    assert "`make bench ARGS=syphon`, which took 3 min" in text
+    assert "Reproduce: `make bench ARGS=syphon` (took 3 min)" in text
     assert "| moved | 12,000 | 10,000 | 1.20 | 2: **not met** |" in text
     assert "| moved, batched | 9,000 | cannot |  |  |" in text
     assert "0 of 1 are met." in text
@@ -75,20 +75,20 @@ def test_page_says_what_is_measured_and_how_to_have_it_again():
     assert "| duckdb | not installed |" in text
 
 
-def test_settings_and_rounds_are_in_the_command_that_gives_the_same_again():
+def test_command_has_the_settings_and_the_number_of_rounds():
     text = page({"cost": taken(settings={"BENCH_COST_ROWS": "1,10"}, rounds=2)})
 
     assert """`BENCH_COST_ROWS='1,10' make bench ARGS="cost --rounds 2"`""" in text
 
 
-def test_subject_that_was_not_measured_is_said_to_be_not_measured():
+def test_benchmark_without_results_is_listed_with_its_command():
     text = page({})
 
     for subject in TITLES:
-        assert f"Not measured yet: `make bench ARGS={subject}`." in text
+        assert f"Not measured yet. Run: `make bench ARGS={subject}`." in text
 
 
-def test_links_to_subjects_lead_to_their_headings():
+def test_links_point_to_headings_of_the_page():
     text = page({"syphon": taken()})
     headings = {
         "#" + line[3:].lower().replace(" ", "-")
@@ -102,7 +102,7 @@ def test_links_to_subjects_lead_to_their_headings():
     assert links <= headings
 
 
-def test_machines_and_versions_that_differ_are_told_apart():
+def test_different_machines_and_versions_are_listed_separately():
     other = {**taken().surroundings, "versions": {"Python": "3.12.1"}}
 
     text = page({"syphon": taken(), "engine": taken(), "cost": taken(surroundings=other)})

@@ -1,4 +1,4 @@
-"""Everything that the set-up installs is pinned, and no pin says where it comes from."""
+"""Every package that scripts/setup installs is pinned, without an address of a registry."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def normal(name: str) -> str:
+def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -20,31 +20,33 @@ def pin_lines() -> list[str]:
 
 
 def installed_closure(root: str) -> set[str]:
-    """The names of all packages that a requirement pulls in here, its own left out."""
+    """Return the names of all packages that a requirement depends on in this environment."""
     seen: set[str] = set()
     names: set[str] = set()
-    waiting = [Requirement(root)]
-    while waiting:
-        wanted = waiting.pop()
-        if str(wanted) in seen:
+    pending = [Requirement(root)]
+    while pending:
+        requirement = pending.pop()
+        if str(requirement) in seen:
             continue
-        seen.add(str(wanted))
-        names.add(normal(wanted.name))
-        for line in requires(wanted.name) or []:
-            below = Requirement(line)
-            extras = wanted.extras or {""}
-            if below.marker is None or any(below.marker.evaluate({"extra": e}) for e in extras):
-                waiting.append(below)
-    return names - {normal(Requirement(root).name)}
+        seen.add(str(requirement))
+        names.add(normalized(requirement.name))
+        for line in requires(requirement.name) or []:
+            dependency = Requirement(line)
+            extras = requirement.extras or {""}
+            if dependency.marker is None or any(
+                dependency.marker.evaluate({"extra": e}) for e in extras
+            ):
+                pending.append(dependency)
+    return names - {normalized(Requirement(root).name)}
 
 
 def test_constraints_are_names_and_exact_versions_only():
-    odd = [line for line in pin_lines() if not re.fullmatch(r"[a-z0-9-]+==\d[0-9a-z.]*", line)]
+    invalid = [line for line in pin_lines() if not re.fullmatch(r"[a-z0-9-]+==\d[0-9a-z.]*", line)]
 
-    assert odd == []
+    assert invalid == []
 
 
-def test_every_package_that_is_pulled_in_has_the_pinned_version():
+def test_every_installed_package_has_its_pinned_version():
     pins = dict(line.split("==") for line in pin_lines())
     names = installed_closure("pairbus[all,dev]")
 
@@ -52,7 +54,7 @@ def test_every_package_that_is_pulled_in_has_the_pinned_version():
     assert {name: version(name) for name in names} == {name: pins.get(name) for name in names}
 
 
-def test_npm_lock_names_no_registry():
+def test_npm_lock_file_has_no_registry_address():
     lock = (ROOT / "tests" / "peers" / "package-lock.json").read_text(encoding="utf-8")
 
     assert "node_modules/rhea" in json.loads(lock)["packages"]

@@ -1,4 +1,4 @@
-"""README.md's example can be run, and links in the docs lead somewhere."""
+"""The example of README.md is complete, and links in the docs are valid."""
 
 import ast
 import builtins
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.wheel_example import example_of
+from scripts.wheel_example import first_example
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -17,8 +17,8 @@ PAGES = sorted(
 )
 
 
-def test_example_leaves_open_only_what_the_reader_has():
-    tree = ast.parse(example_of((ROOT / "README.md").read_text(encoding="utf-8")))
+def test_example_uses_only_three_names_that_it_does_not_define():
+    tree = ast.parse(first_example((ROOT / "README.md").read_text(encoding="utf-8")))
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     known = {name.id for name in names if isinstance(name.ctx, ast.Store)} | set(dir(builtins))
     known |= {
@@ -31,27 +31,27 @@ def test_example_leaves_open_only_what_the_reader_has():
     assert {name.id for name in names} - known == {"PRIMARY", "SECONDARY", "orders"}
 
 
-def test_page_without_an_example_is_said_to_have_none():
+def test_page_without_an_example_is_an_error():
     with pytest.raises(SystemExit, match="no example"):
-        example_of("# Words\n\n```\nmake demo\n```\n")
+        first_example("# Words\n\n```\nmake demo\n```\n")
 
 
 def anchors(page: Path) -> set[str]:
-    """The names of a page's headings, as they are made of their words."""
+    """Return the anchors of the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str):
+def test_relative_links_are_valid(page: str):
     text = (ROOT / page).read_text(encoding="utf-8")
-    lost = []
+    broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in link:
             continue
         name, _, heading = link.partition("#")
         target = (ROOT / page).parent / name if name else ROOT / page
         if not target.exists() or (heading and heading not in anchors(target)):
-            lost.append(link)
+            broken.append(link)
 
-    assert lost == []
+    assert broken == []

@@ -1,6 +1,6 @@
-"""Service Bus in Spark, on this machine: write rows, ask with SQL, move some with a stream.
+"""Service Bus in Spark, on this machine: write rows, query them with SQL, move some with a stream.
 
-It ends with status 0 only if every message is where it belongs.
+The exit status is 0 only if every message is where it belongs.
 """
 
 import sys
@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import concat, lit
 
 from pairbus.emulator import LocalNamespace
+from pairbus.spark.sessions import create_session
 from pairbus.syphon import register
-from pairbus.syphon.spark_session import own_session
 
 
 def write(spark: SparkSession, connection_string: str) -> None:
@@ -26,7 +26,7 @@ def write(spark: SparkSession, connection_string: str) -> None:
     )
 
 
-def look(spark: SparkSession, connection_string: str, queue: str) -> DataFrame:
+def peek(spark: SparkSession, connection_string: str, queue: str) -> DataFrame:
     return (
         spark.read.format("servicebus")
         .option("connectionString", connection_string)
@@ -36,7 +36,7 @@ def look(spark: SparkSession, connection_string: str, queue: str) -> DataFrame:
 
 
 def count_by_subject(spark: SparkSession, connection_string: str) -> DataFrame:
-    look(spark, connection_string, "orders").createOrReplaceTempView("orders")
+    peek(spark, connection_string, "orders").createOrReplaceTempView("orders")
     return spark.sql("SELECT subject, count(*) AS n FROM orders GROUP BY subject ORDER BY subject")
 
 
@@ -60,24 +60,24 @@ def move_large(spark: SparkSession, source: str, target: str, checkpoint: str) -
 
 
 def main() -> int:
-    spark = own_session("local[2]", "servicebus demo")  # any session will do
+    spark = create_session("local[2]", "servicebus demo")  # any session works
     register(spark)
     with LocalNamespace("one") as one, LocalNamespace("two") as two:
         one.create_queue("orders")
         two.create_queue("large-in")
         write(spark, one.connection_string)
-        print("Written to one, and asked with SQL:")
+        print("Messages in namespace one, by subject:")
         count_by_subject(spark, one.connection_string).show()
         with tempfile.TemporaryDirectory() as checkpoint:
             move_large(spark, one.connection_string, two.connection_string, checkpoint)
-        left = look(spark, one.connection_string, "orders").select("message_id").collect()
-        moved = look(spark, two.connection_string, "large-in").select("message_id").collect()
+        remaining = peek(spark, one.connection_string, "orders").select("message_id").collect()
+        moved = peek(spark, two.connection_string, "large-in").select("message_id").collect()
     spark.stop()
-    print("Left in one:", ", ".join(sorted(row.message_id for row in left)))
+    print("Left in one:", ", ".join(sorted(row.message_id for row in remaining)))
     print("Moved to two:", ", ".join(sorted(row.message_id for row in moved)))
     large = {f"id-{n}" for n in range(0, 10, 3)}
-    complete = {row.message_id for row in moved} == large and len(left) == 10 - len(large)
-    print("All is where it belongs." if complete else "Something is missing.")
+    complete = {row.message_id for row in moved} == large and len(remaining) == 10 - len(large)
+    print("All messages are where they belong." if complete else "Some messages are missing.")
     return 0 if complete else 1
 
 

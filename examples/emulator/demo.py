@@ -1,10 +1,9 @@
-"""A Service Bus namespace on this machine, used by the azure-servicebus SDK as it comes.
+"""Use a Service Bus namespace on this machine with the unmodified azure-servicebus SDK.
 
-It ends with status 0 only if every message came back.
+The exit status is 0 only if every message was received.
 """
 
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
@@ -16,8 +15,8 @@ QUEUE, TOPIC, SUBSCRIPTION = "shop/orders", "news", "all"
 BATCH = 100
 
 
-def show(what: str, *details: object) -> None:
-    print(f"  {what:<42}", *details)
+def show(step: str, *details: object) -> None:
+    print(f"  {step:<42}", *details)
 
 
 def receive(client: ServiceBusClient, count: int) -> list[str]:
@@ -34,8 +33,8 @@ def receive(client: ServiceBusClient, count: int) -> list[str]:
     return bodies
 
 
-def make_entities(namespace: LocalNamespace) -> None:
-    print("The SDK's administration client makes entities:")
+def create_entities(namespace: LocalNamespace) -> None:
+    print("The SDK's administration client creates entities:")
     with ServiceBusAdministrationClient.from_connection_string(
         namespace.connection_string, connection_verify=namespace.ca_file
     ) as administration:
@@ -51,55 +50,53 @@ def send(client: ServiceBusClient) -> None:
     with client.get_queue_sender(QUEUE) as sender:
         for number in range(3):
             sender.send_messages(ServiceBusMessage(f"order {number}", message_id=str(number)))
-        sender.send_messages(ServiceBusMessage("the same again", message_id="0"))
-        sender.send_messages([ServiceBusMessage(f"of a batch, {n}") for n in range(BATCH)])
+        sender.send_messages(ServiceBusMessage("duplicate", message_id="0"))
+        sender.send_messages([ServiceBusMessage(f"batched order {n}") for n in range(BATCH)])
         soon = datetime.now(UTC) + timedelta(seconds=1)
         [number] = sender.schedule_messages(ServiceBusMessage("scheduled"), soon)
-    show("three messages, one of them twice", "duplicate detection drops the second")
-    show("a batch of", BATCH)
-    show("one to be delivered in a second", f"sequence number {number}")
+    show("3 messages, one of them twice", "duplicate detection drops the second")
+    show("a batch of messages", BATCH)
+    show("a message scheduled for one second later", f"sequence number {number}")
     with client.get_topic_sender(TOPIC) as sender:
-        sender.send_messages(ServiceBusMessage("to whom it may concern"))
+        sender.send_messages(ServiceBusMessage("to all subscribers"))
 
 
 def dead_letter(client: ServiceBusClient) -> bool:
     with client.get_subscription_receiver(TOPIC, SUBSCRIPTION) as receiver:
         [message] = receiver.receive_messages(1, max_wait_time=5)
-        receiver.dead_letter_message(message, reason="nobody is concerned")
+        receiver.dead_letter_message(message, reason="unknown customer")
     with client.get_subscription_receiver(
         TOPIC, SUBSCRIPTION, sub_queue=ServiceBusSubQueue.DEAD_LETTER
     ) as receiver:
         [message] = receiver.receive_messages(1, max_wait_time=5)
         receiver.complete_message(message)
-    show("dead-lettered, and found there", repr(message.dead_letter_reason))
-    return message.dead_letter_reason == "nobody is concerned"
-
-
-def talk(namespace: LocalNamespace, about: Callable[[ServiceBusClient], object]) -> object:
-    with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
-        return about(client)
+    show("dead-lettered, and received from there", repr(message.dead_letter_reason))
+    return message.dead_letter_reason == "unknown customer"
 
 
 def main() -> int:
     with LocalNamespace("demo") as namespace:
-        print(f"A namespace serves port {namespace.port}: AMQP, AMQP in TLS, administration.")
-        make_entities(namespace)
-        talk(namespace, send)
+        print(f"A namespace listens on port {namespace.port}: AMQP, AMQP over TLS, administration.")
+        create_entities(namespace)
+        with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+            send(client)
         namespace.stop()
         namespace.start()
         print("The namespace was stopped and started again. The SDK receives:")
-        expected = [f"order {n}" for n in range(3)] + [f"of a batch, {n}" for n in range(BATCH)]
-        received = talk(namespace, lambda client: receive(client, len(expected) + 1))
-        complete = received == [*expected, "scheduled"]
-        show("messages, in order" if complete else "NOT what was sent", len(received))
-        right = talk(namespace, dead_letter) is True
-        print("What it would have cost, by the namespace's meter:")
+        expected = [f"order {n}" for n in range(3)] + [f"batched order {n}" for n in range(BATCH)]
+        with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+            received = receive(client, len(expected) + 1)
+            complete = received == [*expected, "scheduled"]
+            show("messages, in order" if complete else "NOT the messages sent", len(received))
+            dead_lettered = dead_letter(client)
+        print("Billable operations, counted by the namespace's meter:")
         for (entity, kind), reading in sorted(namespace.meter().items()):
             if entity == QUEUE:
                 show(f"{entity}: {kind}", f"{reading.operations} operations")
-    print("Everything came back." if complete and right else "Something is wrong.")
-    print("An outage, watched: examples/pairing/demo.py.")
-    return 0 if complete and right else 1
+    succeeded = complete and dead_lettered
+    print("Every message was received." if succeeded else "Messages are missing.")
+    print("For an outage of a namespace, see examples/pairing/demo.py.")
+    return 0 if succeeded else 1
 
 
 if __name__ == "__main__":

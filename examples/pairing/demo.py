@@ -1,6 +1,6 @@
-"""An outage, on this machine: the primary stops while an application sends, and it need not stop.
+"""An outage on this machine: the primary stops while an application sends, and sends continue.
 
-It ends with status 0 only if every message is in the primary or in the backlog.
+The exit status is 0 only if every message is in the primary or in the backlog.
 """
 
 import logging
@@ -18,12 +18,12 @@ QUEUE = "orders"
 DEADLINE_S = 30.0
 
 
-def show(what: str, *details: object) -> None:
-    print(f"  {what:<32}", *details, flush=True)
+def show(label: str, *details: object) -> None:
+    print(f"  {label:<32}", *details, flush=True)
 
 
-def tell(event: Event) -> None:
-    """The hook: an application would count these, or page somebody."""
+def on_event(event: Event) -> None:
+    """Print an event. An application would count events, or raise an alert."""
     match event:
         case StateChanged():
             show("event: state changed", f"{event.from_state.value} → {event.to_state.value}")
@@ -32,8 +32,8 @@ def tell(event: Event) -> None:
 
 
 def bodies(connection_string: str, queue: str) -> set[str]:
-    """What a queue holds. It is empty afterwards."""
-    found: set[str] = set()
+    """Receive and delete all messages of a queue, and return their bodies."""
+    received: set[str] = set()
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
         client.get_queue_receiver(
@@ -41,35 +41,39 @@ def bodies(connection_string: str, queue: str) -> set[str]:
         ) as receiver,
     ):
         while messages := receiver.receive_messages(100, max_wait_time=1):
-            found |= {str(message) for message in messages}
-    return found
+            received |= {str(message) for message in messages}
+    return received
 
 
-def wait_until_healthy(bus: PairedClient) -> None:
+def wait_until_healthy(client: PairedClient) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while bus.status().paths[QUEUE].state is not PathStatus.HEALTHY:
+    while client.status().paths[QUEUE].status is not PathStatus.HEALTHY:
         if time.monotonic() > deadline:
-            sys.exit("the primary is back, and nobody noticed")
+            sys.exit("the primary is back, but the path did not become healthy")
         time.sleep(0.05)
 
 
 def main() -> int:
-    logging.getLogger("pairbus").setLevel(logging.CRITICAL)  # the events say the same
+    logging.getLogger("pairbus").setLevel(logging.CRITICAL)  # the events show the same
     with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
         primary.create_queue(QUEUE, requires_duplicate_detection=True)
         options = SendAvailabilityOptions(
             secondary=secondary.connection_string,
-            primary_name="primary",  # the host, localhost, has no name of its own
+            primary_name="primary",  # localhost does not name a namespace
             backlog_queue_count=2,
-            failover_interval=timedelta(),  # the very call that fails goes on into the backlog
+            failover_interval=timedelta(),  # the first failed send goes to the backlog
             ping_primary_interval=timedelta(seconds=1),
-            on_event=tell,
+            on_event=on_event,
         )
-        # Few retries of the SDK's own, to see it sooner: by default they take 11 to 20 seconds.
-        client = ServiceBusClient.from_connection_string(
+        # Few retries of the SDK, for a quick failover: by default they take 11 to 20 seconds.
+        primary_client = ServiceBusClient.from_connection_string(
             primary.connection_string, retry_total=1, retry_backoff_factor=0.1
         )
-        with client, pair_namespace(client, options) as bus, bus.get_queue_sender(QUEUE) as sender:
+        with (
+            primary_client,
+            pair_namespace(primary_client, options) as client,
+            client.get_queue_sender(QUEUE) as sender,
+        ):
             print("The primary is up:")
             sender.send_messages(ServiceBusMessage("1"))
             show("sent", 1)
@@ -82,16 +86,16 @@ def main() -> int:
             show("sent", "4 and 5, as a batch")
             print("The primary comes back:")
             primary.start()
-            wait_until_healthy(bus)
+            wait_until_healthy(client)
             sender.send_messages(ServiceBusMessage("6"))
             show("sent", 6)
-        there = bodies(primary.connection_string, QUEUE)
-        kept = [bodies(secondary.connection_string, queue) for queue in bus.backlog_queues]
-        waiting = set().union(*kept)
-        print("Where they are:")
-        show("in the primary", ", ".join(sorted(there)))
-        show("in the backlog", ", ".join(sorted(waiting)))
-    complete = there | waiting == {"1", "2", "3", "4", "5", "6"}
+        in_primary = bodies(primary.connection_string, QUEUE)
+        queues = [bodies(secondary.connection_string, queue) for queue in client.backlog_queues]
+        in_backlog = set().union(*queues)
+        print("The messages are:")
+        show("in the primary", ", ".join(sorted(in_primary)))
+        show("in the backlog", ", ".join(sorted(in_backlog)))
+    complete = in_primary | in_backlog == {"1", "2", "3", "4", "5", "6"}
     print("Nothing was lost." if complete else "Something is missing.")
     return 0 if complete else 1
 

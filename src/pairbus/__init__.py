@@ -1,15 +1,15 @@
-"""Paired namespaces for Azure Service Bus: sending goes on while a namespace is down.
+"""Paired namespaces for Azure Service Bus: sends continue while a namespace is down.
 
     with pair_namespace(primary, SendAvailabilityOptions(secondary=SECONDARY)) as bus:
         with bus.get_queue_sender("orders") as sender:
             sender.send_messages(ServiceBusMessage(b"..."))
 
-`pairbus.aio` is the same for `azure.servicebus.aio`. All errors are in `pairbus.errors`, all events
-in `pairbus.events`.
+`pairbus.aio` has the same names for `azure.servicebus.aio`. All errors are in `pairbus.errors`, all
+events in `pairbus.events`.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
         SendUnavailable,
     )
     from pairbus.events import PathStatus, StateChanged
-    from pairbus.options import SendAvailabilityOptions
+    from pairbus.options import FailureKind, SendAvailabilityOptions
     from pairbus.pairing.client import PairedClient, pair_namespace
-    from pairbus.pairing.failures import FailureKind
     from pairbus.pairing.ping import drop_pings
     from pairbus.pairing.sender import PairedSender
 
@@ -47,8 +46,8 @@ __all__ = [
     "pair_namespace",
 ]
 
-_PLACES = {
-    "FailureKind": "pairing.failures",
+_MODULES = {
+    "FailureKind": "options",
     "PairedClient": "pairing.client",
     "PairedSender": "pairing.sender",
     "PathStatus": "events",
@@ -59,8 +58,9 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    # When they are asked for: a Spark worker that reads AMQP needs no Azure SDK.
+def __getattr__(name: str) -> object:
+    # Imported on first use: a Spark worker that reads AMQP needs no Azure SDK.
     if name not in __all__:
         raise AttributeError(f"module 'pairbus' has no attribute {name!r}")
-    return getattr(import_module(f"pairbus.{_PLACES.get(name, 'errors')}"), name)
+    value: object = getattr(import_module(f"pairbus.{_MODULES.get(name, 'errors')}"), name)
+    return value

@@ -1,4 +1,4 @@
-"""`pair_namespace` for `azure.servicebus.aio`."""
+"""Paired namespaces for `azure.servicebus.aio`: the same as `pairbus`, to be awaited."""
 
 from pairbus.pairing.aio.client import PairedClient, pair_namespace
 from pairbus.pairing.aio.ping import drop_pings

@@ -2,67 +2,103 @@
 
     PairbusError
     ├── ConfigurationError (ValueError)   a wrong option, address or connection string
-    │   ├── OptionsMissing                pairing was asked for without options
+    │   ├── OptionsMissing                pair_namespace was called without options
     │   ├── SecondaryMissing              the options name no secondary
-    │   ├── SameNamespace                 primary and secondary are one namespace
-    │   ├── AlreadyPaired                 this client is paired
+    │   ├── SameNamespace                 primary and secondary are the same namespace
+    │   ├── AlreadyPaired                 the client is already paired
     │   ├── SecondaryIsPrimary            the secondary is the primary of another pairing
     │   ├── SecondaryInUse                the secondary serves another primary
-    │   └── ReservedProperty              a message uses a property name that the backlog needs
+    │   └── ReservedProperty              a message uses a reserved application property name
     ├── EncodeError (ValueError)          a value that AMQP cannot carry; nothing was sent
-    ├── StateError (RuntimeError)         a call that makes no sense now: closed, or no credit
-    │   ├── PairingFaulted                the pairing was given up; the cause says why
-    │   └── CannotCancel                  a message that was scheduled into the backlog
-    ├── NotTransferable (ValueError)      a message in the backlog that cannot be turned back
-    ├── BacklogUnavailable                no backlog queue can be had: nothing is paired
-    ├── SendUnavailable                   neither the primary nor the backlog took the message
-    │   └── PartlyStored                  the backlog took some of a batch; says which
+    ├── StateError (RuntimeError)         a call that is invalid now: closed, or no credit
+    │   ├── PairingFaulted                the pairing was faulted; the cause says why
+    │   └── CannotCancel                  the message was scheduled into the backlog
+    ├── NotTransferable (ValueError)      a backlog message that cannot be restored
+    ├── BacklogUnavailable                no backlog queue exists or could be created
+    ├── SendUnavailable                   neither the primary nor the backlog accepted the message
+    │   └── PartlyStored                  the backlog accepted only some messages of a batch
     ├── MessageTooLargeForBacklog (ValueError)   it fits the primary, but not the backlog
-    └── AmqpError                         what one peer says to another: condition, description,
-    info
-        ├── ProtocolError                 a peer broke the protocol
+    └── AmqpError                         an AMQP error: condition, description, info
+        ├── ProtocolError                 a peer violated the protocol
         │   └── DecodeError               bytes that are not AMQP
-        ├── Unavailable                   try again: nothing is known to be wrong with the request
+        ├── Unavailable                   retry: the request itself is not known to be wrong
         │   ├── ConnectionLost            refused, reset, closed, or TLS failed
         │   ├── OperationTimeout          no answer in time (also a TimeoutError)
-        │   ├── LinkLost                  a link or session was taken away, or never given
-        │   └── EntityDisabled            the entity is switched off for this
-        ├── Busy                          throttled: try again, later and slower
+        │   ├── LinkLost                  a link or session was ended, or not granted
+        │   └── EntityDisabled            the entity is disabled for this operation
+        ├── Busy                          throttled: retry later, at a lower rate
         └── Refused                       the same request would be refused again
-            ├── NotAuthorized             no right to do this, or a token that is not valid
+            ├── NotAuthorized             a right is missing, or the token is invalid
             ├── EntityNotFound            no queue, topic or subscription of this name
-            ├── MessageTooLarge           larger than the link takes
+            ├── EntityExists              an entity of this name exists already
+            ├── MessageTooLarge           larger than the link allows
             ├── QuotaExceeded             the entity is full
             ├── LockLost                  the lock of a message or session has expired
-            └── MessageNotFound           no such message, or not in a state to be taken
+            └── MessageNotFound           no such message, or not in a state to be received
 
-Whether to try again is a type: `Unavailable` and `Busy` may pass, `Refused` will not by itself.
-An `AmqpError` is also what the engine writes into the error field of detach, end and close.
+The type tells whether to retry: `Unavailable` and `Busy` may pass, `Refused` does not pass by
+itself. An `AmqpError` is also the value of the error field of detach, end and close.
 """
 
 from collections.abc import Mapping
-from typing import Any
+
+__all__ = [
+    "AlreadyPaired",
+    "AmqpError",
+    "BacklogUnavailable",
+    "Busy",
+    "CannotCancel",
+    "ConfigurationError",
+    "ConnectionLost",
+    "DecodeError",
+    "EncodeError",
+    "EntityDisabled",
+    "EntityNotFound",
+    "LinkLost",
+    "LockLost",
+    "MessageNotFound",
+    "MessageTooLarge",
+    "MessageTooLargeForBacklog",
+    "NotAuthorized",
+    "NotTransferable",
+    "OperationTimeout",
+    "OptionsMissing",
+    "PairbusError",
+    "PairingFaulted",
+    "PartlyStored",
+    "ProtocolError",
+    "QuotaExceeded",
+    "Refused",
+    "ReservedProperty",
+    "SameNamespace",
+    "SecondaryInUse",
+    "SecondaryIsPrimary",
+    "SecondaryMissing",
+    "SendUnavailable",
+    "StateError",
+    "Unavailable",
+]
 
 
 class PairbusError(Exception):
-    """The root of the tree."""
+    """The base class of all errors of pairbus."""
 
 
 class ConfigurationError(PairbusError, ValueError):
-    """An option, an address or a connection string is wrong. Says which, and what would be
-    right."""
+    """An option, an address or a connection string is wrong. The message names it and says what
+    is valid."""
 
 
 class EncodeError(PairbusError, ValueError):
-    """A value has no AMQP encoding, or exceeds a limit. Raised before anything is sent."""
+    """A value has no AMQP encoding or exceeds a limit. Raised before anything is sent."""
 
 
 class StateError(PairbusError, RuntimeError):
-    """A call that the present state does not allow: something is closed, or there is no credit."""
+    """The call is invalid in the current state: an object is closed, or there is no credit."""
 
 
 class OptionsMissing(ConfigurationError):
-    """`pair_namespace` needs options."""
+    """`pair_namespace` was called without options."""
 
 
 class SecondaryMissing(ConfigurationError):
@@ -70,11 +106,11 @@ class SecondaryMissing(ConfigurationError):
 
 
 class SameNamespace(ConfigurationError):
-    """Primary and secondary are the same host and port: one outage would take both."""
+    """Primary and secondary have the same host and port: one outage would affect both."""
 
 
 class AlreadyPaired(ConfigurationError):
-    """This client is paired. Close that pairing first, or use another client."""
+    """The client is already paired. Close that pairing first, or use another client."""
 
 
 class SecondaryIsPrimary(ConfigurationError):
@@ -86,22 +122,23 @@ class SecondaryInUse(ConfigurationError):
 
 
 class ReservedProperty(ConfigurationError):
-    """A message has an application property of a name that the backlog needs for itself. It is
-    refused when it is first sent, so that nobody learns of it in an outage. Nothing was sent."""
+    """An application property of a message has a name that is reserved for the backlog. Nothing
+    was sent. Raised while the primary is healthy too, so that the mistake is found before an
+    outage."""
 
 
 class PairingFaulted(StateError):
-    """The pairing was given up, and every call says so; `__cause__` is why."""
+    """The pairing was faulted; `__cause__` says why. Every later call raises this error."""
 
 
 class CannotCancel(StateError):
-    """A message that was scheduled in failover is in the backlog, where no sequence number of the
-    primary can reach it."""
+    """The message was scheduled in failover and is in the backlog. It has no sequence number in
+    the primary, so it cannot be cancelled."""
 
 
 class NotTransferable(PairbusError, ValueError):
-    """A message in the backlog that says not, or not rightly, where it is to go. `reason` is a
-    short word for a dead letter."""
+    """The destination of a backlog message is missing or invalid. `reason` is a short code for the
+    dead-letter reason."""
 
     def __init__(self, description: str, *, reason: str = "") -> None:
         super().__init__(description)
@@ -109,14 +146,14 @@ class NotTransferable(PairbusError, ValueError):
 
 
 class BacklogUnavailable(PairbusError):
-    """There is no backlog queue and none could be made, so nothing is paired."""
+    """No backlog queue exists and none could be created, so the namespaces are not paired."""
 
 
 class SendUnavailable(PairbusError):
-    """Neither the primary nor the backlog took the message: it was not sent.
+    """Neither the primary nor the backlog accepted the message: it was not sent.
 
-    `primary_error` is why the path is in failover, `backlog_error` why the backlog did not take it;
-    either can be None. Both are causes, in the traceback too.
+    `primary_error` is the reason for the failover of the path, `backlog_error` the reason why the
+    backlog did not accept the message; either may be None. Both are in `__cause__`.
     """
 
     def __init__(
@@ -129,14 +166,14 @@ class SendUnavailable(PairbusError):
         super().__init__(description)
         self.primary_error = primary_error
         self.backlog_error = backlog_error
-        causes = [one for one in (primary_error, backlog_error) if isinstance(one, Exception)]
+        causes = [error for error in (primary_error, backlog_error) if isinstance(error, Exception)]
         if causes:
-            self.__cause__ = ExceptionGroup("the primary's error and the backlog's", causes)
+            self.__cause__ = ExceptionGroup("errors of the primary and of the backlog", causes)
 
 
 class PartlyStored(SendUnavailable):
-    """Some messages of a batch are in the backlog, the others are nowhere. `stored` and
-    `not_stored` are their places in the batch."""
+    """The backlog accepted some messages of a batch, and the others were not sent. `stored` and
+    `not_stored` are their positions in the batch."""
 
     def __init__(
         self,
@@ -153,12 +190,12 @@ class PartlyStored(SendUnavailable):
 
 
 class MessageTooLargeForBacklog(PairbusError, ValueError):
-    """A message fits the primary, but not the backlog with what it must say there besides. It was
-    not sent."""
+    """A message fits the primary, but not the backlog, where it carries additional properties. It
+    was not sent."""
 
 
 class AmqpError(PairbusError):
-    """An AMQP error: a symbolic condition, a description for people, and a map for programs."""
+    """An AMQP error: a symbolic condition, a description, and a map of further information."""
 
     default_condition = "amqp:internal-error"
 
@@ -167,49 +204,47 @@ class AmqpError(PairbusError):
         description: str = "",
         *,
         condition: str | None = None,
-        info: Mapping[Any, Any] | None = None,
+        info: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(description)
         self.description = description
         self.condition = self.default_condition if condition is None else condition
-        self.info: Mapping[Any, Any] = {} if info is None else info
+        self.info: Mapping[str, object] = {} if info is None else info
 
     def __str__(self) -> str:
         return f"{self.description or 'no description'} ({self.condition})"
 
 
 class ProtocolError(AmqpError):
-    """A peer did what AMQP does not allow; the connection, session or link it concerned is
-    closed."""
+    """A peer violated AMQP. The connection, session or link concerned is closed."""
 
     default_condition = "amqp:not-allowed"
 
 
 class DecodeError(ProtocolError):
-    """Bytes that are not well-formed AMQP, or that exceed a limit of the decoder."""
+    """Bytes are not well-formed AMQP, or exceed a limit of the decoder."""
 
     default_condition = "amqp:decode-error"
 
 
 class Unavailable(AmqpError):
-    """The other side could not be reached or could not answer. The same request may succeed
-    later."""
+    """The peer could not be reached or could not answer. The same request may succeed later."""
 
 
 class ConnectionLost(Unavailable):
-    """No connection could be made, or it ended. What was sent and not answered may have arrived."""
+    """The connection failed or ended. A request without an answer may have been carried out."""
 
     default_condition = "amqp:connection:forced"
 
 
 class OperationTimeout(Unavailable, TimeoutError):
-    """No answer within the given time. The request may have been carried out."""
+    """There was no answer within the timeout. The request may have been carried out."""
 
     default_condition = "com.microsoft:timeout"
 
 
 class LinkLost(Unavailable):
-    """The other side detached the link or ended its session; attaching again may help."""
+    """The peer detached the link or ended its session. Attaching again may help."""
 
     default_condition = "amqp:link:detach-forced"
 
@@ -221,48 +256,54 @@ class EntityDisabled(Unavailable):
 
 
 class Busy(AmqpError):
-    """The other side throttles. Wait, then send less."""
+    """The peer throttles. Wait, and then send at a lower rate."""
 
     default_condition = "com.microsoft:server-busy"
 
 
 class Refused(AmqpError):
-    """The other side understood and said no; the same request would be refused again."""
+    """The peer refused the request, and would refuse the same request again."""
 
     default_condition = "amqp:not-allowed"
 
 
 class NotAuthorized(Refused):
-    """A right is missing, or the token or key is not valid."""
+    """A right is missing, or the token or key is invalid."""
 
     default_condition = "amqp:unauthorized-access"
 
 
 class EntityNotFound(Refused):
-    """There is no entity at this address."""
+    """No entity exists at this address."""
 
     default_condition = "amqp:not-found"
 
 
+class EntityExists(Refused):
+    """An entity or rule of this name exists already."""
+
+    default_condition = "com.microsoft:entity-already-exists"
+
+
 class MessageTooLarge(Refused):
-    """The message is larger than the link or the entity takes."""
+    """The message is larger than the link or the entity allows."""
 
     default_condition = "amqp:link:message-size-exceeded"
 
 
 class QuotaExceeded(Refused):
-    """The entity is full, or another quota is used up."""
+    """The entity is full, or another quota is exhausted."""
 
     default_condition = "amqp:resource-limit-exceeded"
 
 
 class LockLost(Refused):
-    """The lock of the message or session has expired or is somebody else's."""
+    """The lock of the message or session has expired, or another receiver holds it."""
 
     default_condition = "com.microsoft:message-lock-lost"
 
 
 class MessageNotFound(Refused):
-    """There is no such message, or it cannot be taken in its present state."""
+    """The message does not exist, or cannot be received in its current state."""
 
     default_condition = "com.microsoft:message-not-found"

@@ -1,54 +1,70 @@
-"""What happens in a pairing, as plain data for a hook (`SendAvailabilityOptions.on_event`)."""
+"""The events of a pairing: plain data for `SendAvailabilityOptions.on_event`."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+__all__ = [
+    "BacklogQueuePulled",
+    "BacklogQueueRestored",
+    "DrainStalled",
+    "Event",
+    "PathStatus",
+    "Pinged",
+    "StateChanged",
+    "SyphonStarted",
+    "SyphonStopped",
+]
+
 
 class PathStatus(Enum):
-    """Where sends of a path go, and why."""
+    """The state of a path, which decides where its messages are sent."""
 
     HEALTHY = "healthy"
-    """To the primary."""
+    """Messages go to the primary."""
     SUSPECT = "suspect"
-    """To the primary, which failed and has not yet succeeded since: the failover timer runs."""
+    """Messages go to the primary. A send failed, none has succeeded since, and the failover timer
+    runs."""
     FAILOVER = "failover"
-    """To the backlog; the primary is pinged."""
+    """Messages go to the backlog, and the primary is pinged."""
     DRAINING = "draining"
-    """Still to the backlog: the primary is back, and the backlog must be empty first."""
+    """The primary is back, but messages go to the backlog until it is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened, and when."""
+    """The base class of all events."""
 
     when: datetime
+    """The time of the event, in UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChanged(Event):
-    """A path is in another state. `cause` is the error that led there, if one did."""
+    """A path changed its state."""
 
     path: str
     from_state: PathStatus
     to_state: PathStatus
     cause: BaseException | None = None
+    """The error that led to the change, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinged(Event):
-    """The primary was tried. `error` is None if it is back."""
+    """A path in failover was pinged."""
 
     path: str
     error: BaseException | None = None
-    callers_fault: bool = False
-    """The primary answers, and refuses: the entity is gone, or a right is missing. Waiting will not
-    help; messages go on to the backlog."""
+    """The error of the ping; None if the primary accepted it."""
+    refused: bool = False
+    """The primary answered and refused the ping: the entity was deleted, or a right is missing.
+    Waiting does not help. Messages continue to go to the backlog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQueuePulled(Event):
-    """A backlog queue failed: no sender uses it for a while."""
+    """A backlog queue failed, and no sender uses it until its cool-down has passed."""
 
     queue: str
     cause: BaseException
@@ -56,29 +72,30 @@ class BacklogQueuePulled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQueueRestored(Event):
-    """A backlog queue that had failed takes messages again."""
+    """A backlog queue that was pulled accepts messages again."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainStalled(Event):
-    """The primary is back, and the backlog has not become less for `drain_timeout`. Does a syphon
-    run?"""
+    """The primary is back, but the backlog did not shrink for `drain_timeout`. Check that a syphon
+    is running."""
 
     path: str
     error: BaseException | None = None
-    """Why the backlog could not be looked at, if it could not."""
+    """The error of the last peek at the backlog, if it failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonStarted(Event):
-    """The syphon of this process runs (`enable_syphon=True`)."""
+    """The syphon of this process started (`enable_syphon=True`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonStopped(Event):
-    """The syphon of this process has stopped: because the pairing was closed, or because of an
-    error, after which it is started again."""
+    """The syphon of this process stopped."""
 
     error: BaseException | None = None
+    """The error that stopped the syphon, after which it is restarted; None if the pairing was
+    closed."""

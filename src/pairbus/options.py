@@ -1,65 +1,106 @@
-"""How to pair two namespaces."""
+"""The options of a pairing."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from pairbus.errors import ConfigurationError
 from pairbus.events import Event
 
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+    from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+    from azure.servicebus.aio.management import (
+        ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient,
+    )
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+    from pairbus.syphon.options import SyphonOptions
+
+    AdministrationClient: TypeAlias = (
+        ServiceBusAdministrationClient | AsyncServiceBusAdministrationClient
+    )
+
+__all__ = ["Failback", "FailureKind", "SendAvailabilityOptions"]
+
 Failback = Literal["immediate", "after-drain"]
+
+
+class FailureKind(Enum):
+    """The meaning of a failed call for its caller and for the health of the path."""
+
+    UNAVAILABLE = "unavailable"
+    """The primary cannot be reached or cannot answer. Starts the failover timer."""
+    UNKNOWN = "unknown"
+    """A link ended for a reason that the SDK hides. Counts as unavailable, but a probe over a new
+    link decides before the path fails over."""
+    BUSY = "busy"
+    """The primary throttles. The caller gets the error."""
+    CALLER = "caller"
+    """The request is at fault: the message is too large or cannot be encoded, the entity does not
+    exist, a right is missing, an argument is wrong or a quota is exceeded. The caller gets the
+    error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendAvailabilityOptions:
-    """What `pair_namespace` needs to know. Raises ConfigurationError where a value is out of
-    bounds."""
+    """The options of `pair_namespace`. Raises ConfigurationError when a value is out of bounds."""
 
-    secondary: Any = field(default=None, repr=False)
+    secondary: "str | ServiceBusClient | AsyncServiceBusClient | None" = field(
+        default=None, repr=False
+    )
     """The namespace that stores messages while the primary is down: a connection string, or a
-    client of the Azure SDK (a sync one for `pair_namespace`, an async one for `aio`)."""
-    secondary_administration: Any = field(default=None, repr=False)
-    """The SDK's administration client of the secondary. None: one is made with the same
-    credential."""
+    client of the Azure SDK (synchronous for `pair_namespace`, asynchronous for
+    `aio.pair_namespace`)."""
+    secondary_administration: "AdministrationClient | None" = field(default=None, repr=False)
+    """The SDK's administration client of the secondary. None: create one with the credential of
+    the secondary's client."""
     primary_name: str | None = None
-    """The primary's name in the paths of backlog queues. None: the first label of its host."""
+    """The name of the primary in the paths of backlog queues. None: the first label of its host
+    name."""
     backlog_queue_count: int = 10
-    """How many backlog queues there are, at least 1."""
+    """The number of backlog queues, at least 1."""
     create_backlog: bool = True
-    """False: the backlog queues are there, and used unseen. It needs the right to send only."""
+    """Create backlog queues that do not exist. False: assume that they exist, which requires the
+    Send right only."""
     failover_interval: timedelta = timedelta(minutes=1)
-    """How long sending may fail before a path fails over, 0 to 60 min. With 0 the very call that
-    failed goes on into the backlog."""
+    """The time that sends to a path may fail before it fails over, 0 to 60 min. With 0, the
+    messages of the first failed call go to the backlog."""
     ping_primary_interval: timedelta = timedelta(minutes=1)
-    """How often a path in failover is tried, 1 s to 30 min."""
+    """The time between two pings of a path in failover, 1 s to 30 min."""
     ping_jitter: float = 0.1
-    """The part of that interval, 0 to 1, by which a ping may come earlier or later."""
+    """The fraction of that interval, 0 to 1, by which a ping may be earlier or later."""
     enable_syphon: bool = False
-    """Run a syphon in this process. It needs Spark and Java."""
-    syphon_options: Any = field(default=None, repr=False)
-    """A `pairbus.syphon.SyphonOptions` for that syphon. None: made from the two clients."""
+    """Run a syphon in this process. Requires Spark and Java."""
+    syphon_options: "SyphonOptions | None" = field(default=None, repr=False)
+    """The options of that syphon. None: derive them from the two clients."""
     failback: Failback = "immediate"
-    """`after-drain` keeps the order within sessions: the backlog must be empty first."""
+    """`after-drain` keeps the order within sessions: a path returns to the primary when the backlog
+    is empty."""
     failback_hold: timedelta = timedelta(seconds=5)
-    """With `after-drain`: how long sends may wait for the last of the backlog, 0.1 to 60 s."""
+    """With `after-drain`: the longest time that sends wait for the rest of the backlog to be
+    drained, 0.1 to 60 s."""
     drain_timeout: timedelta = timedelta(minutes=10)
-    """With `after-drain`: no progress for so long is an event."""
+    """With `after-drain`: emit DrainStalled when the backlog does not shrink for this time."""
     operation_timeout: timedelta = timedelta(seconds=60)
-    """How long one call may take, besides the waits between retries that the SDK is set to."""
+    """The longest time of one call, not counting the SDK's waits between retries."""
     backlog_cool_down: timedelta = timedelta(minutes=1)
-    """How long a backlog queue that failed is left alone."""
+    """The time for which a backlog queue that failed is not used."""
     check_backlog_size: bool = False
-    """Refuse what would not fit the backlog while the primary is healthy, too."""
+    """Refuse messages that would not fit into the backlog also while the primary is healthy."""
     check_duplicate_detection: bool = True
-    """Look once whether an entity removes duplicates, and warn where it does not. It needs the
-    right to manage the primary; without it, nothing is said."""
-    ledger: Any = None
-    """A folder for the ledger of what is billable: see docs/cost.md. None: none is kept."""
-    classify: Callable[[BaseException], Any] | None = None
-    """Replaces `pairbus.pairing.kind_of`, which says what a failed call means."""
+    """Warn once about each entity without duplicate detection. Requires the Manage right on the
+    primary; without it there is no warning."""
+    ledger: str | os.PathLike[str] | None = None
+    """The folder for the usage ledger (see docs/cost.md). None: keep no ledger."""
+    classify: Callable[[BaseException], FailureKind] | None = None
+    """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
+    means."""
     on_event: Callable[[Event], None] | None = None
-    """Is called with every event, in the thread where it happens. It should return soon."""
+    """Called with every event, in the thread in which it occurs. Must return quickly."""
 
     def __post_init__(self) -> None:
         if (
@@ -67,30 +108,31 @@ class SendAvailabilityOptions:
             or int(self.backlog_queue_count) != self.backlog_queue_count
         ):
             raise ConfigurationError(
-                f"backlog_queue_count is at least 1, not {self.backlog_queue_count}"
+                f"backlog_queue_count must be an integer of at least 1, not "
+                f"{self.backlog_queue_count}"
             )
         hour, second = timedelta(hours=1), timedelta(seconds=1)
-        self._within("failover_interval", timedelta(), hour)
-        self._within("ping_primary_interval", second, timedelta(minutes=30))
-        self._within("failback_hold", timedelta(milliseconds=100), timedelta(minutes=1))
-        self._within("drain_timeout", second, timedelta(days=7))
-        self._within("operation_timeout", second, hour)
-        self._within("backlog_cool_down", timedelta(), hour)
+        self._check_range("failover_interval", timedelta(), hour)
+        self._check_range("ping_primary_interval", second, timedelta(minutes=30))
+        self._check_range("failback_hold", timedelta(milliseconds=100), timedelta(minutes=1))
+        self._check_range("drain_timeout", second, timedelta(days=7))
+        self._check_range("operation_timeout", second, hour)
+        self._check_range("backlog_cool_down", timedelta(), hour)
         if self.failback == "after-drain" and self.failback_hold >= self.operation_timeout:
             raise ConfigurationError(
-                f"failback_hold is shorter than operation_timeout, not {self.failback_hold}: calls "
-                "would end while they wait"
+                f"failback_hold must be shorter than operation_timeout ({self.operation_timeout}), "
+                f"not {self.failback_hold}: calls would time out while they are held"
             )
         if not 0 <= self.ping_jitter <= 1:
-            raise ConfigurationError(f"ping_jitter is 0 to 1, not {self.ping_jitter}")
+            raise ConfigurationError(f"ping_jitter must be between 0 and 1, not {self.ping_jitter}")
         if self.failback not in get_args(Failback):
             raise ConfigurationError(
-                f"failback is one of {', '.join(get_args(Failback))}, not {self.failback!r}"
+                f"failback must be one of {', '.join(get_args(Failback))}, not {self.failback!r}"
             )
 
-    def _within(self, name: str, least: timedelta, most: timedelta) -> None:
+    def _check_range(self, name: str, minimum: timedelta, maximum: timedelta) -> None:
         value = getattr(self, name)
         if not isinstance(value, timedelta):
-            raise ConfigurationError(f"{name} is a timedelta, not {value!r}")
-        if not least <= value <= most:
-            raise ConfigurationError(f"{name} is {least} to {most}, not {value}")
+            raise ConfigurationError(f"{name} must be a timedelta, not {value!r}")
+        if not minimum <= value <= maximum:
+            raise ConfigurationError(f"{name} must be between {minimum} and {maximum}, not {value}")

@@ -1,18 +1,19 @@
-"""A message on its way through the backlog: what it looks like there, and turned back.
+"""The format of messages in the backlog: `to_backlog` writes it, `from_backlog` restores them.
 
-The backlog must store a message, and not act on it: there it has no session, does not expire and is
-not scheduled. What would make it so is kept in application properties, the aliases, together with
-where it was going:
+The backlog must store a message without acting on it: there a message has no session, does not
+expire and is not scheduled. The properties that are cleared for this are kept in application
+properties, the aliases, together with the destination:
 
-| of the message | AMQP | alias | its type |
+| property | AMQP | alias | type of the alias |
 | --- | --- | --- | --- |
 | SessionId | group-id | `x-ms-sessionid` | string |
 | TimeToLive | ttl | `x-ms-timetolive` | long, milliseconds |
-| ScheduledEnqueueTimeUtc | an annotation | `x-ms-scheduledenqueuetimeutc` | timestamp |
+| ScheduledEnqueueTimeUtc | message annotation | `x-ms-scheduledenqueuetimeutc` | timestamp |
 | destination | none | `x-ms-path` | string |
 
-Everything works on encoded messages. What is not named here stays byte for byte as it was, whatever
-its AMQP type; the section of delivery annotations, which the SDK writes last, moves to its place.
+Both functions work on encoded messages. Every other property keeps its bytes, whatever its AMQP
+type. The SDK writes the section of delivery annotations last; it moves to the place that AMQP
+demands.
 """
 
 from collections.abc import Collection
@@ -44,65 +45,64 @@ from pairbus.amqp.sections import (
 )
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
-
-SESSION_ALIAS: Final = "x-ms-sessionid"
-TTL_ALIAS: Final = "x-ms-timetolive"
-SCHEDULE_ALIAS: Final = "x-ms-scheduledenqueuetimeutc"
-PATH_ALIAS: Final = "x-ms-path"
-ALIASES: Final = (SESSION_ALIAS, TTL_ALIAS, SCHEDULE_ALIAS, PATH_ALIAS)
+from pairbus.servicebus.annotations import (
+    ENQUEUED_TIME,
+    SCHEDULED_ENQUEUE_TIME,
+    SET_BY_SERVICE,
+)
+from pairbus.servicebus.application_properties import (
+    ALIASES,
+    PATH_ALIAS,
+    SCHEDULE_ALIAS,
+    SESSION_ALIAS,
+    TTL_ALIAS,
+)
 
 MISSING_PATH: Final = "MissingPath"
-"""A reason for a dead letter: the message does not say where it is to go."""
+"""Dead-letter reason: the message names no destination."""
 WRONG_ALIAS: Final = "WrongAlias"
-"""A reason for a dead letter: an alias has another AMQP type than it should, or a value that no
-message can have. The description says which."""
+"""Dead-letter reason: an alias has the wrong AMQP type, or a value that no message can have. The
+description names it."""
 
-_SCHEDULE = "x-opt-scheduled-enqueue-time"
-_ENQUEUED = "x-opt-enqueued-time"
-_OF_THE_BROKER = (
-    _ENQUEUED,
-    "x-opt-sequence-number",
-    "x-opt-enqueue-sequence-number",
-    "x-opt-locked-until",
-    "x-opt-lock-token",
-    "x-opt-message-state",
-    "x-opt-partition-id",
-)
-_RESERVED = frozenset((*ALIASES, *(name.encode() for name in ALIASES)))
+_RESERVED_NAMES = frozenset((*ALIASES, *(name.encode() for name in ALIASES)))
 _ALIAS_KEYS = EncodedKeys(ALIASES)
-_SCHEDULE_KEYS = EncodedKeys((_SCHEDULE,))
-_BROKER_KEYS = EncodedKeys(_OF_THE_BROKER)
-_BROKER_AND_SCHEDULE_KEYS = EncodedKeys((*_OF_THE_BROKER, _SCHEDULE))
-_SESSION_KEY, _TTL_KEY, _SCHEDULED_KEY, _PATH_KEY = (encode(name) for name in ALIASES)
-_SCHEDULE_KEY = encode(Symbol(_SCHEDULE))
-_TYPES = dict(zip(ALIASES, (str, int, Timestamp, str), strict=True))
-_NAMES = {str: "string", int: "long", Timestamp: "timestamp", Int32: "int", bytes: "binary"}
-_LONG, _TIMESTAMP, _STRING = 0x81, 0x83, 0xA1  # constructors; of strings, that of the short ones
+_SCHEDULE_KEYS = EncodedKeys((SCHEDULED_ENQUEUE_TIME,))
+_SERVICE_KEYS = EncodedKeys(SET_BY_SERVICE)
+_SERVICE_AND_SCHEDULE_KEYS = EncodedKeys((*SET_BY_SERVICE, SCHEDULED_ENQUEUE_TIME))
+_SESSION_ALIAS_KEY, _TTL_ALIAS_KEY, _SCHEDULE_ALIAS_KEY, _PATH_ALIAS_KEY = (
+    encode(name) for name in ALIASES
+)
+_SCHEDULE_ANNOTATION_KEY = encode(Symbol(SCHEDULED_ENQUEUE_TIME))
+_ALIAS_TYPES = dict(zip(ALIASES, (str, int, Timestamp, str), strict=True))
+_TYPE_NAMES = {str: "string", int: "long", Timestamp: "timestamp", Int32: "int", bytes: "binary"}
+# Constructors of the encodings that `to_backlog` writes; for strings, of up to 255 bytes.
+_LONG, _TIMESTAMP, _STRING = 0x81, 0x83, 0xA1
 _NULL = b"\x40"
-_MAX_TTL = 0xFFFFFFFF
-_number = Struct(">xq").unpack
+_MAX_TTL_MS = 0xFFFFFFFF
+_MAX_CACHED_HEADER = 64
+_unpack_int64 = Struct(">xq").unpack
 
 
-def reserved_in(names: Collection[str | bytes]) -> str | None:
-    """The first of these names of application properties that the backlog needs for itself (S7)."""
-    if _RESERVED.isdisjoint(names):
+def reserved_name(names: Collection[str | bytes]) -> str | None:
+    """Return the first of some names of application properties that is an alias, or None."""
+    if _RESERVED_NAMES.isdisjoint(names):
         return None
-    found = next(name for name in names if name in _RESERVED)
-    return found.decode() if isinstance(found, bytes) else found
+    reserved = next(name for name in names if name in _RESERVED_NAMES)
+    return reserved.decode() if isinstance(reserved, bytes) else reserved
 
 
 def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) -> bytes:
-    """A message, encoded as the SDK would send it to `path`, as it is stored in the backlog (S6).
+    """Return a message, encoded as the SDK would send it to `path`, in the format of the backlog.
 
-    `scheduled_ms`, in milliseconds since 1970, is the schedule, whatever the message says. With a
-    time-to-live go the expiry and creation times that the SDK derives from it. A schedule that is
-    not a timestamp is none, and stays.
+    `scheduled_ms`, in milliseconds since 1970, replaces the scheduled enqueue time of the message.
+    A scheduled enqueue time that is not a timestamp has no effect, and is kept. The expiry and
+    creation times that the SDK derives from a time-to-live are removed together with it.
 
-    `from_backlog` turns back whatever this returns. Raises ReservedProperty where an application
+    `from_backlog` restores whatever this returns. Raises ReservedProperty if an application
     property has the name of an alias, and DecodeError for bytes that are not a message.
     """
     if not path:
-        raise EncodeError("a message for the backlog needs the path that it was going to")
+        raise EncodeError("a message for the backlog needs the path of its destination")
     message = Message.parse(payload)
     count, entries, reserved = extract_entries(message.application_properties, _ALIAS_KEYS)
     for name in reserved:
@@ -113,125 +113,131 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     if session is not None:
         if type(session) is not str:
             raise DecodeError("the session id is not a string")
-        aliases.append(_SESSION_KEY + encode(session))
+        aliases.append(_SESSION_ALIAS_KEY + encode(session))
     if ttl is not None:
         if type(ttl) is not UInt:
             raise DecodeError("the time-to-live is not a uint")
         message.header = replace_fields(message.header, HEADER, TTL, (_NULL,))
-        aliases.append(_TTL_KEY + encode(int(ttl)))
-    message.properties = _properties(message.properties, None if session is None else _NULL, ttl)
-    scheduled = None if scheduled_ms is None else encode(Timestamp(scheduled_ms))
+        aliases.append(_TTL_ALIAS_KEY + encode(int(ttl)))
+    message.properties = _with_session(message.properties, None if session is None else _NULL, ttl)
+    schedule = None if scheduled_ms is None else encode(Timestamp(scheduled_ms))
     if message.message_annotations:
-        left, others, taken = extract_entries(message.message_annotations, _SCHEDULE_KEYS)
-        if scheduled is None and taken and taken[_SCHEDULE][0] == _TIMESTAMP:
-            scheduled = taken[_SCHEDULE]
-        if scheduled is not None and taken:
-            message.message_annotations = _map(MESSAGE_ANNOTATIONS, left, others)
-    if scheduled is not None:
-        aliases.append(_SCHEDULED_KEY + scheduled)
-    aliases.append(_PATH_KEY + encode(path))
-    message.application_properties = _map(
+        other_count, others, extracted = extract_entries(
+            message.message_annotations, _SCHEDULE_KEYS
+        )
+        if schedule is None and extracted and extracted[SCHEDULED_ENQUEUE_TIME][0] == _TIMESTAMP:
+            schedule = extracted[SCHEDULED_ENQUEUE_TIME]
+        if schedule is not None and extracted:
+            message.message_annotations = _map_section(MESSAGE_ANNOTATIONS, other_count, others)
+    if schedule is not None:
+        aliases.append(_SCHEDULE_ALIAS_KEY + schedule)
+    aliases.append(_PATH_ALIAS_KEY + encode(path))
+    message.application_properties = _map_section(
         APPLICATION_PROPERTIES, count + 2 * len(aliases) - 2, b"".join(aliases)
     )
     return message.encode()
 
 
-class Transferred(NamedTuple):
-    """A message out of the backlog, ready for the primary.
-
-    `payload` is what to send to `path`. `session`, `ttl_ms` and `scheduled_ms` are what it carries.
-    `enqueued_ms` is when the backlog took it, None where the backlog did not say. `expired`: its
-    time-to-live was used up in the backlog, and it is not to be sent.
-    """
+class TransferredMessage(NamedTuple):
+    """A message that was received from the backlog and restored, ready to be sent."""
 
     path: str
+    """The destination in the primary."""
     payload: bytes
+    """The encoded message."""
     session: str | None
     ttl_ms: int | None
     scheduled_ms: int | None
     enqueued_ms: int | None
+    """The time when the backlog stored it; None if the message does not have it."""
     expired: bool
+    """The time-to-live passed while the message was in the backlog: do not send it."""
 
     @property
     def message_id(self) -> Any:
-        """The message id, of whatever type it has; None where there is none."""
+        """The message id, of any AMQP type, or None."""
         return read_fields(Message.parse(self.payload).properties, (MESSAGE_ID,))[0]
 
 
-def from_backlog(payload: bytes, *, now_ms: int | None = None) -> Transferred:
-    """Turn back a message that was received from the backlog (Y3).
+def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMessage:
+    """Restore a message that was received from the backlog.
 
-    The outcome is what the SDK would have sent to the primary: the aliases are back in their
-    places, and what the backlog wrote onto the message (annotations, the delivery count, a
-    time-to-live of its own) is gone. The same fields have the same values and AMQP types as before
-    `to_backlog`, and mostly the same bytes; the schedule is the first of the annotations, as in
-    the SDK. Expiry and creation times that went with a time-to-live are not made up again: the
-    plain SDK would derive them when it sends, and there is no clock here.
+    The result is the message that the SDK would have sent to the primary. The values of the
+    aliases are back in the properties that they stand for, and everything that the backlog wrote
+    onto the message (annotations, delivery count, a time-to-live) is removed. All fields have the
+    values and AMQP types that they had before `to_backlog`, and mostly the same bytes; the
+    scheduled enqueue time becomes the first annotation, as in the SDK. Expiry and creation times
+    are not restored: the SDK derives them from the time-to-live when it sends, by its clock.
 
-    Without `now_ms` the time-to-live is restored in full. With it, the time that passed since the
-    message was enqueued, or since its schedule where that is later, is deducted; nothing is where
-    the backlog did not say when. AMQP holds 49 days: a longer one becomes the longest.
+    Without `now_ms` the full time-to-live is restored. With `now_ms` the time since the message
+    was enqueued, or since its scheduled enqueue time if that is later, is deducted; nothing is
+    deducted if the message has no enqueued time. A time-to-live of more than 49 days, the longest
+    of AMQP, becomes the longest.
 
-    Raises NotTransferable with the reason MISSING_PATH or WRONG_ALIAS, and DecodeError for bytes
-    that are not a message. An alias that is null is not set.
+    An alias that is null counts as absent. Raises NotTransferable with the reason MISSING_PATH or
+    WRONG_ALIAS, and DecodeError for bytes that are not a message.
     """
     message = Message.parse(payload)
     count, entries, aliases = extract_entries(message.application_properties, _ALIAS_KEYS)
-    message.application_properties = _map(APPLICATION_PROPERTIES, count, entries)
+    message.application_properties = _map_section(APPLICATION_PROPERTIES, count, entries)
     raw_path = aliases.get(PATH_ALIAS, _NULL)
     raw_session = aliases.get(SESSION_ALIAS, _NULL)
     raw_ttl = aliases.get(TTL_ALIAS, _NULL)
     raw_schedule = aliases.get(SCHEDULE_ALIAS, _NULL)
-    try:  # each as `to_backlog` mostly writes it, or else by its type
-        path = raw_path[2:].decode() if raw_path[0] == _STRING else _read(raw_path, PATH_ALIAS)
+    # The encodings that `to_backlog` writes are read directly, any other one by the decoder.
+    try:
+        path = raw_path[2:].decode() if raw_path[0] == _STRING else _decode(raw_path, PATH_ALIAS)
         session = (
             raw_session[2:].decode()
             if raw_session[0] == _STRING
-            else _read(raw_session, SESSION_ALIAS)
+            else _decode(raw_session, SESSION_ALIAS)
         )
     except UnicodeDecodeError as exc:
-        raise DecodeError("an alias is not valid text") from exc
-    ttl = _number(raw_ttl)[0] if raw_ttl[0] == _LONG else _read(raw_ttl, TTL_ALIAS)
+        raise DecodeError("an alias is not valid UTF-8") from exc
+    ttl = _unpack_int64(raw_ttl)[0] if raw_ttl[0] == _LONG else _decode(raw_ttl, TTL_ALIAS)
     scheduled = (
-        _number(raw_schedule)[0]
+        _unpack_int64(raw_schedule)[0]
         if raw_schedule[0] == _TIMESTAMP
-        else _read(raw_schedule, SCHEDULE_ALIAS)
+        else _decode(raw_schedule, SCHEDULE_ALIAS)
     )
     if path is None:
         raise NotTransferable(
-            f"no {PATH_ALIAS}: where was this message going?", reason=MISSING_PATH
+            f"no {PATH_ALIAS} property, so the destination is unknown", reason=MISSING_PATH
         )
     if not path:
-        raise _wrong(PATH_ALIAS, path, "not empty")
+        raise _wrong_alias(PATH_ALIAS, path, "must not be empty")
     if ttl is not None and ttl < 0:
-        raise _wrong(TTL_ALIAS, ttl, "not negative")
+        raise _wrong_alias(TTL_ALIAS, ttl, "must not be negative")
     enqueued = None
     if scheduled is not None or message.message_annotations:
-        keys = _BROKER_KEYS if scheduled is None else _BROKER_AND_SCHEDULE_KEYS
-        count, entries, taken = extract_entries(message.message_annotations, keys)
-        when = taken.get(_ENQUEUED)
-        if when is not None and when[0] == _TIMESTAMP:
-            (enqueued,) = _number(when)
+        keys = _SERVICE_KEYS if scheduled is None else _SERVICE_AND_SCHEDULE_KEYS
+        count, entries, extracted = extract_entries(message.message_annotations, keys)
+        raw_enqueued = extracted.get(ENQUEUED_TIME)
+        if raw_enqueued is not None and raw_enqueued[0] == _TIMESTAMP:
+            (enqueued,) = _unpack_int64(raw_enqueued)
         if scheduled is not None:
-            count, entries = count + 2, _SCHEDULE_KEY + raw_schedule + entries
-        message.message_annotations = _map(MESSAGE_ANNOTATIONS, count, entries)
-    raw = None if session is None else raw_session
-    message.properties = _properties(message.properties, raw, ttl)
+            count, entries = count + 2, _SCHEDULE_ANNOTATION_KEY + raw_schedule + entries
+        message.message_annotations = _map_section(MESSAGE_ANNOTATIONS, count, entries)
+    message.properties = _with_session(
+        message.properties, None if session is None else raw_session, ttl
+    )
     expired = False
     if ttl is not None:
         if now_ms is not None and enqueued is not None:
-            begin = enqueued if scheduled is None else max(enqueued, scheduled)
-            ttl = max(ttl - max(now_ms - begin, 0), 0)
+            start = enqueued if scheduled is None else max(enqueued, scheduled)
+            ttl = max(ttl - max(now_ms - start, 0), 0)
             expired = ttl == 0
-        ttl = min(ttl, _MAX_TTL)
+        ttl = min(ttl, _MAX_TTL_MS)
     if ttl is not None or message.header:
         header = message.header
-        message.header = (_header if len(header) <= 64 else _header.__wrapped__)(header, ttl)
-    return Transferred(path, message.encode(), session, ttl, scheduled, enqueued, expired)
+        with_ttl = _with_ttl if len(header) <= _MAX_CACHED_HEADER else _with_ttl.__wrapped__
+        message.header = with_ttl(header, ttl)
+    return TransferredMessage(path, message.encode(), session, ttl, scheduled, enqueued, expired)
 
 
-def _properties(properties: bytes, session: bytes | None, ttl: int | None) -> bytes:
-    """Properties with this session, if any, and without the times that come of a time-to-live."""
+def _with_session(properties: bytes, session: bytes | None, ttl: int | None) -> bytes:
+    """Return the properties with an encoded session id, if there is one, and without the times
+    that the SDK derives from a time-to-live."""
     if ttl is not None and ttl > 0:  # the SDK derives no times from zero
         times = (_NULL, _NULL) if session is None else (_NULL, _NULL, session)
         return replace_fields(properties, PROPERTIES, ABSOLUTE_EXPIRY_TIME, times)
@@ -240,33 +246,35 @@ def _properties(properties: bytes, session: bytes | None, ttl: int | None) -> by
     return properties
 
 
-# Headers are few and repeat, and so do the times-to-live of one sender.
+# Most messages of a sender have the same header and time-to-live.
 @lru_cache(maxsize=1024)
-def _header(header: bytes, ttl: int | None) -> bytes:
-    """A header with this time-to-live and without a delivery count; none where nothing is left."""
+def _with_ttl(header: bytes, ttl: int | None) -> bytes:
+    """Return the header with a time-to-live and without a delivery count, or no header at all if
+    nothing is left in it."""
     field = _NULL if ttl is None else encode(UInt(ttl))
     header = replace_fields(header, HEADER, DELIVERY_COUNT, (_NULL,))
     header = replace_fields(header, HEADER, TTL, (field,))
     return header if map_entries(header)[1].strip(_NULL) else b""
 
 
-def _map(code: int, count: int, entries: bytes) -> bytes:
+def _map_section(code: int, count: int, entries: bytes) -> bytes:
     return encode_section(code, 0xC1, count, entries) if count else b""
 
 
-def _read(raw: bytes, alias: str) -> Any:
-    """An alias in any encoding of its type; None where it is null."""
+def _decode(raw: bytes, alias: str) -> Any:
+    """Decode an alias in any encoding of its type. Return None for null."""
     if raw == _NULL:
         return None
     value = decode_whole(raw)
-    wanted = _TYPES[alias]
-    if type(value) is not wanted:  # exactly: a symbol is a str to Python, and an AMQP int an int
-        raise _wrong(alias, value, f"a {_NAMES[wanted]}")
+    expected = _ALIAS_TYPES[alias]
+    # Not isinstance: in Python, a symbol is a str and an AMQP int is an int.
+    if type(value) is not expected:
+        raise _wrong_alias(alias, value, f"must be a {_TYPE_NAMES[expected]}")
     return value
 
 
-def _wrong(alias: str, value: Any, wanted: str) -> NotTransferable:
-    kind = _NAMES.get(type(value), type(value).__name__)
+def _wrong_alias(alias: str, value: Any, rule: str) -> NotTransferable:
+    type_name = _TYPE_NAMES.get(type(value), type(value).__name__)
     shown = repr(value)
     shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
-    return NotTransferable(f"{alias} should be {wanted}: it is {shown}, {kind}", reason=WRONG_ALIAS)
+    return NotTransferable(f"{alias} {rule}, but is {type_name} {shown}", reason=WRONG_ALIAS)

@@ -1,17 +1,12 @@
-"""What the fault tests of pairing share: namespaces in processes of their own, relays that fall
-silent, both flavours of a pairing with one face, and what queues hold.
+"""Helpers of the fault tests of pairing: namespaces in separate processes, relays that become
+silent, and a common interface of both flavours.
 """
 
 import asyncio
 import contextlib
 import inspect
-import os
-import re
-import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -33,12 +28,12 @@ from pairbus import SendAvailabilityOptions
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.sections import Message
-from pairbus.emulator.port import HeldPort
+from pairbus.emulator import EmulatorProcess
 
 DEADLINE_S = 60.0
-"""How long anything may take before a test gives up on it."""
+"""The longest time to wait for anything."""
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
-"""Options of an SDK client that gives up soon."""
+"""Options of an SDK client with few retries."""
 FLAVOURS = ("sync", "aio")
 _CLIENTS = {
     "sync": azure.servicebus.ServiceBusClient,
@@ -50,81 +45,34 @@ _PAIRING = {"sync": pairbus.pair_namespace, "aio": pairbus.aio.pair_namespace}
 def wait_until(done: Callable[[], Any], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not done():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.02)
 
 
 # Namespaces.
 
 
-class Namespace:
-    """`pairbus emulator` on a folder, always on the same port."""
+class Namespace(EmulatorProcess):
+    """A namespace in an emulator process that counts its kills."""
 
     def __init__(self, name: str, folder: Path, *queues: str) -> None:
-        self._folder = folder
-        self._arguments = ["--namespace", name, "--folder", str(folder)]
-        self._arguments += [word for queue in queues for word in ("--queue", queue)]
-        self._held_port = HeldPort("127.0.0.1")
-        self._held_port.hold()
-        self.port = self._held_port.number
+        super().__init__(name, folder=folder, queues=queues)
         self.kills = 0
         self.start()
 
-    def start(self) -> None:
-        command = [sys.executable, "-u", "-m", "pairbus", "emulator", *self._arguments]
-        self._process = subprocess.Popen(
-            [*command, "--port", str(self.port)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"COLUMNS": "1000"},
-            text=True,
-        )
-        assert self._process.stdout is not None
-        printed = ""
-        while "Ctrl-C" not in printed:
-            line = self._process.stdout.readline()
-            assert line, f"it did not start: {printed}"
-            printed += line
-        (self.connection_string,) = re.findall(r"Endpoint=\S+", printed)
-        (self.port,) = (int(port) for port in re.findall(r"port (\d+)", printed))
-        self.ca_file = re.search(r"administration: *(\S+)", printed)[1]  # type: ignore[index]
-
     def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
-        assert self._end() == -signal.SIGKILL
+        super().kill()
         self.kills += 1
-
-    def _end(self) -> int:
-        code = self._process.wait(DEADLINE_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return code
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stop the process, and let it go on."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        try:
-            wait_until(lambda: self.is_stopped, "the process to be stopped")
+        """Pause the process, and resume it at the end."""
+        with self.paused():
             yield
-            assert self.is_stopped
-        finally:
-            os.kill(self._process.pid, signal.SIGCONT)
-
-    @property
-    def is_stopped(self) -> bool:
-        # The state comes after the name, which is in parentheses.
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "T"
-
-    def close(self) -> None:
-        self._held_port.close()
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._end()
+            assert self.is_paused
 
     def ids(self, path: str) -> list[str]:
-        """The ids of all messages in a queue, scheduled ones too; they stay there."""
+        """Return the ids of all messages in a queue, scheduled ones included, by a peek."""
         found: list[str] = []
         options = ClientOptions.from_connection_string(
             self.connection_string, operation_timeout_s=DEADLINE_S
@@ -146,16 +94,17 @@ def backlog_path(name: str, index: int) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """Where a host falls silent: in place of the first `what` that it says once it has attached so
-    many links. The SDK attaches two links for tokens, then the sender's, then two for management.
+    """The point at which a host becomes silent: before the first `what` that it sends after it
+    attached so many links. The SDK attaches two links for tokens, then that of the sender, then two
+    for management.
     """
 
     what: str
     attached: int = 0
     half: bool = False
-    """It says the first half of it."""
+    """The first half of it is still sent."""
     raw: int | None = None
-    """After so many bytes, whatever they are."""
+    """The number of bytes after which the host becomes silent."""
 
 
 _NAMES = {0x10: "open", 0x11: "begin", 0x12: "attach", 0x13: "flow", 0x14: "transfer"}
@@ -164,7 +113,7 @@ _SASL = 1
 
 
 class _Talk:
-    """One connection: what the host has said in it."""
+    """The data that the host has sent over one connection."""
 
     def __init__(self) -> None:
         self.amqp = False
@@ -174,7 +123,7 @@ class _Talk:
         self._rest = b""
 
     def units(self, data: bytes) -> Iterator[tuple[str, bytes]]:
-        """What the host says, cut into headers and frames."""
+        """Split the data of the host into headers and frames."""
         self._rest += data
         while len(self._rest) >= 8:
             if self._rest.startswith(b"AMQP"):
@@ -191,7 +140,7 @@ class _Talk:
 
 
 class Relay:
-    """A way to a namespace that can fall silent: the sockets stay open, and nothing comes."""
+    """A TCP relay to a namespace that can become silent: sockets stay open, but no data comes."""
 
     def __init__(self, target: Namespace, *, tls: bool, ca_file: str) -> None:
         self._target = target
@@ -204,7 +153,7 @@ class Relay:
         self.accepted = 0
         self.open = 0
         self.silences = 0
-        """On how many connections it fell silent."""
+        """The number of connections that became silent."""
 
     @property
     def connection_string(self) -> str:
@@ -212,15 +161,15 @@ class Relay:
         return text.replace(";UseDevelopmentEmulator=true", "") if self.tls else text
 
     def fall_silent(self, point: Point, *, times: int | None = None) -> None:
-        """From now on, on every connection, or on so many."""
+        """Become silent at a point, on every new connection or on so many."""
         self.point, self._times = point, times
 
     def refuse(self) -> None:
-        """Close every new connection at once."""
+        """Close every new connection immediately."""
         self._refusing = True
 
     def heal(self) -> None:
-        """Let everything through, but for connections that are silent: they stay so."""
+        """Forward everything again, except on connections that are already silent."""
         self.point, self._refusing = None, False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -263,7 +212,7 @@ class Relay:
             writer.close()
 
     def _through(self, data: bytes, talk: _Talk) -> bytes:
-        """What the client gets to hear."""
+        """Forward the data of the host to the client."""
         if self.point is not None and self.point.raw is not None:
             data = data[: self.point.raw - talk.bytes]
             talk.bytes += len(data)
@@ -301,7 +250,7 @@ class Relay:
 
 
 class Servers:
-    """Servers, in one thread with an event loop."""
+    """Servers in one thread with an event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -313,7 +262,7 @@ class Servers:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
 
     def listen(self, serve: Callable[..., Any], context: ssl.SSLContext | None = None) -> int:
-        """Serve a free port, which is returned."""
+        """Listen on a free port, and return it."""
 
         async def start() -> asyncio.Server:
             return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
@@ -339,7 +288,7 @@ class Servers:
 
 
 class Relays:
-    """Relays, in one thread."""
+    """Relays in one thread."""
 
     def __init__(self, folder: Path) -> None:
         authority = trustme.CA()
@@ -350,8 +299,8 @@ class Relays:
         self._servers = Servers()
 
     def to(self, target: Namespace, *, tls: bool = False, raw: bool = False) -> Relay:
-        """A relay. With TLS it ends the client's TLS, and so hears what is said; a raw one does
-        not."""
+        """Return a relay. With TLS it terminates the TLS of the client, so that it can parse
+        frames; a raw relay does not."""
         relay = Relay(target, tls=tls, ca_file=target.ca_file if raw else self.ca_file)
         relay.port = self._servers.listen(relay.serve, self._context if tls and not raw else None)
         return relay
@@ -362,7 +311,7 @@ class Relays:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A port where a namespace should be, and is not."""
+    """A port at which no namespace listens."""
 
     like: Namespace
     port: int
@@ -378,7 +327,7 @@ class Elsewhere:
 
 @contextlib.contextmanager
 def dead_port() -> Iterator[int]:
-    """A port where connections are refused."""
+    """Yield a port that refuses connections."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         yield unused.getsockname()[1]
@@ -386,7 +335,7 @@ def dead_port() -> Iterator[int]:
 
 @contextlib.contextmanager
 def black_hole() -> Iterator[int]:
-    """A port where connecting takes for ever: its backlog is full."""
+    """Yield a port whose connections are never accepted, because its backlog is full."""
     with socket.socket() as listener, contextlib.ExitStack() as waiting:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -412,7 +361,7 @@ Host = Namespace | Relay | Elsewhere
 
 
 async def come_back(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """The result of a call, of either flavour, which must come back while the silence lasts."""
+    """Return the result of a call of either flavour, which must return during the silence."""
     async with asyncio.timeout(DEADLINE_S):
         if inspect.iscoroutinefunction(call):
             return await call(*args, **options)
@@ -420,14 +369,14 @@ async def come_back(call: Callable[..., Any], *args: Any, **options: Any) -> Any
 
 
 def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> "Future[Any]":
-    """In a thread of its own: one that never ends must not keep others, or the process."""
+    """Run a call in a new daemon thread: a call that never ends must not block others."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
 
     def work() -> None:
         try:
             future.set_result(call(*args, **options))
-        except BaseException as exc:  # noqa: BLE001  it is raised where somebody waits
+        except BaseException as exc:  # noqa: BLE001  raised to the waiting task
             future.set_exception(exc)
 
     threading.Thread(target=work, daemon=True).start()
@@ -435,7 +384,7 @@ def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> "Future[A
 
 
 async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
-    """Run them all to their ends. An error names its case."""
+    """Run all cases concurrently. Errors name their case."""
     ends = await asyncio.gather(*cases.values(), return_exceptions=True)
     errors = [(name, end) for name, end in zip(cases, ends, strict=True) if end is not None]
     for name, error in errors:
@@ -445,14 +394,14 @@ async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
 
 
 async def all_tasks_end() -> None:
-    """Nothing that was given up lives on."""
+    """Check that all tasks end."""
     if others := asyncio.all_tasks() - {asyncio.current_task()}:
         _, late = await asyncio.wait(others, timeout=DEADLINE_S)
         assert not late
 
 
 def connect(flavour: str, to: Host, *, tls: bool = False, **options: Any) -> Any:
-    """A client of the SDK."""
+    """Return a client of the SDK."""
     given = QUICK | options
     text = to.connection_string
     if tls:
@@ -466,7 +415,7 @@ def connect(flavour: str, to: Host, *, tls: bool = False, **options: Any) -> Any
 
 
 def options_of(secondary: Any, name: str, **options: Any) -> SendAvailabilityOptions:
-    """A pairing that fails over at once, waits a few seconds, and does not ping by itself."""
+    """Return options of a pairing with immediate failover, short timeouts and no pings."""
     given: dict[str, Any] = {
         "primary_name": name,
         "backlog_queue_count": 2,
@@ -502,7 +451,7 @@ async def paired(
     sdk: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Any]:
-    """A paired client. Closing it comes back, too."""
+    """Yield a paired client, whose `close` must return too."""
     given = {} if sdk is None else sdk
     client = connect(flavour, primary, tls=tls, **given)
     other = connect(flavour, secondary, tls=tls, **given)

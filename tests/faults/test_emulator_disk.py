@@ -1,6 +1,6 @@
-"""A namespace whose disk fails it: it stops rather than say what is not so.
+"""A namespace stops when its disk fails, and confirms nothing that is not on disk.
 
-Nothing that is not on disk is confirmed; what was confirmed is there when it is started again.
+Everything that it has confirmed is there after the next start.
 """
 
 import gc
@@ -9,11 +9,9 @@ import re
 import resource
 import socket
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,11 +22,11 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.sections import Message
-from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import ConnectionLost, StateError
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 DEADLINE_S = 30.0
@@ -37,7 +35,7 @@ BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """Those of the SDK are collected within the test that ignores the warning."""
+    """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
 
@@ -51,20 +49,19 @@ def namespace() -> Iterator[LocalNamespace]:
 
 
 def fill_the_disk(namespace: LocalNamespace) -> None:
-    """Let the file grow no further."""
+    """Prevent the file from growing."""
 
     def fill(core: NamespaceRuntime) -> None:
-        core.store._db.execute("PRAGMA max_page_count = 1")
+        core.store._database.connection.execute("PRAGMA max_page_count = 1")
 
     namespace.call(fill)
 
 
 def break_the_disk(namespace: LocalNamespace, *, time_passes: bool = True) -> None:
-    """Let nothing be read or written any more. Where time does not pass, nobody finds out before
-    somebody uses the namespace."""
+    """Make every read and write fail. If the clock stands still, the next call notices it first."""
 
     def break_it(core: NamespaceRuntime) -> None:
-        core.store._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+        core.store._database.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
         if not time_passes:
             core.tick = lambda: None
 
@@ -81,7 +78,7 @@ def sender_of(connection_string: str) -> Iterator[ServiceBusSender]:
 
 
 def send_until_it_fails(sender: ServiceBusSender, size: int = 20_000) -> tuple[int, Exception]:
-    """How many messages were confirmed, numbered from 0, and what the next one met."""
+    """Return the number of confirmed messages, and the error of the next one."""
     for number in range(10_000):
         try:
             sender.send_messages(ServiceBusMessage(str(number).ljust(size)))
@@ -91,20 +88,20 @@ def send_until_it_fails(sender: ServiceBusSender, size: int = 20_000) -> tuple[i
 
 
 def numbers(connection_string: str) -> list[int]:
-    """Those of all messages that are there."""
-    found: list[int] = []
+    """Return the numbers of all stored messages."""
+    stored: list[int] = []
     options = ClientOptions.from_connection_string(connection_string)
     with Client(options) as client, Receiver(client, "q", settled=True) as receiver:
         for deliveries in receiver.receive_available(100_000):
             bodies = [Message.parse(one.payload).read_body()[1][0] for one in deliveries]
-            found += [int(body) for body in bodies]
-    return found
+            stored += [int(body) for body in bodies]
+    return stored
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], description: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out for {description}"
         time.sleep(0.01)
 
 
@@ -124,7 +121,7 @@ def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 # A namespace in this process.
 
 
-def test_a_full_disk_stops_the_namespace_and_nothing_that_was_confirmed_is_lost(
+def test_full_disk_stops_the_namespace_and_loses_no_confirmed_message(
     namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     with sender_of(namespace.connection_string) as sender:
@@ -132,11 +129,11 @@ def test_a_full_disk_stops_the_namespace_and_nothing_that_was_confirmed_is_lost(
         fill_the_disk(namespace)
         confirmed, error = send_until_it_fails(sender)
 
-    assert "disk is full" in str(namespace.failure)  # the fault
+    assert "disk is full" in str(namespace.failure)  # the fault happened
     assert isinstance(error, ServiceBusConnectionError)
     wait_until(lambda: not is_served(namespace.port), "the port to be closed")
     [line] = errors_in(caplog)
-    assert "The namespace small stops" in line
+    assert "Namespace small stops" in line
     assert "disk is full" in line
     assert "start it again" in line
 
@@ -150,7 +147,7 @@ def create_queues(namespace: LocalNamespace) -> None:
         namespace.create_queue(f"queue-{number}")
 
 
-def test_a_namespace_that_stopped_by_itself_says_why_to_whoever_uses_it(
+def test_calls_to_a_failed_namespace_raise_the_reason(
     namespace: LocalNamespace,
 ) -> None:
     fill_the_disk(namespace)
@@ -163,13 +160,13 @@ def test_a_namespace_that_stopped_by_itself_says_why_to_whoever_uses_it(
     assert later.value.__cause__ is first.value.__cause__
 
 
-def test_a_namespace_that_stopped_by_itself_can_be_stopped_and_closed_like_any_other(
+def test_failed_namespace_can_be_stopped_and_closed(
     namespace: LocalNamespace,
 ) -> None:
     break_the_disk(namespace)
     with pytest.raises(StateError):
         namespace.create_queue("more")
-    assert namespace.failure is not None  # the fault
+    assert namespace.failure is not None  # the fault happened
     namespace.stop()
     namespace.stop()
     namespace.start()
@@ -178,7 +175,7 @@ def test_a_namespace_that_stopped_by_itself_can_be_stopped_and_closed_like_any_o
     assert not namespace.folder.exists()
 
 
-def test_all_clients_are_cut_off_and_none_hears_of_what_is_not_on_disk(
+def test_disk_failure_aborts_all_clients_and_confirms_nothing_uncommitted(
     namespace: LocalNamespace,
 ) -> None:
     options = ClientOptions.from_connection_string(namespace.connection_string)
@@ -190,9 +187,9 @@ def test_all_clients_are_cut_off_and_none_hears_of_what_is_not_on_disk(
         break_the_disk(namespace, time_passes=False)
         posted = sender.post(Message.build(data=b"9").encode())
         sender.wait([posted])
-        assert namespace.failure is not None  # the fault
+        assert namespace.failure is not None  # the fault happened
         assert isinstance(posted.error, ConnectionLost)
-        bystander.run(lambda: idle.error is not None, bystander.deadline(None), "a cut")
+        bystander.run_until(lambda: idle.error is not None, bystander.deadline(None), "a cut")
         assert isinstance(idle.error, ConnectionLost)
     namespace.start()
     assert numbers(namespace.connection_string) == []
@@ -217,25 +214,25 @@ def schedule(namespace: LocalNamespace) -> None:
 
 
 @pytest.mark.parametrize("use", [receive_some, create_by_http, schedule])
-def test_whatever_reads_or_writes_first_finds_the_broken_disk_and_all_ends_the_same(
+def test_first_operation_that_hits_the_broken_disk_stops_the_namespace(
     namespace: LocalNamespace, caplog: pytest.LogCaptureFixture, use: Callable[..., None]
 ) -> None:
     with sender_of(namespace.connection_string) as sender:
         sender.send_messages(ServiceBusMessage("0"))
     namespace.stop()
-    namespace.start()  # nothing of the queue is in memory: a receiver makes it read
+    namespace.start()  # with an empty cache, so that a receiver causes a read
     break_the_disk(namespace, time_passes=False)
     with pytest.raises(Exception):  # noqa: B017, PT011  each has its own
         use(namespace)
 
-    assert namespace.failure is not None  # the fault
+    assert namespace.failure is not None  # the fault happened
     wait_until(lambda: not is_served(namespace.port), "the port to be closed")
     assert len(errors_in(caplog)) == 1
     namespace.start()
     assert numbers(namespace.connection_string) == [0]
 
 
-def test_time_that_passes_finds_the_broken_disk_too(
+def test_periodic_work_that_hits_the_broken_disk_stops_the_namespace(
     namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     break_the_disk(namespace)
@@ -244,7 +241,7 @@ def test_time_that_passes_finds_the_broken_disk_too(
     assert len(errors_in(caplog)) == 1
 
 
-def test_a_call_that_comes_while_the_namespace_stops_is_refused_at_once(
+def test_call_during_the_stop_of_a_failed_namespace_is_refused_at_once(
     namespace: LocalNamespace,
 ) -> None:
     break_the_disk(namespace)
@@ -253,12 +250,12 @@ def test_a_call_that_comes_while_the_namespace_stops_is_refused_at_once(
     while thread.is_alive():
         with suppress(StateError):
             namespace.clear_faults()
-    assert namespace.failure is not None  # the fault
+    assert namespace.failure is not None  # the fault happened
     with pytest.raises(StateError):
         namespace.clear_faults()
 
 
-def test_a_namespace_whose_file_cannot_be_read_does_not_start(tmp_path: Path) -> None:
+def test_namespace_with_an_unreadable_file_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "namespace.db").write_bytes(b"this is no database" * 1000)
     namespace = LocalNamespace(folder=tmp_path)
     with pytest.raises(StateError, match=r"namespace\.db") as caught:
@@ -270,79 +267,43 @@ def test_a_namespace_whose_file_cannot_be_read_does_not_start(tmp_path: Path) ->
 # `pairbus emulator`.
 
 
-class Command:
-    """`pairbus emulator` on a folder, with two namespaces."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        names = ("--namespace", "first", "--namespace", "second", "--queue", "q")
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "pairbus", "emulator", *names, "--folder", str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        printed = ""
-        while "Ctrl-C" not in printed:
-            line = self.process.stdout.readline()
-            assert line, "it did not start"
-            printed += line
-        self.connection_strings = re.findall(r"Endpoint=\S+", printed)
-
-    def limit_files(self, room: int) -> None:
-        """Let no file of the process grow beyond the log of the second, and some room."""
-        size = (self._folder / "second" / "namespace.db-wal").stat().st_size
-        resource.prlimit(
-            self.process.pid, resource.RLIMIT_FSIZE, (size + room, resource.RLIM_INFINITY)
-        )
-
-    def end(self) -> tuple[int, str]:
-        """Exit code, and what it said at the end."""
-        try:
-            _, said = self.process.communicate(timeout=DEADLINE_S)
-        finally:
-            self.kill()
-        return self.process.returncode, said
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], Command]]:
-    with ExitStack() as ends:
-
-        def start() -> Command:
-            command = Command(tmp_path)
-            ends.callback(command.kill)
-            return command
-
-        yield start
+def command(tmp_path: Path) -> Iterator[EmulatorProcess]:
+    with EmulatorProcess("first", "second", queues=["q"], folder=tmp_path) as process:
+        yield process
 
 
-def test_the_command_ends_with_an_error_when_the_disk_fails_one_of_its_namespaces(
-    start: Callable[[], Command],
+def limit_file_size(process: EmulatorProcess, headroom: int) -> None:
+    """Let no file of the process grow beyond the size of the second namespace's log plus
+    `headroom` bytes."""
+    log = Path(process.namespaces["second"].ca_file).with_name("namespace.db-wal")
+    limit = log.stat().st_size + headroom
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+def test_command_ends_with_an_error_when_the_disk_fails_for_one_namespace(
+    command: EmulatorProcess,
 ) -> None:
-    first = start()
-    with sender_of(first.connection_strings[1]) as sender:
+    second = command.namespaces["second"].connection_string
+    with sender_of(second) as sender:
         sender.send_messages(ServiceBusMessage("0".ljust(20_000)))
-        first.limit_files(200_000)
+        limit_file_size(command, 200_000)
         confirmed, error = send_until_it_fails(sender)
-    code, said = first.end()
+    status = command.wait()
+    output = command.errors()
 
-    assert re.search(r"second failed: .*(disk I/O error|is full)", said.replace("\n", ""))  # fault
+    assert re.search(
+        r"second failed: .*(disk I/O error|is full)", output.replace("\n", "")
+    )  # fault
     assert confirmed > 0
     assert isinstance(error, ServiceBusConnectionError)
-    assert code == 1
-    assert "first failed" not in said
-    assert "Traceback" not in said
+    assert status == 1
+    assert "first failed" not in output
+    assert "Traceback" not in output
 
-    again = start()
-    found = numbers(again.connection_strings[1])
-    again.process.terminate()
-    assert again.end()[0] == 0
-    assert found[: confirmed + 1] == [0, *range(confirmed)]
-    # What was not confirmed may be there or not, but no more than the one that was under way.
-    assert found[confirmed + 1 :] in ([], [confirmed])
+    command.start()
+    stored = numbers(second)
+    assert command.terminate() == 0
+    assert stored[: confirmed + 1] == [0, *range(confirmed)]
+    # A message that was not confirmed may be stored, but only the one that was in transit.
+    assert stored[confirmed + 1 :] in ([], [confirmed])

@@ -1,5 +1,5 @@
-"""A small part of the fault matrix, which `python -m tests.faults.matrix` has in full, and what it
-stands on: wires that can be cut, and a guard that leaves no process behind."""
+"""One run of the fault matrix (`python -m tests.faults.matrix` runs all of it), and tests of its
+parts: relays that simulate a network partition, and the guard that kills all processes."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.matrix.guard import MARK, marked
-from tests.faults.matrix.owners import owner_of
+from tests.faults.matrix.environment import ROOT, MatrixEnvironment
+from tests.faults.matrix.guard import MARK, marked_processes
 from tests.faults.matrix.plan import plan
-from tests.faults.matrix.report import line_of
-from tests.faults.matrix.run import Course
-from tests.faults.matrix.wires import Cut, Wire, Wires
-from tests.faults.matrix.world import ROOT, World
+from tests.faults.matrix.relays import Cut, Relay, Relays
+from tests.faults.matrix.report import summary_line
+from tests.faults.matrix.run import OutageRun
+from tests.faults.matrix.socket_owners import owner_of
 from tests.faults.pairing_kit import dead_port, wait_until
 
 pytestmark = [
@@ -31,155 +31,162 @@ SILENCE_S = 0.3
 
 
 @pytest.mark.rule("X1", "X2")
-def test_an_outage_with_a_fault_at_each_stage_loses_nothing(tmp_path: Path) -> None:
+def test_outage_with_a_fault_at_each_stage_loses_no_message(tmp_path: Path) -> None:
     (run,) = islice(plan(SEED), NUMBER - 1, NUMBER)
     print(f"seed {run.seed}, run {run.number}: {', '.join(map(str, run.cells))}")
     assert len({cell.component for cell in run.cells}) == 4
     assert {cell.kind for cell in run.cells} == {"kill", "freeze", "cut"}
 
-    with World(tmp_path) as world:
+    with MatrixEnvironment(tmp_path) as environment:
         try:
-            result = Course(world, run).go()
+            result = OutageRun(environment, run).execute()
         except BaseException as exc:
-            exc.add_note(world.said())
+            exc.add_note(environment.output())
             raise
 
-    print(line_of(result))
+    print(summary_line(result))
     assert result.cells == run.cells
     assert result.verdict.problems == ()
-    assert result.verdict.reckoning.delivered == result.verdict.reckoning.sent > 1000
+    assert result.verdict.reconciliation.delivered == result.verdict.reconciliation.sent > 1000
 
 
-# Wires.
-
-
-@pytest.fixture
-def wires() -> Iterator[Wires]:
-    wires = Wires()
-    yield wires
-    wires.close()
+# The relays.
 
 
 @pytest.fixture
-def wire(wires: Wires) -> Iterator[Wire]:
-    """A wire to somebody who says everything again."""
-    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as ends:
+def relays() -> Iterator[Relays]:
+    relays = Relays()
+    yield relays
+    relays.close()
 
-        def answer(one: socket.socket) -> None:
-            with one, contextlib.suppress(OSError):
-                while data := one.recv(100):
-                    one.sendall(data)
+
+@pytest.fixture
+def relay(relays: Relays) -> Iterator[Relay]:
+    """A relay to an echo server."""
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as resources:
+
+        def echo(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                while data := connection.recv(100):
+                    connection.sendall(data)
 
         def serve() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    one, _ = server.accept()
-                    threading.Thread(target=answer, args=(one,), daemon=True).start()
+                    connection, _ = server.accept()
+                    threading.Thread(target=echo, args=(connection,), daemon=True).start()
 
         threading.Thread(target=serve, daemon=True).start()
-        ends.callback(server.shutdown, socket.SHUT_RDWR)
-        yield wires.to(server.getsockname()[1])
+        resources.callback(server.shutdown, socket.SHUT_RDWR)
+        yield relays.to(server.getsockname()[1])
 
 
-def call(wire: Wire) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", wire.port), timeout=30)
+def connect(relay: Relay) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", relay.port), timeout=30)
 
 
-def ask(one: socket.socket, text: bytes) -> bytes:
-    one.sendall(text)
-    return one.recv(100)
+def request(connection: socket.socket, data: bytes) -> bytes:
+    connection.sendall(data)
+    return connection.recv(100)
 
 
-def is_silent(one: socket.socket) -> bool:
-    one.settimeout(SILENCE_S)
+def is_silent(connection: socket.socket) -> bool:
+    connection.settimeout(SILENCE_S)
     try:
-        ask(one, b"anybody?")
+        request(connection, b"ping")
     except TimeoutError:
         return True
     finally:
-        one.settimeout(30)
+        connection.settimeout(30)
     return False
 
 
-def test_what_is_cut_says_nothing_and_is_reset_when_it_is_healed(wires: Wires, wire: Wire) -> None:
-    with call(wire) as old:
-        assert ask(old, b"before") == b"before"
+def test_cut_connection_is_silent_and_is_reset_when_the_cut_is_healed(
+    relays: Relays, relay: Relay
+) -> None:
+    with connect(relay) as old:
+        assert request(old, b"before") == b"before"
 
-        cut = Cut(wires, [wire], lambda _: True)
+        cut = Cut(relays, [relay], lambda _: True)
         assert is_silent(old)
-        with call(wire) as young:  # it is accepted
-            assert is_silent(young)
-            wait_until(lambda: cut.swallowed == 2 * len(b"anybody?"), "all to be swallowed")
+        with connect(relay) as new:  # it is accepted
+            assert is_silent(new)
+            wait_until(lambda: cut.dropped == 2 * len(b"ping"), "all data to be dropped")
             cut.heal()
 
-            assert (cut.silenced, cut.swallowed) == (2, 2 * len(b"anybody?"))
-            for one in (old, young):
+            assert (cut.silenced, cut.dropped) == (2, 2 * len(b"ping"))
+            for connection in (old, new):
                 with pytest.raises(ConnectionResetError):
-                    one.recv(100)
-    with call(wire) as later:
-        assert ask(later, b"after") == b"after"
+                    connection.recv(100)
+    with connect(relay) as later:
+        assert request(later, b"after") == b"after"
 
 
-def test_of_two_cuts_the_one_that_is_healed_leaves_the_others_connections_silent(
-    wires: Wires, wire: Wire
+def test_connection_of_two_cuts_is_silent_until_both_are_healed(
+    relays: Relays, relay: Relay
 ) -> None:
-    with call(wire) as one:
-        assert ask(one, b"before") == b"before"
-        first, second = (Cut(wires, [wire], lambda _: True) for _ in "12")
+    with connect(relay) as connection:
+        assert request(connection, b"before") == b"before"
+        first, second = (Cut(relays, [relay], lambda _: True) for _ in "12")
 
         first.heal()
-        assert is_silent(one)
+        assert is_silent(connection)
         second.heal()
 
         with pytest.raises(ConnectionResetError):
-            one.recv(100)
+            connection.recv(100)
 
 
-def test_a_cut_can_be_of_one_process_alone(wires: Wires, wire: Wire) -> None:
+def test_cut_can_apply_to_one_process_only(relays: Relays, relay: Relay) -> None:
     script = (
         "import socket, sys\n"
-        f"one = socket.create_connection(('127.0.0.1', {wire.port}))\n"
+        f"connection = socket.create_connection(('127.0.0.1', {relay.port}))\n"
         "for line in sys.stdin:\n"
-        "    one.sendall(line.encode()); print(one.recv(100).decode(), end='', flush=True)\n"
+        "    connection.sendall(line.encode())\n"
+        "    print(connection.recv(100).decode(), end='', flush=True)\n"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with (
-        call(wire) as mine,
+        connect(relay) as own,
         subprocess.Popen([sys.executable, "-c", script], text=True, **pipes) as other,  # type: ignore[call-overload]
-        contextlib.ExitStack() as ends,
+        contextlib.ExitStack() as resources,
     ):
-        ends.callback(other.kill)
+        resources.callback(other.kill)
         other.stdin.write("hello\n")
         other.stdin.flush()
         assert other.stdout.readline() == "hello\n"
 
-        cut = Cut(wires, [wire], lambda one: owner_of(one.port, wire.port, [other.pid]) is not None)
+        cut = Cut(
+            relays,
+            [relay],
+            lambda connection: owner_of(connection.port, relay.port, [other.pid]) is not None,
+        )
 
         assert cut.silenced == 1
-        assert ask(mine, b"mine") == b"mine"
+        assert request(own, b"own") == b"own"
         other.stdin.write("hello?\n")
         other.stdin.flush()
-        wait_until(lambda: cut.swallowed > 0, "it to speak to nobody")
+        wait_until(lambda: cut.dropped > 0, "dropped data")
         cut.heal()
-        assert other.stdout.readline() == ""  # it was reset, and ended
+        assert other.stdout.readline() == ""  # the connection was reset, so the process ended
 
 
-def test_a_wire_to_nobody_is_reset(wires: Wires) -> None:
+def test_connection_to_a_closed_port_is_reset(relays: Relays) -> None:
     with dead_port() as port:
-        wire = wires.to(port)
+        relay = relays.to(port)
 
-        with pytest.raises(ConnectionResetError), call(wire) as one:
-            ask(one, b"anybody?")
+        with pytest.raises(ConnectionResetError), connect(relay) as connection:
+            request(connection, b"ping")
 
 
 # The guard.
 
 
-def test_what_a_killed_process_started_does_not_outlive_it() -> None:
+def test_children_of_a_killed_process_are_killed() -> None:
     script = (
         "import os, subprocess, time\n"
-        "from tests.faults.matrix.guard import MARK, Guard\n"
-        "guard = Guard()\n"
+        "from tests.faults.matrix.guard import MARK, ProcessGuard\n"
+        "guard = ProcessGuard()\n"
         "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         "print(os.environ[MARK], flush=True)\n"
         "time.sleep(600)\n"
@@ -191,8 +198,8 @@ def test_what_a_killed_process_started_does_not_outlive_it() -> None:
         assert process.stdout is not None
         try:
             mark = process.stdout.readline().strip()
-            wait_until(lambda: len(marked(mark)) == 1, "what it has started")
+            wait_until(lambda: len(marked_processes(mark)) == 1, "the child process")
         finally:
             process.kill()
 
-        wait_until(lambda: not marked(mark), "what it had started to end")
+        wait_until(lambda: not marked_processes(mark), "the end of the child process")

@@ -1,8 +1,8 @@
-"""Namespaces that are dead, refuse, are frozen, or stop answering at some point: every call of a
-pairing comes back, says what is so, and leaves nothing behind.
+"""Namespaces that are dead, refuse connections, are frozen, or become silent at some point: every
+call of a pairing returns, reports the state, and leaves nothing open.
 
-No time is measured. The silence lasts for ever; a call that does not end it by itself fails the
-test at its deadline.
+No time is measured. The silence lasts for ever, and a call that does not return fails the test at
+its deadline.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, SendUnavailable
 from pairbus.events import PathStatus
+from pairbus.pairing.recovery import ping
 from tests.faults.pairing_kit import (
     FLAVOURS,
     Elsewhere,
@@ -45,7 +46,7 @@ from tests.faults.pairing_kit import (
 )
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -55,7 +56,7 @@ pytestmark = [
 QUEUE, OTHER = "orders", "parcels"
 MINUTE = timedelta(minutes=1)
 PATIENT = timedelta(seconds=8)
-"""Half of it is time enough to reach the backlog while many others do the same."""
+"""Half of it is enough to reach the backlog while many other cases run."""
 names = (f"case{number}" for number in count(1))
 
 BEFORE_THE_LINK = {
@@ -69,7 +70,7 @@ BEFORE_THE_LINK = {
     "the answer to a token": Point("transfer", attached=2),
     "the sender's link": Point("attach", attached=2),
 }
-"""Whatever a call wants, it hangs there."""
+"""Points at which every call hangs."""
 IN_A_SEND = {
     "credit": Point("flow", attached=3),
     "the answer to a send": Point("disposition", attached=3),
@@ -107,14 +108,14 @@ def flavour(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _nothing_of_ours_lives_on(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
-    # What was logged holds on to errors, and those to sockets of the SDK.
+    # Log records refer to errors, and those to sockets of the SDK.
     caplog.get_records("call").clear()
     gc.collect()
     wait_until(lambda: not threads_of_ours(), f"threads to end: {threads_of_ours()}")
 
 
 class Case:
-    """A pairing of its own, on relays of its own."""
+    """A pairing with its own relays."""
 
     def __init__(
         self, relays: Relays, primary: Namespace, secondary: Namespace, *, tls: bool, raw: bool
@@ -125,7 +126,7 @@ class Case:
         self._secondary = secondary
 
     def stored(self) -> list[str]:
-        """The ids of what is in the backlog."""
+        """Return the ids of the messages in the backlog."""
         return [one for i in range(2) for one in self._secondary.ids(backlog_path(self.name, i))]
 
     def all_closed(self) -> None:
@@ -175,7 +176,7 @@ SENDS: list[Call] = [send_one, send_list, send_batch, schedule]
 
 
 async def in_silence(case: Case, bus: Any, calls: list[Call]) -> list[str]:
-    """Make calls, each of which meets the silence of the primary; the ids of what was sent."""
+    """Make calls that hang on the silent primary, and return the ids that were sent."""
     sent: list[str] = []
     sender = bus.get_queue_sender(QUEUE)
     for call in calls:
@@ -185,7 +186,7 @@ async def in_silence(case: Case, bus: Any, calls: list[Call]) -> list[str]:
         assert state(bus) is PathStatus.FAILOVER
         assert isinstance(bus.status().paths[QUEUE].cause, OperationTimeoutError)
         bus.mark_path_healthy(QUEUE)
-    # A new connection is made: nothing that hung is used again.
+    # A new connection is opened: a link that hung is not used again.
     case.primary.heal()
     connections = case.primary.accepted
     stored = list(sent)
@@ -197,15 +198,19 @@ async def in_silence(case: Case, bus: Any, calls: list[Call]) -> list[str]:
     return sent
 
 
+def ping_operation(bus: Any) -> Any:
+    return ping(bus._pairing, bus._factory, bus._pairing.path(QUEUE))
+
+
 def state(bus: Any, path: str = QUEUE) -> PathStatus:
-    return bus.status().paths[path].state
+    return bus.status().paths[path].status
 
 
-# Silence of the primary.
+# A silent primary.
 
 
 @pytest.mark.rule("S2a", "S3", "S11", "S14")
-async def test_calls_that_hang_on_the_primary_go_on_into_the_backlog(
+async def test_calls_that_hang_on_the_primary_continue_with_the_backlog(
     flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(point: Point, calls: list[Call], *, tls: bool, twice: bool = False) -> None:
@@ -215,7 +220,7 @@ async def test_calls_that_hang_on_the_primary_go_on_into_the_backlog(
             flavour, case.primary, case.secondary, case.name, tls=tls, operation_timeout=PATIENT
         ) as bus:
             sent = await in_silence(case, bus, calls)
-        # What was sent and never answered is in both places, with the same id.
+        # A message without an acknowledgement is in both namespaces, with the same id.
         there = await come_back(held_by, primary, sent)
         assert there == (sent if twice else sent[-1:])
         await come_back(case.all_closed)
@@ -234,13 +239,13 @@ async def test_calls_that_hang_on_the_primary_go_on_into_the_backlog(
 
 
 def held_by(namespace: Namespace, ids: list[str]) -> list[str]:
-    """Those that are in the queue, as often as they are."""
+    """Return the ids that are in the queue, once for each message."""
     there = namespace.ids(QUEUE)
     return [id for id in ids for _ in range(there.count(id))]
 
 
 @pytest.mark.rule("S2a", "S3", "S1")
-async def test_with_an_interval_a_call_that_hangs_raises_and_the_timer_starts(
+async def test_with_an_interval_a_hanging_call_raises_and_starts_the_timer(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, point: Point, *, tls: bool) -> None:
@@ -251,7 +256,7 @@ async def test_with_an_interval_a_call_that_hangs_raises_and_the_timer_starts(
             flavour, case.primary, case.secondary, case.name, tls=tls, failover_interval=MINUTE
         ) as bus:
             sender = bus.get_queue_sender(QUEUE)
-            await enter(sender)  # never fails because the primary is down
+            await enter(sender)  # does not fail while the primary is down
             with pytest.raises(OperationTimeoutError):
                 await send_one(sender, sent)
             assert case.primary.silences > 0
@@ -281,11 +286,11 @@ async def test_with_an_interval_a_call_that_hangs_raises_and_the_timer_starts(
     await all_tasks_end()
 
 
-# Silence of the secondary, and of both.
+# A silent secondary, and two silent namespaces.
 
 
 @pytest.mark.rule("S2a", "S5", "S14")
-async def test_where_the_backlog_hangs_the_caller_hears_of_both(
+async def test_hanging_backlog_raises_both_causes(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, point: Point, *, tls: bool, both: bool) -> None:
@@ -315,12 +320,12 @@ async def test_where_the_backlog_hangs_the_caller_hears_of_both(
             assert isinstance(caught.value.primary_error, ServiceBusError)
             if both:
                 assert isinstance(caught.value.primary_error, OperationTimeoutError)
-            await create(sender, sent)  # there is a limit that is safe anywhere
+            await create(sender, sent)  # the limit is one that every namespace accepts
             assert bool(case.primary.silences) is both
             case.secondary.heal()
             connections = case.secondary.accepted
             await send_one(sender, sent)
-            if point.attached < 3:  # else the link that `create` opened is in order
+            if point.attached < 3:  # otherwise the link that `create` opened works
                 assert case.secondary.accepted > connections
         assert sent[-1] in await come_back(case.stored)
         if both:
@@ -330,7 +335,7 @@ async def test_where_the_backlog_hangs_the_caller_hears_of_both(
     cases = {}
     answer = {"answer": IN_A_SEND["the answer to a send"]}
     for place, (name, point) in enumerate((BEFORE_THE_LINK | answer | IN_TLS).items()):
-        # In turn: what can be different is shown by the silence of the primary.
+        # One after the other: the cases of the primary cover the differences.
         tls = point.raw is not None or place % 2 == 1
         flavours = FLAVOURS if place % 4 < 2 else FLAVOURS[::-1]
         cases[f"{name}, both"] = one(flavours[0], point, tls=tls, both=True)
@@ -340,7 +345,7 @@ async def test_where_the_backlog_hangs_the_caller_hears_of_both(
 
 
 @pytest.mark.rule("S2a", "S4")
-async def test_a_backlog_queue_that_hangs_leaves_time_for_another(
+async def test_hanging_backlog_queue_leaves_time_for_another(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, point: Point) -> None:
@@ -359,7 +364,7 @@ async def test_a_backlog_queue_that_hangs_leaves_time_for_another(
             assert case.secondary.silences == 1
             [pulled] = [one for one in bus.status().backlog.values() if not one.in_rotation]
             assert isinstance(pulled.cause, OperationTimeoutError)
-        # It may have been stored by the first one, too, which never said so.
+        # The first queue may have stored it too, without an acknowledgement.
         copies = 2 if point.what == "disposition" else 1
         assert await come_back(case.stored) == sent * copies
         await come_back(case.all_closed)
@@ -378,7 +383,7 @@ async def test_a_backlog_queue_that_hangs_leaves_time_for_another(
 
 
 @pytest.mark.rule("S2a", "P1", "P6")
-async def test_pairing_with_a_secondary_that_does_not_answer_fails_and_can_be_tried_again(
+async def test_pairing_with_a_silent_secondary_fails_and_can_be_repeated(
     flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     hasty = {"operation_timeout": timedelta(seconds=1)}
@@ -412,11 +417,11 @@ async def test_pairing_with_a_secondary_that_does_not_answer_fails_and_can_be_tr
     assert mute_in_tls.silences > 0
 
 
-# Hosts that are dead, and processes that are frozen.
+# Dead hosts and frozen processes.
 
 
 @pytest.mark.rule("S2a", "S14")
-async def test_a_primary_that_is_dead_or_refuses_fails_nobody(
+async def test_dead_or_refusing_primary_fails_no_call(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str, host: Host, calls: list[Call], *, tls: bool) -> None:
@@ -436,13 +441,15 @@ async def test_a_primary_that_is_dead_or_refuses_fails_nobody(
                 await call(sender, sent)
                 assert state(bus) is PathStatus.FAILOVER
                 bus.mark_path_healthy(QUEUE)
-            assert isinstance(await come_back(bus.ping, bus.pairing.path(QUEUE)), ServiceBusError)
+            assert isinstance(
+                await come_back(bus._driver.run, ping_operation(bus)), ServiceBusError
+            )
             await come_back(sender.close)
         assert sorted(await come_back(case.stored)) == sorted(sent)
         await come_back(case.all_closed)
 
     every: list[Call] = [only_enter, create, *SENDS]
-    some: list[Call] = [only_enter, send_one]  # each waits
+    some: list[Call] = [only_enter, send_one]  # each takes its timeout
     refusing = [relays.to(primary) for _ in FLAVOURS]
     cases = {}
     with ExitStack() as ports:
@@ -462,14 +469,14 @@ async def test_a_primary_that_is_dead_or_refuses_fails_nobody(
 
 
 class Bystander:
-    """A pairing of one flavour whose sender is open when processes are stopped."""
+    """A pairing whose sender is open when processes are stopped."""
 
     def __init__(self, flavour: str, primary: Namespace, secondary: Namespace, tls: bool) -> None:
         self.name = next(names)
         self.sent: list[str] = []
         self._secondary = secondary
         self._client = connect(flavour, primary, tls=tls)
-        # A client that the pairing makes itself is closed by it.
+        # A client that the pairing creates is closed by it.
         self._other = connect(flavour, secondary, tls=True) if tls else None
         self._given = secondary.connection_string if self._other is None else self._other
         self._flavour = flavour
@@ -485,8 +492,8 @@ class Bystander:
             await call(self.sender, self.sent)
             assert state(self.bus) is PathStatus.FAILOVER
             self.bus.mark_path_healthy(QUEUE)
-        met = await come_back(self.bus.ping, self.bus.pairing.path(QUEUE))
-        assert isinstance(met, OperationTimeoutError)
+        error = await come_back(self.bus._driver.run, ping_operation(self.bus))
+        assert isinstance(error, OperationTimeoutError)
 
     async def after_it(self) -> None:
         await send_one(self.sender, self.sent)
@@ -510,7 +517,7 @@ class Bystander:
 
 
 @pytest.mark.rule("S2a", "S5", "S14")
-async def test_processes_that_are_frozen_are_left_behind_and_found_again(
+async def test_frozen_processes_are_left_and_used_again_after_they_continue(
     primary: Namespace, secondary: Namespace
 ) -> None:
     all_four = {
@@ -534,7 +541,7 @@ async def test_processes_that_are_frozen_are_left_behind_and_found_again(
 
 
 @pytest.mark.rule("S2a")
-async def test_a_token_that_is_never_answered_is_waited_for_no_longer_than_anything_else(
+async def test_token_request_without_a_response_is_bounded(
     flavour: str, secondary: Namespace
 ) -> None:
     sent: list[str] = []
@@ -550,12 +557,12 @@ async def test_a_token_that_is_never_answered_is_waited_for_no_longer_than_anyth
     assert stored == sent
 
 
-# What is not disturbed.
+# Calls that are not affected.
 
 
 @pytest.mark.rule("S2", "S2a")
 @pytest.mark.parametrize("retries", [0, 2])
-async def test_the_users_own_retries_come_first(
+async def test_retries_of_the_user_are_made_first(
     flavour: str, retries: int, relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     case = Case(relays, primary, secondary, tls=False, raw=False)
@@ -582,7 +589,7 @@ async def test_the_users_own_retries_come_first(
 
 
 @pytest.mark.rule("S2a")
-async def test_a_call_that_hangs_does_not_disturb_those_of_other_senders(
+async def test_hanging_call_does_not_disturb_other_senders(
     relays: Relays, primary: Namespace, secondary: Namespace
 ) -> None:
     async def one(flavour: str) -> None:

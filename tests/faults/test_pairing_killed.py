@@ -1,7 +1,7 @@
-"""Namespaces that are killed under load, with `kill -9`, at random moments, and started again.
+"""Namespaces that are killed under load, with `kill -9`, at random times, and restarted.
 
-Whatever a pairing acknowledged is in the primary or in the backlog, by message id. What it did not
-acknowledge may be there or not. What is there twice was on its way when a namespace was killed.
+Every message that a pairing acknowledged is in the primary or in the backlog, by message id. Other
+messages may be there or not. A duplicate was in flight when a namespace was killed.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from tests.faults.pairing_kit import (
 )
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -47,13 +47,13 @@ NAME = "primary"
 QUEUES = 3
 KILLS = 3
 MESSAGES = 100
-"""How many get through between two kills, at least."""
+"""The smallest number of successful calls between two kills."""
 
 
 @pytest.fixture(autouse=True)
 def _collect_sockets(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Those of the SDK, within the test that ignores them. What was logged holds on to errors, and
-    those to sockets."""
+    """Collect the sockets of the SDK within the test that ignores their warnings. Log records refer
+    to errors, and those to sockets."""
     yield
     caplog.get_records("call").clear()
     gc.collect()
@@ -75,7 +75,7 @@ def secondary(tmp_path: Path) -> Iterator[Namespace]:
 
 @dataclass
 class Sent:
-    """One call: the ids that it sent, from when to when, and what came of it."""
+    """One call: its ids, its start and end, and its error."""
 
     ids: list[str]
     began: float
@@ -85,7 +85,7 @@ class Sent:
 
 @dataclass
 class Load:
-    """Senders at work, each with a worker of its own, until they are told to stop."""
+    """Workers that send, each with its own sender, until they are stopped."""
 
     seed: int
     calls: list[Sent] = field(default_factory=list)
@@ -119,8 +119,8 @@ class Load:
         return {id for call in self.calls if call.error is None for id in call.ids}
 
     def go_on(self, chance: random.Random) -> None:
-        """Waits until calls get through again, and for a random while more. A sender of the SDK
-        needs half a second and more to open."""
+        """Wait until calls succeed again, and for a random time after that. A sender of the SDK
+        takes half a second or more to open."""
         before = len(self.acknowledged)
         wait_until(lambda: len(self.acknowledged) > before + MESSAGES, "calls to get through")
         time.sleep(chance.uniform(0, 1))
@@ -135,7 +135,7 @@ Kill = Callable[[Load, random.Random], list[Moment]]
 
 
 def moment_of(kill: Callable[[], None]) -> Moment:
-    """From when to when it was done."""
+    """The start and the end of a kill."""
     began = time.monotonic()
     kill()
     return began, time.monotonic()
@@ -144,7 +144,7 @@ def moment_of(kill: Callable[[], None]) -> Moment:
 async def under_load(
     flavour: str, primary: Namespace, secondary: Namespace, seed: int, kill: Kill
 ) -> tuple[Load, list[Moment]]:
-    """All calls that were made, and when a namespace was killed."""
+    """All calls, and the times of the kills."""
     load = Load(seed)
     async with paired(
         flavour,
@@ -169,7 +169,7 @@ async def under_load(
 def check(
     load: Load, kills: list[Moment], primary: Namespace, secondary: Namespace
 ) -> Counter[str]:
-    """Nothing acknowledged is lost, and what is there twice is explained."""
+    """Check that no acknowledged message is lost, and that duplicates are explained."""
     there = Counter(primary.ids(QUEUE))
     backlog = Counter(
         id for index in range(QUEUES) for id in secondary.ids(backlog_path(NAME, index))
@@ -201,7 +201,7 @@ def check(
 
 @pytest.mark.rule("X1", "X2", "S5")
 @pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_primary_that_is_killed_again_and_again_loses_nothing_that_was_acknowledged(
+async def test_primary_that_is_killed_repeatedly_loses_no_acknowledged_message(
     flavour: str, primary: Namespace, secondary: Namespace
 ) -> None:
     seed = random.randrange(2**32)
@@ -214,20 +214,20 @@ async def test_a_primary_that_is_killed_again_and_again_loses_nothing_that_was_a
             kills.append(moment_of(primary.kill))
             load.go_on(chance)
             primary.start()
-        time.sleep(2)  # time for a ping, and for sends to the primary
+        time.sleep(2)  # for a ping, and for sends to the primary
         return kills
 
     load, kills = await under_load(flavour, primary, secondary, seed, kill)
     assert primary.kills == KILLS
     check(load, kills, primary, secondary)
-    # The backlog took whatever the primary did not.
+    # The backlog accepted all messages that the primary did not.
     assert [call.error for call in load.calls if call.error is not None] == []
     await come_back(wait_until, lambda: not threads_of_ours(), "threads to end")
 
 
 @pytest.mark.rule("X1", "X2", "S5", "S4")
 @pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_secondary_that_is_killed_in_an_outage_loses_nothing_that_was_acknowledged(
+async def test_secondary_that_is_killed_during_an_outage_loses_no_acknowledged_message(
     flavour: str, primary: Namespace, secondary: Namespace
 ) -> None:
     seed = random.randrange(2**32)
@@ -249,6 +249,6 @@ async def test_a_secondary_that_is_killed_in_an_outage_loses_nothing_that_was_ac
     load, kills = await under_load(flavour, primary, secondary, seed, kill)
     assert (primary.kills, secondary.kills) == (1, KILLS)
     summary = check(load, kills, primary, secondary)
-    # With both down, callers were told so.
+    # While both were down, calls raised errors.
     assert summary["SendUnavailable"] > 0
     await come_back(wait_until, lambda: not threads_of_ours(), "threads to end")

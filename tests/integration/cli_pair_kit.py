@@ -1,4 +1,4 @@
-"""A pairing with a backlog, for commands that look at it, and ways to run them."""
+"""A pairing with a backlog, and functions that run commands on it."""
 
 import fcntl
 import os
@@ -19,15 +19,14 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
-from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message, Properties
 from pairbus.cli.app import app
+from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.auth import Right, SharedAccessRule
-from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_path, backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
+from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.transfer import to_backlog
 
-ROOT = Path(__file__).parents[2]
 KEY = "c2VjcmV0IG9mIHRlc3Rz"
 RULES = tuple(
     SharedAccessRule(name=right.value, primary_key=KEY, rights=frozenset({right}))
@@ -37,6 +36,7 @@ ONE = f"Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAc
 TWO = ONE.replace("one.", "two.")
 LOCAL = ONE.replace("one.servicebus.windows.net", "localhost:5")
 PATIENCE_S = 100.0
+TIMED_OUT = re.compile("in vain|in time|within|timed? ?out")
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -45,7 +45,7 @@ def message(id: str, *, session: str | None = None, body: bytes = b"body") -> by
 
 
 class Pairing:
-    """Two namespaces, and some backlog queues under a name of their own."""
+    """Two namespaces with backlog queues of a unique primary name."""
 
     def __init__(
         self, primary: LocalNamespace, secondary: LocalNamespace, name: str, queues: int = 2
@@ -56,7 +56,7 @@ class Pairing:
         self.queues = backlog_paths(name, queues)
         for path in self.queues:
             secondary.create_queue(path)
-        self.given = {
+        self.variables = {
             "PAIRBUS_PRIMARY": primary.connection_string,
             "PAIRBUS_SECONDARY": secondary.connection_string,
         }
@@ -66,7 +66,7 @@ class Pairing:
         )
 
     def add_queue(self, index: int) -> int:
-        """Create a further backlog queue; return its position for `put` and `bury`."""
+        """Create another backlog queue. Return its position for `put` and `dead_letter`."""
         path = backlog_path(self.name, index)
         self.secondary.create_queue(path)
         self.queues.append(path)
@@ -74,32 +74,32 @@ class Pairing:
 
     def put(self, destination: str, payloads: list[bytes], queue: int = 0) -> None:
         """Store messages as a paired sender would."""
-        self.put_raw([to_backlog(one, destination) for one in payloads], queue)
+        self.put_raw([to_backlog(payload, destination) for payload in payloads], queue)
 
     def put_raw(self, payloads: list[bytes], queue: int = 0) -> None:
         with self.client() as client, Sender(client, self.queues[queue]) as sender:
             for start in range(0, len(payloads), 200):
                 sender.send_batch(payloads[start : start + 200])
 
-    def bury(self, count: int, reason: str, description: str, queue: int = 0) -> None:
+    def dead_letter(self, count: int, reason: str, description: str, queue: int = 0) -> None:
         """Dead-letter the first messages of a queue."""
         path = self.queues[queue]
         with self.client() as client, Receiver(client, path) as receiver:
-            taken = receiver.receive(count)
-            while len(taken) < count:
-                taken += receiver.receive(count - len(taken))
+            received = receiver.receive(count)
+            while len(received) < count:
+                received += receiver.receive(count - len(received))
             with Management(client, path) as management:
-                tokens = [lock_token(one) for one in taken]
+                tokens = [lock_token(delivery) for delivery in received]
                 management.settle(tokens, DEAD_LETTERED, reason=reason, description=description)
 
-    def spoil(self, sequence: int, rest: bytes, queue: int = 0) -> None:
-        """Make nonsense of a stored message: the emulator itself takes none."""
+    def corrupt(self, sequence: int, rest: bytes, queue: int = 0) -> None:
+        """Overwrite a stored message with bytes that the emulator itself would reject."""
 
         def write(core: Any) -> None:
-            where = core.entities.source(self.queues[queue])[1]
-            (stored,) = where.peek(sequence - 1, 1)
+            stored_queue = core.entities.source(self.queues[queue])[1]
+            (stored,) = stored_queue.peek(sequence - 1, 1)
             stored.rest = rest
-            where._store.put(where.id, stored)
+            stored_queue._messages.put(stored_queue.id, stored)
 
         self.secondary.call(write)
 
@@ -111,7 +111,7 @@ class Pairing:
         )
 
     def peeks(self) -> int:
-        """How many messages were peeked so far, by the meter of the secondary."""
+        """Return the number of messages peeked so far, from the meter of the secondary."""
         readings = self.secondary.meter()
         return sum(
             reading.operations
@@ -119,8 +119,8 @@ class Pairing:
             if kind == "peek" and entity.lower().startswith(f"{self.name}/")
         )
 
-    def held(self) -> int:
-        """How many messages there are, dead-lettered ones included."""
+    def message_count(self) -> int:
+        """Return the number of messages, dead-lettered ones included."""
         return self.secondary.call(
             lambda core: sum(
                 len(queue) for path in self.queues for queue in core.entities.get(path).queues
@@ -128,65 +128,70 @@ class Pairing:
         )
 
 
-def environment(given: dict[str, str]) -> dict[str, str]:
-    gone = ("PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY", "COLUMNS", "FORCE_COLOR", "NO_COLOR")
-    return {**{k: v for k, v in os.environ.items() if k not in gone}, "PYTHONUTF8": "1", **given}
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a command, without variables that would change its output."""
+    removed = ("PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY", "COLUMNS", "FORCE_COLOR", "NO_COLOR")
+    return {
+        **{k: v for k, v in os.environ.items() if k not in removed},
+        "PYTHONUTF8": "1",
+        **variables,
+    }
 
 
-def run(*words: str, **given: str) -> subprocess.CompletedProcess[str]:
-    """`pairbus`, without a terminal: never with a stack, frames or colours."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "pairbus", *words],
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `pairbus` without a terminal. Its output has no stack trace, frames or colours."""
+    result = subprocess.run(
+        [sys.executable, "-m", "pairbus", *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
-        env=environment(given),
+        env=environment(variables),
     )
-    assert "Traceback" not in ended.stderr, ended.stderr
-    assert KEY not in ended.stdout + ended.stderr
-    assert not re.search(r"[\x1b│─━]", ended.stdout), ended.stdout
-    return ended
+    assert "Traceback" not in result.stderr, result.stderr
+    assert KEY not in result.stdout + result.stderr
+    assert not re.search(r"[\x1b│─━]", result.stdout), result.stdout
+    return result
 
 
-def run_here(*words: str, **given: str) -> Result:
-    """The same in this process: soon done, for what does not depend on one of its own."""
-    gone = dict.fromkeys(("PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY"))
-    ended = CliRunner().invoke(app, words, env={**gone, "COLUMNS": "200", **given})
-    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
-    assert KEY not in ended.output
-    return ended
+def run_here(*arguments: str, **variables: str) -> Result:
+    """Run `pairbus` in this process, which is faster."""
+    unset = dict.fromkeys(("PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY"))
+    result = CliRunner().invoke(app, arguments, env={**unset, "COLUMNS": "200", **variables})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert KEY not in result.output
+    return result
 
 
 class Terminal:
-    """A command in a terminal of so many columns."""
+    """A command in a terminal with a given number of columns."""
 
-    def __init__(self, columns: int, *words: str, **given: str) -> None:
+    def __init__(self, columns: int, *arguments: str, **variables: str) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self._seen = bytearray()
+        self._output = bytearray()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pairbus", *words],
-            env={**environment(given), "TERM": "xterm"},
+            [sys.executable, "-m", "pairbus", *arguments],
+            env={**environment(variables), "TERM": "xterm"},
             stdin=slave,
             stdout=slave,
             stderr=slave,
             start_new_session=True,
         )
         os.close(slave)
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         while True:
             try:
-                self._seen.extend(os.read(self._master, 65536))
-            except OSError:  # nobody holds the other end any more
+                self._output.extend(os.read(self._master, 65536))
+            except OSError:  # the command has closed its end
                 return
 
     @property
     def raw(self) -> str:
-        return self._seen.decode("utf-8", "replace").replace("\r\n", "\n")
+        return self._output.decode("utf-8", "replace").replace("\r\n", "\n")
 
     @property
     def text(self) -> str:
@@ -195,10 +200,10 @@ class Terminal:
     def interrupt(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def ended(self) -> int:
-        """The exit status. Never with a stack."""
+    def exit_status(self) -> int:
+        """Wait for the end and return the exit status. There is no stack trace."""
         status = self.process.wait(PATIENCE_S)
-        self._reading.join(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         assert "Traceback" not in self.text, self.text
         return status
 
@@ -209,37 +214,19 @@ class Terminal:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        self._reading.join(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         os.close(self._master)
 
 
 @contextmanager
-def emulator_process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A namespace in a process of its own, and its connection string."""
-    program = ROOT / "tests" / "faults" / "emulator_process.py"
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def freeze(process: "subprocess.Popen[str]") -> None:
-    """Stop a process as it stands; returns when it is stopped."""
-    process.send_signal(signal.SIGSTOP)
-    state = Path(f"/proc/{process.pid}/stat")
-    wait_until(lambda: state.read_text().rpartition(") ")[2][0] == "T", "the process to stop")
+def paused_emulator(folder: Path) -> Iterator[EmulatorProcess]:
+    """Run a namespace in a process that was stopped with SIGSTOP."""
+    with EmulatorProcess(folder=folder) as emulator, emulator.paused():
+        yield emulator
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What the tests of a namespace on real sockets share."""
+"""Clients, sockets and helpers for tests of a namespace on real sockets."""
 
 import logging
 import socket
@@ -15,16 +15,16 @@ from pairbus.emulator.namespace import LocalNamespace
 
 DEADLINE_S = 20.0
 QUICK = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
-"""Options of an SDK client that shows an error at once."""
+"""Options of an SDK client that raises without retries."""
 BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
-"""Options of an SDK sender or receiver that closes soon."""
+"""Options of an SDK sender or receiver that closes quickly."""
 
 
-def wait_until(done: Callable[[], Any], what: str) -> Any:
-    """Until it is true; fails at the deadline."""
+def wait_until(condition: Callable[[], Any], description: str) -> Any:
+    """Wait until a condition is true. Fails at the deadline."""
     deadline = time.monotonic() + DEADLINE_S
-    while not (result := done()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"timed out for {description}"
         time.sleep(0.01)
     return result
 
@@ -40,7 +40,7 @@ def send_with_sdk(client: ServiceBusClient, path: str, body: str) -> None:
 
 
 def receive_with_sdk(client: ServiceBusClient, path: str) -> list[str]:
-    """Receive and complete one message, or none."""
+    """Receive and complete one message, if there is one."""
     with client.get_queue_receiver(path, prefetch_count=1, **BRISK) as receiver:
         messages = receiver.receive_messages(1, max_wait_time=10)
         for message in messages:
@@ -49,14 +49,14 @@ def receive_with_sdk(client: ServiceBusClient, path: str) -> list[str]:
 
 
 def round_trip(namespace: LocalNamespace, path: str = "orders") -> None:
-    """A healthy client is served."""
+    """Send and receive a message with a healthy client."""
     with sdk(namespace) as client:
         send_with_sdk(client, path, "are you well?")
         assert receive_with_sdk(client, path) == ["are you well?"]
 
 
 def ours(namespace: LocalNamespace, **options: Any) -> Client:
-    """Our own client, with little patience."""
+    """Return our own client with a short timeout."""
     bounds = {"connect_timeout_s": 10, "operation_timeout_s": 10}
     return Client(
         ClientOptions.from_connection_string(namespace.connection_string, **(bounds | options))
@@ -67,20 +67,20 @@ def connect(namespace: LocalNamespace) -> socket.socket:
     return socket.create_connection(("127.0.0.1", namespace.port), DEADLINE_S)
 
 
-def heard_until_closed(sock: socket.socket) -> bytes:
-    """All that the namespace says before it hangs up. Times out where it does not."""
-    heard = b""
+def read_until_closed(sock: socket.socket) -> bytes:
+    """Read until the namespace closes the connection, or time out."""
+    received = b""
     try:
         while data := sock.recv(65536):
-            heard += data
+            received += data
     except (ConnectionResetError, BrokenPipeError):
         pass
-    return heard
+    return received
 
 
 def contents(namespace: LocalNamespace) -> dict[str, list[tuple[Any, ...]]]:
-    """All that is stored, but for the meter: what a bad client does may be counted."""
-    namespace.call(lambda core: None)  # what was begun is committed
+    """Return all stored data except the meter, which may count requests of a bad client."""
+    namespace.call(lambda core: None)  # commit pending writes
     with _reading(namespace) as db:
         tables = dict.fromkeys(("message", "rule", "seen", "session_state"), "*")
         tables["entity"] = "id, path, kind, description"
@@ -100,7 +100,7 @@ def _reading(namespace: LocalNamespace) -> Iterator[sqlite3.Connection]:
 
 
 def failures(records: list[logging.LogRecord]) -> list[str]:
-    """What the emulator logged as a fault of its own."""
+    """Return the internal errors that the emulator logged."""
     return [
         record.getMessage()
         for record in records

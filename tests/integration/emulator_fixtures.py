@@ -1,7 +1,7 @@
-"""What the tests of the emulator share: a namespace per module, the SDK on it, and waiting.
+"""Fixtures for tests of the emulator: a namespace per module, a client of the SDK, and waiting.
 
-The SDK takes half a second to open a link, and as long to close some: links are opened together,
-and closed beside the next test.
+The SDK takes half a second to open a link, and as long to close some. So links are opened together,
+and closed while the next test runs.
 """
 
 import gc
@@ -21,7 +21,7 @@ from azure.servicebus import (
 )
 
 from pairbus.amqp.client import Client, ClientOptions
-from pairbus.emulator.admin.atom import Runtime
+from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
 from tests.interop.sdk_cases import BRISK, IMPATIENT
 
@@ -30,7 +30,7 @@ DEADLINE_S = 20.0
 
 
 class Bench:
-    """A namespace, and the SDK's client on it."""
+    """A namespace, and a client of the SDK."""
 
     def __init__(self, namespace: LocalNamespace) -> None:
         self.namespace = namespace
@@ -42,7 +42,7 @@ class Bench:
         self._open: list[Any] = []
         self._closing: list[Future[None]] = []
 
-    # Entities, under names of their own.
+    # Entities with unique names.
 
     def queue(self, **settings: Any) -> str:
         name = f"queue-{next(self._numbers)}"
@@ -57,11 +57,13 @@ class Bench:
     def update(self, path: str, **settings: Any) -> None:
         self.namespace.call(lambda core: core.entities.update(path, settings, core.now_ms()))
 
-    def runtime(self, path: str) -> Runtime:
-        return self.namespace.call(lambda core: core.entities.runtime(core.entities.get(path)))
+    def runtime(self, path: str) -> RuntimeProperties:
+        return self.namespace.call(
+            lambda core: core.entities.runtime_properties(core.entities.get(path))
+        )
 
     def held(self, path: str) -> int:
-        """How many messages are stored, of whatever state and in whatever sub-queue."""
+        """Return the number of stored messages of every state in the queue and its sub-queues."""
         return self.namespace.call(
             lambda core: sum(len(queue) for queue in core.entities.get(path).queues)
         )
@@ -89,17 +91,17 @@ class Bench:
         return list(self._pool.map(lambda handler: handler.__enter__(), handlers))
 
     def pair(self, path: str, **options: Any) -> Any:
-        """A sender and a receiver of a queue."""
+        """Return a sender and a receiver of a queue."""
         return self.open(self.sender(path), self.receiver(path, **options))
 
     def raw(self) -> Client:
-        """A client of our own."""
+        """Return our own client."""
         return self._keep(
             Client(ClientOptions.from_connection_string(self.namespace.connection_string))
         )
 
     def beside(self, work: Callable[..., T], *args: Any, **options: Any) -> "Future[T]":
-        """Run a call of the SDK beside the test."""
+        """Run a call of the SDK in another thread."""
         return self._pool.submit(work, *args, **options)
 
     def _keep(self, handler: Any) -> Any:
@@ -124,29 +126,29 @@ def module_bench() -> Iterator[Bench]:
         bench = Bench(namespace)
         yield bench
         bench.close()
-    gc.collect()  # sockets of the SDK, before a module that does not ignore them
+    gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings
 
 
 @pytest.fixture
 def bench(module_bench: Bench) -> Iterator[Bench]:
-    """The module's namespace; links of the test are closed when it is over."""
+    """The namespace of the module. Links are closed after the test."""
     yield module_bench
     module_bench.close_links()
 
 
 def eventually(reached: Callable[[], T]) -> T:
-    """Wait until something is true."""
+    """Wait until a condition is true. Fails at the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         result = reached()
         if result:
             return result
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
 def take(receiver: ServiceBusReceiver, number: int = 1) -> list[ServiceBusReceivedMessage]:
-    """So many messages, in as many calls as it takes; they stay locked."""
+    """Receive this many messages, in as many calls as needed. They stay locked."""
     messages: list[ServiceBusReceivedMessage] = []
     while len(messages) < number:
         some = receiver.receive_messages(number - len(messages), max_wait_time=DEADLINE_S)
@@ -161,7 +163,7 @@ def take_one(receiver: ServiceBusReceiver) -> ServiceBusReceivedMessage:
 
 
 def is_empty(receiver: ServiceBusReceiver) -> bool:
-    """Whether nothing can be received at the moment."""
+    """Return True if no message can be received at the moment."""
     return receiver.receive_messages(1, max_wait_time=0.2) == []
 
 

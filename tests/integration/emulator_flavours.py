@@ -1,8 +1,7 @@
-"""Both flavours of the SDK with one face, so that one test can prove a thing for both.
+"""The sync and the async SDK behind one interface, so that one test covers both.
 
-The test is a coroutine. What it awaits is the asynchronous SDK's own method, or the synchronous
-one's in a thread. Links are opened together, and closed beside the next test: the SDK takes its
-time for both.
+The test is a coroutine. It awaits a method of the async SDK, or of the sync SDK in a thread. Links
+are opened together, and closed while the next test runs, because the SDK is slow at both.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ import pytest
 import pytest_asyncio
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 
-from pairbus.emulator.admin.atom import Runtime
+from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.emulator_bench import BRISK, DEADLINE_S, QUICK
 
@@ -37,26 +36,26 @@ FLAVOURS = {
     ),
 }
 PREFETCHING = {"prefetch_count": 1}
-"""A receiver without prefetch has a task that looks up once a second, and closes after that."""
+"""A receiver without prefetch has a task that wakes up once a second, and closes after that."""
 
 names = (f"entity-{number}" for number in count(1))
 
 
 class Awaited:
-    """Something of the synchronous SDK, whose methods are awaited."""
+    """An object of the sync SDK whose methods can be awaited."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
+        attribute = getattr(self.inner, name)
         if name == "session":
-            return Awaited(found)
-        if not callable(found):
-            return found
+            return Awaited(attribute)
+        if not callable(attribute):
+            return attribute
 
         async def call(*args: Any, **options: Any) -> Any:
-            return await asyncio.to_thread(found, *args, **options)
+            return await asyncio.to_thread(attribute, *args, **options)
 
         return call
 
@@ -69,8 +68,7 @@ class Awaited:
 
 
 class Flavour:
-    """A client of the SDK, of either flavour, on a namespace; and entities with names of their
-    own."""
+    """A client of the sync or async SDK, and entities with unique names."""
 
     def __init__(self, flavour: str, namespace: LocalNamespace) -> None:
         self.name = flavour
@@ -79,7 +77,7 @@ class Flavour:
         self._open: list[Any] = []
         self._closing: list[asyncio.Task[None]] = []
 
-    # What the SDK has.
+    # Objects of the SDK.
 
     def connect(self, connection_string: str, **options: Any) -> Any:
         kind = FLAVOURS[self.name][0]
@@ -97,7 +95,7 @@ class Flavour:
         return Awaited(made) if self.name == "sync" else made
 
     def keep(self, handler: Any) -> Any:
-        """One that is closed when the test is over."""
+        """Return an object that is closed after the test."""
         self._open.append(self.face(handler))
         return self._open[-1]
 
@@ -125,11 +123,11 @@ class Flavour:
         return handlers
 
     async def pair(self, path: str, **options: Any) -> Any:
-        """A sender and a receiver of a queue."""
+        """Return a sender and a receiver of a queue."""
         return await self.open(self.sender(path), self.receiver(path, **options))
 
     def close_links(self) -> None:
-        self._closing += [asyncio.ensure_future(one.close()) for one in self._open]
+        self._closing += [asyncio.ensure_future(item.close()) for item in self._open]
         self._open.clear()
 
     async def close(self) -> None:
@@ -152,11 +150,13 @@ class Flavour:
     def update(self, path: str, **settings: Any) -> None:
         self.namespace.call(lambda core: core.entities.update(path, settings, core.now_ms()))
 
-    def runtime(self, path: str) -> Runtime:
-        return self.namespace.call(lambda core: core.entities.runtime(core.entities.get(path)))
+    def runtime(self, path: str) -> RuntimeProperties:
+        return self.namespace.call(
+            lambda core: core.entities.runtime_properties(core.entities.get(path))
+        )
 
     def held(self, path: str) -> int:
-        """How many messages are stored, of whatever state and in whatever sub-queue."""
+        """Return the number of stored messages of every state in the queue and its sub-queues."""
         return self.namespace.call(
             lambda core: sum(len(queue) for queue in core.entities.get(path).queues)
         )
@@ -166,43 +166,43 @@ class Flavour:
 def namespace() -> Iterator[LocalNamespace]:
     with LocalNamespace("flavours") as namespace:
         yield namespace
-    gc.collect()  # sockets of the SDK, before a module that does not ignore them
+    gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def benches(namespace: LocalNamespace) -> AsyncIterator[dict[str, Flavour]]:
     made = {name: Flavour(name, namespace) for name in FLAVOURS}
     yield made
-    await asyncio.gather(*(one.close() for one in made.values()))
+    await asyncio.gather(*(item.close() for item in made.values()))
 
 
 @pytest_asyncio.fixture(loop_scope="module", params=list(FLAVOURS))
 async def both(
     benches: dict[str, Flavour], request: pytest.FixtureRequest
 ) -> AsyncIterator[Flavour]:
-    """Each flavour in turn."""
+    """The sync and the async SDK in turn."""
     yield benches[request.param]
     benches[request.param].close_links()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def aio(benches: dict[str, Flavour]) -> AsyncIterator[Flavour]:
-    """The asynchronous flavour, for what synchronous tests prove elsewhere."""
+    """The async SDK, for cases that sync tests cover elsewhere."""
     yield benches["aio"]
     benches["aio"].close_links()
 
 
 async def eventually(reached: Any) -> Any:
-    """Wait until something is true."""
+    """Wait until a condition is true. Fails at the deadline."""
     deadline = asyncio.get_running_loop().time() + DEADLINE_S
     while not (result := reached()):
-        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
+        assert asyncio.get_running_loop().time() < deadline, "timed out"
         await asyncio.sleep(0.02)
     return result
 
 
 async def take(receiver: Any, number: int = 1) -> list[ServiceBusReceivedMessage]:
-    """So many messages, in as many calls as it takes; they stay locked."""
+    """Receive this many messages, in as many calls as needed. They stay locked."""
     messages: list[ServiceBusReceivedMessage] = []
     while len(messages) < number:
         some = await receiver.receive_messages(number - len(messages), max_wait_time=DEADLINE_S)
@@ -217,15 +217,15 @@ async def take_one(receiver: Any) -> ServiceBusReceivedMessage:
 
 
 async def is_empty(receiver: Any) -> bool:
-    """Whether nothing can be received at the moment."""
+    """Return True if no message can be received at the moment."""
     return await receiver.receive_messages(1, max_wait_time=0.2) == []
 
 
 async def listed(listing: Any) -> list[Any]:
-    """All that a listing of either flavour brings."""
+    """Return all items of a sync or async listing."""
     if inspect.isawaitable(listing):
         return await asyncio.to_thread(list, await listing)
-    return [one async for one in listing]
+    return [item async for item in listing]
 
 
 def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the tests of a running emulator share: clients, the emulator's own HTTP API, waiting."""
+"""Helpers for tests of a running emulator: clients, its HTTP API, and waiting."""
 
 import json
 import ssl
@@ -12,34 +12,34 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 
 from pairbus.amqp.client import Client, ClientOptions
-from pairbus.amqp.client.tokens import sign
 from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 
 DEADLINE_S = 20.0
 BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
-"""Options of the SDK's senders and receivers that let them close soon."""
+"""Options of SDK senders and receivers that close quickly."""
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], description: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out for {description}"
         time.sleep(0.01)
 
 
 def client_of(namespace: LocalNamespace, **options: Any) -> Client:
-    """A client of ours."""
-    given = {"operation_timeout_s": DEADLINE_S, **options}
-    return Client(ClientOptions.from_connection_string(namespace.connection_string, **given))
+    """Return our own client."""
+    settings = {"operation_timeout_s": DEADLINE_S, **options}
+    return Client(ClientOptions.from_connection_string(namespace.connection_string, **settings))
 
 
 @contextmanager
 def sdk_sender(
     namespace: LocalNamespace, path: str = "q", *, retries: int = 0
 ) -> Iterator[ServiceBusSender]:
-    """A sender of the SDK, with its link open."""
+    """Return a sender of the SDK with an open link."""
     with (
         ServiceBusClient.from_connection_string(
             namespace.connection_string,
@@ -61,7 +61,7 @@ def payload(body: str = "x", **properties: Any) -> bytes:
 
 
 def sized(size: int) -> bytes:
-    """An encoded message of exactly so many bytes."""
+    """Return an encoded message of exactly this size."""
     body = size - len(Message.build(data=b"x" * 1000).encode()) + 1000
     message = Message.build(data=b"x" * body).encode()
     assert len(message) == size
@@ -69,7 +69,7 @@ def sized(size: int) -> bytes:
 
 
 def stored(namespace: LocalNamespace, path: str = "q") -> list[str]:
-    """The bodies of what a queue holds."""
+    """Return the bodies of the messages in a queue."""
     rests = namespace.call(lambda core: [m.rest for m in core.entities.get(path).queue.peek(0, 99)])
     return [Message.parse(rest).read_body()[1][0].decode() for rest in rests]
 
@@ -77,12 +77,12 @@ def stored(namespace: LocalNamespace, path: str = "q") -> list[str]:
 def ask(
     namespace: LocalNamespace, method: str, path: str, body: Any = None, *, key: str | None = None
 ) -> tuple[int, Any]:
-    """Status and answer of the emulator's own HTTP API."""
+    """Return the status and body of a request to the emulator's HTTP API."""
     parsed = ConnectionString.parse(namespace.connection_string)
     assert parsed.key_name is not None
     assert parsed.key is not None
     address = f"https://localhost:{namespace.port}"
-    token = sign(
+    token = sign_token(
         address, parsed.key_name, parsed.key if key is None else key, int(time.time()) + 600
     )
     request = urllib.request.Request(

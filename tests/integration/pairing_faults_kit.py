@@ -1,8 +1,8 @@
-"""Pairings of both flavours with one face, so that one test can prove a thing for both.
+"""Pairings of both flavours with a common interface, so that one test covers both.
 
-The test is a coroutine. What it awaits is the asynchronous method, or the synchronous one in a
-thread. The namespaces are a module's; each pairing has backlog queues of its own. The SDK takes its
-time: tests do many things at once.
+A test is a coroutine. It awaits the asynchronous method, or the synchronous one in a thread. The
+namespaces are shared by a module; each pairing has its own backlog queues. The SDK is slow, so
+tests do many things concurrently.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
-from pairbus.transfer import Transferred, from_backlog
+from pairbus.transfer import TransferredMessage, from_backlog
 from tests.integration.emulator_flavours import Awaited
 from tests.integration.emulator_kit import BRISK, DEADLINE_S
 from tests.integration.pairing_kit import QUICK, QUICKLY, stored_payloads
 
 FLAVOURS = ("sync", "aio")
 FORGETFUL = [
-    # The SDK forgets to close its sockets when a connection fails.
+    # The SDK does not close its sockets when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -60,7 +60,7 @@ numbers = count(1)
 
 
 class _Brisk:
-    """The SDK's client, whose links close soon, those that pairing opens too."""
+    """A client of the SDK whose links close quickly."""
 
     def get_queue_sender(self, name: str, **options: Any) -> Any:
         return super().get_queue_sender(name, **(BRISK | options))  # type: ignore[misc]
@@ -79,8 +79,8 @@ class AsyncBrisk(_Brisk, azure.servicebus.aio.ServiceBusClient): ...
 
 
 class Hurried:
-    """`time` or `asyncio` for the SDK, which looks every 50 ms whether a link is open yet: that is
-    nine times for each link, and most of what these tests would take. Nothing else changes."""
+    """`time` or `asyncio` with a short `sleep` for the SDK, which polls each new link nine times,
+    every 50 ms. These waits would be most of the duration of the tests."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -93,7 +93,7 @@ class Hurried:
 
 
 class Clock:
-    """A time that stands still until a test lets it pass."""
+    """A clock that is advanced by the test."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -103,7 +103,7 @@ class Clock:
 
 
 class Pair:
-    """Two namespaces, paired; entities with names of their own; what happened so far."""
+    """A pairing of two namespaces, its events, and entities with unique names."""
 
     def __init__(self, flavour: str, primary: LocalNamespace, secondary: LocalNamespace) -> None:
         self.sync = flavour == "sync"
@@ -117,7 +117,7 @@ class Pair:
         self._senders: list[Any] = []
 
     def connect(self, text: str, **options: Any) -> Any:
-        """A client of the SDK."""
+        """Return a client of the SDK."""
         kind = Brisk if self.sync else AsyncBrisk
         client = kind.from_connection_string(text, **(QUICK | options))
         self.clients.append(client)
@@ -153,7 +153,7 @@ class Pair:
         return self
 
     async def do(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call something of this flavour."""
+        """Call a function of this flavour."""
         if self.sync:
             return await asyncio.to_thread(work, *args, **options)
         return await work(*args, **options)
@@ -176,7 +176,7 @@ class Pair:
         return self._senders[-1]
 
     async def entered(self, *paths: str) -> list[Any]:
-        """Senders of these queues with their links open."""
+        """Return senders of these queues with open links."""
         senders = [self.sender(path) for path in paths]
         await together(one.__aenter__() for one in senders)
         return senders
@@ -201,34 +201,34 @@ class Pair:
         self.primary.call(lambda core: core.entities.delete(path))
 
     def fault(self, kind: str, entity: str | None = None, **limits: Any) -> Fault:
-        """Something goes wrong with the primary."""
+        """Add a fault to the primary."""
         return self.primary.add_fault(kind, entity, **limits)
 
     def mend(self, *faults: Fault) -> None:
-        """What was wrong with the primary is so no more."""
+        """Remove faults of the primary."""
         self.primary.call(lambda core: [core.faults.remove(fault) for fault in faults])
 
-    # What came of it.
+    # Results.
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
         return tuple(self.bus.backlog_queues)
 
-    def in_queue(self, queue: str) -> list[Transferred]:
-        """What a backlog queue holds, turned back."""
+    def in_queue(self, queue: str) -> list[TransferredMessage]:
+        """Return the restored messages of a backlog queue."""
         return [from_backlog(payload) for payload in stored_payloads(self.secondary, queue)]
 
-    def backlog(self, path: str | None = None) -> list[Transferred]:
-        """What the backlog holds for a path."""
+    def backlog(self, path: str | None = None) -> list[TransferredMessage]:
+        """Return the restored backlog messages of a path."""
         everything = [one for queue in self.backlog_queues for one in self.in_queue(queue)]
         return [one for one in everything if path is None or one.path == path]
 
     def arrived(self, path: str) -> list[bytes]:
-        """What a queue of the primary holds, encoded."""
+        """Return the encoded messages of a queue of the primary."""
         return stored_payloads(self.primary, path)
 
     def state(self, path: str) -> PathStatus:
-        return self.bus.status().paths[path].state
+        return self.bus.status().paths[path].status
 
     def changes(self, path: str) -> list[tuple[PathStatus, PathStatus]]:
         return [
@@ -238,23 +238,24 @@ class Pair:
         ]
 
     def of(self, kind: type[Event]) -> list[Any]:
-        """The events of this kind."""
+        """Return the events of this class."""
         return [one for one in self.events if isinstance(one, kind)]
 
     async def until_state(self, path: str, wanted: PathStatus) -> None:
-        """Wait until a path is in a state, and its event has told so, which comes later."""
+        """Wait until a path is in a state and the event about it was emitted."""
 
-        def told() -> PathStatus:
+        def reported() -> PathStatus:
             return [PathStatus.HEALTHY, *(to for _, to in self.changes(path))][-1]
 
         await until(
-            lambda: self.state(path) is wanted and told() is wanted, f"{path} to be {wanted.value}"
+            lambda: self.state(path) is wanted and reported() is wanted,
+            f"{path} to be {wanted.value}",
         )
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the fake clock."""
         self.clock.time += seconds
-        self.bus.wake()
+        self.bus._pairing.notify()
 
 
 Make = Callable[..., Awaitable[Pair]]
@@ -262,7 +263,7 @@ Make = Callable[..., Awaitable[Pair]]
 
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[dict[str, tuple[LocalNamespace, LocalNamespace]]]:
-    """A primary and a secondary for each flavour."""
+    """Yield a primary and a secondary for each flavour."""
     with ExitStack() as stack:
         for module, name in POLLING:
             stack.enter_context(patch.object(module, name, Hurried(getattr(module, name))))
@@ -272,12 +273,12 @@ def namespaces() -> Iterator[dict[str, tuple[LocalNamespace, LocalNamespace]]]:
             return stack.enter_context(made)
 
         yield {flavour: (started("first"), started("second")) for flavour in FLAVOURS}
-    gc.collect()  # sockets of the SDK, before a module that does not ignore them
+    gc.collect()  # sockets of the SDK, whose warnings other test modules do not ignore
 
 
 def both(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """A test that is given `make`, for both flavours: they run at once, each in namespaces of its
-    own, which run and have no faults when it is over."""
+    """Run a test with the argument `make` for both flavours at the same time, each in its own
+    namespaces. Afterwards the namespaces are started and have no faults."""
     signature = inspect.signature(test)
     names = [name for name in signature.parameters if name != "make"]
 
@@ -329,16 +330,16 @@ async def together(work: Any) -> list[Any]:
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + DEADLINE_S
     while not condition():
-        assert loop.time() < deadline, f"waited in vain for {what}"
+        assert loop.time() < deadline, f"timed out waiting for {what}"
         await asyncio.sleep(0.01)
 
 
 async def caught(work: Awaitable[Any]) -> BaseException | None:
-    """The error that something raises, None where it raises none."""
+    """Return the exception that an awaitable raises; None if it raises none."""
     try:
         await work
     except Exception as exc:  # noqa: BLE001  the test judges it

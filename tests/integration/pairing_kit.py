@@ -1,4 +1,4 @@
-"""What the tests of pairing share: two local namespaces, a paired client, waiting."""
+"""Helpers of the pairing tests: two local namespaces and a paired client."""
 
 import asyncio
 import gc
@@ -20,14 +20,14 @@ from azure.servicebus.aio import _servicebus_sender_async
 import pairbus.aio
 from pairbus import PairedClient, SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.sections import Message
-from pairbus.emulator.connections.links import IncomingLink
-from pairbus.emulator.connections.request_nodes import RequestNode
+from pairbus.emulator.connections.incoming_links import IncomingLink
+from pairbus.emulator.connections.request_links import ManagementNode, RequestLink
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
 from tests.integration.emulator_kit import BRISK, client_of, wait_until
 
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
-"""Options of an SDK client that gives up soon."""
+"""Options of an SDK client with few retries."""
 NAME = "primary"
 SECOND = timedelta(seconds=1)
 QUICKLY: dict[str, Any] = {
@@ -38,14 +38,14 @@ QUICKLY: dict[str, Any] = {
     "operation_timeout": timedelta(seconds=20),
     "check_duplicate_detection": False,
 }
-"""Options of a pairing that fails over at once."""
+"""Options of a pairing that fails over immediately."""
 
 
 @contextmanager
 def paired(
     primary: LocalNamespace, secondary: LocalNamespace, *, sdk: Any = QUICK, **options: Any
 ) -> Iterator[PairedClient]:
-    """A paired client. Its events are in `events_of`."""
+    """Yield a paired client; `events_of` returns its events."""
     events: list[Event] = []
     given = {**QUICKLY, "on_event": events.append, **options}
     with (
@@ -62,14 +62,14 @@ def events_of(bus: PairedClient) -> list[Event]:
 
 
 def changes(bus: PairedClient) -> list[tuple[PathStatus, PathStatus]]:
-    """The changes of state, in their order."""
+    """Return the state changes in order."""
     return [
         (one.from_state, one.to_state) for one in events_of(bus) if isinstance(one, StateChanged)
     ]
 
 
 def state(bus: Any, path: str) -> PathStatus:
-    return bus.status().paths[path].state
+    return bus.status().paths[path].status
 
 
 def wait_for_state(bus: Any, path: str, wanted: PathStatus) -> None:
@@ -77,7 +77,7 @@ def wait_for_state(bus: Any, path: str, wanted: PathStatus) -> None:
 
 
 def backlog_messages(secondary: LocalNamespace, count: int = 3) -> list[Message]:
-    """Everything that lies in the backlog queues, as it is stored, queue by queue."""
+    """Return the stored messages of all backlog queues."""
     return [
         Message.parse(payload)
         for index in range(count)
@@ -86,11 +86,13 @@ def backlog_messages(secondary: LocalNamespace, count: int = 3) -> list[Message]
 
 
 def stored_payloads(namespace: LocalNamespace, path: str) -> list[bytes]:
-    """The messages of a queue as they came in, but for the order of their sections."""
-    from pairbus.emulator.entities.envelope import restore
+    """Return the encoded messages of a queue; the order of their sections may differ."""
+    from pairbus.emulator.entities.message_codec import encode_original
 
     return namespace.call(
-        lambda core: [restore(one) for one in core.entities.get(path).queue.peek(0, 100_000)]
+        lambda core: [
+            encode_original(one) for one in core.entities.get(path).queue.peek(0, 100_000)
+        ]
     )
 
 
@@ -98,14 +100,14 @@ def body_of(message: Message) -> bytes:
     return b"".join(message.read_body()[1])
 
 
-# Both flavours with one face: a plain and a paired client of one primary, beside each other.
+# Plain and paired clients of one primary, with a common interface for both flavours.
 
 BACKLOG = f"{NAME}/x-servicebus-transfer/0"
-"""Where everything goes when there is one backlog queue."""
+"""The path of the only backlog queue."""
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in a background thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -133,8 +135,8 @@ async def _cancel_others() -> None:
 
 
 class Blocking:
-    """Something async, whose methods a test calls as if it were not. It can live longer than the
-    loop of one test."""
+    """A wrapper that makes the methods of an asynchronous object blocking. It can live longer than
+    the event loop of one test."""
 
     def __init__(self, inner: Any, loop: Loop) -> None:
         self._inner = inner
@@ -166,7 +168,7 @@ class Blocking:
 
 
 class Arrived(NamedTuple):
-    """A delivery that reached a namespace, or what a management request asked for."""
+    """A delivery or a management request that reached a namespace."""
 
     path: str
     message_format: int | None
@@ -174,8 +176,7 @@ class Arrived(NamedTuple):
 
 
 class Hurried:
-    """A module whose `sleep` is short. The SDK looks every 50 ms whether a link is open, nine times
-    in all."""
+    """A module whose `sleep` is short. The SDK polls a new link nine times, every 50 ms."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -188,7 +189,7 @@ class Hurried:
 
 
 class World:
-    """Two namespaces, and clients of one flavour of the SDK. All that reaches them is recorded."""
+    """Two namespaces that record their deliveries, and clients of one flavour of the SDK."""
 
     def __init__(self, flavour: str, **settings: Any) -> None:
         self.flavour = flavour
@@ -214,14 +215,14 @@ class World:
         self._close()
         vars(self).clear()
         with warnings.catch_warnings():
-            # The SDK forgets to close its sockets when a connection fails. Here and now, before a
-            # module that does not ignore them.
+            # The SDK does not close its sockets when a connection fails. They are collected here,
+            # before a test module that does not ignore the warnings.
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
 
     def _close(self) -> None:
         links = [one for one in self._open if hasattr(one, "entity_name")]
-        with ThreadPoolExecutor(16) as pool:  # the SDK takes half a second to close one
+        with ThreadPoolExecutor(16) as pool:  # the SDK takes half a second to close a link
             list(pool.map(lambda link: link.close(), links))
         for one in reversed(self._open):
             one.close()
@@ -246,7 +247,7 @@ class World:
         return name
 
     def client(self, connection_string: str | None = None, **sdk: Any) -> Any:
-        """A client of the SDK, plain."""
+        """Return a plain client of the SDK."""
         text = self.primary.connection_string if connection_string is None else connection_string
         options = {**QUICK, **sdk}
         if self.flavour == "sync":
@@ -259,7 +260,7 @@ class World:
         return self.keep(Blocking(self._loop.run(make()), self._loop))
 
     def pair(self, client: Any = None, **options: Any) -> Any:
-        """A paired client with one backlog queue; a path that fails over stays so."""
+        """Return a paired client with one backlog queue whose paths stay in failover."""
         client = self.client() if client is None else client
         secondary = self.client(self.secondary.connection_string)
         given = {
@@ -277,40 +278,42 @@ class World:
         return self.keep(Blocking(bus, self._loop))
 
     def keep(self, one: Any) -> Any:
-        """Close it with the world."""
+        """Close an object at the end."""
         self._open.append(one)
         return one
 
     def fail_over(self, sender: Any) -> None:
-        """Send one message that fails at the primary, and goes to the backlog."""
+        """Send a message that fails at the primary and goes to the backlog."""
         fault = self.primary.add_fault("disable", sender.entity_name)
         sender.send_messages(ServiceBusMessage("the first that failed"))
         assert fault.fired
         self.primary.call(lambda core: core.faults.remove(fault))
 
-    # What reached the namespaces.
+    # Deliveries.
 
     def _listen(self) -> None:
-        on_link, on_node = IncomingLink.on_delivery, RequestNode.on_delivery
+        on_link, on_node = IncomingLink.on_delivery, RequestLink.on_delivery
 
         def link(inlet: IncomingLink, delivery: Any) -> None:
             arrived = Arrived(inlet.path, delivery.message_format, bytes(delivery.payload))
-            self._arrived.append((inlet.core, arrived))
+            self._arrived.append((inlet.runtime, arrived))
             on_link(inlet, delivery)
 
-        def node(one: RequestNode, delivery: Any) -> None:
-            if one.of is not None:
+        def node(one: RequestLink, delivery: Any) -> None:
+            if isinstance(one.node, ManagementNode):
                 asked = Message.parse(bytes(delivery.payload))
                 asked.edit_application_properties({}, ["associated-link-name"])  # it is random
-                told = Arrived(one.of[0].path, None, asked.application_properties + asked.body)
-                self._arrived.append((one.peer.core, told))
+                arrived = Arrived(
+                    one.node.entity.path, None, asked.application_properties + asked.body
+                )
+                self._arrived.append((one.connection.runtime, arrived))
             on_node(one, delivery)
 
         self._patches.setattr(IncomingLink, "on_delivery", link)
-        self._patches.setattr(RequestNode, "on_delivery", node)
+        self._patches.setattr(RequestLink, "on_delivery", node)
 
     def arrived(self, namespace: LocalNamespace, path: str) -> list[Arrived]:
-        """What has reached an entity, in its order, since this was last asked."""
+        """Return the deliveries to an entity since the last call, in order."""
         core = namespace.call(lambda core: core)
         found = [one for of, one in self._arrived if of is core and one.path == path]
         asked = self._asked.get((namespace.name, path), 0)
@@ -318,27 +321,27 @@ class World:
         return found[asked:]
 
     def in_backlog(self, queue: str = BACKLOG) -> list[bytes]:
-        """What has been stored in a backlog queue, as it is there, since this was last asked."""
+        """Return the messages stored in a backlog queue since the last call."""
         return self.stored(self.secondary, queue)
 
     def stored(self, namespace: LocalNamespace, path: str) -> list[bytes]:
-        """What has been stored in a queue since this was last asked."""
-        from pairbus.emulator.entities.envelope import restore
+        """Return the messages stored in a queue since the last call."""
+        from pairbus.emulator.entities.message_codec import encode_original
 
         seen = self._seen.get((namespace.name, path), 0)
         found = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))
         if found:
             self._seen[namespace.name, path] = found[-1].sequence
-        return [restore(one) for one in found]
+        return [encode_original(one) for one in found]
 
     def receiver(self, namespace: LocalNamespace, path: str) -> Any:
-        """A receiver of ours, which gives the bytes of messages."""
+        """Return a receiver of our AMQP client, which returns encoded messages."""
         from pairbus.amqp.client import Receiver
 
         return Receiver(self.keep(client_of(namespace)), path)
 
 
 def quick_sender(client: Any, path: str, *, topic: bool = False, **options: Any) -> Any:
-    """A sender that closes soon."""
+    """Return a sender that closes quickly."""
     make = client.get_topic_sender if topic else client.get_queue_sender
     return make(path, **BRISK, **options)

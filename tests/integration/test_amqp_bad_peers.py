@@ -16,7 +16,7 @@ import pytest
 
 from examples.engine.memory_server import MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
-from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, SharedKey
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, SharedAccessKey
 from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sections import Message
@@ -94,7 +94,7 @@ def test_peer_that_goes_silent_before_it_answers_cbs_is_a_timeout(
     raw_peer: StartPeer, connect: Connect
 ):
     peer = raw_peer(silent_from(ev.AttachReceived))
-    client = connect(peer, tokens=SharedKey("root", "key"))
+    client = connect(peer, tokens=SharedAccessKey("root", "key"))
     client.connect()
 
     with pytest.raises(OperationTimeout, match=r"a link to '\$cbs'"):

@@ -19,10 +19,9 @@ from pairbus.amqp.client import (
     Management,
     Receiver,
     Sender,
-    SharedKey,
-    Signature,
+    SharedAccessKey,
+    SharedAccessSignature,
 )
-from pairbus.amqp.client.tokens import JWT_TYPE, SAS_TYPE, sign
 from pairbus.amqp.performatives import Accepted, Error, Rejected, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import Message
@@ -41,6 +40,7 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
 from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
 from tests.interop.tls import TlsFiles
 
@@ -282,14 +282,16 @@ def cbs_requests(server: MemoryServer) -> list[Request]:
 def test_shared_key_token_is_put_before_the_link_is_asked_for(
     server: MemoryServer, connect: Connect
 ):
-    client = connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: 1_800_000_000.0)
+    client = connect(
+        server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: 1_800_000_000.0
+    )
 
     send(client)
 
     audience = f"sb://127.0.0.1:{server.port}/orders"
     expiry = 1_800_003_600
     [request] = cbs_requests(server)
-    assert request.body == sign(audience, "root", "key", expiry)
+    assert request.body == sign_token(audience, "root", "key", expiry)
     assert dict(request.application_properties) == {
         "operation": "put-token",
         "type": SAS_TYPE,
@@ -329,7 +331,7 @@ def test_put_token_request_is_that_of_the_azure_sdk(server: MemoryServer, connec
         }
         audience, expiry = properties["name"], properties["expiration"] // 1000
         assert audience == f"sb://127.0.0.1:{server.port}/orders"
-        assert request.body == sign(audience, "root", "a2V5", expiry)
+        assert request.body == sign_token(audience, "root", "a2V5", expiry)
 
 
 def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Connect):
@@ -343,16 +345,16 @@ def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Conn
 
 
 def test_ready_made_signature_is_put_as_it_is(server: MemoryServer, connect: Connect):
-    text = sign("sb://namespace/", "root", "key", int(time.time()) + 60)
+    text = sign_token("sb://namespace/", "root", "key", int(time.time()) + 60)
 
-    send(connect(server, tokens=Signature(text)))
+    send(connect(server, tokens=SharedAccessSignature(text)))
 
     [request] = cbs_requests(server)
     assert request.body == text
 
 
 def test_each_entity_has_one_token_for_all_its_links(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     server.handlers["$management"] = lambda request: Response(204)
 
     for _ in range(2):
@@ -387,7 +389,7 @@ def test_token_that_is_refused_says_why(
     server: MemoryServer, connect: Connect, response: Response, kind: type[AmqpError]
 ):
     server.handlers["$cbs"] = lambda request: response
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     sender = Sender(client, "orders")
 
     with pytest.raises(kind, match=response.description.replace("?", r"\?")) as caught:
@@ -413,7 +415,7 @@ def swallow_cbs(peer: ServerConnection, event: ev.Event) -> bool:
 
 @pytest.mark.timeout(20)
 def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     Sender(client, "invoices").open()  # and with it, a link to `$cbs`
     server.call(server.requests.clear)
     set_knob(server, "intercept", swallow_cbs)
@@ -440,7 +442,7 @@ def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Co
         return isinstance(event, ev.Delivery)
 
     set_knob(server, "intercept", reject)
-    sender = Sender(connect(server, tokens=SharedKey("root", "key")), "orders")
+    sender = Sender(connect(server, tokens=SharedAccessKey("root", "key")), "orders")
 
     with pytest.raises(Busy, match="not today"):
         sender.send(HELLO)
@@ -472,7 +474,7 @@ def test_signature_that_cannot_be_used_is_a_configuration_error(
     server: MemoryServer, connect: Connect
 ):
     with pytest.raises(ConfigurationError, match="expiry"):
-        send(connect(server, tokens=Signature("SharedAccessSignature sig=x")))
+        send(connect(server, tokens=SharedAccessSignature("SharedAccessSignature sig=x")))
 
 
 @pytest.mark.parametrize("source", ["shared key", "credential"])
@@ -481,7 +483,9 @@ def test_token_near_its_end_is_put_again_before_the_next_send(
 ):
     clock, wall = Clock(time.monotonic), Clock(time.time)
     credential = FakeCredential(wall)
-    tokens = SharedKey("root", "key") if source == "shared key" else Credential(lambda: credential)
+    tokens = (
+        SharedAccessKey("root", "key") if source == "shared key" else Credential(lambda: credential)
+    )
     # The server is not told that so much time has passed.
     client = connect(server, tokens=tokens, clock=clock, wall_clock=wall, idle_timeout_s=100_000)
     sender = Sender(client, "orders")
@@ -506,7 +510,7 @@ def test_token_near_its_end_is_put_again_before_the_next_send(
 
 
 def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Connect):
-    client = connect(server, tokens=SharedKey("root", "key"))
+    client = connect(server, tokens=SharedAccessKey("root", "key"))
     sender = Sender(client, "orders")
     sender.send(HELLO)
 
@@ -1008,6 +1012,6 @@ def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
 def test_clients_clock_and_the_servers_need_not_agree(server: MemoryServer, connect: Connect):
     long_ago = datetime.datetime(1980, 1, 1, tzinfo=datetime.UTC).timestamp()
 
-    send(connect(server, tokens=SharedKey("root", "key"), wall_clock=lambda: long_ago))
+    send(connect(server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: long_ago))
 
     assert payloads(server) == [HELLO]

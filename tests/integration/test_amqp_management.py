@@ -11,13 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from examples.engine.memory_server import Entry, MemoryServer, Request, Response, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, lock_token
-from pairbus.amqp.client.management import (
-    ABANDONED,
-    COMPLETED,
-    DEAD_LETTERED,
-    DEFERRED,
-    DeferredMessage,
-)
+from pairbus.amqp.client.management import DeferredMessage
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import Accepted, Error, Rejected
 from pairbus.amqp.sections import Message, Properties
@@ -38,6 +32,7 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from tests.integration.conftest import Connect
 from tests.interop.sdk_cases import exactly
 

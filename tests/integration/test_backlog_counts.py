@@ -1,4 +1,4 @@
-"""How many messages some queues hold, as a real namespace says it."""
+"""Message counts of backlog queues, from a real namespace."""
 
 import json
 from collections.abc import Iterator
@@ -8,13 +8,11 @@ import pytest
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message
-from pairbus.backlog.counts import PAGE_SIZE, Administration
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.errors import NotAuthorized
-from pairbus.servicebus.addresses import backlog_path
+from pairbus.servicebus.backlog_paths import backlog_path
+from pairbus.spark.usage import UsageRecorder
 from pairbus.syphon.counts import backlog_size, unread_queues
-from pairbus.syphon.usage import SyphonUsage
 
 OF_ONE = SharedAccessRule(
     name="of-one", primary_key="k", secondary_key="l", rights=frozenset(Right)
@@ -40,7 +38,7 @@ def options_of(connection_string: str) -> ClientOptions:
     return ClientOptions.from_connection_string(connection_string)
 
 
-def test_queues_are_summed_up_and_one_that_is_not_there_has_nothing(
+def test_counts_are_summed_up_and_a_missing_queue_counts_as_empty(
     namespace: LocalNamespace,
 ) -> None:
     options = options_of(namespace.connection_string)
@@ -49,7 +47,7 @@ def test_queues_are_summed_up_and_one_that_is_not_there_has_nothing(
     assert backlog_size(options, ("absent",)) == 0
 
 
-def test_where_one_cannot_be_counted_the_sum_is_not_known(namespace: LocalNamespace) -> None:
+def test_sum_is_unknown_if_one_queue_cannot_be_counted(namespace: LocalNamespace) -> None:
     options = options_of(namespace.connection_string_of(OF_ONE.name, OF_ONE.primary_key))
 
     assert backlog_size(options, ("one",)) == 3
@@ -67,48 +65,7 @@ def crowded() -> Iterator[LocalNamespace]:
         yield crowded
 
 
-def test_list_of_queues_goes_over_all_pages(crowded: LocalNamespace) -> None:
-    with Administration(options_of(crowded.connection_string)) as administration:
-        everything = administration.list_queues()
-        requests = administration.requests
-        some = administration.list_queues("QUEUE-22")
-        none = administration.list_queues("absent/")
-
-    assert len(everything) == len(set(everything)) == 233
-    assert requests == 3
-    assert some == [f"queue-22{digit}" for digit in range(10)]
-    assert none == []
-
-
-def test_list_of_exactly_one_page_is_complete() -> None:
-    with LocalNamespace() as full:
-        for number in range(PAGE_SIZE):
-            full.create_queue(f"queue-{number}")
-        with Administration(options_of(full.connection_string)) as administration:
-            assert len(administration.list_queues()) == PAGE_SIZE
-
-
-def test_pages_smaller_than_asked_for_are_followed(
-    crowded: LocalNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pairbus.emulator.admin.responses.MAX_PAGE", 60)
-
-    with Administration(options_of(crowded.connection_string)) as administration:
-        assert len(administration.list_queues()) == 233
-        assert administration.requests == 4
-
-
-def test_listing_needs_the_right_to_manage(crowded: LocalNamespace) -> None:
-    listen = options_of(crowded.connection_string_of(LISTEN.name, LISTEN.primary_key))
-
-    with (
-        Administration(listen) as administration,
-        pytest.raises(NotAuthorized, match="listing queues needs the Manage right"),
-    ):
-        administration.list_queues()
-
-
-def test_queues_that_a_syphon_does_not_read_are_known_with_the_right_to_manage(
+def test_queues_that_a_syphon_does_not_read_are_found_with_the_manage_right(
     crowded: LocalNamespace,
 ) -> None:
     listen = crowded.connection_string_of(LISTEN.name, LISTEN.primary_key)
@@ -121,11 +78,11 @@ def test_queues_that_a_syphon_does_not_read_are_known_with_the_right_to_manage(
     assert unread(listen, 1) == ()
 
 
-def test_list_of_queues_is_in_the_ledger_of_the_syphon(
+def test_listing_of_queues_is_in_the_ledger_of_the_syphon(
     crowded: LocalNamespace, tmp_path: Path
 ) -> None:
     options = options_of(crowded.connection_string)
-    books = SyphonUsage.of(str(tmp_path), options, options)
+    books = UsageRecorder.create(str(tmp_path), options, options)
 
     def billed() -> int:
         return sum(reading.operations for reading in crowded.meter().values())

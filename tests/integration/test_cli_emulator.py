@@ -1,52 +1,38 @@
-"""`pairbus emulator` as its users run it: in a process of its own."""
+"""`pairbus emulator` as users run it: as a process."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 
-from pairbus.emulator.namespace import LocalNamespace
+from pairbus.cli.emulator import port_for
+from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.errors import StateError
 
 ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 200
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # the SDK's sockets
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pairbus", *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
 
-@contextmanager
-def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """A running `pairbus emulator`, and the connection strings that it printed."""
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "pairbus", "emulator", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            printed = []
-            for line in process.stdout:
-                printed.append(line)
-                if "Ctrl-C" in line:
-                    break
-            yield process, re.findall(r"Endpoint=\S+", "".join(printed))
-        finally:
-            process.kill()
+def run_emulator(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a `pairbus emulator` that ends by itself."""
+    return run("-m", "pairbus", "emulator", *arguments)
 
 
 def send(connection_string: str, queue: str, body: str) -> None:
@@ -73,30 +59,64 @@ def receive(connection_string: str, queue: str, count: int = 1) -> list[str]:
         return [str(message) for message in messages]
 
 
-def test_it_serves_several_namespaces_and_keeps_what_it_accepted(tmp_path: Path) -> None:
-    arguments = ("--namespace", "a", "--namespace", "b", "--queue", "q", "--folder", str(tmp_path))
-    with serving(*arguments) as (process, strings):
-        first, second = strings
-        send(first, "q", "to a")
-        send(second, "q", "to b")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+def test_several_namespaces_keep_accepted_messages(tmp_path: Path) -> None:
+    with EmulatorProcess("a", "b", queues=["q"], folder=tmp_path) as emulator:
+        for name, namespace in emulator.namespaces.items():
+            send(namespace.connection_string, "q", f"to {name}")
+        assert emulator.terminate() == 0
+        emulator.start()
+        received = {
+            name: receive(namespace.connection_string, "q")
+            for name, namespace in emulator.namespaces.items()
+        }
+    assert received == {"a": ["to a"], "b": ["to b"]}
 
-    with serving(*arguments) as (_, strings):
-        assert [receive(one, "q") for one in strings] == [["to a"], ["to b"]]
+
+def test_text_output_names_each_namespace_and_where_data_is_kept(tmp_path: Path) -> None:
+    command = (sys.executable, "-u", "-m", "pairbus", "emulator", "--namespace", "a")
+    with subprocess.Popen(
+        [*command, "--namespace", "b", "--folder", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(8)]
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(TIMEOUT_S) == 0
+
+    for name, (port, connection_string, ca_file) in zip("ab", (lines[:3], lines[3:6]), strict=True):
+        number = re.fullmatch(rf"{name}  port (\d+)\n", port)
+        assert number is not None
+        assert connection_string.startswith(f"  Endpoint=sb://localhost:{number[1]}/;")
+        assert ca_file == f"  CA file for TLS and administration: {tmp_path / name / 'ca.pem'}\n"
+    assert lines[6:] == [f"Data is kept in {tmp_path}.\n", "Stop with Ctrl-C.\n"]
+    assert rest == "Stopped.\n"
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ([0], [0, 0, 0]),
+        ([5000], [5000, 5001, 5002]),
+        ([5000, 6000], [5000, 6000, 6001]),
+        ([5000, 6000, 0], [5000, 6000, 0]),
+    ],
+)
+def test_further_namespaces_get_the_following_ports(ports: list[int], expected: list[int]) -> None:
+    assert [port_for(ports, index) for index in range(3)] == expected
 
 
 def test_folder_that_another_process_serves_is_refused_and_nothing_accepted_is_lost(
     tmp_path: Path,
 ) -> None:
-    arguments = ("--namespace", "primary", "--queue", "q", "--folder", str(tmp_path))
     folder = tmp_path / "primary"
-    with serving(*arguments) as (first, [connection_string]):
+    with EmulatorProcess("primary", queues=["q"], folder=tmp_path) as first:
         for number in range(5):
-            send(connection_string, "q", f"before {number}")
+            send(first.connection_string, "q", f"before {number}")
         files = {file: file.read_bytes() for file in folder.glob("*.*") if "db" not in file.name}
 
-        second = run("emulator", *arguments)
+        second = run_emulator("--namespace", "primary", "--queue", "q", "--folder", str(tmp_path))
 
         assert second.returncode == 1
         assert second.stdout == ""
@@ -108,40 +128,37 @@ def test_folder_that_another_process_serves_is_refused_and_nothing_accepted_is_l
             LocalNamespace("primary", folder=folder)
         assert {file: file.read_bytes() for file in files} == files  # keys and certificates
         for number in range(5):
-            send(connection_string, "q", f"after {number}")
+            send(first.connection_string, "q", f"after {number}")
         first.kill()
-        assert first.wait(timeout=20) == -signal.SIGKILL
-
-    with serving(*arguments) as (_, [connection_string]):
-        assert receive(connection_string, "q", 11) == [
+        first.start()
+        assert receive(first.connection_string, "q", 11) == [
             *(f"before {number}" for number in range(5)),
             *(f"after {number}" for number in range(5)),
         ]
 
 
 def test_start_right_after_a_kill_waits_for_the_killed_process_to_end(tmp_path: Path) -> None:
-    arguments = ("--namespace", "primary", "--queue", "q", "--folder", str(tmp_path))
-    with serving(*arguments) as (killed, [connection_string]):
-        send(connection_string, "q", "kept")
-        killed.kill()  # and nothing waits until it has ended
-        with serving(*arguments) as (_, [connection_string]):
-            assert receive(connection_string, "q") == ["kept"]
-        assert killed.wait(timeout=20) == -signal.SIGKILL
+    with EmulatorProcess("primary", queues=["q"], folder=tmp_path) as killed:
+        send(killed.connection_string, "q", "kept")
+        os.kill(killed.pid, signal.SIGKILL)  # without waiting for its end
+        with EmulatorProcess("primary", queues=["q"], folder=tmp_path) as second:
+            assert receive(second.connection_string, "q") == ["kept"]
+        assert killed.exit_status == -signal.SIGKILL
 
 
 def test_two_processes_serve_two_namespaces_in_one_folder(tmp_path: Path) -> None:
-    options = ("--queue", "q", "--folder", str(tmp_path))
     with (
-        serving("--namespace", "a", *options) as (_, [first]),
-        serving("--namespace", "b", *options) as (_, [second]),
+        EmulatorProcess("a", queues=["q"], folder=tmp_path) as first,
+        EmulatorProcess("b", queues=["q"], folder=tmp_path) as second,
     ):
-        send(first, "q", "to a")
-        send(second, "q", "to b")
-        assert [receive(one, "q") for one in (first, second)] == [["to a"], ["to b"]]
+        send(first.connection_string, "q", "to a")
+        send(second.connection_string, "q", "to b")
+        assert receive(first.connection_string, "q") == ["to a"]
+        assert receive(second.connection_string, "q") == ["to b"]
 
 
 def test_namespace_that_is_named_twice_is_refused(tmp_path: Path) -> None:
-    ended = run("emulator", "--namespace", "a", "--namespace", "a", "--folder", str(tmp_path))
+    ended = run_emulator("--namespace", "a", "--namespace", "a", "--folder", str(tmp_path))
 
     assert ended.returncode == 1
     assert ended.stderr == (
@@ -150,23 +167,23 @@ def test_namespace_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_it_takes_the_emulators_config(tmp_path: Path) -> None:
+def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:
     config = tmp_path / "Config.json"
     config.write_text(
-        """{ // as the official file has it
+        """{ // comments are allowed, as in the official file
           "UserConfig": { "Namespaces": [ { "Name": "sbemulatorns",
             "Queues": [ { "Name": "first", "Properties": { "ForwardTo": "second" } },
                         { "Name": "second" } ],
             "Topics": [ { "Name": "t", "Subscriptions": [ { "Name": "s" } ] } ] } ],
             "Logging": { "Type": "File" } } }"""
     )
-    with serving("--config", str(config)) as (_, [connection_string]):
-        send(connection_string, "first", "passed on")
-        assert receive(connection_string, "second") == ["passed on"]
+    with EmulatorProcess(config=config) as emulator:
+        send(emulator.connection_string, "first", "forwarded")
+        assert receive(emulator.connection_string, "second") == ["forwarded"]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "Config.json"),
         (json.dumps({"UserConfig": {}}), "Namespaces"),
@@ -178,59 +195,50 @@ def test_it_takes_the_emulators_config(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_config_that_is_wrong_is_one_clear_sentence(
-    tmp_path: Path, content: str, said: str
+def test_invalid_config_is_reported_in_one_sentence(
+    tmp_path: Path, content: str, message: str
 ) -> None:
     config = tmp_path / "Config.json"
     config.write_text(content)
 
-    ended = run("emulator", "--config", str(config))
+    ended = run_emulator("--config", str(config))
 
     assert ended.returncode == 2
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_file_that_is_not_there_is_one_clear_sentence(tmp_path: Path) -> None:
-    ended = run("emulator", "--config", str(tmp_path / "nothing.json"))
+def test_missing_config_is_reported_in_one_sentence(tmp_path: Path) -> None:
+    ended = run_emulator("--config", str(tmp_path / "missing.json"))
 
     assert ended.returncode == 2
-    assert "nothing.json" in ended.stderr.replace("\n", "")
+    assert "missing.json" in ended.stderr.replace("\n", "")
     assert "Traceback" not in ended.stderr
 
 
 def test_help_shows_an_example() -> None:
-    ended = run("emulator", "--help")
+    ended = run_emulator("--help")
 
     assert ended.returncode == 0
     assert "Example: pairbus emulator" in ended.stdout
 
 
-def test_the_demo_gets_everything_back() -> None:
-    ended = subprocess.run(
-        [sys.executable, str(ROOT / "examples/emulator/demo.py")],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+def test_demo_receives_every_message() -> None:
+    ended = run(str(ROOT / "examples/emulator/demo.py"))
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "Everything came back." in ended.stdout
+    assert "Every message was received." in ended.stdout
 
 
-def test_the_example_of_the_page_runs() -> None:
-    [example] = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs/emulator.md").read_text(), re.DOTALL
-    )
-    told = "\n        [found] = client.get_queue_receiver('orders').receive_messages(1)\n"
+def test_example_of_the_emulator_page_runs() -> None:
+    page = (ROOT / "docs/emulator.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    receiving = """
+        [message] = client.get_queue_receiver('orders').receive_messages(1)
+        print(message)
+"""
 
-    assert _ran(example.rstrip() + told + "        print(found)\n") == "hello"
+    ended = run("-c", example.rstrip() + receiving)
 
-
-def _ran(program: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False
-    )
     assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
+    assert ended.stdout.strip() == "hello"

@@ -1,4 +1,4 @@
-"""`pairbus status` as its users run it: against real namespaces, up, down, frozen and locked."""
+"""`pairbus status` against real namespaces: available, stopped, frozen, and with wrong keys."""
 
 import json
 import os
@@ -25,13 +25,13 @@ from tests.integration.cli_pair_kit import (
     ONE,
     PATIENCE_S,
     RULES,
+    TIMED_OUT,
     TWO,
     Pairing,
     Terminal,
-    emulator_process,
     environment,
-    freeze,
     message,
+    paused_emulator,
     run,
     run_here,
     wait_until,
@@ -52,82 +52,84 @@ def pairing(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Pairing:
     return Pairing(*namespaces, name=f"p{uuid4().hex[:8]}")
 
 
-def status(pairing: Pairing, *words: str, **given: str) -> subprocess.CompletedProcess[str]:
-    return run("status", *pairing.options, *words, **(pairing.given | given))
+def status(pairing: Pairing, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run("status", *pairing.options, *arguments, **(pairing.variables | variables))
 
 
-def told(pairing: Pairing, *words: str, **given: str) -> tuple[int, dict[str, Any]]:
-    """Exit status, and what a program is told."""
-    ended = run_here("status", *pairing.options, "--json", *words, **(pairing.given | given))
-    found = json.loads(ended.stdout)
-    assert found["exit_status"] == ended.exit_code
-    assert ended.stderr == ""
-    return ended.exit_code, found
+def status_json(pairing: Pairing, *arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit status and the JSON output."""
+    result = run_here(
+        "status", *pairing.options, "--json", *arguments, **(pairing.variables | variables)
+    )
+    output = json.loads(result.stdout)
+    assert output["exit_status"] == result.exit_code
+    assert result.stderr == ""
+    return result.exit_code, output
 
 
-def nowhere() -> str:
-    """The connection string of a namespace that is not there any more."""
-    with LocalNamespace("gone") as gone:
-        return gone.connection_string
+def stopped_namespace() -> str:
+    """Return the connection string of a namespace that has stopped."""
+    with LocalNamespace("stopped") as stopped:
+        return stopped.connection_string
 
 
-def test_both_answer_and_nothing_waits(pairing: Pairing) -> None:
-    ended = status(pairing)
+def test_both_namespaces_are_available_and_the_backlog_is_empty(pairing: Pairing) -> None:
+    result = status(pairing)
 
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.splitlines() == [
-        f"primary    localhost:{pairing.primary.port} answers",
-        f"secondary  localhost:{pairing.secondary.port} answers",
-        "backlog    2 backlog queues: 0 messages wait, 0 dead-lettered",
-        "syphon     not known: give the --status-file of a syphon",
-        "Both namespaces answer, and nothing waits.",
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        f"primary    localhost:{pairing.primary.port} is available",
+        f"secondary  localhost:{pairing.secondary.port} is available",
+        "backlog    2 backlog queues: 0 messages, 0 dead-lettered",
+        "syphon     unknown; add --status-file with the path of a syphon's status file",
+        "Both namespaces are available. The backlog is empty.",
     ]
     assert pairing.peeks() == 0
 
 
-def test_what_waits_and_what_is_dead_lettered_is_counted(pairing: Pairing) -> None:
+def test_active_and_dead_lettered_messages_are_counted(pairing: Pairing) -> None:
     pairing.put("orders", [message(f"m-{n}") for n in range(7)])
     pairing.put("bills", [message(f"b-{n}") for n in range(5)], queue=1)
-    pairing.bury(2, "Gone", "there is no such queue")
+    pairing.dead_letter(2, "Gone", "there is no such queue")
 
-    code, found = told(pairing)
-    backlog = found["backlog"]
+    code, output = status_json(pairing)
+    backlog = output["backlog"]
 
     assert code == 3
-    assert (backlog["asked_for"], backlog["there"]) == (2, 2)
+    assert (backlog["expected"], backlog["found"]) == (2, 2)
     assert (backlog["messages"], backlog["dead_lettered"]) == (10, 2)
-    assert (backlog["more_messages"], backlog["not_counted"]) == (False, None)
+    assert (backlog["more_messages"], backlog["counting_error"]) == (False, None)
     assert backlog["oldest_age_seconds"] >= 0
     assert [queue["messages"] for queue in backlog["queues"]] == [5, 5]
-    assert found["verdict"] == (
-        "10 messages wait in the backlog. 2 messages are dead-lettered: "
-        "see pairbus backlog peek --dead-letters."
+    assert output["summary"] == (
+        "10 messages wait in the backlog. 2 messages are dead-lettered. "
+        "See: pairbus backlog peek --dead-letters"
     )
-    assert found["syphon"] is None
-    assert pairing.held() == 12
+    assert output["syphon"] is None
+    assert pairing.message_count() == 12
 
 
 def test_missing_backlog_queues_are_reported(pairing: Pairing) -> None:
-    code, found = told(pairing, "--backlog-queues", "5")
-    backlog = found["backlog"]
+    code, output = status_json(pairing, "--backlog-queues", "5")
+    backlog = output["backlog"]
 
     assert code == 0
-    assert (backlog["asked_for"], backlog["there"]) == (5, 2)
-    assert [queue["there"] for queue in backlog["queues"]] == [True] * 2 + [False] * 3
+    assert (backlog["expected"], backlog["found"]) == (5, 2)
+    assert [queue["exists"] for queue in backlog["queues"]] == [True] * 2 + [False] * 3
     assert (backlog["missing"], backlog["unexpected"]) == ([2, 3, 4], [])
-    assert backlog["disagreement"] == (
+    assert backlog["queue_mismatch"] == (
         "--backlog-queues is 5, but backlog queues 2 to 4 do not exist."
     )
 
 
-def test_message_in_a_queue_beyond_the_given_number_is_reported(pairing: Pairing) -> None:
+def test_message_in_a_queue_beyond_the_expected_count_is_reported(pairing: Pairing) -> None:
     pairing.put("orders", [message(f"m-{n}") for n in range(4)], queue=pairing.add_queue(8))
 
-    ended = status(pairing, "--backlog-queues", "2")
+    result = status(pairing, "--backlog-queues", "2")
 
-    assert ended.returncode == 3
-    lines = ended.stdout.splitlines()
-    assert lines[2].startswith("backlog    3 backlog queues: 4 messages wait, 0 dead-lettered")
+    assert result.returncode == 3
+    lines = result.stdout.splitlines()
+    assert lines[2].startswith("backlog    3 backlog queues: 4 messages, 0 dead-lettered")
     assert lines[3].strip() == (
         "--backlog-queues is 2, but backlog queue 8 exists too; "
         "a syphon with --backlog-queues 2 does not drain it."
@@ -136,78 +138,80 @@ def test_message_in_a_queue_beyond_the_given_number_is_reported(pairing: Pairing
         "4 messages wait in the backlog. 4 of them are in backlog queue 8, "
         "beyond --backlog-queues 2."
     )
-    assert "othing waits" not in ended.stdout
+    assert "empty" not in result.stdout
 
 
-def test_json_reports_queues_beyond_the_given_number(pairing: Pairing) -> None:
+def test_json_contains_queues_beyond_the_expected_count(pairing: Pairing) -> None:
     for index in (5, 6, 7):
         pairing.add_queue(index)
     position = pairing.add_queue(8)
     pairing.put("orders", [message(f"m-{n}") for n in range(2)], queue=position)
-    pairing.bury(1, "Gone", "no such queue", queue=position)
+    pairing.dead_letter(1, "Gone", "no such queue", queue=position)
 
-    code, found = told(pairing, "--backlog-queues", "3")
-    backlog = found["backlog"]
+    code, output = status_json(pairing, "--backlog-queues", "3")
+    backlog = output["backlog"]
 
     assert code == 3
-    assert (backlog["asked_for"], backlog["there"]) == (3, 6)
-    assert (backlog["not_listed"], backlog["searched_to"]) == (None, None)
+    assert (backlog["expected"], backlog["found"]) == (3, 6)
+    assert (backlog["listing_error"], backlog["searched_to"]) == (None, None)
     assert (backlog["missing"], backlog["unexpected"]) == ([2], [5, 6, 7, 8])
     assert [queue["index"] for queue in backlog["queues"]] == [0, 1, 2, 5, 6, 7, 8]
     last = backlog["queues"][-1]
     assert (last["queue"], last["messages"], last["dead_lettered"]) == (pairing.queues[-1], 1, 1)
-    assert backlog["disagreement"] == (
+    assert backlog["queue_mismatch"] == (
         "--backlog-queues is 3, but backlog queues 5 to 8 exist too; "
         "a syphon with --backlog-queues 3 does not drain them. Backlog queue 2 does not exist."
     )
 
 
-def test_without_the_right_to_list_queues_beyond_the_number_are_probed(pairing: Pairing) -> None:
+def test_without_the_manage_right_queues_beyond_the_expected_count_are_probed(
+    pairing: Pairing,
+) -> None:
     pairing.put("orders", [message("m")], queue=pairing.add_queue(8))
     listen = pairing.secondary.connection_string_of("Listen", KEY)
 
-    code, found = told(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
-    backlog = found["backlog"]
+    code, output = status_json(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
+    backlog = output["backlog"]
 
     assert code == 3
-    assert backlog["not_listed"] == "listing queues needs the Manage right"
+    assert backlog["listing_error"] == "listing queues needs the Manage right"
     assert (backlog["unexpected"], backlog["searched_to"]) == ([8], 8 + PROBE_GAP)
     assert backlog["messages"] == 1
-    assert found["verdict"] == (
+    assert output["summary"] == (
         "At least 1 message waits in the backlog. At least 1 of them is in backlog queue 8, "
         "beyond --backlog-queues 3."
     )
 
 
-def test_without_the_right_to_list_it_does_not_claim_that_nothing_waits(
+def test_without_the_manage_right_the_backlog_is_not_reported_as_empty(
     pairing: Pairing,
 ) -> None:
     far = 3 + PROBE_GAP
     pairing.put("orders", [message("m")], queue=pairing.add_queue(far))
     listen = pairing.secondary.connection_string_of("Listen", KEY)
 
-    ended = status(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
-    code, found = told(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
+    result = status(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
+    code, output = status_json(pairing, "--backlog-queues", "3", PAIRBUS_SECONDARY=listen)
 
-    assert (ended.returncode, ended.stderr, code) == (4, "", 4)
-    lines = ended.stdout.splitlines()
+    assert (result.returncode, result.stderr, code) == (4, "", 4)
+    lines = result.stdout.splitlines()
     assert lines[2] == (
-        f"backlog    2 backlog queues found up to index {far - 1}: 0 messages wait, 0 dead-lettered"
+        f"backlog    2 backlog queues found up to index {far - 1}: 0 messages, 0 dead-lettered"
     )
     assert (
-        f"not listed: listing queues needs the Manage right; backlog queues with an index above "
-        f"{far - 1} were not looked for"
-    ) in ended.stdout
-    assert lines[-1] == found["verdict"]
-    assert found["verdict"] == (
-        f"Both namespaces answer. Nothing waits in backlog queues 0 to {far - 1}; whether there "
-        "are others is not known."
+        "The queues could not be listed: listing queues needs the Manage right. Indexes above "
+        f"{far - 1} were not searched."
+    ) in result.stdout
+    assert lines[-1] == output["summary"]
+    assert output["summary"] == (
+        f"Both namespaces are available. Backlog queues 0 to {far - 1} are empty. Others may "
+        "exist, because the queues could not be listed."
     )
-    assert found["backlog"]["searched_to"] == far - 1
-    assert found["backlog"]["more_messages"] is True
+    assert output["backlog"]["searched_to"] == far - 1
+    assert output["backlog"]["more_messages"] is True
 
 
-def test_queues_of_a_namespace_with_more_than_a_page_of_queues_are_found(
+def test_backlog_queues_are_found_among_several_pages_of_queues(
     namespaces: tuple[LocalNamespace, LocalNamespace],
 ) -> None:
     primary, _ = namespaces
@@ -216,109 +220,108 @@ def test_queues_of_a_namespace_with_more_than_a_page_of_queues_are_found(
             crowded.create_queue(f"a-{number:03}")
         pairing = Pairing(primary, crowded, name="shop")
         pairing.put("orders", [message("m")], queue=pairing.add_queue(8))
-        code, found = told(pairing)
+        code, output = status_json(pairing)
 
     assert code == 3
-    assert found["backlog"]["unexpected"] == [8]
+    assert output["backlog"]["unexpected"] == [8]
 
 
-def test_without_any_backlog_queue_there_is_no_pairing(pairing: Pairing) -> None:
-    ended = status(pairing, "--primary-name", "another")
+def test_wrong_primary_name_finds_no_backlog_queue(pairing: Pairing) -> None:
+    result = status(pairing, "--primary-name", "another")
 
-    assert ended.returncode == 1
-    assert "backlog    0 backlog queues\n" in ended.stdout
-    assert "No backlog queue was found" in ended.stdout
+    assert result.returncode == 1
+    assert "backlog    0 backlog queues\n" in result.stdout
+    assert "No backlog queue was found" in result.stdout
 
 
-def test_a_primary_that_is_down_is_a_sentence_and_the_backlog_is_still_seen(
+def test_backlog_is_shown_while_the_primary_is_down(
     pairing: Pairing,
 ) -> None:
     pairing.put("orders", [message("m")])
 
-    code, found = told(pairing, PAIRBUS_PRIMARY=nowhere())
+    code, output = status_json(pairing, PAIRBUS_PRIMARY=stopped_namespace())
 
     assert code == 1
-    assert found["primary"]["answers"] is False
-    assert "refused" in found["primary"]["problem"]
-    assert found["secondary"]["answers"] is True
-    assert found["verdict"] == "The primary does not answer. 1 message waits in the backlog."
+    assert output["primary"]["available"] is False
+    assert "refused" in output["primary"]["problem"]
+    assert output["secondary"]["available"] is True
+    assert output["summary"] == "The primary is not available. 1 message waits in the backlog."
 
 
-def test_a_secondary_that_is_down_is_a_sentence(pairing: Pairing) -> None:
-    ended = status(pairing, PAIRBUS_SECONDARY=nowhere())
+def test_backlog_is_unknown_while_the_secondary_is_down(pairing: Pairing) -> None:
+    result = status(pairing, PAIRBUS_SECONDARY=stopped_namespace())
 
-    assert ended.returncode == 1
-    assert re.search(r"secondary  localhost:\d+ does not answer: cannot connect", ended.stdout)
-    assert "backlog    not known: it is in the secondary\n" in ended.stdout
-    assert "The secondary does not answer. The backlog cannot be seen.\n" in ended.stdout
+    assert result.returncode == 1
+    assert re.search(r"secondary  localhost:\d+ is not available: ", result.stdout)
+    assert "backlog    unknown, because the secondary is not available\n" in result.stdout
+    assert "The secondary is not available. The backlog could not be read.\n" in result.stdout
 
 
 @pytest.mark.parametrize("which", ["PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY"])
-def test_a_frozen_namespace_is_waited_for_no_longer_than_it_was_told(
+def test_frozen_namespace_is_reported_after_the_timeout(
     pairing: Pairing, tmp_path: Path, which: str
 ) -> None:
-    with emulator_process(tmp_path) as (process, connection_string):
-        freeze(process)
-        code, found = told(pairing, "--timeout", "1", **{which: connection_string})
-        assert process.poll() is None
+    with paused_emulator(tmp_path) as emulator:
+        code, output = status_json(pairing, "--timeout", "1", **{which: emulator.connection_string})
+        assert emulator.is_paused
 
     assert code == 1
-    frozen = found["primary" if which == "PAIRBUS_PRIMARY" else "secondary"]
-    assert frozen["answers"] is False
-    assert re.search("in vain|in time", frozen["problem"])
+    frozen = output["primary" if which == "PAIRBUS_PRIMARY" else "secondary"]
+    assert frozen["available"] is False
+    assert TIMED_OUT.search(frozen["problem"])
 
 
-def test_a_namespace_that_ignores_tokens_does_not_answer(pairing: Pairing) -> None:
+def test_namespace_that_ignores_tokens_is_not_available(pairing: Pairing) -> None:
     fault = pairing.primary.add_fault("ignore-tokens")
     try:
-        code, found = told(pairing, "--timeout", "3")
+        code, output = status_json(pairing, "--timeout", "3")
         assert fault.fired > 0
     finally:
         pairing.primary.clear_faults()
 
-    assert (code, found["primary"]["answers"]) == (1, False)
-    assert re.search("in vain|in time", found["primary"]["problem"])
+    assert (code, output["primary"]["available"]) == (1, False)
+    assert TIMED_OUT.search(output["primary"]["problem"])
 
 
 @pytest.mark.parametrize("which", ["PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY"])
-def test_a_wrong_key_is_a_sentence(pairing: Pairing, which: str) -> None:
+def test_namespace_that_rejects_the_key_is_reported(pairing: Pairing, which: str) -> None:
     namespace = pairing.primary if which == "PAIRBUS_PRIMARY" else pairing.secondary
     wrong = namespace.connection_string_of("RootManageSharedAccessKey", KEY)
 
-    ended = status(pairing, **{which: wrong})
+    result = status(pairing, **{which: wrong})
 
-    assert ended.returncode == 1
-    assert re.search(r"does not let us in: the token for \S+ was refused", ended.stdout)
+    assert result.returncode == 1
+    assert re.search(r"localhost:\d+ rejects the token: ", result.stdout)
     name = "primary" if which == "PAIRBUS_PRIMARY" else "secondary"
-    assert f"The {name} refuses the token." in ended.stdout
+    assert f"The {name} rejects the token." in result.stdout
 
 
-def test_with_the_right_to_listen_it_peeks_and_says_so(pairing: Pairing) -> None:
+def test_with_the_listen_right_messages_are_peeked_instead_of_counted(pairing: Pairing) -> None:
     pairing.put("orders", [message(f"m-{n}") for n in range(3)])
     listen = pairing.secondary.connection_string_of("Listen", KEY)
 
-    code, found = told(pairing, PAIRBUS_SECONDARY=listen)
+    code, output = status_json(pairing, PAIRBUS_SECONDARY=listen)
 
     assert code == 3
-    assert found["backlog"]["not_counted"] == "counting messages needs the right to manage"
-    assert (found["backlog"]["messages"], found["backlog"]["more_messages"]) == (1, True)
-    assert found["verdict"] == "At least 1 message waits in the backlog."
-    assert found["backlog"]["oldest_age_seconds"] >= 0
+    assert "needs the" in output["backlog"]["counting_error"]
+    assert (output["backlog"]["messages"], output["backlog"]["more_messages"]) == (1, True)
+    assert output["summary"] == "At least 1 message waits in the backlog."
+    assert output["backlog"]["oldest_age_seconds"] >= 0
 
 
-def test_with_the_right_to_send_alone_the_backlog_cannot_be_seen(pairing: Pairing) -> None:
+def test_with_the_send_right_alone_the_backlog_cannot_be_read(pairing: Pairing) -> None:
     pairing.put("orders", [message("m")])
     send = pairing.secondary.connection_string_of("Send", KEY)
 
-    ended = status(pairing, PAIRBUS_SECONDARY=send)
+    result = status(pairing, PAIRBUS_SECONDARY=send)
 
-    assert ended.returncode == 1
-    assert "The backlog cannot be seen.\n" in ended.stdout
-    assert "'Listen' claim(s) are required" in ended.stdout
-    assert "messages wait" not in ended.stdout
+    assert result.returncode == 1
+    assert "The backlog could not be read.\n" in result.stdout
+    assert "'Listen' claim(s) are required" in result.stdout
+    assert "messages wait" not in result.stdout
 
 
-def test_a_status_file_says_whether_a_syphon_is_at_work(pairing: Pairing, tmp_path: Path) -> None:
+def test_status_file_shows_if_a_syphon_is_running(pairing: Pairing, tmp_path: Path) -> None:
     pairing.put("orders", [message("m")])
     file = tmp_path / "status.json"
     values: dict[str, Any] = {
@@ -326,44 +329,44 @@ def test_a_status_file_says_whether_a_syphon_is_at_work(pairing: Pairing, tmp_pa
         "healthy": True,
         "problem": None,
         "moved": {"orders": 1200},
-        "left": 1,
+        "remaining": 1,
         "rate": 40.0,
-        "when": time.time() + 3600,  # however long this test takes
+        "time": time.time() + 3600,  # in the future, so that it is not stale in a slow test
     }
 
-    absent = status(pairing, "--status-file", str(file))
+    missing = status(pairing, "--status-file", str(file))
     file.write_text(json.dumps(values))
-    working = status(pairing, "--status-file", str(file))
-    file.write_text(json.dumps(values | {"when": time.time() - 3600}))
-    silent = told(pairing, "--status-file", str(file))
+    running = status(pairing, "--status-file", str(file))
+    file.write_text(json.dumps(values | {"time": time.time() - 3600}))
+    stale = status_json(pairing, "--status-file", str(file))
 
-    assert "syphon     not at work: there is no such file" in absent.stdout
-    assert "syphon     at work: 1,200 moved, 1 left, 40/s\n" in working.stdout
-    assert "1 message waits in the backlog, and a syphon is at work.\n" in working.stdout
-    assert silent[0] == 3
-    assert silent[1]["syphon"]["at_work"] is False
-    assert "hangs" in silent[1]["syphon"]["problem"]
+    assert "syphon     not running: the file does not exist" in missing.stdout
+    assert "syphon     running: 1,200 moved, 1 remaining, 40/s\n" in running.stdout
+    assert "1 message waits in the backlog, and a syphon is running.\n" in running.stdout
+    assert stale[0] == 3
+    assert stale[1]["syphon"]["running"] is False
+    assert "hangs" in stale[1]["syphon"]["problem"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"running": "yes"}', "\x00\xff"])
-def test_another_file_for_the_syphons_is_a_mistake(
+def test_file_that_is_not_a_status_file_is_rejected(
     pairing: Pairing, tmp_path: Path, text: str
 ) -> None:
     file = tmp_path / "status.json"
     file.write_text(text)
 
-    ended = run_here("status", *pairing.options, "--status-file", str(file), **pairing.given)
+    result = run_here("status", *pairing.options, "--status-file", str(file), **pairing.variables)
 
-    assert (ended.exit_code, ended.stdout) == (2, "")
-    assert "--status-file: " in ended.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--status-file: " in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "error"),
     [
         (["--primary", "nonsense", "--secondary", TWO], "primary: part 1 of the connection string"),
-        (["--primary", ONE, "--secondary", "Endpoint=x"], "secondary: the connection string"),
-        (["--primary", ONE, "--secondary", ONE], "one namespace"),
+        (["--primary", ONE, "--secondary", "Endpoint=x"], "Connection string of the secondary: "),
+        (["--primary", ONE, "--secondary", ONE], "the same namespace"),
         (["--primary", LOCAL, "--secondary", TWO], "--primary-name"),
         (["--primary", ONE, "--secondary", f"{TWO};EntityPath=q"], "EntityPath"),
         (
@@ -376,15 +379,15 @@ def test_another_file_for_the_syphons_is_a_mistake(
         ([], "--primary"),
     ],
 )
-def test_a_mistake_is_a_sentence_and_status_2(words: list[str], said: str) -> None:
-    ended = run_here("status", *words)
+def test_invalid_option_is_an_error_with_exit_status_2(arguments: list[str], error: str) -> None:
+    result = run_here("status", *arguments)
 
-    assert (ended.exit_code, ended.stdout) == (2, "")
-    assert said in ended.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert error in result.stderr
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the SDK's sockets
-def test_an_outage_is_seen_as_the_paired_sender_of_the_sdk_lives_it() -> None:
+def test_outage_of_a_paired_sender_is_shown() -> None:
     with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
         primary.create_queue("orders", requires_session=True)
         options = SendAvailabilityOptions(
@@ -397,34 +400,34 @@ def test_an_outage_is_seen_as_the_paired_sender_of_the_sdk_lives_it() -> None:
         sdk = ServiceBusClient.from_connection_string(
             primary.connection_string, retry_total=0, retry_backoff_factor=0.02
         )
-        words = ("--primary-name", "shop", "--backlog-queues", "2", "--json")
-        given = {
+        arguments = ("--primary-name", "shop", "--backlog-queues", "2", "--json")
+        variables = {
             "PAIRBUS_PRIMARY": primary.connection_string,
             "PAIRBUS_SECONDARY": secondary.connection_string,
         }
         with sdk, pair_namespace(sdk, options) as bus, bus.get_queue_sender("orders") as sender:
-            healthy = run_here("status", *words, **given)
+            healthy = run_here("status", *arguments, **variables)
             primary.stop()
             sent = ServiceBusMessage(
                 "é", message_id="m", session_id="s", time_to_live=timedelta(hours=2)
             )
             sender.send_messages(sent)
-            outage = run_here("status", *words, **given)
-            (peeked,) = json.loads(run_here("backlog", "peek", *words, **given).stdout)
+            outage = run_here("status", *arguments, **variables)
+            (peeked,) = json.loads(run_here("backlog", "peek", *arguments, **variables).stdout)
 
     assert healthy.exit_code == 0
     assert outage.exit_code == 1
-    assert json.loads(outage.stdout)["verdict"] == (
-        "The primary does not answer. 1 message waits in the backlog."
+    assert json.loads(outage.stdout)["summary"] == (
+        "The primary is not available. 1 message waits in the backlog."
     )
     shown = ("destination", "message_id", "session_id", "time_to_live_ms", "body", "problem")
     assert [peeked[name] for name in shown] == ["orders", "m", "s", 7_200_000, "é", None]
 
 
-def test_watching_looks_again_until_it_is_stopped(pairing: Pairing) -> None:
+def test_watch_repeats_until_interrupted(pairing: Pairing) -> None:
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "pairbus", "status", *pairing.options, "--watch", "1"],
-        env=environment(pairing.given),
+        env=environment(pairing.variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -436,7 +439,7 @@ def test_watching_looks_again_until_it_is_stopped(pairing: Pairing) -> None:
             pairing.put("orders", [message("m")])
             later = process.stdout.readline()
             while "waits" not in later:
-                assert later, "it ended by itself"
+                assert later, "the command result"
                 later = process.stdout.readline()
             os.killpg(process.pid, signal.SIGINT)
             _, err = process.communicate(timeout=PATIENCE_S)
@@ -444,47 +447,49 @@ def test_watching_looks_again_until_it_is_stopped(pairing: Pairing) -> None:
             if process.poll() is None:
                 process.kill()
 
-    assert re.fullmatch(r"[\d-]+ [\d:]+  Both namespaces answer, and nothing waits.\n", first)
+    assert re.fullmatch(
+        r"[\d-]+ [\d:]+  Both namespaces are available. The backlog is empty.\n", first
+    )
     assert later.endswith("1 message waits in the backlog.\n")
     assert process.returncode == 3
     assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_on_a_terminal_it_is_coloured_and_keeps_to_the_width(
+def test_output_on_a_terminal_is_coloured_and_fits_the_width(
     pairing: Pairing, columns: int
 ) -> None:
     pairing.put("orders", [message("m")])
-    with Terminal(columns, "status", *pairing.options, **pairing.given) as terminal:
-        assert terminal.ended() == 3
+    with Terminal(columns, "status", *pairing.options, **pairing.variables) as terminal:
+        assert terminal.exit_status() == 3
 
     assert "\x1b[1;33m1 message waits in the backlog." in terminal.raw
     assert max(map(len, terminal.text.splitlines())) <= columns
 
 
-def test_watching_on_a_terminal_draws_over_what_it_drew(pairing: Pairing) -> None:
-    with Terminal(80, "status", *pairing.options, "--watch", "1", **pairing.given) as terminal:
-        wait_until(lambda: terminal.text.count("nothing waits") >= 2, "a second look")
+def test_watch_on_a_terminal_replaces_its_output(pairing: Pairing) -> None:
+    with Terminal(80, "status", *pairing.options, "--watch", "1", **pairing.variables) as terminal:
+        wait_until(lambda: terminal.text.count("backlog is empty") >= 2, "a second output")
         terminal.interrupt()
-        assert terminal.ended() == 0
+        assert terminal.exit_status() == 0
 
     assert re.search(r"\x1b\[\dA", terminal.raw)
 
 
-def test_it_needs_neither_spark_nor_arrow_nor_java(pairing: Pairing, tmp_path: Path) -> None:
+def test_status_and_backlog_need_neither_spark_nor_java(pairing: Pairing, tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "for name in ('pyspark', 'pyarrow', 'pandas', 'py4j'): sys.modules[name] = None\n"
         "from pairbus.cli import main\n"
         "main()\n"
     )
-    for words in (["status"], ["backlog", "list"], ["backlog", "destinations"]):
-        ended = subprocess.run(
-            [sys.executable, "-c", program, *words, *pairing.options],
-            env={**environment(pairing.given), "PATH": str(tmp_path), "JAVA_HOME": ""},
+    for arguments in (["status"], ["backlog", "list"], ["backlog", "destinations"]):
+        result = subprocess.run(
+            [sys.executable, "-c", program, *arguments, *pairing.options],
+            env={**environment(pairing.variables), "PATH": str(tmp_path), "JAVA_HOME": ""},
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
             check=False,
         )
-        assert (ended.returncode, ended.stderr) == (0, "")
+        assert (result.returncode, result.stderr) == (0, "")

@@ -1,7 +1,7 @@
-"""The administration client of the SDK, both flavours, on real sockets: entities and rules are
-made, got, changed, listed in pages and deleted, and each mistake is the SDK's own error.
+"""The administration clients of the SDK, sync and async, against a local namespace.
 
-What a description says in every detail is in the unit tests.
+Entities and rules are created, read, updated, listed in pages and deleted, and every error is an
+error of the SDK. The details of descriptions are in the unit tests.
 """
 
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ __all__ = ["benches", "both", "namespace"]
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -61,8 +61,7 @@ def forget_all(core: Any) -> None:
 
 
 def kinds(admin: Any) -> dict[str, tuple[Any, ...]]:
-    """Of each kind of entity: create, get, update, delete, list, and runtime properties of one and
-    of all, and where it is."""
+    """The administration calls for one kind of entity, and its path."""
     return {
         "queue": (
             *(getattr(admin, f"{verb}_queue") for verb in ("create", "get", "update", "delete")),
@@ -89,7 +88,7 @@ KINDS = ["queue", "topic", "subscription"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_entity_is_created_got_updated_listed_and_deleted(admin: Any, kind: str) -> None:
+async def test_entity_is_created_read_updated_listed_and_deleted(admin: Any, kind: str) -> None:
     create, get, update, delete, list_, runtime, list_runtime, where = kinds(admin)[kind]
     if where:
         await admin.create_topic("t")
@@ -100,14 +99,14 @@ async def test_an_entity_is_created_got_updated_listed_and_deleted(admin: Any, k
     made.status = EntityStatus.DISABLED
     await update(*where, made)
 
-    got = await get(*where, "oNE")
-    assert got.default_message_time_to_live == timedelta(hours=2)
-    assert got.status == EntityStatus.DISABLED
-    assert [one.name for one in await listed(list_(*where))] == ["One"]
-    told = await runtime(*where, "One")
-    assert told.name == "One"
-    assert datetime.now(UTC) - told.created_at_utc < timedelta(minutes=1)
-    assert [one.name for one in await listed(list_runtime(*where))] == ["One"]
+    rules = await get(*where, "oNE")
+    assert rules.default_message_time_to_live == timedelta(hours=2)
+    assert rules.status == EntityStatus.DISABLED
+    assert [item.name for item in await listed(list_(*where))] == ["One"]
+    properties = await runtime(*where, "One")
+    assert properties.name == "One"
+    assert datetime.now(UTC) - properties.created_at_utc < timedelta(minutes=1)
+    assert [item.name for item in await listed(list_runtime(*where))] == ["One"]
 
     await delete(*where, "One")
     assert await listed(list_(*where)) == []
@@ -116,7 +115,7 @@ async def test_an_entity_is_created_got_updated_listed_and_deleted(admin: Any, k
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_long_lists_come_in_pages(admin: Any, namespace: LocalNamespace, kind: str) -> None:
+async def test_long_lists_are_paged(admin: Any, namespace: LocalNamespace, kind: str) -> None:
     expected = [f"n{number:03}" for number in range(105)]
     if kind == "subscription":
         namespace.create_topic("t")
@@ -127,12 +126,12 @@ async def test_long_lists_come_in_pages(admin: Any, namespace: LocalNamespace, k
             getattr(namespace, f"create_{kind}")(name)
     *_, list_, _, list_runtime, where = kinds(admin)[kind]
 
-    assert [one.name for one in await listed(list_(*where))] == expected
-    assert [one.name for one in await listed(list_runtime(*where))] == expected
-    assert [one.name for one in await listed(list_(*where, start_index=100))] == expected[100:]
+    assert [item.name for item in await listed(list_(*where))] == expected
+    assert [item.name for item in await listed(list_runtime(*where))] == expected
+    assert [item.name for item in await listed(list_(*where, start_index=100))] == expected[100:]
 
 
-async def test_rules_are_created_got_updated_listed_and_deleted(admin: Any) -> None:
+async def test_rules_are_created_read_updated_listed_and_deleted(admin: Any) -> None:
     await admin.create_topic("t")
     await admin.create_subscription("t", "s")
     filters = {
@@ -145,16 +144,16 @@ async def test_rules_are_created_got_updated_listed_and_deleted(admin: Any) -> N
         action = SqlRuleAction("SET seen = @yes", {"@yes": True})
         await admin.create_rule("t", "s", name, filter=filter_, action=action)
 
-    got = {one.name: one for one in await listed(admin.list_rules("t", "s"))}
-    assert set(got) == {"$Default", *filters}
+    rules = {item.name: item for item in await listed(admin.list_rules("t", "s"))}
+    assert set(rules) == {"$Default", *filters}
     for name, filter_ in filters.items():
-        assert type(got[name].filter) is type(filter_)
-        assert got[name].action.sql_expression == "SET seen = @yes"
-        assert got[name].action.parameters == {"@yes": True}
-    assert got["sql"].filter.parameters == {"@least": 10}
-    assert got["correlation"].filter.properties == {"colour": "red"}
+        assert type(rules[name].filter) is type(filter_)
+        assert rules[name].action.sql_expression == "SET seen = @yes"
+        assert rules[name].action.parameters == {"@yes": True}
+    assert rules["sql"].filter.parameters == {"@least": 10}
+    assert rules["correlation"].filter.properties == {"colour": "red"}
 
-    rule = got["sql"]
+    rule = rules["sql"]
     rule.filter, rule.action = SqlRuleFilter("size = 1"), None
     await admin.update_rule("t", "s", rule)
     assert (await admin.get_rule("t", "s", "SQL")).filter.sql_expression == "size = 1"
@@ -163,8 +162,8 @@ async def test_rules_are_created_got_updated_listed_and_deleted(admin: Any) -> N
         await admin.get_rule("t", "s", "sql")
 
 
-async def test_what_is_administered_is_what_messages_meet(admin: Any, both: Flavour) -> None:
-    """Filters, actions, forwarding, counts: made here, seen there."""
+async def test_administered_settings_apply_to_messages(admin: Any, both: Flavour) -> None:
+    """Filters, actions, forwarding and counts are set by administration and seen by messages."""
     await admin.create_queue("deep/er/target")
     await admin.create_topic("t")
     await admin.create_subscription("t", "s", forward_to="deep/er/target")
@@ -182,24 +181,22 @@ async def test_what_is_administered_is_what_messages_meet(admin: Any, both: Flav
     )
     messages = await take(receiver, 2)
     assert bodies(messages) == ["20", "11"]
-    assert [one.application_properties for one in messages] == [
+    assert [item.application_properties for item in messages] == [
         {b"size": 0, b"RuleName": b"large"}
     ] * 2
 
     await receiver.dead_letter_message(messages[0])
-    told = await admin.get_queue_runtime_properties("deep/er/target")
-    assert (told.active_message_count, told.dead_letter_message_count) == (1, 1)
-    assert told.total_message_count == 2
-    assert told.size_in_bytes > 0
+    properties = await admin.get_queue_runtime_properties("deep/er/target")
+    assert (properties.active_message_count, properties.dead_letter_message_count) == (1, 1)
+    assert properties.total_message_count == 2
+    assert properties.size_in_bytes > 0
     kept = await admin.get_subscription_runtime_properties("t", "kept")
     assert kept.active_message_count == 4
     topic = await admin.get_topic_runtime_properties("t")
     assert topic.subscription_count == 2
 
 
-async def test_an_entity_that_is_updated_while_it_is_used_changes(
-    admin: Any, both: Flavour
-) -> None:
+async def test_update_applies_to_an_entity_in_use(admin: Any, both: Flavour) -> None:
     made = await admin.create_queue("q", max_delivery_count=10)
     sender, receiver, dead = await both.open(
         both.sender("q"), both.receiver("q"), both.dead_letters("q")
@@ -211,7 +208,7 @@ async def test_an_entity_that_is_updated_while_it_is_used_changes(
     assert (await take_one(dead)).dead_letter_reason == "MaxDeliveryCountExceeded"
 
 
-async def test_what_is_not_there_is_not_found(admin: Any) -> None:
+async def test_missing_entity_is_not_found(admin: Any) -> None:
     queue = await admin.create_queue("q")
     topic = await admin.create_topic("t")
     subscription = await admin.create_subscription("t", "s")
@@ -243,7 +240,7 @@ async def test_what_is_not_there_is_not_found(admin: Any) -> None:
         await admin.update_topic(topic)
 
 
-async def test_what_is_there_is_not_made_again(admin: Any) -> None:
+async def test_existing_entity_is_not_created_again(admin: Any) -> None:
     await admin.create_queue("q")
     await admin.create_topic("t")
     await admin.create_subscription("t", "s")
@@ -260,7 +257,7 @@ async def test_what_is_there_is_not_made_again(admin: Any) -> None:
             await again()
 
 
-async def test_a_bad_value_is_refused_and_changes_nothing(admin: Any) -> None:
+async def test_invalid_value_is_refused_and_changes_nothing(admin: Any) -> None:
     made = await admin.create_queue("q", max_delivery_count=7)
     await admin.create_topic("t")
     await admin.create_subscription("t", "s")
@@ -282,12 +279,12 @@ async def test_a_bad_value_is_refused_and_changes_nothing(admin: Any) -> None:
         assert refused.value.status_code == 400
         assert refused.value.message
     assert (await admin.get_queue("q")).max_delivery_count == 7
-    assert [one.name for one in await listed(admin.list_queues())] == ["q"]
-    assert [one.name for one in await listed(admin.list_topics())] == ["t"]
-    assert [one.name for one in await listed(admin.list_rules("t", "s"))] == ["$Default"]
+    assert [item.name for item in await listed(admin.list_queues())] == ["q"]
+    assert [item.name for item in await listed(admin.list_topics())] == ["t"]
+    assert [item.name for item in await listed(admin.list_rules("t", "s"))] == ["$Default"]
 
 
-async def test_the_namespace_describes_itself(admin: Any) -> None:
-    told = await admin.get_namespace_properties()
-    assert told.name == "flavours"
-    assert told.namespace_type == "Messaging"
+async def test_namespace_properties_are_returned(admin: Any) -> None:
+    properties = await admin.get_namespace_properties()
+    assert properties.name == "flavours"
+    assert properties.namespace_type == "Messaging"

@@ -1,5 +1,4 @@
-"""The asynchronous half of the SDK, as it comes, against a local namespace: each kind of thing
-once. The cases in depth are in the synchronous tests."""
+"""The async SDK against a local namespace: each operation once. Details are in the sync tests."""
 
 import gc
 from collections.abc import AsyncIterator, Iterator
@@ -26,10 +25,10 @@ from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.emulator_bench import BRISK, QUICK
 
 PREFETCHING = BRISK | {"prefetch_count": 1}
-"""A receiver without prefetch has a task that looks up once a second, and closes after that."""
+"""A receiver without prefetch has a task that wakes up once a second, and closes after that."""
 
 pytestmark = [
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -38,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
@@ -78,7 +77,7 @@ async def send(client: ServiceBusClient, *messages: Any, queue: str = "orders") 
 
 
 async def receive(receiver: ServiceBusReceiver, count: int = 1) -> list[Any]:
-    """So many messages, in as many calls as it takes."""
+    """Receive this many messages, in as many calls as needed."""
     messages: list[Any] = []
     while len(messages) < count:
         some = await receiver.receive_messages(count - len(messages), max_wait_time=10)
@@ -110,7 +109,7 @@ async def test_single_messages_lists_and_batches_arrive_in_order(client: Service
     assert await bodies_left(client) == []
 
 
-async def test_what_a_message_carries_comes_back(client: ServiceBusClient) -> None:
+async def test_message_properties_are_preserved(client: ServiceBusClient) -> None:
     sent = ServiceBusMessage(
         b"\x00\xff",
         message_id="id",
@@ -140,7 +139,7 @@ async def test_what_a_message_carries_comes_back(client: ServiceBusClient) -> No
     assert message.enqueued_time_utc is not None
 
 
-async def test_receive_and_delete_takes_messages_for_good(client: ServiceBusClient) -> None:
+async def test_receive_and_delete_removes_messages(client: ServiceBusClient) -> None:
     await send(client, ServiceBusMessage("a"), ServiceBusMessage("b"))
 
     async with open_receiver(
@@ -152,7 +151,7 @@ async def test_receive_and_delete_takes_messages_for_good(client: ServiceBusClie
     assert await bodies_left(client) == []
 
 
-async def test_a_receiver_can_be_iterated(client: ServiceBusClient) -> None:
+async def test_receiver_can_be_iterated(client: ServiceBusClient) -> None:
     await send(client, *[ServiceBusMessage(f"{n}") for n in range(3)])
     seen = []
 
@@ -224,7 +223,7 @@ async def test_messages_are_scheduled_and_cancelled(client: ServiceBusClient) ->
     assert waiting.scheduled_enqueue_time_utc is not None
 
 
-async def test_sessions_have_messages_of_their_own_and_a_state(client: ServiceBusClient) -> None:
+async def test_session_has_its_messages_and_a_state(client: ServiceBusClient) -> None:
     await send(
         client,
         ServiceBusMessage("a1", session_id="a"),
@@ -250,7 +249,7 @@ async def test_sessions_have_messages_of_their_own_and_a_state(client: ServiceBu
     assert [str(m) for m in messages] == ["a1", "a2"]
 
 
-async def test_the_next_session_is_given_and_none_is_reported(client: ServiceBusClient) -> None:
+async def test_next_available_session_is_accepted_or_times_out(client: ServiceBusClient) -> None:
     await send(client, ServiceBusMessage("x", session_id="only"), queue="sessions")
 
     async with client.get_queue_receiver(
@@ -266,7 +265,7 @@ async def test_the_next_session_is_given_and_none_is_reported(client: ServiceBus
             pass
 
 
-async def test_a_topic_hands_copies_to_its_subscriptions(
+async def test_each_subscription_gets_a_copy(
     namespace: LocalNamespace, client: ServiceBusClient
 ) -> None:
     namespace.create_subscription("news", "more")
@@ -281,7 +280,7 @@ async def test_a_topic_hands_copies_to_its_subscriptions(
         assert [str(m) for m in messages] == ["a", "b"]
 
 
-async def test_an_entity_that_is_not_there_raises(client: ServiceBusClient) -> None:
+async def test_missing_entity_raises(client: ServiceBusClient) -> None:
     with pytest.raises(MessagingEntityNotFoundError):
         await send(client, ServiceBusMessage("a"), queue="nowhere")
 

@@ -1,7 +1,5 @@
-"""The asynchronous half of the SDK against a local namespace, in depth: what the synchronous tests
-of locks, time, limits, sessions, topics, pings, rights and TLS prove, proven for `aio`.
-
-A few cases that neither had run with both flavours.
+"""The async SDK against a local namespace, in detail: locks, time, limits, sessions, topics, pings,
+rights and TLS, as in the sync tests. A few further cases run with both SDKs.
 """
 
 import asyncio
@@ -35,12 +33,12 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.amqp.client import Client, ClientOptions, Management
-from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import LinkLost
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_bench import QUICK
 from tests.integration.emulator_flavours import (
     Flavour,
@@ -61,7 +59,7 @@ __all__ = ["aio", "benches", "both", "namespace"]
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -100,8 +98,10 @@ class TestLocks:
             await receiver.renew_message_lock(messages[0])
         assert aio.runtime(queue).counts.active == 4
 
-    async def test_a_stale_settlement_is_rejected_by_the_emulator(self, both: Flavour) -> None:
-        """The SDK's own clock says that the locks hold: it asks, and is refused."""
+    async def test_settlement_with_an_expired_lock_is_rejected_by_the_emulator(
+        self, both: Flavour
+    ) -> None:
+        """By the SDK's clock the locks are valid, so it sends the settlement, which is refused."""
         queue = both.queue()
         sender, receiver = await both.pair(queue, prefetch_count=4)
         await sender.send_messages(numbered(4))
@@ -117,10 +117,10 @@ class TestLocks:
         assert both.runtime(queue).counts.active == 2
         assert both.runtime(queue).counts.dead_letter == 0
 
-    async def test_locks_of_messages_and_sessions_are_renewed_by_hand_and_by_the_sdk(
+    async def test_message_and_session_locks_are_renewed_by_calls_and_by_the_sdk(
         self, aio: Flavour
     ) -> None:
-        lock = 4 * SECOND  # the SDK looks once a second
+        lock = 4 * SECOND  # the SDK checks once a second
         queue, of_sessions = (
             aio.queue(lock_duration=lock),
             aio.queue(lock_duration=lock, requires_session=True),
@@ -155,10 +155,10 @@ class TestLocks:
         assert letter.dead_letter_reason == "MaxDeliveryCountExceeded"
         assert letter.delivery_count == 2
 
-    async def test_the_sdk_settles_by_the_management_link_when_its_link_is_gone(
+    async def test_sdk_settles_over_the_management_link_after_its_link_is_detached(
         self, both: Flavour
     ) -> None:
-        """Of a link that it knows to be gone it settles nothing: each has one of its own here."""
+        """The SDK does not settle on a link that it knows to be lost: each message has its own."""
         queue = both.queue()
         sender, dead, *receivers = await both.open(
             both.sender(queue),
@@ -184,30 +184,28 @@ class TestLocks:
 
 
 def detach_all(core: NamespaceRuntime, queue: str) -> None:
-    """Take its link from whoever receives."""
-    for outlet in core._outlets.pop(core.entities.get(queue).queue.id):
+    """Detach the links of all receivers of a queue."""
+    for outlet in core.outgoing_links.pop(core.entities.get(queue).queue.id):
         outlet._detach(LinkLost("The link was taken away."))
 
 
 class TestTime:
-    async def test_a_message_whose_time_is_over_is_dead_lettered_or_gone(
-        self, aio: Flavour
-    ) -> None:
-        told = aio.queue(dead_lettering_on_message_expiration=True)
+    async def test_expired_message_is_dead_lettered_or_dropped(self, aio: Flavour) -> None:
+        results = aio.queue(dead_lettering_on_message_expiration=True)
         silent = aio.queue(default_message_time_to_live=SECOND)
         to_told, to_silent, dead = await aio.open(
-            aio.sender(told), aio.sender(silent), aio.dead_letters(told)
+            aio.sender(results), aio.sender(silent), aio.dead_letters(results)
         )
         await to_told.send_messages(ServiceBusMessage("x", time_to_live=SECOND))
         await to_silent.send_messages(ServiceBusMessage("x"))
         letter = await take_one(dead)
         assert (letter.dead_letter_reason, letter.dead_letter_source) == (
             "TTLExpiredException",
-            told,
+            results,
         )
         await eventually(lambda: aio.held(silent) == 0)
 
-    async def test_a_scheduled_message_comes_when_it_is_due_and_a_cancelled_one_never(
+    async def test_scheduled_message_is_delivered_when_due_and_a_cancelled_one_never(
         self, aio: Flavour
     ) -> None:
         queue = aio.queue()
@@ -222,7 +220,9 @@ class TestTime:
         assert str(message) == "1"
         assert message.enqueued_time_utc >= message.scheduled_enqueue_time_utc
 
-    async def test_a_deferred_message_is_received_by_its_number_only(self, aio: Flavour) -> None:
+    async def test_deferred_message_is_received_only_by_its_sequence_number(
+        self, aio: Flavour
+    ) -> None:
         queue = aio.queue()
         sender, receiver, deleting = await aio.open(
             aio.sender(queue),
@@ -246,7 +246,7 @@ class TestTime:
         assert (str(again), again.delivery_count) == ("0", 2)
         assert aio.runtime(queue).counts.dead_letter == aio.held(queue) == 1
 
-    async def test_what_nobody_uses_is_deleted(self, aio: Flavour) -> None:
+    async def test_idle_entity_is_deleted(self, aio: Flavour) -> None:
         queue = aio.queue(auto_delete_on_idle=timedelta(minutes=5))
         later = aio.namespace.call(lambda core: core.now_ms()) + 6 * 60 * 1000
         aio.namespace.call(lambda core: core.entities.tick(later))
@@ -255,7 +255,7 @@ class TestTime:
 
 
 class TestLimits:
-    async def test_a_duplicate_is_accepted_and_dropped(self, aio: Flavour) -> None:
+    async def test_duplicate_is_accepted_and_dropped(self, aio: Flavour) -> None:
         queue = aio.queue(requires_duplicate_detection=True)
         sender = aio.sender(queue)
         for _ in range(2):
@@ -263,7 +263,7 @@ class TestLimits:
         await sender.send_messages([ServiceBusMessage("x", message_id=one) for one in "aab"])
         assert aio.held(queue) == 3
 
-    async def test_too_large_and_too_much_are_refused(self, aio: Flavour) -> None:
+    async def test_too_large_message_and_full_queue_are_refused(self, aio: Flavour) -> None:
         queue = aio.queue(max_size_in_megabytes=1, max_message_size_in_kilobytes=300)
         sender, receiver = await aio.pair(queue)
         assert (await sender.create_message_batch()).max_size_in_bytes == 300 * 1024
@@ -278,7 +278,7 @@ class TestLimits:
         await receiver.complete_message(await take_one(receiver))
         await sender.send_messages(large)
 
-    async def test_what_is_disabled_is_disabled_for_links_that_are_there_and_for_new_ones(
+    async def test_disabling_an_entity_applies_to_existing_and_new_links(
         self, aio: Flavour
     ) -> None:
         queue = aio.queue()
@@ -299,8 +299,8 @@ class TestLimits:
         with pytest.raises(MessagingEntityDisabledError):
             await aio.receiver(queue).receive_messages(1, max_wait_time=5)
 
-    async def test_a_receiver_that_found_nothing_gets_what_comes_later(self, aio: Flavour) -> None:
-        """Without prefetch: credit is given, and drained, with each call."""
+    async def test_receiver_that_found_nothing_gets_later_messages(self, aio: Flavour) -> None:
+        """Without prefetch, each call grants credit and drains it."""
         queue = aio.queue()
         sender, receiver = await aio.pair(queue, prefetch_count=0)
         assert await is_empty(receiver)
@@ -313,23 +313,21 @@ class TestLimits:
         assert bodies(await take(receiver, 5)) == ["0", "1", "2", "3", "4"]
         assert aio.held(queue) == 5
 
-    async def test_peeking_shows_every_state(self, aio: Flavour) -> None:
+    async def test_peek_shows_messages_of_every_state(self, aio: Flavour) -> None:
         queue = aio.queue()
         sender, receiver = await aio.pair(queue)
         await sender.send_messages(numbered(2))
         await sender.schedule_messages(ServiceBusMessage("later"), now() + 3600 * SECOND)
         await receiver.defer_message(await take_one(receiver))
-        found = await receiver.peek_messages(10, sequence_number=1)
-        assert [(str(one), one.state) for one in found] == [
+        peeked = await receiver.peek_messages(10, sequence_number=1)
+        assert [(str(one), one.state) for one in peeked] == [
             ("0", ServiceBusMessageState.DEFERRED),
             ("1", ServiceBusMessageState.ACTIVE),
             ("later", ServiceBusMessageState.SCHEDULED),
         ]
 
     @pytest.mark.rule("G3")
-    async def test_a_ping_is_accepted_and_metered_and_nowhere_to_be_found(
-        self, aio: Flavour
-    ) -> None:
+    async def test_ping_is_accepted_and_metered_but_not_stored(self, aio: Flavour) -> None:
         queue = aio.queue()
         sender, receiver = await aio.pair(queue)
         ping = ServiceBusMessage(b"", content_type="application/vnd.ms-servicebus-ping")
@@ -341,7 +339,7 @@ class TestLimits:
 
 
 class TestSessions:
-    async def test_messages_that_come_back_stay_with_their_session(self, aio: Flavour) -> None:
+    async def test_redelivered_messages_stay_in_their_session(self, aio: Flavour) -> None:
         queue = aio.queue(requires_session=True)
         sender, receiver, dead = await aio.open(
             aio.sender(queue),
@@ -363,7 +361,7 @@ class TestSessions:
         letter = await take_one(dead)
         assert (letter.session_id, letter.dead_letter_reason) == ("s", "why not")
 
-    async def test_a_lock_that_is_not_renewed_is_lost(self, aio: Flavour) -> None:
+    async def test_lock_that_is_not_renewed_is_lost(self, aio: Flavour) -> None:
         queue = aio.queue(requires_session=True, lock_duration=2.5 * SECOND)
         await aio.sender(queue).send_messages(sent("x", "s"))
         receiver = aio.receiver(queue, session_id="s")
@@ -379,7 +377,7 @@ class TestSessions:
         again = await take_one(aio.receiver(queue, session_id="s"))
         assert again.delivery_count == 1
 
-    async def test_a_receiver_waits_for_the_next_session_and_sessions_are_listed(
+    async def test_receiver_waits_for_the_next_session_and_sessions_are_listed(
         self, aio: Flavour
     ) -> None:
         queue = aio.queue(requires_session=True)
@@ -399,9 +397,7 @@ class TestSessions:
 
 
 class TestTopics:
-    async def test_a_subscription_has_sessions_and_sub_queues_of_its_own(
-        self, aio: Flavour
-    ) -> None:
+    async def test_subscription_has_its_own_sessions_and_sub_queues(self, aio: Flavour) -> None:
         topic = aio.topic()
         aio.namespace.create_subscription(topic, "plain")
         aio.namespace.create_subscription(topic, "sessions", requires_session=True)
@@ -415,7 +411,7 @@ class TestTopics:
         receiver = aio.receiver(topic, "sessions", session_id="s")
         assert str(await take_one(receiver)) == "x"
 
-    async def test_what_cannot_be_forwarded_is_found_in_the_transfer_dead_letter_queue(
+    async def test_message_that_cannot_be_forwarded_is_in_the_transfer_dead_letter_queue(
         self, aio: Flavour
     ) -> None:
         target = aio.queue(requires_session=True)
@@ -441,7 +437,7 @@ def rule(name: str, *rights: Right) -> SharedAccessRule:
 
 
 class TestRights:
-    async def test_errors_are_those_of_the_service(self, aio: Flavour) -> None:
+    async def test_errors_are_those_of_service_bus(self, aio: Flavour) -> None:
         rules = (rule("sends", Right.SEND), rule("listens", Right.LISTEN))
         queue, other = aio.queue(authorization_rules=rules), aio.queue()
         of = aio.namespace.connection_string_of
@@ -462,17 +458,17 @@ class TestRights:
             refused = [asyncio.ensure_future(each) for all_ in expected.values() for each in all_]
             await aio.sender(queue, client=clients["sends"]).send_messages(one)
             await take_one(aio.receiver(queue, client=clients["listens"]))
-            told = await asyncio.gather(*refused, return_exceptions=True)
-            assert [type(each) for each in told] == [kind for kind in expected for _ in range(2)]
+            results = await asyncio.gather(*refused, return_exceptions=True)
+            assert [type(each) for each in results] == [kind for kind in expected for _ in range(2)]
         finally:
             for client in (*clients.values(), wrong):
                 await client.close()
 
-    async def test_credentials_of_azure_core_are_taken(self, aio: Flavour) -> None:
+    async def test_credentials_of_azure_core_are_accepted(self, aio: Flavour) -> None:
         queue = aio.queue()
         parsed = ConnectionString.parse(aio.namespace.connection_string)
         where = f"sb://localhost:{aio.namespace.port}/{queue}"
-        signature = sign(where, parsed.key_name, parsed.key, int(time.time()) + 600)
+        signature = sign_token(where, parsed.key_name, parsed.key, int(time.time()) + 600)
         for credential, right in (
             (AzureSasCredential(signature), True),
             (AzureNamedKeyCredential(parsed.key_name, parsed.key), True),
@@ -498,7 +494,7 @@ class TestTls:
             connection_verify=ca_file,
         )
 
-    async def test_amqp_in_tls_is_served(self, aio: Flavour) -> None:
+    async def test_amqp_over_tls_is_served(self, aio: Flavour) -> None:
         queue = aio.queue()
         async with self.over_tls(aio, aio.namespace.ca_file) as client:
             sender, receiver = await aio.open(
@@ -510,7 +506,7 @@ class TestTls:
         assert str(message) == "x" * 200_000
         assert aio.held(queue) == 0
 
-    async def test_a_client_with_another_ca_does_not_get_in(
+    async def test_client_with_another_ca_cannot_connect(
         self, aio: Flavour, tls_files: TlsFiles
     ) -> None:
         queue = aio.queue()

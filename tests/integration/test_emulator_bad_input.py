@@ -1,4 +1,4 @@
-"""Clients that break the rules: each gets an error or is hung up on, and nobody else notices."""
+"""Clients that violate the protocol get an error or are disconnected, and affect no other one."""
 
 import contextlib
 import gc
@@ -35,22 +35,22 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
-from pairbus.emulator.connections import links, request_nodes
+from pairbus.emulator.connections import incoming_links, management, outgoing_links
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
-from tests.fuzz.inputs import changed, noise, one_frame
+from tests.fuzz.inputs import edited, noise, one_frame
 from tests.integration.emulator_bench import (
     connect,
     contents,
     failures,
-    heard_until_closed,
     ours,
+    read_until_closed,
     round_trip,
     wait_until,
 )
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 
@@ -60,7 +60,7 @@ FUZZ_ROUNDS = 400
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
@@ -80,23 +80,23 @@ def running() -> Iterator[LocalNamespace]:
 def namespace(
     running: LocalNamespace, caplog: pytest.LogCaptureFixture
 ) -> Iterator[LocalNamespace]:
-    """A namespace that is the same after the test as before, and has seen no fault of its own."""
+    """A namespace whose data the test does not change, and that logs no internal error."""
     caplog.set_level(logging.INFO)
     before = contents(running)
     yield running
     assert failures(caplog.records) == []
     assert contents(running) == before
-    with ours(running) as client:  # it goes on
+    with ours(running) as client:  # the namespace still works
         assert len(Management(client, "kept").peek(1, 20)) == 10
 
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Any:
-    """What the emulator has logged so far."""
-    return lambda: [one for one in caplog.records if one.name.startswith("pairbus.emulator")]
+    """Return the log records of the emulator so far."""
+    return lambda: [item for item in caplog.records if item.name.startswith("pairbus.emulator")]
 
 
-def said(performative: Any, channel: int = 0, payload: bytes = b"") -> bytes:
+def frame_bytes(performative: Any, channel: int = 0, payload: bytes = b"") -> bytes:
     return encode_frame(channel, encode_composite(performative) + payload)
 
 
@@ -105,25 +105,25 @@ HEADERS = (
     + encode_frame(0, encode_composite(SaslInit(Symbol("ANONYMOUS"))), SASL_FRAME)
     + AMQP_HEADER
 )
-OPENED = HEADERS + said(Open("peer"))
-BEGUN = OPENED + said(Begin(None, 0, 100, 100))
-ATTACHED = BEGUN + said(
+OPENED = HEADERS + frame_bytes(Open("peer"))
+BEGUN = OPENED + frame_bytes(Begin(None, 0, 100, 100))
+ATTACHED = BEGUN + frame_bytes(
     Attach("to", 0, False, source=Source("me"), target=Target("$cbs"), initial_delivery_count=0)
 )
 
 
 def transfer(handle: int, id: int | None, payload: bytes = HELLO, **fields: Any) -> bytes:
     tag = None if id is None else b"tag"
-    return said(Transfer(handle, id, tag, 0, **fields), payload=payload)
+    return frame_bytes(Transfer(handle, id, tag, 0, **fields), payload=payload)
 
 
-def say(sock: socket.socket, data: bytes) -> None:
-    """Say it all, but wait for credit where a link is attached."""
+def send_frames(sock: socket.socket, data: bytes) -> None:
+    """Send all frames, but wait for credit after an attach."""
     if data.startswith(ATTACHED):
         sock.sendall(ATTACHED)
-        heard = b""
-        while FLOW not in heard:
-            heard += sock.recv(65536)
+        response = b""
+        while FLOW not in response:
+            response += sock.recv(65536)
         data = data[len(ATTACHED) :]
     sock.sendall(data)
 
@@ -151,55 +151,58 @@ MALFORMED = {
     "nesting without end": OPENED
     + encode_frame(0, b"\x00\x53\x11\xc0\xf0\x01" + b"\xc0\x80\x01" * 70),
     "a field of the wrong type": OPENED + encode_frame(0, b"\x00\x53\x11\xc0\x04\x02\x40\xa1\x00"),
-    "a second open": OPENED + said(Open("peer")),
-    "no open": HEADERS + said(Begin(None, 0, 100, 100)),
-    "a begin twice": BEGUN + said(Begin(None, 0, 100, 100)),
+    "a second open": OPENED + frame_bytes(Open("peer")),
+    "no open": HEADERS + frame_bytes(Begin(None, 0, 100, 100)),
+    "a begin twice": BEGUN + frame_bytes(Begin(None, 0, 100, 100)),
     "an attach without a session": OPENED
-    + said(Attach("a", 0, True, source=Source("orders"), target=Target("me"))),
-    "an end without a session": OPENED + said(End()),
-    "a channel beyond all": OPENED + said(Begin(None, 0, 100, 100), 65535),
+    + frame_bytes(Attach("a", 0, True, source=Source("orders"), target=Target("me"))),
+    "an end without a session": OPENED + frame_bytes(End()),
+    "a channel beyond all": OPENED + frame_bytes(Begin(None, 0, 100, 100), 65535),
     "a handle twice": ATTACHED
-    + said(Attach("b", 0, False, source=Source("a"), target=Target("$cbs"))),
+    + frame_bytes(Attach("b", 0, False, source=Source("a"), target=Target("$cbs"))),
     "a transfer without a link": BEGUN + transfer(7, 0),
     "a transfer without an id": ATTACHED + transfer(0, None),
-    "a flow of no link": BEGUN + said(Flow(0, 100, 0, 100, handle=9, delivery_count=0)),
-    "a detach of no link": BEGUN + said(Detach(9, closed=True)),
+    "a flow of no link": BEGUN + frame_bytes(Flow(0, 100, 0, 100, handle=9, delivery_count=0)),
+    "a detach of no link": BEGUN + frame_bytes(Detach(9, closed=True)),
 }
-"""What ends a session or the connection."""
+"""Frames that end a session or the connection."""
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_not_amqp_ends_in_an_error_and_one_log_line(
+def test_invalid_amqp_ends_in_an_error_and_one_log_line(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
     with connect(namespace) as sock:
-        say(sock, MALFORMED[name])
+        send_frames(sock, MALFORMED[name])
         if MALFORMED[name].startswith(OPENED):
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                sock.sendall(said(Close()))  # an error may have ended no more than the session
-        heard = heard_until_closed(sock)
+                sock.sendall(frame_bytes(Close()))  # an error may have ended only the session
+        response = read_until_closed(sock)
 
     if MALFORMED[name].startswith(OPENED):
-        assert b"amqp:" in heard
+        assert b"amqp:" in response
     wait_until(lambda: len(lines()) >= 1 or not MALFORMED[name].startswith(OPENED), "a log line")
     assert len(lines()) <= 1
 
 
 HARMLESS = {
-    "a disposition of nothing": BEGUN + said(Disposition(True, 0, 1000, True, Accepted())),
-    "a disposition of everything": BEGUN + said(Disposition(True, 0, 2**31 - 1, True, Accepted())),
+    "a disposition of nothing": BEGUN + frame_bytes(Disposition(True, 0, 1000, True, Accepted())),
+    "a disposition of everything": BEGUN
+    + frame_bytes(Disposition(True, 0, 2**31 - 1, True, Accepted())),
     "a link without an address": BEGUN
-    + said(Attach("a", 0, False, target=Target(), initial_delivery_count=0)),
+    + frame_bytes(Attach("a", 0, False, target=Target(), initial_delivery_count=0)),
     "a link to nowhere": BEGUN
-    + said(Attach("a", 0, False, target=Target("nowhere"), initial_delivery_count=0)),
+    + frame_bytes(Attach("a", 0, False, target=Target("nowhere"), initial_delivery_count=0)),
     "a terminus of no known kind": BEGUN
-    + said(Attach("a", 0, False, target=Described(Symbol("x:y"), [1]), initial_delivery_count=0)),
+    + frame_bytes(
+        Attach("a", 0, False, target=Described(Symbol("x:y"), [1]), initial_delivery_count=0)
+    ),
     "an address of the wrong type": BEGUN
-    + said(Attach("a", 0, False, target=Target(ULong(5)), initial_delivery_count=0)),
+    + frame_bytes(Attach("a", 0, False, target=Target(ULong(5)), initial_delivery_count=0)),
     "an address that is absurd": BEGUN
-    + said(Attach("a", 0, True, source=Source("%%%/../" * 500), target=Target("x"))),
+    + frame_bytes(Attach("a", 0, True, source=Source("%%%/../" * 500), target=Target("x"))),
     "a session filter of the wrong type": BEGUN
-    + said(
+    + frame_bytes(
         Attach(
             "a",
             0,
@@ -209,7 +212,7 @@ HARMLESS = {
         )
     ),
     "a timeout of the wrong type": BEGUN
-    + said(
+    + frame_bytes(
         Attach(
             "a",
             0,
@@ -224,22 +227,22 @@ HARMLESS = {
     "a request in two halves, the second never": ATTACHED + transfer(0, 0, HELLO, more=True),
     "a message with an outcome": ATTACHED + transfer(0, 0, HELLO, state=Accepted()),
 }
-"""What ends a link, or nothing."""
+"""Frames that end at most a link."""
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_makes_no_sense_costs_no_more_than_a_link(
+def test_invalid_frame_ends_at_most_its_link(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
     with connect(namespace) as sock:
-        say(sock, HARMLESS[name] + said(Close()))
-        heard = heard_until_closed(sock)
+        send_frames(sock, HARMLESS[name] + frame_bytes(Close()))
+        response = read_until_closed(sock)
 
-    assert heard.endswith(said(Close()))  # without an error
+    assert response.endswith(frame_bytes(Close()))  # without an error
     assert len(lines()) <= 1
 
 
-def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
+def test_undecodable_messages_are_rejected(namespace: LocalNamespace) -> None:
     with ours(namespace) as client:
         sender = Sender(client, "orders")
         for payload in (b"\xff" * 20, b"\x00\x53\x75\xa0\xff", b"\x00\x53\x70\x45\x00"):
@@ -250,11 +253,11 @@ def test_messages_that_are_none_are_rejected(namespace: LocalNamespace) -> None:
         assert client.generation == 1
 
 
-def test_a_message_beyond_all_sizes_ends_its_link(namespace: LocalNamespace) -> None:
+def test_message_beyond_the_hard_limit_ends_its_link(namespace: LocalNamespace) -> None:
     with ours(namespace) as client:
         sender = Sender(client, "orders")
         link = sender.ensure_attached(client.deadline(None))
-        link.remote_max_message_size = None  # do not look first
+        link.remote_max_message_size = None  # skip the check of the client
         with pytest.raises(AmqpError):
             sender.send(Message.build(data=bytes(3_000_000)).encode())
     round_trip(namespace)
@@ -319,7 +322,7 @@ PARAMETERS = [
 
 @dataclass
 class Asking:
-    """Puts requests to a node."""
+    """Sends requests to a node."""
 
     client: Client
     node: str
@@ -335,9 +338,9 @@ class Asking:
         )
 
     def all(self, requests: list[tuple[dict[str, Any], Any]]) -> list[int | None]:
-        """The statuses of the responses."""
+        """Return the statuses of the responses."""
         deadline = self.client.deadline(None)
-        responses = [self._requests.post(asked, body, deadline) for asked, body in requests]
+        responses = [self._requests.post(request, body, deadline) for request, body in requests]
         self._requests.wait(responses, deadline)
         for response in responses:
             assert response.error is None, response.error
@@ -345,31 +348,31 @@ class Asking:
 
 
 @pytest.mark.parametrize("path", ["kept", "sessions"])
-def test_requests_with_wrong_values_are_answered_and_change_nothing(
+def test_requests_with_invalid_values_get_an_error_and_change_nothing(
     namespace: LocalNamespace, path: str
 ) -> None:
     with ours(namespace) as client:
         asking = Asking(client, f"{path}/$management")
         for operation in OPERATIONS:
-            asked = {"operation": f"com.microsoft:{operation}"}
-            bodies: list[Any] = [*VALUES, *[dict.fromkeys(PARAMETERS, one) for one in VALUES]]
+            request = {"operation": f"com.microsoft:{operation}"}
+            bodies: list[Any] = [*VALUES, *[dict.fromkeys(PARAMETERS, item) for item in VALUES]]
             chance = random.Random(operation)
-            bodies += [{one: chance.choice(VALUES) for one in PARAMETERS} for _ in range(30)]
-            statuses = asking.all([(asked, body) for body in bodies])
+            bodies += [{item: chance.choice(VALUES) for item in PARAMETERS} for _ in range(30)]
+            statuses = asking.all([(request, body) for body in bodies])
             assert 500 not in statuses, operation
         assert client.generation == 1
 
 
-def test_operations_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+def test_unknown_operations_are_refused(namespace: LocalNamespace) -> None:
     operations: list[Any] = ["", "com.microsoft:nonsense", "READ", None, 5, b"peek", "x" * 10_000]
     with ours(namespace) as client:
         asking = Asking(client, "kept/$management")
-        statuses = asking.all([({"operation": one}, {}) for one in operations] + [({}, None)])
+        statuses = asking.all([({"operation": item}, {}) for item in operations] + [({}, None)])
         assert all(status is not None and 400 <= status < 600 for status in statuses)
         assert client.generation == 1
 
 
-def test_tokens_that_are_none_are_refused(namespace: LocalNamespace) -> None:
+def test_invalid_tokens_are_refused(namespace: LocalNamespace) -> None:
     put = {"operation": "put-token", "type": "jwt", "name": "sb://localhost/kept"}
     bad: list[tuple[dict[str, Any], Any]] = [(put, value) for value in VALUES]
     bad += [(put | {"name": value}, "token") for value in (None, 5, b"x", "", "%%%")]
@@ -407,17 +410,19 @@ GARBAGE_HTTP = {
 
 
 @pytest.mark.parametrize("name", GARBAGE_HTTP)
-def test_garbage_over_http_is_answered_with_a_refusal(namespace: LocalNamespace, name: str) -> None:
+def test_invalid_http_gets_an_error_response(namespace: LocalNamespace, name: str) -> None:
     with connect(namespace) as sock:
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may hear no more
+        with contextlib.suppress(
+            ConnectionResetError, BrokenPipeError
+        ):  # the namespace may have closed the connection
             sock.sendall(GARBAGE_HTTP[name])
             if b"Connection: close" not in GARBAGE_HTTP[name]:
                 sock.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        heard = heard_until_closed(sock)
-    assert heard == b"" or heard.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), heard
+        response = read_until_closed(sock)
+    assert response == b"" or response.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), response
 
 
-def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None:
+def test_client_that_does_not_read_delays_no_other_and_loses_nothing() -> None:
     body, count = bytes(100_000), 200
     with LocalNamespace() as namespace:
         namespace.create_queue("large")
@@ -430,7 +435,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None
             receiver = Receiver(client, "large", settled=True)
             link = receiver.ensure_attached(client.deadline(None))
             link.flow(count)
-            client.step(client.now())  # the credit goes out; from now on, nothing is read
+            client.step(client.now())  # send the credit; from now on, nothing is read
             wait_until(lambda: ("large", "receive") in namespace.meter(), "messages to be sent")
             round_trip(namespace)
 
@@ -438,11 +443,11 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() -> None
             while len(received) < count:
                 some = receiver.receive(count - len(received))
                 assert some, f"{len(received)} of {count} came"
-                received += [Message.parse(one.payload).read_body()[1][0] for one in some]
-        assert [int(one.partition(b":")[0]) for one in received] == list(range(count))
+                received += [Message.parse(item.payload).read_body()[1][0] for item in some]
+        assert [int(item.partition(b":")[0]) for item in received] == list(range(count))
 
 
-def test_answers_that_nobody_reads_hold_up_nobody() -> None:
+def test_unread_responses_delay_no_other_client() -> None:
     ask = Message.build(
         application_properties={"operation": "com.microsoft:peek-message"},
         value={"from-sequence-number": 1, "message-count": 1},
@@ -475,7 +480,7 @@ def test_answers_that_nobody_reads_hold_up_nobody() -> None:
 
 
 class Healthy:
-    """A client that goes on sending and receiving while others misbehave."""
+    """A client that sends and receives while others misbehave."""
 
     def __init__(self, namespace: LocalNamespace) -> None:
         self._namespace = namespace
@@ -506,8 +511,8 @@ class Healthy:
             self.error = exc
 
 
-def record_a_talk(namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What a client says that does each kind of thing, with a good token."""
+def record_session(namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return the bytes of a client that uses every operation with a valid token."""
     chunks: list[bytes] = []
     exchange = Transport.exchange
 
@@ -528,69 +533,72 @@ def record_a_talk(namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch) ->
     return chunks
 
 
-def of_others(stored: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
-    """All but what the talk of the fuzz may change: it has a token, and may come through whole."""
+def unaffected(stored: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the data that mutated sessions cannot change: they have a token for some entities."""
     entities = [row for row in stored["entity"] if row[1] not in ("target", "orders")]
     ids = {row[0] for row in entities}
     messages = [row for row in stored["message"] if (row[0] >> 42) in ids]
     return stored | {"entity": entities, "message": messages}
 
 
-def test_noise_and_talks_with_something_changed_hurt_nobody(
+def test_random_bytes_and_mutated_sessions_affect_no_other_client(
     running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    talk = record_a_talk(running, monkeypatch)
-    before = of_others(contents(running))
+    session_chunks = record_session(running, monkeypatch)
+    before = unaffected(contents(running))
     assert len(before["message"]) == 10
     refused = 0
 
     with Healthy(running) as healthy:
         wait_until(lambda: healthy.trips > 0, "a healthy client")
         for _ in range(FUZZ_ROUNDS):
-            refused += feed(running, mutated(chance, talk))
+            refused += feed(running, mutated(chance, session_chunks))
         trips = healthy.trips
         wait_until(lambda: healthy.trips > trips or healthy.error is not None, "a healthy client")
 
     assert healthy.error is None
-    assert refused > FUZZ_ROUNDS // 4  # it was bad input indeed
+    assert refused > FUZZ_ROUNDS // 4  # the input was really invalid
     assert failures(caplog.records) == []
-    assert of_others(contents(running)) == before
+    assert unaffected(contents(running)) == before
     round_trip(running)
 
 
-def mutated(chance: random.Random, talk: list[bytes]) -> bytes:
+def mutated(chance: random.Random, session_chunks: list[bytes]) -> bytes:
     match chance.randrange(4):
         case 0:
             return noise(chance, 500)
         case 1:
             return BEGUN + b"".join([one_frame(chance) for _ in range(chance.randrange(10))])
         case 2:
-            place = chance.randrange(len(talk))
-            parts = [*talk[:place], changed(chance, talk[place], chance.choice(talk))]
-            return b"".join(parts + talk[place + 1 :])
+            place = chance.randrange(len(session_chunks))
+            parts = [
+                *session_chunks[:place],
+                edited(chance, session_chunks[place], chance.choice(session_chunks)),
+            ]
+            return b"".join(parts + session_chunks[place + 1 :])
         case _:
-            parts = list(talk)
+            parts = list(session_chunks)
             first, second = chance.randrange(len(parts)), chance.randrange(len(parts))
             parts[first], parts[second] = parts[second], parts[first]
             return b"".join(parts)
 
 
 def feed(namespace: LocalNamespace, data: bytes) -> bool:
-    """Say it all, and wait for the end. Whether an error was heard, or nothing."""
+    """Send data until the connection ends, and return True if the reply is an error or empty."""
     with connect(namespace) as sock:
         try:
             sock.sendall(data)
             sock.shutdown(1)
         except OSError:
-            return True  # it has heard enough
-        heard = heard_until_closed(sock)
-    return b"amqp:" in heard or not heard.startswith(b"AMQP")
+            return True  # the namespace closed the connection
+        response = read_until_closed(sock)
+    return b"amqp:" in response or not response.startswith(b"AMQP")
 
 
-def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
+def test_internal_exception_ends_one_connection_and_not_the_namespace(
     running: LocalNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **options: Any) -> Any:
@@ -600,16 +608,16 @@ def test_an_exception_of_ours_costs_one_connection_and_not_the_namespace(
         sender = Sender(bystander, "orders")
         sender.send(HELLO)
         for module, name in (
-            (links, "read"),
-            (links, "deliver"),
-            (request_nodes.management, "carry_out"),
+            (incoming_links, "parse_message"),
+            (outgoing_links, "encode_delivery"),
+            (management, "execute"),
         ):
             caplog.clear()
             with monkeypatch.context() as patched, ours(running) as client:
                 work = {
-                    "read": lambda: Sender(client, "orders").send(HELLO),
-                    "deliver": lambda: Receiver(client, "kept").receive(1),
-                    "carry_out": lambda: Management(client, "kept").peek(1),
+                    "parse_message": lambda: Sender(client, "orders").send(HELLO),
+                    "encode_delivery": lambda: Receiver(client, "kept").receive(1),
+                    "execute": lambda: Management(client, "kept").peek(1),
                 }[name]
                 patched.setattr(module, name, fail)
                 with pytest.raises(AmqpError):

@@ -1,6 +1,6 @@
-"""Faults on demand: each happens where, when and as often as it was asked for, and says so.
+"""Injected faults occur on their entity, at their occasion and as often as requested.
 
-The real SDK and our own client are the ones that it happens to.
+The clients are the SDK and that of `pairbus.amqp`.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ from tests.integration.emulator_kit import (
     wait_until,
 )
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 ON_A_SEND = {
@@ -53,15 +53,15 @@ ON_A_SEND = {
     "detach": (ServiceBusConnectionError, LinkLost),
     "disable": (MessagingEntityDisabledError, EntityDisabled),
 }
-"""What the SDK and our client raise for a send that meets the fault."""
+"""The errors that the SDK and our client raise for a send that triggers the fault."""
 
 STORES = {"lose-answer"}
-"""Those that keep the message all the same."""
+"""Faults after which the message is stored."""
 
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """Those of the SDK are collected within the test that ignores the warning."""
+    """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
 
@@ -74,7 +74,7 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> LocalNamespace:
-    """With two empty queues and no faults."""
+    """A namespace with two empty queues and no faults."""
     running.reset()
     running.clear_faults()
     running.create_queue("q")
@@ -88,11 +88,11 @@ def client(namespace: LocalNamespace) -> Iterator[Client]:
         yield client
 
 
-# What a sender sees.
+# Errors of senders.
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
-def test_the_sdk_without_retries_raises_its_error_for_the_fault(
+def test_sdk_without_retries_raises_the_error_of_the_fault(
     namespace: LocalNamespace, kind: str
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -105,19 +105,19 @@ def test_the_sdk_without_retries_raises_its_error_for_the_fault(
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
-def test_the_sdk_with_a_retry_gets_over_a_fault_that_happens_once(
+def test_sdk_with_a_retry_recovers_from_a_fault_that_occurs_once(
     namespace: LocalNamespace, kind: str
 ) -> None:
     with sdk_sender(namespace, retries=1) as sender:
         fault = namespace.add_fault(kind, "q", count=1)
         send(sender)
     assert fault.fired == 1
-    # What was stored without an answer is sent again: this is how duplicates come to be.
+    # A message that was stored without a reply is sent again, and so becomes a duplicate.
     assert stored(namespace) == (["x", "x"] if kind in STORES else ["x"])
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
-def test_our_client_raises_its_error_for_the_fault_and_goes_on_after_it(
+def test_our_client_raises_the_error_of_the_fault_and_recovers(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     with Sender(client, "q") as sender:
@@ -132,7 +132,7 @@ def test_our_client_raises_its_error_for_the_fault_and_goes_on_after_it(
 
 
 @pytest.mark.parametrize("kind", [*ON_A_SEND, "stop-reading", "answer-late"])
-def test_a_fault_of_one_entity_leaves_the_others_alone(
+def test_fault_of_one_entity_does_not_affect_others(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     fault = namespace.add_fault(kind, "q", seconds=60)
@@ -142,7 +142,7 @@ def test_a_fault_of_one_entity_leaves_the_others_alone(
     assert stored(namespace, "other") == ["x"]
 
 
-def test_a_fault_finds_its_entity_in_any_spelling(
+def test_fault_matches_its_entity_regardless_of_case(
     namespace: LocalNamespace, client: Client
 ) -> None:
     fault = namespace.add_fault("throttle", "/Q")
@@ -151,7 +151,7 @@ def test_a_fault_finds_its_entity_in_any_spelling(
     assert fault.fired == 1
 
 
-def test_a_fault_without_an_entity_is_everywhere(namespace: LocalNamespace, client: Client) -> None:
+def test_fault_without_an_entity_applies_to_all(namespace: LocalNamespace, client: Client) -> None:
     fault = namespace.add_fault("throttle", count=2)
     for path in ("q", "other"):
         with Sender(client, path) as sender, pytest.raises(Busy):
@@ -159,7 +159,7 @@ def test_a_fault_without_an_entity_is_everywhere(namespace: LocalNamespace, clie
     assert fault.fired == 2
 
 
-def test_a_fault_lets_pass_what_comes_before_it_and_stops_after_its_count(
+def test_fault_skips_its_first_occasions_and_stops_after_its_count(
     namespace: LocalNamespace, client: Client
 ) -> None:
     fault = namespace.add_fault("internal-error", "q", after=2, count=3)
@@ -175,7 +175,7 @@ def test_a_fault_lets_pass_what_comes_before_it_and_stops_after_its_count(
     assert stored(namespace) == ["0", "1", "5", "6", "7"]
 
 
-def test_a_fault_without_a_count_happens_until_it_is_removed(
+def test_fault_without_a_count_occurs_until_it_is_removed(
     namespace: LocalNamespace, client: Client
 ) -> None:
     fault = namespace.add_fault("throttle", "q")
@@ -189,7 +189,7 @@ def test_a_fault_without_a_count_happens_until_it_is_removed(
     assert fault.fired == 5
 
 
-def test_two_faults_of_one_entity_happen_one_after_the_other(
+def test_two_faults_of_one_entity_occur_one_after_the_other(
     namespace: LocalNamespace, client: Client
 ) -> None:
     busy = namespace.add_fault("throttle", "q", count=1)
@@ -204,7 +204,7 @@ def test_two_faults_of_one_entity_happen_one_after_the_other(
         sender.send(payload())
 
 
-def test_a_fault_hits_a_batch_as_a_whole(namespace: LocalNamespace, client: Client) -> None:
+def test_fault_applies_to_a_whole_batch(namespace: LocalNamespace, client: Client) -> None:
     fault = namespace.add_fault("throttle", "q", count=1)
     with Sender(client, "q") as sender:
         with pytest.raises(Busy):
@@ -213,10 +213,10 @@ def test_a_fault_hits_a_batch_as_a_whole(namespace: LocalNamespace, client: Clie
         assert stored(namespace) == []
 
 
-# What is peculiar to one kind.
+# Effects of single kinds.
 
 
-def test_a_message_whose_answer_was_lost_is_received_though_its_sender_saw_an_error(
+def test_message_with_a_lost_reply_is_received_although_its_sender_failed(
     namespace: LocalNamespace,
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -229,7 +229,7 @@ def test_a_message_whose_answer_was_lost_is_received_though_its_sender_saw_an_er
 
 
 @pytest.mark.parametrize(("kind", "error"), [("cut", ConnectionLost), ("detach", LinkLost)])
-def test_the_nth_of_many_in_flight_ends_connection_or_link_and_nothing_behind_it_is_stored(
+def test_fault_at_the_nth_message_in_flight_stores_none_of_the_later_ones(
     namespace: LocalNamespace, client: Client, kind: str, error: type[Exception]
 ) -> None:
     with Sender(client, "q") as sender:
@@ -242,11 +242,11 @@ def test_the_nth_of_many_in_flight_ends_connection_or_link_and_nothing_behind_it
             assert kind == "cut"
     assert fault.fired == 1
     assert stored(namespace) == ["0", "1", "2", "3", "4"]
-    assert all(one.done for one in posted)
-    assert {type(one.error) for one in posted[5:]} == {error}
+    assert all(delivery.done for delivery in posted)
+    assert {type(delivery.error) for delivery in posted[5:]} == {error}
 
 
-def test_a_connection_on_which_nothing_more_is_read_gives_no_answer(
+def test_connection_that_is_no_longer_read_gets_no_reply(
     namespace: LocalNamespace,
 ) -> None:
     with client_of(namespace) as client, Sender(client, "q") as sender:
@@ -254,7 +254,7 @@ def test_a_connection_on_which_nothing_more_is_read_gives_no_answer(
         with pytest.raises(OperationTimeout):
             sender.send(payload(), timeout_s=0.2)
         wait_until(lambda: fault.fired == 1, "the fault")
-        with pytest.raises(OperationTimeout):  # nor does anything else on this connection
+        with pytest.raises(OperationTimeout):  # nothing on this connection is answered
             sender.send(payload(), timeout_s=0.2)
         assert fault.fired == 1
         client.close(timeout_s=0.1)
@@ -264,7 +264,7 @@ def test_a_connection_on_which_nothing_more_is_read_gives_no_answer(
     assert stored(namespace) == ["x"]
 
 
-def test_a_late_answer_comes_after_the_message_is_stored(
+def test_late_reply_is_sent_after_the_message_is_stored(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with Sender(client, "q") as sender:
@@ -276,7 +276,7 @@ def test_a_late_answer_comes_after_the_message_is_stored(
         assert posted.error is None
 
 
-def test_an_answer_that_is_later_than_the_sender_waits_is_a_timeout_of_a_stored_message(
+def test_reply_after_the_timeout_of_the_sender_leaves_the_message_stored(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with Sender(client, "q") as sender:
@@ -288,7 +288,7 @@ def test_an_answer_that_is_later_than_the_sender_waits_is_a_timeout_of_a_stored_
     assert stored(namespace) == ["late", "next"]
 
 
-def test_the_sdk_waits_for_a_late_answer(namespace: LocalNamespace) -> None:
+def test_sdk_waits_for_a_late_reply(namespace: LocalNamespace) -> None:
     with sdk_sender(namespace) as sender:
         fault = namespace.add_fault("answer-late", "q", count=1, seconds=0.3)
         send(sender)
@@ -296,7 +296,7 @@ def test_the_sdk_waits_for_a_late_answer(namespace: LocalNamespace) -> None:
     assert stored(namespace) == ["x"]
 
 
-def test_an_answer_that_comes_after_the_connection_is_gone_harms_nobody(
+def test_late_reply_to_a_lost_connection_is_dropped(
     namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault = namespace.add_fault("answer-late", "q", count=2, seconds=0.2)
@@ -304,13 +304,13 @@ def test_an_answer_that_comes_after_the_connection_is_gone_harms_nobody(
         sender.post(payload("left"))
         wait_until(lambda: fault.fired == 1, "the fault")
     with client_of(namespace) as client, Sender(client, "q") as sender:
-        sender.send(payload("stayed"))  # its answer is due after the other
+        sender.send(payload("stayed"))  # its reply is due after the other
     assert fault.fired == 2
     assert stored(namespace) == ["left", "stayed"]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_refused_connections_end_when_they_were_refused_often_enough(
+def test_connections_are_accepted_after_the_count_of_refusals(
     namespace: LocalNamespace,
 ) -> None:
     fault = namespace.add_fault("refuse-connections", count=2)
@@ -323,7 +323,7 @@ def test_refused_connections_end_when_they_were_refused_often_enough(
     assert fault.fired == 2
 
 
-def test_the_sdk_takes_refused_connections_for_connection_errors_or_tries_again(
+def test_sdk_raises_a_connection_error_or_retries_refused_connections(
     namespace: LocalNamespace,
 ) -> None:
     fault = namespace.add_fault("refuse-connections", count=1)
@@ -336,7 +336,7 @@ def test_the_sdk_takes_refused_connections_for_connection_errors_or_tries_again(
     assert fault.fired == 1
 
 
-def test_a_connection_that_is_there_does_not_notice_that_others_are_refused(
+def test_open_connection_is_not_affected_by_refused_ones(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with Sender(client, "q") as sender:
@@ -345,7 +345,7 @@ def test_a_connection_that_is_there_does_not_notice_that_others_are_refused(
     assert stored(namespace) == ["x"]
 
 
-def test_expired_tokens_end_the_links_of_their_entity_and_no_others(
+def test_expired_tokens_detach_the_links_of_their_entity_only(
     namespace: LocalNamespace,
 ) -> None:
     with client_of(namespace) as client, client_of(namespace) as bystander:
@@ -358,23 +358,25 @@ def test_expired_tokens_end_the_links_of_their_entity_and_no_others(
             assert bystander.generation == 1
         assert fault.fired == 1
     with client_of(namespace) as client, Sender(client, "q") as sender:
-        sender.send(payload())  # a new token is as good as ever
+        sender.send(payload())  # a new token is accepted
 
 
-def test_expired_tokens_are_not_counted_where_there_is_no_link_to_end(
+def test_expiry_without_a_link_to_detach_is_not_counted(
     namespace: LocalNamespace,
 ) -> None:
     fault = namespace.add_fault("expire-tokens", count=1)
     with client_of(namespace) as client:
         sender = Sender(client, "q")
-        with contextlib.suppress(NotAuthorized):  # its end may come together with its beginning
+        with contextlib.suppress(
+            NotAuthorized
+        ):  # the link may be detached as soon as it is attached
             sender.open()
         client.run_until(lambda: sender.error is not None, client.deadline(None), "a detach")
     assert isinstance(sender.error, NotAuthorized)
     assert fault.fired == 1
 
 
-def test_the_sdk_brings_a_new_token_when_its_own_has_expired(namespace: LocalNamespace) -> None:
+def test_sdk_sends_a_new_token_after_expiry(namespace: LocalNamespace) -> None:
     with sdk_sender(namespace, retries=1) as sender:
         send(sender, "before")
         fault = namespace.add_fault("expire-tokens", "q", count=1)
@@ -384,7 +386,7 @@ def test_the_sdk_brings_a_new_token_when_its_own_has_expired(namespace: LocalNam
     assert stored(namespace) == ["before", "after"]
 
 
-def test_the_sdk_without_retries_takes_an_expired_token_for_a_lost_link(
+def test_sdk_without_retries_reports_an_expired_token_as_a_lost_link(
     namespace: LocalNamespace,
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -395,7 +397,7 @@ def test_the_sdk_without_retries_takes_an_expired_token_for_a_lost_link(
     assert stored(namespace) == []
 
 
-def test_an_entity_disabled_by_a_fault_refuses_links_and_ends_receivers(
+def test_entity_disabled_by_a_fault_refuses_links_and_detaches_receivers(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with Receiver(client, "q") as receiver:
@@ -412,7 +414,7 @@ def test_an_entity_disabled_by_a_fault_refuses_links_and_ends_receivers(
     assert fault.fired == 3
 
 
-def test_the_sdk_finds_a_disabled_entity_disabled_for_sending_and_receiving(
+def test_sdk_reports_a_disabled_entity_when_sending_and_receiving(
     namespace: LocalNamespace,
 ) -> None:
     fault = namespace.add_fault("disable", "q", count=2)
@@ -430,7 +432,7 @@ def test_the_sdk_finds_a_disabled_entity_disabled_for_sending_and_receiving(
     assert fault.fired == 2
 
 
-def test_the_sdk_with_its_own_retry_settings_gets_over_a_throttle(
+def test_sdk_with_default_retries_recovers_from_throttling(
     namespace: LocalNamespace,
 ) -> None:
     with (
@@ -443,11 +445,11 @@ def test_the_sdk_with_its_own_retry_settings_gets_over_a_throttle(
     assert stored(namespace) == ["x"]
 
 
-# By HTTP.
+# Over HTTP.
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
-def test_a_fault_that_was_asked_for_by_http_happens_and_is_listed_as_fired(
+def test_fault_added_over_http_occurs_and_is_listed_as_fired(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     status, added = ask(
@@ -455,7 +457,7 @@ def test_a_fault_that_was_asked_for_by_http_happens_and_is_listed_as_fired(
     )
     assert status == 201
     assert fired_by_http(namespace) == [(added["number"], kind, 0)]
-    with Sender(client, "q") as sender:  # the attach is an occasion to be disabled
+    with Sender(client, "q") as sender:  # the attach triggers the fault
         if kind != "disable":
             sender.send(payload())
         with pytest.raises(ON_A_SEND[kind][1]):
@@ -475,7 +477,7 @@ def fired_by_http(namespace: LocalNamespace) -> list[tuple[int, str, int]]:
     ("kind", "more"),
     [("answer-late", {"seconds": 0.2}), ("stop-reading", {}), ("expire-tokens", {})],
 )
-def test_a_fault_of_a_slower_kind_can_be_asked_for_by_http(
+def test_fault_with_a_delay_can_be_added_over_http(
     namespace: LocalNamespace, client: Client, kind: str, more: dict[str, float]
 ) -> None:
     with Sender(client, "q") as sender:
@@ -489,7 +491,7 @@ def test_a_fault_of_a_slower_kind_can_be_asked_for_by_http(
         client.close(timeout_s=0.1)
 
 
-def test_connections_are_refused_when_http_asks_for_it_but_its_own_connection_counts_too(
+def test_refused_connections_over_http_include_the_http_connection(
     namespace: LocalNamespace,
 ) -> None:
     ask(namespace, "POST", "faults", {"kind": "refuse-connections", "count": 1})
@@ -499,7 +501,7 @@ def test_connections_are_refused_when_http_asks_for_it_but_its_own_connection_co
     assert (kind, fired) == ("refuse-connections", 1)
 
 
-def test_faults_are_listed_and_removed_one_by_one_or_all_at_once(
+def test_faults_are_listed_and_removed_singly_or_together(
     namespace: LocalNamespace,
 ) -> None:
     numbers = [
@@ -541,22 +543,20 @@ def test_faults_are_listed_and_removed_one_by_one_or_all_at_once(
         "cut",
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_and_says_why(
-    namespace: LocalNamespace, body: object
-) -> None:
+def test_invalid_fault_is_refused_with_a_reason(namespace: LocalNamespace, body: object) -> None:
     status, answer = ask(namespace, "POST", "faults", body)
     assert status == 400
     assert answer["error"]
     assert ask(namespace, "GET", "faults") == (200, [])
 
 
-def test_faults_cannot_be_asked_for_without_the_key(namespace: LocalNamespace) -> None:
+def test_faults_cannot_be_added_without_a_token(namespace: LocalNamespace) -> None:
     status, _ = ask(namespace, "POST", "faults", {"kind": "cut"}, key="wrong")
     assert status == 401
     assert ask(namespace, "GET", "faults") == (200, [])
 
 
-def test_there_is_no_fault_of_another_kind() -> None:
+def test_fault_of_an_unknown_kind_is_refused() -> None:
     assert set(KINDS) == {
         *ON_A_SEND,
         "answer-late",

@@ -1,5 +1,5 @@
-"""Faults on demand as the asynchronous SDK meets them, and those that the synchronous tests leave
-out: a half-open connection, and a receiver's view."""
+"""Injected faults and the async SDK, with cases that the sync tests leave out: a half-open
+connection, and a receiver."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -30,7 +30,7 @@ __all__ = ["aio", "benches", "both", "namespace"]
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -44,7 +44,7 @@ ON_A_SEND: dict[str, type[ServiceBusError]] = {
     "disable": MessagingEntityDisabledError,
 }
 STORES = {"lose-answer"}
-"""Those that keep the message all the same."""
+"""Faults after which the message is stored."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def _no_faults_are_left(namespace: LocalNamespace) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
-async def test_the_sdk_raises_its_error_or_gets_over_it_with_a_retry(
+async def test_sdk_raises_the_error_of_the_fault_or_recovers_with_a_retry(
     aio: Flavour, kind: str
 ) -> None:
     queue, retried = aio.queue(), aio.queue()
@@ -68,7 +68,7 @@ async def test_the_sdk_raises_its_error_or_gets_over_it_with_a_retry(
     assert [fault.fired for fault in faults] == [1, 1]
     assert type(failed) is ON_A_SEND[kind]
     assert aio.held(queue) == (kind in STORES)
-    # What was stored without an answer is sent again: this is how duplicates come to be.
+    # A message that was stored without a reply is sent again, and so becomes a duplicate.
     assert aio.held(retried) == 1 + (kind in STORES)
 
 
@@ -78,7 +78,7 @@ async def refusal(sending: Awaitable[None]) -> ServiceBusError:
     return caught.value
 
 
-async def test_a_batch_is_lost_or_kept_as_a_whole(both: Flavour) -> None:
+async def test_batch_is_lost_or_stored_as_a_whole(both: Flavour) -> None:
     queue = both.queue()
     (sender,) = await both.open(both.sender(queue))
     fault = both.namespace.add_fault("detach", queue, after=1, count=1)
@@ -90,7 +90,7 @@ async def test_a_batch_is_lost_or_kept_as_a_whole(both: Flavour) -> None:
     assert both.held(queue) == 10
 
 
-async def test_a_late_answer_is_waited_for(aio: Flavour) -> None:
+async def test_late_reply_is_waited_for(aio: Flavour) -> None:
     queue = aio.queue()
     (sender,) = await aio.open(aio.sender(queue))
     fault = aio.namespace.add_fault("answer-late", queue, count=1, seconds=0.2)
@@ -99,7 +99,7 @@ async def test_a_late_answer_is_waited_for(aio: Flavour) -> None:
     assert aio.held(queue) == 1
 
 
-async def test_a_connection_that_is_no_longer_read_is_a_timeout(both: Flavour) -> None:
+async def test_connection_that_is_no_longer_read_times_out(both: Flavour) -> None:
     queue = both.queue()
     (sender,) = await both.open(both.sender(queue))
     fault = both.namespace.add_fault("stop-reading", queue, count=1)
@@ -111,7 +111,7 @@ async def test_a_connection_that_is_no_longer_read_is_a_timeout(both: Flavour) -
     assert both.held(queue) == 1
 
 
-async def test_refused_connections_are_connection_errors_or_tried_again(aio: Flavour) -> None:
+async def test_refused_connections_raise_or_are_retried(aio: Flavour) -> None:
     queue = aio.queue()
     fault = aio.namespace.add_fault("refuse-connections", count=1)
     with pytest.raises(ServiceBusConnectionError):
@@ -123,10 +123,10 @@ async def test_refused_connections_are_connection_errors_or_tried_again(aio: Fla
     assert fault.fired == 1
 
 
-async def test_the_sdk_comes_again_with_a_new_token_when_its_own_has_expired(
+async def test_sdk_reattaches_with_a_new_token_after_expiry(
     both: Flavour,
 ) -> None:
-    """A sender by itself; a receiver does not take it for something that a retry can help."""
+    """A sender reattaches by itself. For a receiver, the error is not one to retry."""
     queue = both.queue()
     patient = both.connect(both.namespace.connection_string, retry_total=1)
     async with both.face(patient):
@@ -142,7 +142,7 @@ async def test_the_sdk_comes_again_with_a_new_token_when_its_own_has_expired(
     assert fault.fired == 2
 
 
-async def test_a_receiver_gets_over_an_entity_that_was_disabled(both: Flavour) -> None:
+async def test_receiver_recovers_after_its_entity_was_disabled(both: Flavour) -> None:
     queue = both.queue()
     patient = both.connect(both.namespace.connection_string, retry_total=1)
     async with both.face(patient):

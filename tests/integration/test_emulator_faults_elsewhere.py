@@ -1,4 +1,4 @@
-"""Faults off the sending link: messages that are scheduled over the management link, and tokens."""
+"""Injected faults for messages scheduled over the management link, and for tokens."""
 
 import datetime
 import gc
@@ -43,7 +43,7 @@ from tests.integration.emulator_kit import (
     wait_until,
 )
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 LATER = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
@@ -56,16 +56,16 @@ ON_SCHEDULE = {
     "detach": (ServiceBusError, LinkLost),
     "disable": (MessagingEntityDisabledError, EntityDisabled),
 }
-"""What the SDK and our client raise for messages that meet the fault as they are scheduled."""
+"""The errors that the SDK and our client raise when scheduling triggers the fault."""
 
 STORES = {"lose-answer"}
 NO_RETRY = {"detach"}
-"""The SDK takes the loss of its management link for an error of its own."""
+"""The SDK reports the loss of its management link as an internal error."""
 
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """Those of the SDK are collected within the test that ignores the warning."""
+    """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
 
@@ -78,7 +78,7 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> LocalNamespace:
-    """With two empty queues and no faults."""
+    """A namespace with two empty queues and no faults."""
     running.reset()
     running.clear_faults()
     running.create_queue("q")
@@ -107,7 +107,7 @@ def for_later(body: str = "x") -> bytes:
 
 
 @pytest.mark.parametrize("kind", ON_SCHEDULE)
-def test_the_sdk_without_retries_raises_its_error_when_what_it_schedules_meets_the_fault(
+def test_sdk_without_retries_raises_the_error_of_the_fault_when_scheduling(
     namespace: LocalNamespace, kind: str
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -120,7 +120,7 @@ def test_the_sdk_without_retries_raises_its_error_when_what_it_schedules_meets_t
 
 
 @pytest.mark.parametrize("kind", sorted(set(ON_SCHEDULE) - NO_RETRY))
-def test_the_sdk_with_a_retry_schedules_in_spite_of_a_fault_that_happens_once(
+def test_sdk_with_a_retry_schedules_despite_a_fault_that_occurs_once(
     namespace: LocalNamespace, kind: str
 ) -> None:
     with sdk_sender(namespace, retries=1) as sender:
@@ -131,7 +131,7 @@ def test_the_sdk_with_a_retry_schedules_in_spite_of_a_fault_that_happens_once(
 
 
 @pytest.mark.parametrize("kind", ON_SCHEDULE)
-def test_our_client_raises_its_error_when_what_it_schedules_meets_the_fault_and_goes_on(
+def test_our_client_raises_the_error_of_the_fault_when_scheduling_and_recovers(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     management = Management(client, "q")
@@ -146,7 +146,7 @@ def test_our_client_raises_its_error_when_what_it_schedules_meets_the_fault_and_
 
 
 @pytest.mark.parametrize("kind", [*ON_SCHEDULE, "stop-reading", "answer-late"])
-def test_what_is_scheduled_elsewhere_does_not_meet_the_fault(
+def test_scheduling_on_another_entity_does_not_trigger_the_fault(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     fault = namespace.add_fault(kind, "q", seconds=60)
@@ -156,7 +156,7 @@ def test_what_is_scheduled_elsewhere_does_not_meet_the_fault(
 
 
 @pytest.mark.parametrize("kind", ["cut", "throttle", "detach", "lose-answer", "disable"])
-def test_other_requests_are_no_occasion_for_a_fault(
+def test_other_requests_do_not_trigger_a_fault(
     namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     management = Management(client, "q")
@@ -168,7 +168,7 @@ def test_other_requests_are_no_occasion_for_a_fault(
     assert stored(namespace) == []
 
 
-def test_messages_that_are_sent_and_scheduled_share_the_count_of_a_fault(
+def test_sent_and_scheduled_messages_share_the_count_of_a_fault(
     namespace: LocalNamespace, client: Client
 ) -> None:
     management = Management(client, "q")
@@ -184,7 +184,7 @@ def test_messages_that_are_sent_and_scheduled_share_the_count_of_a_fault(
     assert stored(namespace) == ["0", "3"]
 
 
-def test_the_sdk_waits_for_the_late_numbers_of_what_it_has_scheduled(
+def test_sdk_waits_for_late_sequence_numbers_of_scheduled_messages(
     namespace: LocalNamespace,
 ) -> None:
     with sdk_sender(namespace) as sender:
@@ -194,11 +194,11 @@ def test_the_sdk_waits_for_the_late_numbers_of_what_it_has_scheduled(
     assert stored(namespace) == ["x"]
 
 
-def test_numbers_that_come_too_late_are_a_timeout_of_messages_that_are_stored(
+def test_response_after_the_timeout_leaves_scheduled_messages_stored(
     namespace: LocalNamespace, client: Client
 ) -> None:
     management = Management(client, "q")
-    management.peek(1)  # opens the links, which takes its own time
+    management.peek(1)  # attach the links first, which takes time
     fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
     with pytest.raises(OperationTimeout):
         management.schedule([for_later("late")], timeout_s=0.1)
@@ -207,11 +207,11 @@ def test_numbers_that_come_too_late_are_a_timeout_of_messages_that_are_stored(
     assert stored(namespace) == ["late", "next"]
 
 
-def test_a_connection_on_which_nothing_more_is_read_schedules_nothing(
+def test_connection_that_is_no_longer_read_schedules_nothing(
     namespace: LocalNamespace,
 ) -> None:
     with sdk_sender(namespace) as sender:
-        schedule(sender, "before")  # opens the links, which takes its own time
+        schedule(sender, "before")  # attach the links first, which takes time
         fault = namespace.add_fault("stop-reading", "q", count=1)
         with pytest.raises(OperationTimeoutError):
             schedule(sender, "x", timeout=1)
@@ -235,11 +235,11 @@ def test_throttled_messages_do_not_use_up_the_credit_of_their_sender(
 # Tokens.
 
 REFUSED = {401: NotAuthorized, 404: EntityNotFound, 500: Unavailable, 503: Busy}
-"""What our client makes of a status."""
+"""The error of our client for a status."""
 
 
 @pytest.mark.parametrize("status", REFUSED)
-def test_a_refused_token_is_an_error_with_its_status_and_the_next_one_is_taken(
+def test_refused_token_is_an_error_with_its_status_and_the_next_is_accepted(
     namespace: LocalNamespace, status: int
 ) -> None:
     fault = namespace.add_fault("refuse-tokens", "q", count=1, status=status)
@@ -254,7 +254,7 @@ def test_a_refused_token_is_an_error_with_its_status_and_the_next_one_is_taken(
 
 
 @pytest.mark.parametrize("status", REFUSED)
-def test_the_sdk_takes_a_refused_token_for_an_authentication_error_or_tries_again(
+def test_sdk_raises_an_authentication_error_or_retries_a_refused_token(
     namespace: LocalNamespace, status: int
 ) -> None:
     fault = namespace.add_fault("refuse-tokens", "q", count=2, status=status)
@@ -267,12 +267,12 @@ def test_the_sdk_takes_a_refused_token_for_an_authentication_error_or_tries_agai
     assert stored(namespace) == ["x"]
 
 
-def test_a_token_that_is_ignored_gets_no_answer_and_gives_no_right(
+def test_ignored_token_gets_no_response_and_grants_no_right(
     namespace: LocalNamespace,
 ) -> None:
     fault = namespace.add_fault("ignore-tokens", "q", count=1)
     with client_of(namespace) as client:
-        Sender(client, "other").open()  # and with it, a link to `$cbs`
+        Sender(client, "other").open()  # which attaches links to `$cbs`
         sender = Sender(client, "q")
         with pytest.raises(OperationTimeout):
             sender.send(payload(), timeout_s=0.3)
@@ -281,36 +281,36 @@ def test_a_token_that_is_ignored_gets_no_answer_and_gives_no_right(
     assert stored(namespace) == ["x"]
 
 
-def test_the_sdk_waits_for_the_answer_to_its_token_and_gives_up(
+def test_sdk_times_out_waiting_for_the_response_to_its_token(
     namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)
     fault = namespace.add_fault("ignore-tokens", "q", count=1)
     with pytest.raises(ServiceBusError, match="timed-out"), sdk_sender(namespace):
         pass
-    # It counts whole seconds: that one may have been a moment.
+    # The SDK counts whole seconds: the first one may be short.
     wait_until(lambda: fault.fired == 1, "the fault")
 
 
 @pytest.mark.parametrize("kind", ["refuse-tokens", "ignore-tokens"])
-def test_tokens_for_another_entity_are_taken(namespace: LocalNamespace, kind: str) -> None:
+def test_tokens_for_another_entity_are_accepted(namespace: LocalNamespace, kind: str) -> None:
     fault = namespace.add_fault(kind, "q")
     with client_of(namespace) as client, Sender(client, "other") as sender:
         sender.send(payload())
     assert fault.fired == 0
 
 
-def test_tokens_are_refused_when_http_asks_for_it(namespace: LocalNamespace) -> None:
+def test_tokens_are_refused_by_a_fault_added_over_http(namespace: LocalNamespace) -> None:
     body = {"kind": "refuse-tokens", "entity": "q", "count": 1, "status": 503}
     status, _ = ask(namespace, "POST", "faults", body)
     assert status == 201
     with client_of(namespace) as client, pytest.raises(Busy):
         Sender(client, "q").open()
-    _, [told] = ask(namespace, "GET", "faults")
-    assert (told["status"], told["fired"]) == (503, 1)
+    _, [fault_json] = ask(namespace, "GET", "faults")
+    assert (fault_json["status"], fault_json["fired"]) == (503, 1)
 
 
 @pytest.mark.parametrize("status", [200, 399, 600, "401", None])
-def test_a_token_is_refused_with_the_status_of_an_error_only(status: object) -> None:
+def test_status_of_a_refused_token_must_be_an_error(status: object) -> None:
     with pytest.raises(ConfigurationError, match="status"):
         Fault("refuse-tokens", status=status)  # type: ignore[arg-type]

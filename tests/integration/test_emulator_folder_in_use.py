@@ -9,7 +9,7 @@ from pairbus.errors import StateError
 
 
 def queues(namespace: LocalNamespace) -> list[str]:
-    return namespace.call(lambda core: [row.path for row in core.store.entities()])
+    return namespace.call(lambda core: [row.path for row in core.store.entities.all()])
 
 
 def test_folder_of_a_running_namespace_is_refused(tmp_path: Path) -> None:

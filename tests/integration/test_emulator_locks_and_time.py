@@ -29,7 +29,7 @@ from tests.interop.sdk_cases import BRISK, IMPATIENT
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -44,7 +44,7 @@ def let_locks_expire(bench: Bench, queue: str) -> None:
 
 
 class TestLocks:
-    def test_a_message_is_locked_for_as_long_as_the_queue_says(self, bench: Bench) -> None:
+    def test_message_is_locked_for_the_lock_duration_of_the_queue(self, bench: Bench) -> None:
         queue = bench.queue(lock_duration=30 * SECOND)
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("x"))
@@ -64,11 +64,11 @@ class TestLocks:
                 getattr(receiver, f"{settle}_message")(message)
         assert bench.runtime(queue).counts.active == 4
         again = take(receiver, 4)
-        assert [one.sequence_number for one in again] == [1, 2, 3, 4]
-        assert {one.delivery_count for one in again} == {1}
+        assert [message.sequence_number for message in again] == [1, 2, 3, 4]
+        assert {message.delivery_count for message in again} == {1}
 
-    def test_a_stale_settlement_is_rejected_on_the_link(self, bench: Bench) -> None:
-        """The SDK knows by its own clock that a lock is over: our client does not look."""
+    def test_settlement_with_an_expired_lock_is_rejected_on_the_link(self, bench: Bench) -> None:
+        """Use our client, because the SDK checks the expiry of a lock by its own clock."""
         queue = bench.queue(lock_duration=0.3 * SECOND)
         bench.sender(queue).send_messages(ServiceBusMessage("x"))
         receiver = Receiver(bench.raw(), queue)
@@ -80,7 +80,9 @@ class TestLocks:
             assert refused.value.condition == "com.microsoft:message-lock-lost"
             assert bench.runtime(queue).counts.active == 1
 
-    def test_a_stale_settlement_does_not_touch_the_next_holder(self, bench: Bench) -> None:
+    def test_settlement_with_an_expired_lock_does_not_affect_the_next_lock(
+        self, bench: Bench
+    ) -> None:
         queue = bench.queue(lock_duration=SECOND)
         bench.sender(queue).send_messages(ServiceBusMessage("x"))
         client = bench.raw()
@@ -103,13 +105,13 @@ class TestLocks:
         letter = take_one(dead)
         assert letter.dead_letter_reason == "MaxDeliveryCountExceeded"
 
-    def test_a_lock_that_is_renewed_holds(self, bench: Bench) -> None:
+    def test_renewed_lock_is_kept(self, bench: Bench) -> None:
         queue = bench.queue(lock_duration=3 * SECOND)
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("x"))
         message = take_one(receiver)
         before = message.locked_until_utc
-        while now() < before:  # often, so that a busy machine may be late
+        while now() < before:  # often, so that a delay on a busy machine does no harm
             time.sleep(0.2)
             until = receiver.renew_message_lock(message)
             assert until > before
@@ -117,7 +119,7 @@ class TestLocks:
         receiver.complete_message(message)
         assert bench.held(queue) == 0
 
-    def test_a_lost_lock_cannot_be_renewed(self, bench: Bench) -> None:
+    def test_lost_lock_cannot_be_renewed(self, bench: Bench) -> None:
         queue = bench.queue(lock_duration=0.3 * SECOND)
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("x"))
@@ -126,10 +128,12 @@ class TestLocks:
         with pytest.raises(MessageLockLostError):
             receiver.renew_message_lock(message)
 
-    def test_the_sdk_renews_a_lock_by_itself(self, bench: Bench) -> None:
+    def test_sdk_renews_a_message_lock_automatically(self, bench: Bench) -> None:
         queue = bench.queue(lock_duration=5 * SECOND)
         lost: list[ServiceBusReceivedMessage] = []
-        with AutoLockRenewer(on_lock_renew_failure=lambda one, _: lost.append(one)) as renewer:
+        with AutoLockRenewer(
+            on_lock_renew_failure=lambda message, _: lost.append(message)
+        ) as renewer:
             sender, receiver = bench.pair(queue)
             sender.send_messages(ServiceBusMessage("x"))
             message = take_one(receiver)
@@ -142,7 +146,7 @@ class TestLocks:
 
 
 class TestTimeToLive:
-    def test_a_message_whose_time_is_over_is_gone(self, bench: Bench) -> None:
+    def test_expired_message_is_dropped(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(
@@ -156,9 +160,7 @@ class TestTimeToLive:
         assert str(message) == "long"
         assert message.expires_at_utc - message.enqueued_time_utc == 60 * SECOND
 
-    def test_a_message_whose_time_is_over_is_dead_lettered_where_the_queue_says_so(
-        self, bench: Bench
-    ) -> None:
+    def test_expired_message_is_dead_lettered_if_the_queue_is_set_so(self, bench: Bench) -> None:
         queue = bench.queue(dead_lettering_on_message_expiration=True)
         sender, dead = bench.open(bench.sender(queue), bench.dead_letters(queue))
         sender.send_messages(ServiceBusMessage("x", time_to_live=SECOND))
@@ -167,7 +169,7 @@ class TestTimeToLive:
         assert letter.dead_letter_source == queue
         assert bench.runtime(queue).counts.active == 0
 
-    def test_the_queue_has_a_time_to_live_for_all(self, bench: Bench) -> None:
+    def test_default_time_to_live_of_the_queue_limits_all_messages(self, bench: Bench) -> None:
         queue = bench.queue(
             default_message_time_to_live=SECOND, dead_lettering_on_message_expiration=True
         )
@@ -176,7 +178,7 @@ class TestTimeToLive:
         )
         eventually(lambda: bench.runtime(queue).counts.dead_letter == 2)
 
-    def test_a_locked_message_can_be_completed_after_its_time(self, bench: Bench) -> None:
+    def test_locked_message_can_be_completed_after_its_expiry(self, bench: Bench) -> None:
         queue = bench.queue(dead_lettering_on_message_expiration=True)
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("x", time_to_live=2.5 * SECOND))
@@ -185,7 +187,7 @@ class TestTimeToLive:
         receiver.complete_message(message)
         assert bench.held(queue) == 0
 
-    def test_the_time_of_a_scheduled_message_starts_when_it_is_due(self, bench: Bench) -> None:
+    def test_time_to_live_of_a_scheduled_message_starts_when_it_is_due(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         later = ServiceBusMessage("x", time_to_live=2.5 * SECOND)
@@ -194,7 +196,7 @@ class TestTimeToLive:
 
 
 class Clock:
-    """The time, which a test can let pass."""
+    """A clock that a test moves forward."""
 
     def __init__(self) -> None:
         self.ahead = datetime.timedelta()
@@ -206,7 +208,7 @@ class Clock:
 class TestIdleness:
     MINUTES = datetime.timedelta(minutes=1)
 
-    def test_what_nobody_uses_is_deleted(self) -> None:
+    def test_idle_entity_is_deleted(self) -> None:
         clock = Clock()
         with LocalNamespace("idle", now_ms=clock) as namespace:
             namespace.create_queue("kept")
@@ -220,7 +222,7 @@ class TestIdleness:
             clock.ahead = 21 * self.MINUTES
             eventually(lambda: paths(namespace) == ["kept"])
 
-    def test_what_is_used_is_kept(self) -> None:
+    def test_entity_in_use_is_kept(self) -> None:
         clock = Clock()
         with (
             LocalNamespace("used", now_ms=clock) as namespace,
@@ -247,7 +249,7 @@ class TestIdleness:
             clock.ahead = 14 * self.MINUTES
             eventually(lambda: paths(namespace) == [])
 
-    def test_when_something_was_used_last_outlives_a_restart(self) -> None:
+    def test_time_of_last_access_survives_a_restart(self) -> None:
         clock = Clock()
         with LocalNamespace("restarted", now_ms=clock) as namespace:
             namespace.create_queue("q", auto_delete_on_idle=5 * self.MINUTES)
@@ -268,7 +270,9 @@ class TestIdleness:
 
 def wait_for_no_links(namespace: LocalNamespace, path: str) -> None:
     eventually(
-        lambda: namespace.call(lambda core: not core._outlets.get(core.entities.get(path).queue.id))
+        lambda: namespace.call(
+            lambda core: not core.outgoing_links.get(core.entities.get(path).queue.id)
+        )
     )
 
 

@@ -1,6 +1,6 @@
-"""What an entity of a local namespace does over its management link, with our own client.
+"""Operations of an entity's management node, with our own client.
 
-The SDK uses a part of it: it settles there when its link is gone.
+The SDK settles over the management link after its own link is detached.
 """
 
 import datetime
@@ -9,12 +9,12 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus.amqp.client import Management, Receiver, lock_token
-from pairbus.amqp.client.management import ABANDONED, DEAD_LETTERED, DEFERRED
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import LinkLost, LockLost, MessageNotFound, Refused
+from pairbus.servicebus.management import ABANDONED, DEAD_LETTERED, DEFERRED
 from tests.integration.emulator_fixtures import (
     Bench,
     bench,
@@ -26,7 +26,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -71,12 +71,12 @@ class TestSettling:
         for message in (back, deferred, buried):
             assert message.application_properties[b"seen"] == b"yes"
 
-    def test_one_lost_lock_keeps_all_from_being_settled(self, bench: Bench) -> None:
+    def test_one_lost_lock_prevents_settling_all(self, bench: Bench) -> None:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(2))
         client = bench.raw()
         receiver, management = Receiver(client, queue), Management(client, queue)
-        first, second = [lock_token(one) for one in receive(receiver, 2)]
+        first, second = [lock_token(delivery) for delivery in receive(receiver, 2)]
         management.settle([first])
         with pytest.raises(LockLost) as refused:
             management.settle([second, first])
@@ -85,18 +85,20 @@ class TestSettling:
         management.settle([second])
         assert bench.held(queue) == 0
 
-    def test_an_unknown_disposition_changes_nothing(self, bench: Bench) -> None:
+    def test_unknown_disposition_changes_nothing(self, bench: Bench) -> None:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(1))
         client = bench.raw()
-        tokens = [lock_token(one) for one in receive(Receiver(client, queue), 1)]
+        tokens = [lock_token(delivery) for delivery in receive(Receiver(client, queue), 1)]
         management = Management(client, queue)
         with pytest.raises(Refused):
             management.settle(tokens, "eaten")
         management.settle(tokens)
         assert bench.held(queue) == 0
 
-    def test_the_sdk_settles_there_when_its_link_is_gone(self, bench: Bench) -> None:
+    def test_sdk_settles_over_the_management_link_after_its_link_is_detached(
+        self, bench: Bench
+    ) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(numbered(1))
@@ -112,18 +114,20 @@ class TestOthers:
         bench.sender(queue).send_messages(numbered(3))
         client = bench.raw()
         deliveries = receive(Receiver(client, queue), 3)
-        before = max(locked_until(bytes(one.payload)) for one in deliveries)
-        until = Management(client, queue).renew_locks(lock_token(one) for one in deliveries)
+        before = max(locked_until(bytes(delivery.payload)) for delivery in deliveries)
+        until = Management(client, queue).renew_locks(
+            lock_token(delivery) for delivery in deliveries
+        )
         assert len(until) == 3
         assert min(until) >= before
 
-    def test_messages_are_peeked_from_a_number_on(self, bench: Bench) -> None:
+    def test_messages_are_peeked_from_a_sequence_number(self, bench: Bench) -> None:
         queue = bench.queue()
         bench.sender(queue).send_messages(numbered(5))
-        found = Management(bench.raw(), queue).peek(3, 2)
-        assert [Message.parse(one).read_body()[1][0] for one in found] == [b"2", b"3"]
+        messages = Management(bench.raw(), queue).peek(3, 2)
+        assert [Message.parse(delivery).read_body()[1][0] for delivery in messages] == [b"2", b"3"]
 
-    def test_a_message_is_scheduled_and_cancelled(self, bench: Bench) -> None:
+    def test_message_is_scheduled_and_cancelled(self, bench: Bench) -> None:
         queue = bench.queue()
         due = datetime.datetime.now(datetime.UTC) + 60 * SECOND
         payload = Message.build(
@@ -140,7 +144,7 @@ class TestOthers:
             management.cancel([number])
         assert bench.held(queue) == 0
 
-    def test_a_dead_letter_queue_has_a_management_link_too(self, bench: Bench) -> None:
+    def test_dead_letter_queue_has_a_management_node(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver, dead = bench.open(
             bench.sender(queue), bench.receiver(queue), bench.dead_letters(queue)
@@ -158,18 +162,18 @@ class TestOthers:
 
 
 def detach_all(core: NamespaceRuntime, queue: str) -> None:
-    """Take its link from whoever receives."""
-    for outlet in core._outlets.pop(core.entities.get(queue).queue.id):
+    """Detach the links of all receivers of a queue."""
+    for outlet in core.outgoing_links.pop(core.entities.get(queue).queue.id):
         outlet._detach(LinkLost("The link was taken away."))
 
 
 def receive(receiver: Receiver, count: int) -> list[Delivery]:
-    found: list[Delivery] = []
-    while len(found) < count:
-        some = receiver.receive(count - len(found))
+    messages: list[Delivery] = []
+    while len(messages) < count:
+        some = receiver.receive(count - len(messages))
         assert some
-        found += some
-    return found
+        messages += some
+    return messages
 
 
 def locked_until(payload: bytes) -> Timestamp:

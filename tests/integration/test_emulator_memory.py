@@ -1,5 +1,5 @@
-"""What a client can make a namespace hold in memory has a bound, in bytes, however large messages
-are and however little the client reads."""
+"""The memory that a client can make a namespace use is bounded, whatever the size of messages and
+however little the client reads."""
 
 import gc
 import socket
@@ -17,25 +17,25 @@ from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import Attach, Begin, Detach, Open, SaslInit, Target
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.connections.amqp_connection import HIGH_WATER
-from pairbus.emulator.connections.request_nodes import CREDIT
+from pairbus.emulator.connections.request_links import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
 from tests.integration.emulator_bench import connect, round_trip
 from tests.integration.emulator_kit import BRISK, DEADLINE_S, client_of, sized
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SIZE = 200_000
 COUNT = 30
 FULL = -(-HIGH_WATER // SIZE)
-"""So many messages are enough for one turn or one answer."""
+"""Number of messages that fill one turn or one response."""
 
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """Those of the SDK are collected within the test that ignores the warning."""
+    """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
 
@@ -56,7 +56,7 @@ def client(namespace: LocalNamespace) -> Iterator[Client]:
 
 @pytest.fixture
 def receiver(namespace: LocalNamespace) -> Iterator[ServiceBusReceiver]:
-    """The SDK's."""
+    """A client of the SDK."""
     with (
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
         client.get_queue_receiver("q", **BRISK) as receiver,
@@ -72,7 +72,7 @@ def fill(client: Client, count: int = COUNT, path: str = "q") -> None:
 
 @dataclass
 class Turns:
-    """How many messages each turn of a namespace has handed out."""
+    """Counts the messages that each turn of a namespace delivers."""
 
     handed_out: list[int] = field(default_factory=list)
 
@@ -95,7 +95,7 @@ def received(core: NamespaceRuntime) -> int:
 # Receiving.
 
 
-def test_one_turn_hands_out_no_more_than_a_peer_should_have_to_read_at_once(
+def test_one_turn_delivers_a_bounded_number_of_bytes(
     namespace: LocalNamespace, client: Client
 ) -> None:
     fill(client)
@@ -111,7 +111,7 @@ def test_one_turn_hands_out_no_more_than_a_peer_should_have_to_read_at_once(
     assert max(turns.handed_out) == FULL
 
 
-def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
+def test_links_of_one_connection_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
     names = [f"queue-{number}" for number in range(6)]
     for name in names:
         namespace.create_queue(name)
@@ -123,9 +123,11 @@ def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, clien
         for receiver in receivers.values():
             receiver.open()
         namespace.call(turns.watch)
-        namespace.call(lambda core: [core.arrived(core.entities.get(one).queue) for one in names])
+        namespace.call(
+            lambda core: [core.messages_available(core.entities.get(item).queue) for item in names]
+        )
         for receiver in receivers.values():
-            receiver.receive(4, timeout_s=0)  # gives credit
+            receiver.receive(4, timeout_s=0)  # grants credit
         for name, receiver in receivers.items():
             while got[name] < 4:
                 some = receiver.receive(4 - got[name])
@@ -135,7 +137,7 @@ def test_many_links_of_one_peer_share_the_bound(namespace: LocalNamespace, clien
     assert max(turns.handed_out) <= 2 * FULL
 
 
-def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
+def test_drain_is_answered_after_all_available_messages(
     namespace: LocalNamespace, receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client)
@@ -151,10 +153,10 @@ def test_a_drain_is_answered_when_all_that_was_asked_for_is_there(
     assert max(turns.handed_out) == FULL
 
 
-# Answers of the management link.
+# Responses of the management node.
 
 
-def test_the_sdk_peeks_at_large_messages_in_as_many_calls_as_it_takes(
+def test_sdk_peeks_large_messages_in_several_calls(
     receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client, 2 * FULL + 1)
@@ -164,7 +166,7 @@ def test_the_sdk_peeks_at_large_messages_in_as_many_calls_as_it_takes(
     assert numbers == sorted(set(numbers))
 
 
-def test_the_sdk_receives_deferred_large_messages_in_as_many_calls_as_it_takes(
+def test_sdk_receives_large_deferred_messages_in_several_calls(
     receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client, FULL + 2)
@@ -182,7 +184,7 @@ def test_the_sdk_receives_deferred_large_messages_in_as_many_calls_as_it_takes(
         receiver.complete_message(message)
 
 
-def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_the_turn(
+def test_concurrent_peeks_get_one_message_each_once_the_bound_is_reached(
     client: Client,
 ) -> None:
     fill(client, 2 * FULL)
@@ -190,21 +192,25 @@ def test_many_questions_at_once_get_one_message_each_when_the_first_have_filled_
     management.peek(1, 1)
     deadline = client.deadline(None)
     body = {"from-sequence-number": 1, "message-count": 100}
-    asked = [management._post("com.microsoft:peek-message", body, deadline) for _ in range(20)]
-    management._requests.wait(asked, deadline)
-    counts = [len(one.body["messages"]) for one in asked]
+    sent_requests = [
+        management._post("com.microsoft:peek-message", body, deadline) for _ in range(20)
+    ]
+    management._requests.wait(sent_requests, deadline)
+    counts = [len(item.body["messages"]) for item in sent_requests]
     assert min(counts) >= 1
     assert counts[0] == FULL
     assert 1 in counts
 
 
-def test_a_peer_that_asks_on_and_takes_no_answers_loses_its_link(client: Client) -> None:
+def test_client_that_grants_no_credit_for_responses_loses_its_link(client: Client) -> None:
     requests = Management(client, "q")._requests
     requests._receiver._renew_credit = lambda link: None  # type: ignore[method-assign]
     deadline = client.deadline(None)
-    asked = [requests.post({"operation": "none"}, {}, deadline) for _ in range(2 * CREDIT + 1)]
-    requests.wait(asked, deadline)
-    assert {type(one.error) for one in asked} == {QuotaExceeded}
+    sent_requests = [
+        requests.post({"operation": "none"}, {}, deadline) for _ in range(2 * CREDIT + 1)
+    ]
+    requests.wait(sent_requests, deadline)
+    assert {type(item.error) for item in sent_requests} == {QuotaExceeded}
 
 
 # Clients that do not read.
@@ -217,7 +223,7 @@ HELLO = (
     + encode_frame(0, encode_composite(Begin(None, 0, 100, 100)))
 )
 LONG_NAME = "x" * 1000
-"""Comes back with the answer."""
+"""A marker that the response repeats."""
 ATTACH = encode_frame(
     0,
     encode_composite(
@@ -228,42 +234,42 @@ GET = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nPadding: " + b"x" * 1000 + b
 
 
 @dataclass(frozen=True)
-class Talk:
-    """Questions without end, and by what their answers are told."""
+class Dialog:
+    """Endless requests, and the marker of their responses."""
 
     hello: bytes
     question: bytes
     answer: bytes
 
 
-TALKS = {
-    "AMQP": Talk(HELLO, ATTACH, b"\x00\x53\x16"),
-    "HTTP": Talk(b"", GET, b"HTTP/1.1 401"),
+DIALOGS = {
+    "AMQP": Dialog(HELLO, ATTACH, b"\x00\x53\x16"),
+    "HTTP": Dialog(b"", GET, b"HTTP/1.1 401"),
 }
 
 
-@pytest.mark.parametrize("protocol", TALKS)
-def test_a_client_that_does_not_read_its_answers_is_not_read_either_until_it_does(
+@pytest.mark.parametrize("protocol", DIALOGS)
+def test_client_that_does_not_read_responses_is_not_read_until_it_does(
     namespace: LocalNamespace, protocol: str
 ) -> None:
-    talk = TALKS[protocol]
+    dialog = DIALOGS[protocol]
     with connect(namespace) as sock:
-        sock.sendall(talk.hello)
-        asked = ask_until_nobody_listens(sock, talk.question)
-        assert asked.whole > HIGH_WATER // 1000  # it was heard for some time
-        round_trip(namespace)  # and others still are
-        assert count_answers(sock, talk, asked) == asked.whole
+        sock.sendall(dialog.hello)
+        sent_requests = send_until_blocked(sock, dialog.question)
+        assert sent_requests.whole > HIGH_WATER // 1000  # some requests were read first
+        round_trip(namespace)  # other clients are still served
+        assert count_responses(sock, dialog, sent_requests) == sent_requests.whole
 
 
 @dataclass(frozen=True)
-class Asked:
+class SentRequests:
     whole: int
     rest: bytes
-    """Of a question that was not taken whole."""
+    """Return the rest of a request that was not sent completely."""
 
 
-def ask_until_nobody_listens(sock: socket.socket, question: bytes) -> Asked:
-    """Ask, and read no answer, until nothing more is taken."""
+def send_until_blocked(sock: socket.socket, question: bytes) -> SentRequests:
+    """Send requests without reading responses, until no more can be sent."""
     sock.settimeout(1)
     many = question * 100
     sent = 0
@@ -272,22 +278,22 @@ def ask_until_nobody_listens(sock: socket.socket, question: bytes) -> Asked:
             sent += sock.send(many[sent % len(question) :])
         except TimeoutError:
             whole, part = divmod(sent, len(question))
-            return Asked(whole + (part > 0), question[part:] if part else b"")
+            return SentRequests(whole + (part > 0), question[part:] if part else b"")
     raise AssertionError("it is listened to without end")
 
 
-def count_answers(sock: socket.socket, talk: Talk, asked: Asked) -> int:
-    """Read, and finish the last question."""
+def count_responses(sock: socket.socket, dialog: Dialog, sent_requests: SentRequests) -> int:
+    """Read, and send the rest of the last request."""
     sock.settimeout(DEADLINE_S)
-    found, tail = 0, b""
-    rest = asked.rest
-    while found < asked.whole:
+    response_count, tail = 0, b""
+    rest = sent_requests.rest
+    while response_count < sent_requests.whole:
         data = sock.recv(65536)
-        assert data, f"hung up after {found} of {asked.whole} answers"
+        assert data, f"hung up after {response_count} of {sent_requests.whole} answers"
         if rest:
-            sock.sendall(rest)  # it reads again
+            sock.sendall(rest)  # the namespace reads again
             rest = b""
         text = tail + data
-        found += text.count(talk.answer)
-        tail = text[-len(talk.answer) + 1 :]
-    return found
+        response_count += text.count(dialog.answer)
+        tail = text[-len(dialog.answer) + 1 :]
+    return response_count

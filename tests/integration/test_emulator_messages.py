@@ -1,4 +1,4 @@
-"""Messages of a queue of a local namespace, with the azure-servicebus SDK over real sockets."""
+"""Messages of a queue in a local namespace, with the azure-servicebus SDK over real sockets."""
 
 import datetime
 import uuid
@@ -43,7 +43,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 
@@ -52,8 +52,8 @@ def in_(seconds: float) -> datetime.datetime:
 
 
 class TestSendingAndReceiving:
-    @pytest.mark.rule("N")
-    def test_a_message_is_locked_when_it_is_received_and_gone_when_it_is_completed(
+    @pytest.mark.rule("N6")
+    def test_received_message_is_locked_and_completed_message_is_removed(
         self, bench: Bench
     ) -> None:
         queue = bench.queue()
@@ -70,7 +70,7 @@ class TestSendingAndReceiving:
         receiver.complete_message(message)
         assert bench.held(queue) == 0
 
-    def test_lists_and_batches_arrive_whole_and_in_order(self, bench: Bench) -> None:
+    def test_lists_and_batches_are_delivered_completely_and_in_order(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages([ServiceBusMessage(f"{i}") for i in range(10)])
@@ -83,7 +83,7 @@ class TestSendingAndReceiving:
         assert bodies(messages) == [f"{i}" for i in range(301)]
         assert [message.sequence_number for message in messages] == list(range(1, 302))
 
-    def test_what_is_received_and_deleted_is_gone_at_once(self, bench: Bench) -> None:
+    def test_receive_and_delete_removes_messages_at_once(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
         sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
@@ -92,7 +92,7 @@ class TestSendingAndReceiving:
         assert bench.held(queue) == 0
         assert messages[0].lock_token is None
 
-    def test_a_receiver_that_found_nothing_gets_what_comes_later(self, bench: Bench) -> None:
+    def test_receiver_that_found_nothing_gets_later_messages(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         assert is_empty(receiver)
@@ -104,26 +104,26 @@ class TestSendingAndReceiving:
         assert str(message) == "late"
         assert bench.held(queue) == 0
 
-    def test_a_receiver_with_prefetch_gets_every_message_once(self, bench: Bench) -> None:
+    def test_receiver_with_prefetch_gets_every_message_once(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue, prefetch_count=20)
         sender.send_messages([ServiceBusMessage(f"{i}") for i in range(50)])
-        found = []
+        received = []
         for message in take(receiver, 50):
-            found.append(str(message))
+            received.append(str(message))
             receiver.complete_message(message)
-        assert found == [f"{i}" for i in range(50)]
+        assert received == [f"{i}" for i in range(50)]
         eventually(lambda: bench.held(queue) == 0)
 
-    def test_a_receiver_can_be_iterated_over_until_nothing_comes(self, bench: Bench) -> None:
+    def test_receiver_can_be_iterated_until_no_message_is_left(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue, max_wait_time=2.5)
         sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
-        found = []
+        received = []
         for message in receiver:
-            found.append(str(message))
+            received.append(str(message))
             receiver.complete_message(message)
-        assert found == ["a", "b"]
+        assert received == ["a", "b"]
 
     def test_two_receivers_share_the_messages(self, bench: Bench) -> None:
         queue = bench.queue()
@@ -134,7 +134,7 @@ class TestSendingAndReceiving:
         first, second = take(one, 2), take(other, 2)
         assert sorted(bodies(first + second)) == ["0", "1", "2", "3"]
 
-    def test_paths_may_have_slashes_and_any_case(self, bench: Bench) -> None:
+    def test_paths_can_have_slashes_and_are_case_insensitive(self, bench: Bench) -> None:
         bench.namespace.create_queue("Deep/er/Queue")
         sender, receiver = bench.open(
             bench.sender("deep/ER/queue"), bench.receiver("DEEP/er/QUEUE")
@@ -147,7 +147,7 @@ class TestSendingAndReceiving:
         dead = bench.dead_letters("Deep/er/QUEUE")
         assert str(take_one(dead)) == "found"
 
-    def test_an_entity_that_is_not_there_is_not_found(self, bench: Bench) -> None:
+    def test_missing_entity_is_not_found(self, bench: Bench) -> None:
         with pytest.raises(MessagingEntityNotFoundError):
             bench.sender("nowhere").send_messages(ServiceBusMessage("x"))
         with pytest.raises(MessagingEntityNotFoundError):
@@ -155,7 +155,9 @@ class TestSendingAndReceiving:
 
 
 class TestSettling:
-    def test_an_abandoned_message_comes_back_and_is_counted(self, bench: Bench) -> None:
+    def test_abandoned_message_is_redelivered_with_a_higher_delivery_count(
+        self, bench: Bench
+    ) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("again"))
@@ -165,7 +167,7 @@ class TestSettling:
             receiver.abandon_message(message)
         assert bench.held(queue) == 1
 
-    def test_a_message_that_is_delivered_too_often_is_dead_lettered(self, bench: Bench) -> None:
+    def test_message_beyond_the_maximum_delivery_count_is_dead_lettered(self, bench: Bench) -> None:
         queue = bench.queue(max_delivery_count=2)
         sender, receiver, dead = bench.open(
             bench.sender(queue), bench.receiver(queue), bench.dead_letters(queue)
@@ -183,7 +185,7 @@ class TestSettling:
         dead.complete_message(message)
         assert bench.held(queue) == 0
 
-    def test_a_dead_letter_keeps_its_reason_and_its_properties(self, bench: Bench) -> None:
+    def test_dead_letter_keeps_its_reason_and_its_properties(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver, dead = bench.open(
             bench.sender(queue), bench.receiver(queue), bench.dead_letters(queue)
@@ -201,7 +203,7 @@ class TestSettling:
             dead.dead_letter_message(letter)
         assert bench.runtime(queue).counts.dead_letter == 1
 
-    def test_a_deferred_message_is_received_by_its_number_only(self, bench: Bench) -> None:
+    def test_deferred_message_is_received_only_by_its_sequence_number(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
@@ -223,7 +225,7 @@ class TestSettling:
         receiver.dead_letter_message(last, reason="enough")
         assert bench.runtime(queue).counts.dead_letter == 1
 
-    def test_a_deferred_message_can_be_received_and_deleted(self, bench: Bench) -> None:
+    def test_deferred_message_can_be_received_and_deleted(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver, deleting = bench.open(
             bench.sender(queue),
@@ -239,7 +241,7 @@ class TestSettling:
         assert bench.held(queue) == 0
 
     def test_settling_can_change_properties(self, bench: Bench) -> None:
-        """The SDK has no parameter for it: our own client does it."""
+        """Use our own client, because the SDK has no parameter for it."""
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("x", application_properties={"old": 1, "kept": 2}))
@@ -257,15 +259,15 @@ class TestSettling:
 
 
 class TestPeeking:
-    def test_peeking_shows_every_state_and_locks_nothing(self, bench: Bench) -> None:
+    def test_peek_shows_messages_of_every_state_and_locks_none(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages([ServiceBusMessage(f"{i}") for i in range(3)])
         sender.schedule_messages(ServiceBusMessage("later"), in_(3600))
         receiver.defer_message(take_one(receiver))
         locked = take_one(receiver)
-        found = receiver.peek_messages(10, sequence_number=1)
-        assert [(str(one), one.state) for one in found] == [
+        received = receiver.peek_messages(10, sequence_number=1)
+        assert [(str(one), one.state) for one in received] == [
             ("0", ServiceBusMessageState.DEFERRED),
             ("1", ServiceBusMessageState.ACTIVE),
             ("2", ServiceBusMessageState.ACTIVE),
@@ -275,7 +277,7 @@ class TestPeeking:
         receiver.complete_message(locked)
         assert str(take_one(receiver)) == "2"
 
-    def test_peeking_goes_on_where_it_stopped_and_ends_with_nothing(self, bench: Bench) -> None:
+    def test_peek_continues_after_the_last_message_and_ends_empty(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         assert receiver.peek_messages(5) == []
@@ -286,7 +288,7 @@ class TestPeeking:
 
 
 class TestScheduling:
-    def test_a_scheduled_message_comes_when_it_is_due(self, bench: Bench) -> None:
+    def test_scheduled_message_is_delivered_when_it_is_due(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         due = in_(2)
@@ -301,7 +303,7 @@ class TestScheduling:
             message.enqueued_time_utc >= message.scheduled_enqueue_time_utc for message in messages
         )
 
-    def test_a_cancelled_message_never_comes(self, bench: Bench) -> None:
+    def test_cancelled_message_is_never_delivered(self, bench: Bench) -> None:
         queue = bench.queue()
         sender = bench.sender(queue)
         numbers = sender.schedule_messages(
@@ -317,7 +319,7 @@ class TestScheduling:
 
 
 class TestLimits:
-    def test_a_duplicate_is_accepted_and_dropped(self, bench: Bench) -> None:
+    def test_duplicate_is_accepted_and_dropped(self, bench: Bench) -> None:
         queue = bench.queue(requires_duplicate_detection=True)
         sender, receiver = bench.pair(queue)
         sender.send_messages(ServiceBusMessage("first", message_id="same"))
@@ -333,7 +335,7 @@ class TestLimits:
         sender.send_messages(ServiceBusMessage("fifth", message_id="same"))
         assert bench.held(queue) == 0
 
-    def test_a_message_that_is_too_large_is_rejected(self, bench: Bench) -> None:
+    def test_too_large_message_is_rejected(self, bench: Bench) -> None:
         queue = bench.queue(max_message_size_in_kilobytes=10)
         sender = bench.sender(queue)
         with pytest.raises(MessageSizeExceededError):
@@ -345,7 +347,7 @@ class TestLimits:
         sender.send_messages(ServiceBusMessage(b"x" * 9 * 1024))
         assert bench.held(queue) == 1
 
-    def test_a_full_queue_takes_nothing_until_something_is_taken(self, bench: Bench) -> None:
+    def test_full_queue_accepts_nothing_until_a_message_is_removed(self, bench: Bench) -> None:
         queue = bench.queue(max_size_in_megabytes=1)
         sender, receiver = bench.pair(queue)
         for _ in range(5):
@@ -356,7 +358,7 @@ class TestLimits:
         receiver.complete_message(take_one(receiver))
         sender.send_messages(ServiceBusMessage(b"x" * 200 * 1024))
 
-    def test_what_is_disabled_cannot_be_sent_to(self, bench: Bench) -> None:
+    def test_disabled_entity_cannot_be_sent_to(self, bench: Bench) -> None:
         queue = bench.queue(status=EntityStatus.SEND_DISABLED)
         sender = bench.sender(queue)
         with pytest.raises(MessagingEntityDisabledError):
@@ -371,7 +373,7 @@ class TestLimits:
         sender.send_messages(ServiceBusMessage("x"))
         assert bench.held(queue) == 2
 
-    def test_what_is_disabled_cannot_be_received_from(self, bench: Bench) -> None:
+    def test_disabled_entity_cannot_be_received_from(self, bench: Bench) -> None:
         queue = bench.queue(status=EntityStatus.DISABLED)
         receiver = bench.receiver(queue)
         with pytest.raises(MessagingEntityDisabledError):
@@ -412,7 +414,7 @@ def annotated(**body: Any) -> AmqpAnnotatedMessage:
 
 
 class TestFidelity:
-    def test_every_section_comes_out_as_it_went_in(self, bench: Bench) -> None:
+    def test_every_section_is_delivered_unchanged(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(annotated(data_body=[b"one", b"two"]))
@@ -443,7 +445,7 @@ class TestFidelity:
         assert (properties.group_id, properties.group_sequence) == (b"group", 3)
         assert properties.reply_to_group_id == b"other"
 
-    def test_every_body_comes_out_as_it_went_in(self, bench: Bench) -> None:
+    def test_every_body_is_delivered_unchanged(self, bench: Bench) -> None:
         queue = bench.queue()
         sender, receiver = bench.pair(queue)
         sender.send_messages(annotated(value_body={"a": [1, None, "b"]}))
@@ -459,8 +461,8 @@ class TestFidelity:
         assert nothing.body_type == AmqpMessageBodyType.DATA
         assert list(nothing.body) == [b""]
 
-    def test_bytes_come_out_as_they_went_in(self, bench: Bench) -> None:
-        """What the SDK has sent, as our client reads it; sent again by our client: the same."""
+    def test_payload_is_delivered_unchanged(self, bench: Bench) -> None:
+        """A message of the SDK, read and sent again by our client, is unchanged."""
         queue, other = bench.queue(), bench.queue()
         bench.sender(queue).send_messages(annotated(value_body={"a": [1, None, "b"]}))
         client = bench.raw()

@@ -1,4 +1,4 @@
-"""The meter: what is billable is counted, by entity and kind, once, and stays counted."""
+"""The meter counts each billable operation once, by entity and kind, and keeps the count."""
 
 import subprocess
 import sys
@@ -15,13 +15,13 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
-from pairbus.amqp.client.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.emulator.meter import Reading
+from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
+from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
 from tests.integration.emulator_kit import (
     BRISK,
     ask,
@@ -46,7 +46,7 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> LocalNamespace:
-    """With an empty queue, and nothing counted."""
+    """A namespace with an empty queue and an empty meter."""
     running.reset()
     running.create_queue("q")
     return running
@@ -58,7 +58,7 @@ def client(namespace: LocalNamespace) -> Iterator[Client]:
         yield client
 
 
-def readings(namespace: LocalNamespace, path: str = "q") -> dict[str, Reading]:
+def readings(namespace: LocalNamespace, path: str = "q") -> dict[str, MeterReading]:
     return {kind: one for (entity, kind), one in namespace.meter().items() if entity == path}
 
 
@@ -81,7 +81,7 @@ def scheduled(body: str) -> bytes:
 
 @contextmanager
 def polling(client: Client, path: str = "q", *, credit: int = 1) -> Iterator[Receiver]:
-    """A receiver that waits for messages and has got none."""
+    """A receiver that waits for messages of an empty queue."""
     with Receiver(client, path) as receiver:
         assert receiver.receive(credit, timeout_s=0.1) == []
         assert receiver.credit == credit
@@ -92,20 +92,22 @@ def polling(client: Client, path: str = "q", *, credit: int = 1) -> Iterator[Rec
 
 
 @pytest.mark.rule("C1")
-def test_a_message_is_one_send_with_its_bytes(namespace: LocalNamespace, client: Client) -> None:
+def test_message_is_one_send_with_its_bytes(namespace: LocalNamespace, client: Client) -> None:
     put(client, sized(1200))
-    assert readings(namespace) == {"send": Reading(1, 1, 1200, 1)}
+    assert readings(namespace) == {"send": MeterReading(1, 1, 1200, 1)}
 
 
 @pytest.mark.rule("C1")
-def test_a_batch_of_a_hundred_is_a_hundred(namespace: LocalNamespace, client: Client) -> None:
+def test_batch_of_a_hundred_messages_is_a_hundred_sends(
+    namespace: LocalNamespace, client: Client
+) -> None:
     with Sender(client, "q") as sender:
         sender.send_batch([sized(1100)] * 100)
-    assert readings(namespace) == {"send": Reading(100, 100, 110_000, 100)}
+    assert readings(namespace) == {"send": MeterReading(100, 100, 110_000, 100)}
 
 
 @pytest.mark.rule("C1")
-def test_a_batch_that_the_sdk_sends_counts_each_message(namespace: LocalNamespace) -> None:
+def test_each_message_of_an_sdk_batch_is_counted(namespace: LocalNamespace) -> None:
     with (
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
         client.get_queue_sender("q", **BRISK) as sender,
@@ -119,22 +121,22 @@ def test_a_batch_that_the_sdk_sends_counts_each_message(namespace: LocalNamespac
 @pytest.mark.parametrize(
     ("size", "units"), [(1100, 1), (65_536, 1), (65_537, 2), (131_072, 2), (131_073, 3)]
 )
-def test_a_message_counts_in_units_of_64_kb(
+def test_message_is_counted_in_units_of_64_kb(
     namespace: LocalNamespace, client: Client, size: int, units: int
 ) -> None:
     put(client, sized(size))
     with Receiver(client, "q", settled=True) as receiver:
         assert len(receiver.receive()) == 1
     assert readings(namespace) == {
-        "send": Reading(1, 1, size, units),
-        "receive": Reading(1, 1, size, units),
+        "send": MeterReading(1, 1, size, units),
+        "receive": MeterReading(1, 1, size, units),
     }
 
 
 @pytest.mark.rule("C1", "G3")
-def test_a_ping_is_one_send_and_never_received(namespace: LocalNamespace, client: Client) -> None:
+def test_ping_is_one_send_and_never_received(namespace: LocalNamespace, client: Client) -> None:
     put(client, PING)
-    assert readings(namespace) == {"send": Reading(1, 1, len(PING), 1)}
+    assert readings(namespace) == {"send": MeterReading(1, 1, len(PING), 1)}
     with polling(client) as receiver:
         receiver.drain()
     assert operations(namespace) == {"send": 1, "receive": 1}
@@ -142,7 +144,7 @@ def test_a_ping_is_one_send_and_never_received(namespace: LocalNamespace, client
 
 
 @pytest.mark.rule("C1")
-def test_a_send_that_was_refused_is_not_counted(namespace: LocalNamespace, client: Client) -> None:
+def test_refused_send_is_not_counted(namespace: LocalNamespace, client: Client) -> None:
     namespace.add_fault("throttle", "q", count=1)
     with pytest.raises(AmqpError):
         put(client, payload())
@@ -150,7 +152,7 @@ def test_a_send_that_was_refused_is_not_counted(namespace: LocalNamespace, clien
 
 
 @pytest.mark.rule("C1")
-def test_each_entity_has_readings_of_its_own(namespace: LocalNamespace, client: Client) -> None:
+def test_each_entity_has_its_own_readings(namespace: LocalNamespace, client: Client) -> None:
     namespace.create_topic("t")
     namespace.create_subscription("t", "s")
     put(client, payload())
@@ -162,46 +164,42 @@ def test_each_entity_has_readings_of_its_own(namespace: LocalNamespace, client: 
     assert operations(namespace, "t/Subscriptions/s") == {"receive": 2}
 
 
-# Empty polls: a grant of credit that ends without a delivery.
+# Empty polls: credit that is granted and ends without a delivery.
 
 
 @pytest.mark.rule("C1")
-def test_a_poll_is_not_counted_while_it_waits(namespace: LocalNamespace, client: Client) -> None:
+def test_poll_is_not_counted_while_it_waits(namespace: LocalNamespace, client: Client) -> None:
     with polling(client):
         assert readings(namespace) == {}
 
 
 @pytest.mark.rule("C1")
-def test_an_empty_poll_that_is_drained_is_one_receive(
-    namespace: LocalNamespace, client: Client
-) -> None:
+def test_drained_empty_poll_is_one_receive(namespace: LocalNamespace, client: Client) -> None:
     with polling(client, credit=10) as receiver:
         assert receiver.drain() == []
-        assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+        assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
     assert operations(namespace) == {"receive": 1}
 
 
 @pytest.mark.rule("C1")
-def test_an_empty_poll_that_is_detached_is_one_receive(
-    namespace: LocalNamespace, client: Client
-) -> None:
+def test_detached_empty_poll_is_one_receive(namespace: LocalNamespace, client: Client) -> None:
     with polling(client, credit=10):
         pass
-    assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+    assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
 
 
 @pytest.mark.rule("C1")
-def test_an_empty_poll_whose_connection_is_lost_is_one_receive(namespace: LocalNamespace) -> None:
+def test_empty_poll_whose_connection_is_lost_is_one_receive(namespace: LocalNamespace) -> None:
     client = client_of(namespace)
     with polling(client, credit=10):
         client._disconnect()
         wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
     client.close()
-    assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+    assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
 
 
 @pytest.mark.rule("C1")
-def test_an_empty_poll_whose_connection_is_closed_is_one_receive(
+def test_empty_poll_whose_connection_is_closed_is_one_receive(
     namespace: LocalNamespace,
 ) -> None:
     client = client_of(namespace)
@@ -212,7 +210,7 @@ def test_an_empty_poll_whose_connection_is_closed_is_one_receive(
 
 @pytest.mark.rule("C1")
 @pytest.mark.parametrize("tls", [False, True])
-def test_an_empty_poll_that_ends_with_the_namespace_is_one_receive(
+def test_empty_poll_that_ends_with_the_namespace_is_one_receive(
     namespace: LocalNamespace, tls: bool
 ) -> None:
     options = {"tls": True, "ca_file": namespace.ca_file} if tls else {}
@@ -220,12 +218,12 @@ def test_an_empty_poll_that_ends_with_the_namespace_is_one_receive(
     with polling(client):
         namespace.stop()
         namespace.start()
-        assert readings(namespace) == {"receive": Reading(1, 0, 0, 1)}
+        assert readings(namespace) == {"receive": MeterReading(1, 0, 0, 1)}
     client.close()
 
 
 @pytest.mark.rule("C1")
-def test_a_poll_that_ends_because_its_token_expired_is_one_receive(
+def test_poll_that_ends_with_its_token_is_one_receive(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with polling(client):
@@ -237,7 +235,7 @@ def test_a_poll_that_ends_because_its_token_expired_is_one_receive(
 
 
 @pytest.mark.rule("C1")
-def test_a_delivered_message_is_one_receive_and_its_grant_is_not_counted_again(
+def test_delivered_message_is_one_receive_and_its_credit_is_not_counted_again(
     namespace: LocalNamespace, client: Client
 ) -> None:
     put(client, sized(1100))
@@ -246,11 +244,11 @@ def test_a_delivered_message_is_one_receive_and_its_grant_is_not_counted_again(
         assert receiver.credit == 9
         assert receiver.drain() == []
         assert receiver.credit == 0
-    assert readings(namespace)["receive"] == Reading(1, 1, 1100, 1)
+    assert readings(namespace)["receive"] == MeterReading(1, 1, 1100, 1)
 
 
 @pytest.mark.rule("C1")
-def test_a_grant_that_brought_a_message_is_not_counted_when_its_link_is_detached(
+def test_used_credit_is_not_counted_when_its_link_is_detached(
     namespace: LocalNamespace, client: Client
 ) -> None:
     put(client, payload(), payload())
@@ -261,7 +259,7 @@ def test_a_grant_that_brought_a_message_is_not_counted_when_its_link_is_detached
 
 
 @pytest.mark.rule("C1")
-def test_each_further_grant_that_ends_empty_is_one_more_receive(
+def test_each_further_unused_grant_of_credit_is_one_more_receive(
     namespace: LocalNamespace, client: Client
 ) -> None:
     put(client, payload())
@@ -274,7 +272,7 @@ def test_each_further_grant_that_ends_empty_is_one_more_receive(
 
 
 @pytest.mark.rule("C1")
-def test_saying_again_how_much_credit_there_is_is_no_further_poll(
+def test_repeated_flow_with_the_same_credit_is_not_another_poll(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with polling(client, credit=5) as receiver:
@@ -287,7 +285,7 @@ def test_saying_again_how_much_credit_there_is_is_no_further_poll(
 
 
 @pytest.mark.rule("C1")
-def test_a_poll_of_the_sdk_that_finds_nothing_is_one_receive(namespace: LocalNamespace) -> None:
+def test_empty_receive_of_the_sdk_is_one_receive(namespace: LocalNamespace) -> None:
     with (
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
         client.get_queue_receiver("q", **BRISK) as receiver,
@@ -296,7 +294,7 @@ def test_a_poll_of_the_sdk_that_finds_nothing_is_one_receive(namespace: LocalNam
     wait_until(lambda: operations(namespace) == {"receive": 1}, "the end of the poll")
 
 
-# Every other kind.
+# Other operations.
 
 
 @pytest.mark.rule("C1")
@@ -311,7 +309,7 @@ def test_a_poll_of_the_sdk_that_finds_nothing_is_one_receive(namespace: LocalNam
     ],
     ids=["accepted", "released", "modified", "undeliverable", "rejected"],
 )
-def test_a_settlement_is_one_for_each_message(
+def test_settlement_is_counted_for_each_message(
     namespace: LocalNamespace, client: Client, outcome: object, kind: str
 ) -> None:
     put(client, payload(), payload(), payload())
@@ -321,7 +319,7 @@ def test_a_settlement_is_one_for_each_message(
             taken += receiver.receive(3 - len(taken))
         receiver.settle(taken, outcome)
     assert operations(namespace) == {"send": 3, "receive": 3, kind: 3}
-    assert readings(namespace)[kind] == Reading(3, 3, 0, 3)
+    assert readings(namespace)[kind] == MeterReading(3, 3, 0, 3)
 
 
 @pytest.mark.rule("C1")
@@ -334,7 +332,7 @@ def test_a_settlement_is_one_for_each_message(
         (DEAD_LETTERED, "dead-letter"),
     ],
 )
-def test_a_settlement_on_the_management_link_is_one_for_each_message(
+def test_settlement_over_the_management_link_is_counted_for_each_message(
     namespace: LocalNamespace, client: Client, status: str, kind: str
 ) -> None:
     put(client, payload(), payload())
@@ -345,7 +343,7 @@ def test_a_settlement_on_the_management_link_is_one_for_each_message(
 
 
 def take(client: Client, count: int) -> list[UUID]:
-    """Lock messages; their tokens."""
+    """Receive messages, and return their lock tokens."""
     tokens: list[UUID] = []
     with Receiver(client, "q") as receiver:
         while len(tokens) < count:
@@ -354,20 +352,22 @@ def take(client: Client, count: int) -> list[UUID]:
 
 
 @pytest.mark.rule("C1")
-def test_a_settlement_with_a_detach_right_behind_it_is_carried_out_and_counted(
+def test_settlement_followed_by_a_detach_is_executed_and_counted(
     namespace: LocalNamespace, client: Client
 ) -> None:
     put(client, payload())
     with Receiver(client, "q", confirm=False) as receiver:
         (taken,) = receiver.receive()
-        # Written, but not sent before the detach is: both arrive at once.
+        # It is written, but sent together with the detach.
         taken.link.session.settle(taken.id, taken.id, Accepted())
     assert operations(namespace) == {"send": 1, "receive": 1, "complete": 1}
     assert stored(namespace) == []
 
 
 @pytest.mark.rule("C1")
-def test_a_stale_settlement_is_not_counted(namespace: LocalNamespace, client: Client) -> None:
+def test_settlement_with_an_expired_lock_is_not_counted(
+    namespace: LocalNamespace, client: Client
+) -> None:
     put(client, payload())
     tokens = take(client, 1)
     with Management(client, "q") as management:
@@ -387,15 +387,15 @@ def test_renewals_are_counted_for_each_message(namespace: LocalNamespace, client
 
 
 @pytest.mark.rule("C1")
-def test_peeks_are_counted_for_each_message_and_one_for_nothing(
+def test_peek_is_counted_for_each_message_and_once_if_empty(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with Management(client, "q") as management:
         assert management.peek(count=10) == []
-        assert readings(namespace) == {"peek": Reading(1, 0, 0, 1)}
+        assert readings(namespace) == {"peek": MeterReading(1, 0, 0, 1)}
         put(client, sized(1100), sized(65_537), sized(1300))
         assert len(management.peek(count=10)) == 3
-    assert readings(namespace)["peek"] == Reading(4, 3, 67_937, 5)
+    assert readings(namespace)["peek"] == MeterReading(4, 3, 67_937, 5)
 
 
 @pytest.mark.rule("C1")
@@ -405,13 +405,13 @@ def test_schedules_and_cancellations_are_counted_for_each_message(
     first, second = scheduled("first"), scheduled("second")
     with Management(client, "q") as management:
         numbers = management.schedule([first, second])
-        assert readings(namespace) == {"schedule": Reading(2, 2, len(first) + len(second), 2)}
+        assert readings(namespace) == {"schedule": MeterReading(2, 2, len(first) + len(second), 2)}
         management.cancel(numbers)
     assert operations(namespace) == {"schedule": 2, "cancel": 2}
 
 
 @pytest.mark.rule("C1")
-def test_a_schedule_of_the_sdk_is_counted_as_one(namespace: LocalNamespace) -> None:
+def test_message_scheduled_by_the_sdk_is_counted_once(namespace: LocalNamespace) -> None:
     with (
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
         client.get_queue_sender("q", **BRISK) as sender,
@@ -423,7 +423,7 @@ def test_a_schedule_of_the_sdk_is_counted_as_one(namespace: LocalNamespace) -> N
 
 
 @pytest.mark.rule("C1")
-def test_receiving_deferred_messages_is_a_receive_for_each(
+def test_receiving_deferred_messages_is_one_receive_for_each(
     namespace: LocalNamespace, client: Client
 ) -> None:
     put(client, sized(1100), sized(1100))
@@ -432,11 +432,11 @@ def test_receiving_deferred_messages_is_a_receive_for_each(
         management.settle(tokens, DEFERRED)
         assert len(management.receive([1, 2])) == 2
     assert operations(namespace) == {"send": 2, "receive": 4, "defer": 2}
-    assert readings(namespace)["receive"] == Reading(4, 4, 4400, 4)
+    assert readings(namespace)["receive"] == MeterReading(4, 4, 4400, 4)
 
 
 @pytest.mark.rule("C1")
-def test_calls_about_a_session_are_counted_as_one_each(
+def test_session_operations_are_counted_once_each(
     namespace: LocalNamespace, client: Client
 ) -> None:
     namespace.create_queue("s", requires_session=True)
@@ -459,20 +459,18 @@ def test_calls_about_a_session_are_counted_as_one_each(
 
 
 @pytest.mark.rule("C1")
-def test_administration_calls_are_counted_as_one_each(namespace: LocalNamespace) -> None:
+def test_administration_calls_are_counted_once_each(namespace: LocalNamespace) -> None:
     with ServiceBusAdministrationClient.from_connection_string(
         namespace.connection_string, connection_verify=namespace.ca_file
     ) as admin:
         admin.create_queue("made")
         admin.get_queue("made")
         admin.get_queue_runtime_properties("made")
-    assert readings(namespace, "made") == {"management": Reading(3, 0, 0, 3)}
+    assert readings(namespace, "made") == {"management": MeterReading(3, 0, 0, 3)}
 
 
 @pytest.mark.rule("C1")
-def test_the_sub_queue_of_dead_letters_has_readings_of_its_own(
-    namespace: LocalNamespace, client: Client
-) -> None:
+def test_dead_letter_queue_has_its_own_readings(namespace: LocalNamespace, client: Client) -> None:
     put(client, payload())
     with Receiver(client, "q") as receiver:
         receiver.settle(receiver.receive(), Rejected())
@@ -482,12 +480,10 @@ def test_the_sub_queue_of_dead_letters_has_readings_of_its_own(
     assert operations(namespace, "q/$DeadLetterQueue") == {"receive": 1, "complete": 1}
 
 
-# Reading it, and keeping it.
+# Readings.
 
 
-def test_a_reading_stays_what_it_was_when_it_was_taken(
-    namespace: LocalNamespace, client: Client
-) -> None:
+def test_reading_is_a_snapshot(namespace: LocalNamespace, client: Client) -> None:
     put(client, payload())
     before = readings(namespace)
     put(client, payload())
@@ -496,36 +492,36 @@ def test_a_reading_stays_what_it_was_when_it_was_taken(
 
 
 @pytest.mark.rule("C1")
-def test_http_tells_the_same_as_python_and_is_not_counted_itself(
+def test_http_returns_the_same_readings_and_is_not_counted(
     namespace: LocalNamespace, client: Client
 ) -> None:
     put(client, sized(1100), sized(70_000))
     with Management(client, "q") as management:
         management.peek()
-    told = ask(namespace, "GET", "meter")
-    assert told == (
+    response = ask(namespace, "GET", "meter")
+    assert response == (
         200,
         [
-            {"entity": "q", "kind": "peek", **asdict(Reading(1, 1, 1100, 1))},
-            {"entity": "q", "kind": "send", **asdict(Reading(2, 2, 71_100, 3))},
+            {"entity": "q", "kind": "peek", **asdict(MeterReading(1, 1, 1100, 1))},
+            {"entity": "q", "kind": "send", **asdict(MeterReading(2, 2, 71_100, 3))},
         ],
     )
-    assert ask(namespace, "GET", "meter") == told
+    assert ask(namespace, "GET", "meter") == response
 
 
 @pytest.mark.rule("C1")
-def test_readings_survive_a_stop_and_go_on_from_there(namespace: LocalNamespace) -> None:
+def test_readings_survive_a_restart(namespace: LocalNamespace) -> None:
     with client_of(namespace) as client:
         put(client, sized(1100))
     namespace.stop()
     namespace.start()
-    assert readings(namespace) == {"send": Reading(1, 1, 1100, 1)}
+    assert readings(namespace) == {"send": MeterReading(1, 1, 1100, 1)}
     with client_of(namespace) as client:
         put(client, sized(1100))
-    assert readings(namespace) == {"send": Reading(2, 2, 2200, 2)}
+    assert readings(namespace) == {"send": MeterReading(2, 2, 2200, 2)}
 
 
-def test_a_reset_namespace_has_counted_nothing(namespace: LocalNamespace, client: Client) -> None:
+def test_reset_clears_the_readings(namespace: LocalNamespace, client: Client) -> None:
     put(client, payload())
     namespace.reset()
     assert namespace.meter() == {}
@@ -543,7 +539,7 @@ with LocalNamespace("killed", folder=sys.argv[1]) as namespace:
 
 
 @pytest.mark.rule("C1")
-def test_what_was_answered_is_still_counted_after_a_kill(tmp_path: Path) -> None:
+def test_answered_operations_are_still_counted_after_a_kill(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SERVE, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -565,7 +561,7 @@ def test_what_was_answered_is_still_counted_after_a_kill(tmp_path: Path) -> None
     client.close()
     with LocalNamespace("killed", folder=tmp_path) as namespace:
         assert readings(namespace) == {
-            "send": Reading(101, 101, 175_537, 102),
-            "receive": Reading(1, 1, 1100, 1),
-            "complete": Reading(1, 1, 0, 1),
+            "send": MeterReading(101, 101, 175_537, 102),
+            "receive": MeterReading(1, 1, 1100, 1),
+            "complete": MeterReading(1, 1, 0, 1),
         }

@@ -1,4 +1,4 @@
-"""One port for everything: AMQP, AMQP in TLS, and the administration API with and without TLS."""
+"""One port serves AMQP, AMQP over TLS, and the administration API with and without TLS."""
 
 import gc
 import socket
@@ -17,15 +17,15 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
-from pairbus.amqp.client.tokens import sign
 from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConnectionLost
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_bench import (
     QUICK,
     connect,
-    heard_until_closed,
+    read_until_closed,
     receive_with_sdk,
     round_trip,
     send_with_sdk,
@@ -33,7 +33,7 @@ from tests.integration.emulator_bench import (
 from tests.interop.tls import TlsFiles
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 
@@ -42,7 +42,7 @@ ANY = "0.0.0.0"
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
@@ -72,12 +72,12 @@ def administration(namespace: LocalNamespace, ca_file: str) -> ServiceBusAdminis
 
 
 def http_get(namespace: LocalNamespace, path: str, scheme: str = "http") -> bytes:
-    """Ask as a program without the SDK would."""
+    """Send a request without the SDK."""
     parsed = ConnectionString.parse(namespace.connection_string)
     assert parsed.key_name is not None
     assert parsed.key is not None
     url = f"{scheme}://localhost:{namespace.port}/{path}"
-    token = sign(url, parsed.key_name, parsed.key, int(time.time()) + 60)
+    token = sign_token(url, parsed.key_name, parsed.key, int(time.time()) + 60)
     request = urllib.request.Request(url, headers={"Authorization": token})
     context = ssl.create_default_context(cafile=namespace.ca_file) if scheme == "https" else None
     with urllib.request.urlopen(request, timeout=20, context=context) as response:
@@ -85,17 +85,17 @@ def http_get(namespace: LocalNamespace, path: str, scheme: str = "http") -> byte
     return body
 
 
-def test_plain_amqp_is_served(namespace: LocalNamespace) -> None:
+def test_amqp_without_tls_is_served(namespace: LocalNamespace) -> None:
     round_trip(namespace)
 
 
-def test_amqp_in_tls_is_served(namespace: LocalNamespace) -> None:
+def test_amqp_over_tls_is_served(namespace: LocalNamespace) -> None:
     with over_tls(namespace, namespace.ca_file) as client:
         send_with_sdk(client, "orders", "x" * 200_000)
         assert receive_with_sdk(client, "orders") == ["x" * 200_000]
 
 
-def test_the_administration_client_is_served_over_https(namespace: LocalNamespace) -> None:
+def test_administration_client_is_served_over_https(namespace: LocalNamespace) -> None:
     with administration(namespace, namespace.ca_file) as admin:
         assert [queue.name for queue in admin.list_queues()] == ["orders"]
 
@@ -105,7 +105,7 @@ def test_http_is_served_with_and_without_tls(namespace: LocalNamespace, scheme: 
     assert b"<QueueDescription" in http_get(namespace, "orders?api-version=2021-05", scheme)
 
 
-def test_all_of_them_are_served_at_the_same_time(namespace: LocalNamespace) -> None:
+def test_all_protocols_are_served_at_the_same_time(namespace: LocalNamespace) -> None:
     with (
         over_tls(namespace, namespace.ca_file) as secure,
         secure.get_queue_sender("orders"),
@@ -116,7 +116,7 @@ def test_all_of_them_are_served_at_the_same_time(namespace: LocalNamespace) -> N
         assert http_get(namespace, "orders?api-version=2021-05")
 
 
-def test_a_client_with_another_ca_does_not_get_in(
+def test_client_with_another_ca_cannot_connect(
     namespace: LocalNamespace, tls_files: TlsFiles
 ) -> None:
     with (
@@ -132,7 +132,7 @@ def test_a_client_with_another_ca_does_not_get_in(
     round_trip(namespace)
 
 
-def test_clients_that_do_not_get_on_hurt_nobody(namespace: LocalNamespace) -> None:
+def test_stalled_clients_do_not_affect_others(namespace: LocalNamespace) -> None:
     hello = half_a_hello()
     with ExitStack() as stack:
         silent = [stack.enter_context(connect(namespace)) for _ in range(20)]
@@ -144,7 +144,7 @@ def test_clients_that_do_not_get_on_hurt_nobody(namespace: LocalNamespace) -> No
         garbage = stack.enter_context(connect(namespace))
         garbage.sendall(b"\x00\xffgarbage\r\n\r\n")
 
-        heard_until_closed(garbage)  # it is hung up on
+        read_until_closed(garbage)  # the connection is closed
         round_trip(namespace)
 
         for sock in (*silent, *halves, short):
@@ -168,10 +168,10 @@ def still_open(sock: socket.socket) -> bool:
         return True
 
 
-def test_garbage_in_tls_ends_its_own_connection(namespace: LocalNamespace) -> None:
+def test_invalid_bytes_over_tls_end_their_connection_only(namespace: LocalNamespace) -> None:
     with connect(namespace) as sock:
         sock.sendall(b"\x16\x03\x01\x00\x05hello")
-        heard_until_closed(sock)
+        read_until_closed(sock)
     round_trip(namespace)
 
 
@@ -186,7 +186,7 @@ def test_websockets_are_not_offered(namespace: LocalNamespace) -> None:
     assert head.startswith(b"HTTP/1.1 4"), head
 
 
-def test_the_port_and_the_ca_stay_when_it_starts_again(tmp_path: Path) -> None:
+def test_port_and_ca_survive_a_restart(tmp_path: Path) -> None:
     with LocalNamespace(folder=tmp_path) as namespace:
         namespace.create_queue("orders")
         before = namespace.connection_string
@@ -214,14 +214,12 @@ class TestAddresses:
         with Client(options) as client, Sender(client, "orders") as sender:
             sender.send(Message.build(data=b"x").encode())
 
-    def test_loopback_alone_is_served_unless_it_is_told_otherwise(
-        self, namespace: LocalNamespace
-    ) -> None:
-        # All of 127.0.0.0/8 is this machine, but only one address of it was bound.
+    def test_default_host_serves_the_loopback_address_only(self, namespace: LocalNamespace) -> None:
+        # All of 127.0.0.0/8 is this machine, but the namespace listens on one address only.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", namespace.port), 5)
 
-    def test_elsewhere_only_tls_is_served(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_host_on_the_network_serves_tls_only(self, caplog: pytest.LogCaptureFixture) -> None:
         with LocalNamespace(host=ANY) as namespace:
             namespace.create_queue("orders")
             assert "UseDevelopmentEmulator" not in namespace.connection_string
@@ -230,15 +228,15 @@ class TestAddresses:
                 self.send(namespace, tls=False)
             with pytest.raises((urllib.error.URLError, ConnectionError)):
                 http_get(namespace, "orders?api-version=2021-05")
-            assert caplog.text.count("TLS is needed") == 2
+            assert caplog.text.count("requires TLS") == 2
 
             self.send(namespace, tls=True)
             assert http_get(namespace, "orders?api-version=2021-05", "https")
             with over_tls(namespace, namespace.ca_file) as client:
                 assert receive_with_sdk(client, "orders") == ["x"]
 
-    def test_the_flag_lets_plaintext_cross_the_network(self) -> None:
-        with LocalNamespace(host=ANY, plaintext_to_network=True) as namespace:
+    def test_allow_plaintext_serves_connections_without_tls(self) -> None:
+        with LocalNamespace(host=ANY, allow_plaintext=True) as namespace:
             namespace.create_queue("orders")
             assert "UseDevelopmentEmulator=true" in namespace.connection_string
 
@@ -246,8 +244,10 @@ class TestAddresses:
             round_trip_of = http_get(namespace, "orders?api-version=2021-05")
             assert b"<QueueDescription" in round_trip_of
 
-    def test_the_certificate_names_the_hosts_that_are_given(self, tmp_path: Path) -> None:
-        with LocalNamespace(folder=tmp_path, host="127.0.0.2", names=["bus.example"]) as namespace:
+    def test_certificate_is_valid_for_the_host_names(self, tmp_path: Path) -> None:
+        with LocalNamespace(
+            folder=tmp_path, host="127.0.0.2", host_names=["bus.example"]
+        ) as namespace:
             context = ssl.create_default_context(cafile=namespace.ca_file)
             for name in ("127.0.0.1", "localhost", "bus.example"):
                 with (
@@ -257,12 +257,12 @@ class TestAddresses:
                     assert tls.version() is not None
 
 
-def test_a_port_that_is_taken_is_said_so(namespace: LocalNamespace) -> None:
+def test_port_in_use_is_reported(namespace: LocalNamespace) -> None:
     with pytest.raises(OSError, match="in use"):
         LocalNamespace(port=namespace.port).start()
 
 
-def test_an_sdk_client_that_cannot_get_in_raises_an_error_of_the_sdk() -> None:
+def test_sdk_client_that_cannot_connect_raises_an_sdk_error() -> None:
     with LocalNamespace(host=ANY) as namespace:
         plain = namespace.connection_string + "UseDevelopmentEmulator=true;"
         with (

@@ -13,7 +13,7 @@ from tests.integration.emulator_fixtures import Bench, bench, is_empty, module_b
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.rule("G3"),
@@ -36,7 +36,7 @@ def sends(bench: Bench, path: str) -> int:
     return 0 if reading is None else reading.messages
 
 
-def test_a_ping_to_a_queue_is_accepted_and_metered_and_nowhere_to_be_found(bench: Bench) -> None:
+def test_ping_to_a_queue_is_accepted_and_metered_but_not_stored(bench: Bench) -> None:
     queue = bench.queue()
     sender, receiver = bench.pair(queue)
     sender.send_messages(ping())
@@ -49,7 +49,7 @@ def test_a_ping_to_a_queue_is_accepted_and_metered_and_nowhere_to_be_found(bench
     assert take_one(receiver).sequence_number == 1
 
 
-def test_a_ping_to_a_queue_with_sessions_makes_no_session(bench: Bench) -> None:
+def test_ping_to_a_queue_with_sessions_creates_no_session(bench: Bench) -> None:
     queue = bench.queue(requires_session=True)
     sender = bench.sender(queue)
     sender.send_messages(ping())
@@ -58,7 +58,7 @@ def test_a_ping_to_a_queue_with_sessions_makes_no_session(bench: Bench) -> None:
     assert list(bench.client.list_queue_sessions(queue)) == []
 
 
-def test_a_ping_to_a_topic_reaches_no_subscription(bench: Bench) -> None:
+def test_ping_to_a_topic_reaches_no_subscription(bench: Bench) -> None:
     topic = bench.topic()
     bench.namespace.create_subscription(topic, "plain")
     bench.namespace.create_subscription(topic, "sessions", requires_session=True)
@@ -69,16 +69,16 @@ def test_a_ping_to_a_topic_reaches_no_subscription(bench: Bench) -> None:
         assert bench.held(f"{topic}/Subscriptions/{name}") == 0
 
 
-def test_a_ping_between_messages_of_a_batch_is_left_out(bench: Bench) -> None:
+def test_ping_in_a_batch_is_not_stored(bench: Bench) -> None:
     queue = bench.queue()
     sender, receiver = bench.pair(queue)
     sender.send_messages([ServiceBusMessage("a"), ping(), ServiceBusMessage("b")])
     assert sends(bench, queue) == 3
     assert bench.held(queue) == 2
-    assert [str(one) for one in receiver.peek_messages(5)] == ["a", "b"]
+    assert [str(message) for message in receiver.peek_messages(5)] == ["a", "b"]
 
 
-def test_a_ping_expires_nowhere_and_is_no_duplicate(bench: Bench) -> None:
+def test_ping_is_neither_dead_lettered_nor_recorded_for_duplicate_detection(bench: Bench) -> None:
     queue = bench.queue(
         requires_duplicate_detection=True, dead_lettering_on_message_expiration=True
     )
@@ -90,7 +90,7 @@ def test_a_ping_expires_nowhere_and_is_no_duplicate(bench: Bench) -> None:
     assert bench.held(queue) == 1
 
 
-def test_a_ping_is_told_by_its_content_type_however_it_is_written(bench: Bench) -> None:
+def test_ping_is_recognized_by_its_content_type_in_any_encoding(bench: Bench) -> None:
     queue = bench.queue()
     client = bench.raw()
     for content_type in (Symbol(PING), PING):
@@ -101,7 +101,7 @@ def test_a_ping_is_told_by_its_content_type_however_it_is_written(bench: Bench) 
     assert bench.held(queue) == 0
 
 
-def test_a_ping_that_is_scheduled_is_not_kept_either(bench: Bench) -> None:
+def test_scheduled_ping_is_not_stored(bench: Bench) -> None:
     queue = bench.queue()
     due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)
     payload = Message.build(

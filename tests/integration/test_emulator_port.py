@@ -1,4 +1,4 @@
-"""A namespace that is stopped keeps its port."""
+"""A stopped namespace keeps its port."""
 
 import socket
 import sys
@@ -11,7 +11,7 @@ from pairbus.emulator.namespace import LocalNamespace
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ports are kept on Linux only")
-def test_nobody_gets_the_port_of_a_namespace_while_it_is_stopped() -> None:
+def test_port_of_a_stopped_namespace_stays_reserved() -> None:
     namespace = LocalNamespace()
     try:
         namespace.start()
@@ -37,7 +37,7 @@ def test_nobody_gets_the_port_of_a_namespace_while_it_is_stopped() -> None:
         other.listen()
 
 
-def test_a_port_that_somebody_else_listens_on_is_refused_by_name() -> None:
+def test_port_in_use_is_reported_with_its_number() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         namespace = LocalNamespace(port=port)

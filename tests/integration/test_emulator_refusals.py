@@ -1,7 +1,7 @@
-"""The shape of refusals, frame by frame: what the SDK makes of them hangs on it.
+"""The frames of refusals, on which the behaviour of the SDK depends.
 
-Every error has an info map that is not empty; a refused attach is an attach without a terminus and
-then a detach with the error; a send is accepted or rejected.
+Every error has a non-empty info map. A refused attach is an attach with a null terminus and then a
+detach with the error. A send is accepted or rejected.
 """
 
 import contextlib
@@ -59,40 +59,40 @@ def namespace() -> Iterator[LocalNamespace]:
         yield namespace
 
 
-class Talk:
-    """A connection on which every frame is seen."""
+class FrameConnection:
+    """A connection that returns every frame."""
 
     def __init__(self, sock: socket.socket, name: str, key: str) -> None:
         self._sock = sock
         self._heard = b""
         plain = f"\0{name}\0{key}".encode()
         init = encode_frame(0, encode_composite(SaslInit(Symbol("PLAIN"), plain)), SASL_FRAME)
-        self.say_raw(SASL_HEADER + init + AMQP_HEADER)
-        self.say(Open("talk"))
-        self.say(Begin(None, 0, 1000, 1000))
+        self.send_raw(SASL_HEADER + init + AMQP_HEADER)
+        self.send(Open("talk"))
+        self.send(Begin(None, 0, 1000, 1000))
         for part in (8, None, None, 8):  # header, mechanisms, outcome, header
             self._frame() if part is None else self._take(part)
-        self.hear(Begin)
+        self.receive(Begin)
 
-    def say(self, performative: Any, payload: bytes = b"") -> None:
-        self.say_raw(encode_frame(0, encode_composite(performative) + payload))
+    def send(self, performative: Any, payload: bytes = b"") -> None:
+        self.send_raw(encode_frame(0, encode_composite(performative) + payload))
 
-    def say_raw(self, data: bytes) -> None:
+    def send_raw(self, data: bytes) -> None:
         self._sock.sendall(data)
 
-    def hear(self, *kinds: type) -> Any:
-        """The next performative of one of these kinds; others are passed over."""
+    def receive(self, *kinds: type) -> Any:
+        """Return the next performative of one of these kinds, and skip others."""
         while True:
-            heard = self._next()
-            if isinstance(heard, kinds):
-                return heard
+            performative = self._next()
+            if isinstance(performative, kinds):
+                return performative
 
     def _next(self) -> Any:
         body = self._frame()
         return decode_composite(decode(body)[0]) if body else None
 
     def _frame(self) -> bytes:
-        """The body of the next frame."""
+        """Return the body of the next frame."""
         rest = self._take(int.from_bytes(self._take(4), "big") - 4)
         return rest[rest[0] * 4 - 4 :]
 
@@ -106,18 +106,20 @@ class Talk:
 
 
 @contextlib.contextmanager
-def talking(namespace: LocalNamespace, rule: SharedAccessRule | None = None) -> Iterator[Talk]:
+def connected(
+    namespace: LocalNamespace, rule: SharedAccessRule | None = None
+) -> Iterator[FrameConnection]:
     parsed = ConnectionString.parse(namespace.connection_string)
     with connect(namespace) as sock:
         sock.settimeout(DEADLINE_S)
         if rule is None:
-            yield Talk(sock, str(parsed.key_name), str(parsed.key))
+            yield FrameConnection(sock, str(parsed.key_name), str(parsed.key))
         else:
-            yield Talk(sock, rule.name, rule.primary_key)
+            yield FrameConnection(sock, rule.name, rule.primary_key)
 
 
-def attach(talk: Talk, path: str, *, sends: bool, handle: int = 0) -> Attach:
-    talk.say(
+def attach(connection: FrameConnection, path: str, *, sends: bool, handle: int = 0) -> Attach:
+    connection.send(
         Attach(
             f"{path}-{handle}",
             handle,
@@ -128,12 +130,12 @@ def attach(talk: Talk, path: str, *, sends: bool, handle: int = 0) -> Attach:
             rcv_settle_mode=0 if sends else 1,
         )
     )
-    heard = talk.hear(Attach)
-    assert isinstance(heard, Attach)
-    return heard
+    performative = connection.receive(Attach)
+    assert isinstance(performative, Attach)
+    return performative
 
 
-def assert_tells(error: Error | None, condition: str) -> None:
+def assert_error(error: Error | None, condition: str) -> None:
     assert error is not None
     assert error.condition == condition
     assert error.description
@@ -149,19 +151,19 @@ def assert_tells(error: Error | None, condition: str) -> None:
         ("orders", "amqp:unauthorized-access"),
     ],
 )
-def test_a_refused_attach_is_one_without_a_terminus_and_then_a_detach_with_the_error(
+def test_refused_attach_is_a_null_terminus_and_then_a_detach_with_the_error(
     namespace: LocalNamespace, path: str, condition: str, sends: bool
 ) -> None:
     rule = (LISTENS if sends else SENDS) if path == "orders" else None
-    with talking(namespace, rule) as talk:
-        attached = attach(talk, path, sends=sends)
-        detached = talk.hear(Detach)
+    with connected(namespace, rule) as connection:
+        attached = attach(connection, path, sends=sends)
+        detached = connection.receive(Detach)
         assert (attached.target if sends else attached.source) is None
         assert detached.closed
-        assert_tells(detached.error, condition)
-        # The session goes on.
-        talk.say(Detach(0, closed=True))
-        granted = attach(talk, "orders", sends=not sends, handle=1)
+        assert_error(detached.error, condition)
+        # The session stays open.
+        connection.send(Detach(0, closed=True))
+        granted = attach(connection, "orders", sends=not sends, handle=1)
         assert (granted.source if sends else granted.target) is not None
 
 
@@ -180,7 +182,7 @@ def fill(namespace: LocalNamespace, path: str) -> None:
         ("broken", HELLO, "amqp:internal-error"),
     ],
 )
-def test_a_send_is_accepted_or_rejected_and_nothing_else(
+def test_send_is_accepted_or_rejected_and_nothing_else(
     namespace: LocalNamespace, path: str, payload: bytes, condition: str | None
 ) -> None:
     if path in ("throttled", "broken"):
@@ -189,45 +191,45 @@ def test_a_send_is_accepted_or_rejected_and_nothing_else(
         namespace.add_fault(kind, path)
     if path == "full":
         fill(namespace, path)
-    with talking(namespace) as talk:
-        attach(talk, path, sends=True)
-        talk.hear(Flow)
-        talk.say(Transfer(0, 0, b"tag", 0), payload)
-        answer = talk.hear(Disposition)
+    with connected(namespace) as connection:
+        attach(connection, path, sends=True)
+        connection.receive(Flow)
+        connection.send(Transfer(0, 0, b"tag", 0), payload)
+        answer = connection.receive(Disposition)
         assert answer.settled
         if path == "orders" and condition is None:
             assert answer.state == Accepted()
             return
         assert isinstance(answer.state, Rejected)
         assert answer.state.error is not None
-        assert_tells(answer.state.error, condition or answer.state.error.condition)
+        assert_error(answer.state.error, condition or answer.state.error.condition)
 
 
 @pytest.mark.parametrize("state", [Accepted(), Released(), Modified(True), Rejected()])
-def test_a_stale_settlement_is_rejected(namespace: LocalNamespace, state: Any) -> None:
-    with talking(namespace) as talk:
-        attach(talk, "brief", sends=True)
-        talk.hear(Flow)
-        talk.say(Transfer(0, 0, b"tag", 0, settled=True), HELLO)
-        attach(talk, "brief", sends=False, handle=1)
-        talk.say(Flow(0, 1000, 1, 1000, 1, 0, 1))
-        delivered = talk.hear(Transfer)
+def test_settlement_with_an_expired_lock_is_rejected(namespace: LocalNamespace, state: Any) -> None:
+    with connected(namespace) as connection:
+        attach(connection, "brief", sends=True)
+        connection.receive(Flow)
+        connection.send(Transfer(0, 0, b"tag", 0, settled=True), HELLO)
+        attach(connection, "brief", sends=False, handle=1)
+        connection.send(Flow(0, 1000, 1, 1000, 1, 0, 1))
+        delivered = connection.receive(Transfer)
         wait_until(
             lambda: namespace.call(lambda core: not core.entities.get("brief").queue._locks),
             "the lock to be lost",
         )
-        talk.say(Disposition(True, delivered.delivery_id, state=state))
+        connection.send(Disposition(True, delivered.delivery_id, state=state))
         while True:
-            answer = talk.hear(Disposition)
+            answer = connection.receive(Disposition)
             if answer.role is False:
                 break
         assert isinstance(answer.state, Rejected)
-        assert_tells(answer.state.error, "com.microsoft:message-lock-lost")
+        assert_error(answer.state.error, "com.microsoft:message-lock-lost")
     assert namespace.call(lambda core: len(core.entities.get("brief").queue)) >= 1
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("data", "kind"),
     [
         (encode_frame(0, b"\x00\x53\x77\x45"), Close),
         (encode_frame(0, encode_composite(Begin(None, 0, 1, 1))), Close),
@@ -236,33 +238,33 @@ def test_a_stale_settlement_is_rejected(namespace: LocalNamespace, state: Any) -
     ],
     ids=["a performative that is none", "a begin twice", "no link", "no link to detach"],
 )
-def test_a_session_or_connection_that_ends_says_why(
-    namespace: LocalNamespace, said: bytes, kind: type
+def test_end_of_a_session_or_connection_has_an_error(
+    namespace: LocalNamespace, data: bytes, kind: type
 ) -> None:
-    with talking(namespace) as talk:
-        talk.say_raw(said)
-        heard = talk.hear(Close, End)
-        assert isinstance(heard, kind)
-        assert_tells(heard.error, heard.error.condition)
+    with connected(namespace) as connection:
+        connection.send_raw(data)
+        performative = connection.receive(Close, End)
+        assert isinstance(performative, kind)
+        assert_error(performative.error, performative.error.condition)
 
 
-def test_links_of_an_entity_that_is_gone_are_told_so(namespace: LocalNamespace) -> None:
+def test_links_of_a_deleted_entity_are_detached_with_an_error(namespace: LocalNamespace) -> None:
     namespace.create_queue("passing")
-    with talking(namespace) as talk:
-        attach(talk, "passing", sends=False)
-        attach(talk, "passing", sends=True, handle=1)
-        talk.hear(Flow)
+    with connected(namespace) as connection:
+        attach(connection, "passing", sends=False)
+        attach(connection, "passing", sends=True, handle=1)
+        connection.receive(Flow)
         namespace.call(lambda core: core.entities.delete("passing"))
-        assert_tells(talk.hear(Detach).error, "amqp:not-found")
-        talk.say(Transfer(1, 0, b"tag", 0), HELLO)
-        answer = talk.hear(Disposition)
+        assert_error(connection.receive(Detach).error, "amqp:not-found")
+        connection.send(Transfer(1, 0, b"tag", 0), HELLO)
+        answer = connection.receive(Disposition)
         assert isinstance(answer.state, Rejected)
-        assert_tells(answer.state.error, "amqp:not-found")
+        assert_error(answer.state.error, "amqp:not-found")
 
 
-def test_a_token_that_expires_says_so(namespace: LocalNamespace) -> None:
-    with talking(namespace) as talk:
-        attach(talk, "orders", sends=True)
+def test_expired_token_is_the_error_of_the_detach(namespace: LocalNamespace) -> None:
+    with connected(namespace) as connection:
+        attach(connection, "orders", sends=True)
         fault = namespace.add_fault("expire-tokens", "orders", count=1)
-        assert_tells(talk.hear(Detach).error, "amqp:unauthorized-access")
+        assert_error(connection.receive(Detach).error, "amqp:unauthorized-access")
         assert fault.fired == 1

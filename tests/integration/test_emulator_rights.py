@@ -1,4 +1,4 @@
-"""Who may do what: tokens through CBS and HTTP, keys through SASL PLAIN, all really checked."""
+"""Rights of tokens over CBS and HTTP, and of keys over SASL PLAIN."""
 
 import gc
 import logging
@@ -24,10 +24,9 @@ from pairbus.amqp.client import (
     Management,
     Receiver,
     Sender,
-    SharedKey,
-    Signature,
+    SharedAccessKey,
+    SharedAccessSignature,
 )
-from pairbus.amqp.client.tokens import sign
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol, Timestamp
@@ -35,6 +34,7 @@ from pairbus.emulator.auth import GRACE_S, Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError, NotAuthorized
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_bench import (
     QUICK,
     ours,
@@ -45,7 +45,7 @@ from tests.integration.emulator_bench import (
 )
 
 pytestmark = [
-    # The SDK forgets to close its socket when a connection fails.
+    # The SDK does not close its socket when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 
@@ -68,7 +68,7 @@ MANAGES_ORDERS = rule("manages-orders", *Right)
 
 
 class Clock:
-    """The namespace's time, which a test can let pass."""
+    """The clock of a namespace, which a test moves forward."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -79,7 +79,7 @@ class Clock:
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
     yield
     gc.collect()
 
@@ -108,7 +108,7 @@ def namespace(running: LocalNamespace, clock: Clock) -> Iterator[LocalNamespace]
 
 
 def client_with(namespace: LocalNamespace, rule: SharedAccessRule, **options: Any) -> Client:
-    return ours(namespace, tokens=SharedKey(rule.name, rule.primary_key), **options)
+    return ours(namespace, tokens=SharedAccessKey(rule.name, rule.primary_key), **options)
 
 
 def may_send(client: Client, path: str) -> bool:
@@ -159,7 +159,7 @@ def administration(namespace: LocalNamespace, text: str) -> ServiceBusAdministra
 
 class TestRules:
     @pytest.mark.parametrize(
-        ("given", "expected"),
+        ("rule", "expected"),
         [
             (SEND, (True, False, False, True)),
             (LISTEN, (False, True, True, False)),
@@ -168,20 +168,20 @@ class TestRules:
         ],
         ids=lambda value: value.name if isinstance(value, SharedAccessRule) else None,
     )
-    def test_a_rule_of_the_namespace_gives_what_it_grants_everywhere(
-        self, namespace: LocalNamespace, given: SharedAccessRule, expected: tuple[bool, ...]
+    def test_namespace_rule_grants_its_rights_on_all_entities(
+        self, namespace: LocalNamespace, rule: SharedAccessRule, expected: tuple[bool, ...]
     ) -> None:
-        with client_with(namespace, given) as client:
+        with client_with(namespace, rule) as client:
             for path in ("orders", "other"):
-                found = (
+                results = (
                     may_send(client, path),
                     may_listen(client, path),
                     may_peek(client, path),
                     may_schedule(client, path),
                 )
-                assert found == expected
+                assert results == expected
 
-    def test_a_rule_of_an_entity_gives_what_it_grants_there_alone(
+    def test_entity_rule_grants_its_rights_on_its_entity_only(
         self, namespace: LocalNamespace
     ) -> None:
         with client_with(namespace, OF_ORDERS) as client:
@@ -193,7 +193,7 @@ class TestRules:
             assert may_listen(client, "orders/$DeadLetterQueue")
             assert not may_listen(client, "other")
 
-    def test_a_rule_of_a_topic_covers_its_subscriptions(self, namespace: LocalNamespace) -> None:
+    def test_topic_rule_covers_its_subscriptions(self, namespace: LocalNamespace) -> None:
         namespace.create_topic("papers", authorization_rules=(rule("reads", Right.LISTEN),))
         namespace.create_subscription("papers", "all")
         with client_with(namespace, rule("reads", Right.LISTEN)) as client:
@@ -201,14 +201,14 @@ class TestRules:
             assert not may_send(client, "papers")
             assert not may_listen(client, "news/Subscriptions/all")
 
-    def test_both_keys_of_a_rule_are_good(self, namespace: LocalNamespace) -> None:
+    def test_both_keys_of_a_rule_are_valid(self, namespace: LocalNamespace) -> None:
         for key in ("primary-key-of-sends", "secondary-key-of-sends"):
-            with ours(namespace, tokens=SharedKey("sends", key)) as client:
+            with ours(namespace, tokens=SharedAccessKey("sends", key)) as client:
                 assert may_send(client, "orders")
 
-    def test_only_manage_administers(self, namespace: LocalNamespace) -> None:
-        for given in (SEND, LISTEN, BOTH):
-            text = namespace.connection_string_of(given.name, given.primary_key)
+    def test_administration_needs_the_manage_right(self, namespace: LocalNamespace) -> None:
+        for rule in (SEND, LISTEN, BOTH):
+            text = namespace.connection_string_of(rule.name, rule.primary_key)
             with (
                 administration(namespace, text) as admin,
                 pytest.raises((ClientAuthenticationError, HttpResponseError)) as refused,
@@ -219,8 +219,8 @@ class TestRules:
         with administration(namespace, text) as admin:
             assert admin.get_queue("orders").name == "orders"
 
-    def test_two_rules_of_one_name_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="one name"):
+    def test_two_rules_with_the_same_name_are_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="same name"):
             LocalNamespace(rules=[SEND, SEND])
 
 
@@ -231,38 +231,40 @@ class TestTokens:
         return str(error.value)
 
     def signature(self, namespace: LocalNamespace, path: str = "orders", **changes: Any) -> str:
-        given = {"rule": "sends", "key": "primary-key-of-sends", "life_s": 600} | changes
+        rule = {"rule": "sends", "key": "primary-key-of-sends", "life_s": 600} | changes
         audience = f"sb://localhost:{namespace.port}/{path}"
-        return sign(audience, given["rule"], given["key"], int(time.time() + given["life_s"]))
+        return sign_token(audience, rule["rule"], rule["key"], int(time.time() + rule["life_s"]))
 
-    def test_a_signature_that_is_right_lets_in(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=Signature(self.signature(namespace))) as client:
+    def test_valid_signature_is_accepted(self, namespace: LocalNamespace) -> None:
+        with ours(namespace, tokens=SharedAccessSignature(self.signature(namespace))) as client:
             assert may_send(client, "orders")
 
-    def test_a_wrong_key_is_refused(self, namespace: LocalNamespace) -> None:
+    def test_wrong_key_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, key="another key")
-        assert "InvalidSignature" in self.refused(namespace, Signature(text))
+        assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_an_unknown_rule_is_refused(self, namespace: LocalNamespace) -> None:
-        text = self.signature(namespace, rule="nobody")
-        assert "InvalidSignature" in self.refused(namespace, Signature(text))
+    def test_unknown_rule_is_refused(self, namespace: LocalNamespace) -> None:
+        text = self.signature(namespace, rule="unknown")
+        assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_an_expired_token_is_refused(self, namespace: LocalNamespace) -> None:
+    def test_expired_token_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, life_s=-GRACE_S - 5)
-        assert "ExpiredToken" in self.refused(namespace, Signature(text))
+        assert "ExpiredToken" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_a_token_that_was_changed_is_refused(self, namespace: LocalNamespace) -> None:
+    def test_modified_token_is_refused(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, path="other").replace("other", "orders")
-        assert "InvalidSignature" in self.refused(namespace, Signature(text))
+        assert "InvalidSignature" in self.refused(namespace, SharedAccessSignature(text))
 
-    def test_a_token_for_another_entity_gives_no_right_here(
-        self, namespace: LocalNamespace
-    ) -> None:
+    def test_token_for_another_entity_grants_no_right(self, namespace: LocalNamespace) -> None:
         text = self.signature(namespace, path="other")
-        assert "'Send' claim(s) are required" in self.refused(namespace, Signature(text))
+        assert "'Send' claim(s) are required" in self.refused(
+            namespace, SharedAccessSignature(text)
+        )
 
-    def test_a_token_for_the_namespace_covers_its_entities(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=Signature(self.signature(namespace, path=""))) as client:
+    def test_token_for_the_namespace_covers_its_entities(self, namespace: LocalNamespace) -> None:
+        with ours(
+            namespace, tokens=SharedAccessSignature(self.signature(namespace, path=""))
+        ) as client:
             assert may_send(client, "orders")
             assert may_send(client, "other")
 
@@ -289,7 +291,7 @@ class FakeIdentity:
 
 
 class TestSdk:
-    def test_errors_are_those_of_the_service(self, namespace: LocalNamespace) -> None:
+    def test_errors_are_those_of_service_bus(self, namespace: LocalNamespace) -> None:
         wrong = namespace.connection_string_of("sends", "another key")
         with sdk(namespace, wrong) as client, pytest.raises(ServiceBusAuthenticationError):
             send_with_sdk(client, "orders", "never")
@@ -300,7 +302,7 @@ class TestSdk:
         with sdk(namespace, sends) as client, pytest.raises(ServiceBusAuthorizationError):
             receive_with_sdk(client, "orders")
 
-    def test_rules_let_in_those_they_are_for(self, namespace: LocalNamespace) -> None:
+    def test_rules_grant_access_to_their_entities(self, namespace: LocalNamespace) -> None:
         of_orders = namespace.connection_string_of(OF_ORDERS.name, OF_ORDERS.primary_key)
         with sdk(namespace, of_orders) as client:
             send_with_sdk(client, "orders", "a")
@@ -308,11 +310,11 @@ class TestSdk:
         with sdk(namespace, listens) as client:
             assert receive_with_sdk(client, "orders") == ["a"]
 
-    def test_credentials_of_azure_core_are_taken(self, namespace: LocalNamespace) -> None:
+    def test_credentials_of_azure_core_are_accepted(self, namespace: LocalNamespace) -> None:
         expiry = int(time.time()) + 600
         where = f"sb://localhost:{namespace.port}/orders"
         for credential in (
-            AzureSasCredential(sign(where, BOTH.name, BOTH.primary_key, expiry)),
+            AzureSasCredential(sign_token(where, BOTH.name, BOTH.primary_key, expiry)),
             AzureNamedKeyCredential(BOTH.name, BOTH.primary_key),
         ):
             with ServiceBusClient(
@@ -321,11 +323,11 @@ class TestSdk:
                 send_with_sdk(client, "orders", "a")
                 assert receive_with_sdk(client, "orders") == ["a"]
 
-    def test_credentials_that_are_wrong_are_refused(self, namespace: LocalNamespace) -> None:
+    def test_wrong_credentials_are_refused(self, namespace: LocalNamespace) -> None:
         expiry = int(time.time()) + 600
         where = f"sb://localhost:{namespace.port}/orders"
         for credential in (
-            AzureSasCredential(sign(where, BOTH.name, "another key", expiry)),
+            AzureSasCredential(sign_token(where, BOTH.name, "another key", expiry)),
             AzureNamedKeyCredential(BOTH.name, "another key"),
         ):
             with (
@@ -338,13 +340,13 @@ class TestSdk:
 
 
 class TestPlain:
-    def test_a_rule_and_its_key_let_in_without_tokens(self, namespace: LocalNamespace) -> None:
+    def test_rule_and_key_authenticate_without_tokens(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(BOTH.name, BOTH.primary_key)
         with ours(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
             assert may_listen(client, "orders")
 
-    def test_a_rule_gives_no_more_than_it_grants(self, namespace: LocalNamespace) -> None:
+    def test_rule_grants_only_its_rights(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(SEND.name, SEND.primary_key)
         with ours(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
@@ -352,9 +354,11 @@ class TestPlain:
 
     @pytest.mark.parametrize(
         ("name", "key"),
-        [("both", "another key"), ("nobody", "primary-key-of-both"), ("", ""), ("both", "")],
+        [("both", "another key"), ("unknown", "primary-key-of-both"), ("", ""), ("both", "")],
     )
-    def test_what_is_wrong_is_refused(self, namespace: LocalNamespace, name: str, key: str) -> None:
+    def test_wrong_rule_or_key_is_refused(
+        self, namespace: LocalNamespace, name: str, key: str
+    ) -> None:
         with pytest.raises(NotAuthorized):
             ours(namespace, sasl=SaslClient.plain(name, key), tokens=None).connect()
 
@@ -365,10 +369,10 @@ class TestExpiry:
         assert link.error is not None
         return link.error
 
-    def test_a_token_that_expires_ends_its_links_after_the_grace(
+    def test_expired_token_detaches_its_links_after_the_grace_period(
         self, namespace: LocalNamespace, clock: Clock
     ) -> None:
-        tokens = SharedKey(BOTH.name, BOTH.primary_key, lifetime_s=600)
+        tokens = SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600)
         with ours(namespace, tokens=tokens) as client:
             sender, receiver = Sender(client, "orders"), Receiver(client, "other")
             sender.send(HELLO)
@@ -376,20 +380,18 @@ class TestExpiry:
             receiver.receive(timeout_s=0.05)
 
             clock.ahead_s = 600 + GRACE_S - 60
-            sender.send(HELLO)  # expired, but within the grace
+            sender.send(HELLO)  # expired, but within the grace period
             assert receiver.error is None
 
             clock.ahead_s = 600 + GRACE_S + 1
             assert isinstance(self.ended(client, sender), NotAuthorized)
             assert isinstance(self.ended(client, receiver), NotAuthorized)
 
-    def test_a_token_that_was_renewed_keeps_its_links(
-        self, namespace: LocalNamespace, clock: Clock
-    ) -> None:
+    def test_renewed_token_keeps_its_links(self, namespace: LocalNamespace, clock: Clock) -> None:
         options = ClientOptions.from_connection_string(
             namespace.connection_string,
-            tokens=SharedKey(BOTH.name, BOTH.primary_key, lifetime_s=600),
-            idle_timeout_s=4_000_000,  # its clock leaps
+            tokens=SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600),
+            idle_timeout_s=4_000_000,  # the clock of the test leaps
         )
         with Client(
             options,
@@ -403,7 +405,9 @@ class TestExpiry:
                 sender.send(HELLO)
             assert client.generation == 1
 
-    def test_an_injected_expiry_ends_links_without_grace(self, namespace: LocalNamespace) -> None:
+    def test_injected_expiry_detaches_links_without_a_grace_period(
+        self, namespace: LocalNamespace
+    ) -> None:
         with client_with(namespace, BOTH) as client:
             sender = Sender(client, "orders")
             sender.send(HELLO)
@@ -413,7 +417,7 @@ class TestExpiry:
 
             assert isinstance(self.ended(client, sender), NotAuthorized)
 
-    def test_the_sdk_comes_back_after_an_injected_expiry(self, namespace: LocalNamespace) -> None:
+    def test_sdk_reattaches_after_an_injected_expiry(self, namespace: LocalNamespace) -> None:
         with (
             ServiceBusClient.from_connection_string(
                 namespace.connection_string, **(QUICK | {"retry_total": 3})
@@ -436,14 +440,18 @@ def test_secrets_are_never_logged(
     caplog.set_level(logging.DEBUG, logger="asyncio")
     root = ConnectionString.parse(namespace.connection_string).key
     assert root is not None
-    good = sign(f"sb://localhost:{namespace.port}/orders", "sends", SEND.primary_key, 4_000_000_000)
-    bad = sign(f"sb://localhost:{namespace.port}/orders", "sends", "another key", 4_000_000_000)
+    good = sign_token(
+        f"sb://localhost:{namespace.port}/orders", "sends", SEND.primary_key, 4_000_000_000
+    )
+    bad = sign_token(
+        f"sb://localhost:{namespace.port}/orders", "sends", "another key", 4_000_000_000
+    )
 
     with sdk(namespace) as sdk_client:
         send_with_sdk(sdk_client, "orders", "a")
         receive_with_sdk(sdk_client, "orders")
     for text in (good, bad):
-        with ours(namespace, tokens=Signature(text)) as client:
+        with ours(namespace, tokens=SharedAccessSignature(text)) as client:
             may_send(client, "orders")
     for key in (BOTH.primary_key, "another key"):
         client = ours(namespace, sasl=SaslClient.plain(BOTH.name, key), tokens=None)
@@ -464,7 +472,7 @@ def test_secrets_are_never_logged(
         for record in caplog.records
         if record.name.startswith(("pairbus", "asyncio"))
     )
-    assert "SASL PLAIN" in logged  # it was listened to
+    assert "SASL PLAIN" in logged  # the log was captured
     signatures = [text.split("sig=")[1].split("&")[0] for text in (good, bad)]
     for secret in (root, SEND.primary_key, BOTH.primary_key, "another key", *signatures):
         assert secret not in logged

@@ -30,7 +30,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -45,14 +45,14 @@ def sent(body: str, session: str) -> ServiceBusMessage:
 
 
 def is_free(bench: Bench, queue: str, session: str) -> bool:
-    """Whether nobody holds a session."""
+    """Return True if no receiver has the session."""
     return bench.namespace.call(
-        lambda core: session not in core.entities.get(queue).queue.sessions._held
+        lambda core: session not in core.entities.get(queue).queue.sessions._locks
     )
 
 
 class TestReceiving:
-    def test_a_receiver_gets_the_messages_of_its_session_in_order(self, bench: Bench) -> None:
+    def test_receiver_gets_the_messages_of_its_session_in_order(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         sender, a, b = bench.open(
             bench.sender(queue),
@@ -69,7 +69,9 @@ class TestReceiving:
                 receiver.complete_message(message)
         assert bench.held(queue) == 0
 
-    def test_a_message_needs_a_session_where_the_queue_has_them(self, bench: Bench) -> None:
+    def test_message_without_a_session_is_refused_if_the_queue_requires_sessions(
+        self, bench: Bench
+    ) -> None:
         queue = bench.queue(requires_session=True)
         sender = bench.sender(queue)
         with pytest.raises(ServiceBusError):
@@ -78,7 +80,7 @@ class TestReceiving:
             sender.send_messages([sent("y", "s"), ServiceBusMessage("x")])
         assert bench.held(queue) == 0
 
-    def test_a_receiver_needs_a_session_where_the_queue_has_them_and_only_there(
+    def test_session_receiver_is_required_if_the_queue_requires_sessions_and_only_then(
         self, bench: Bench
     ) -> None:
         queue, plain = bench.queue(requires_session=True), bench.queue()
@@ -87,7 +89,7 @@ class TestReceiving:
         with pytest.raises(ServiceBusError):
             bench.receiver(plain, session_id="s").receive_messages(1, max_wait_time=1)
 
-    def test_what_is_received_and_deleted_is_gone_at_once(self, bench: Bench) -> None:
+    def test_receive_and_delete_removes_messages_at_once(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         sender, receiver = bench.pair(
             queue, session_id="s", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -96,7 +98,7 @@ class TestReceiving:
         assert bodies(take(receiver)) == ["a"]
         assert bench.held(queue) == 1
 
-    def test_abandoned_deferred_and_dead_lettered_messages_stay_with_their_session(
+    def test_abandoned_deferred_and_dead_lettered_messages_stay_in_their_session(
         self, bench: Bench
     ) -> None:
         queue = bench.queue(requires_session=True)
@@ -116,13 +118,13 @@ class TestReceiving:
         letter = take_one(dead)
         assert (letter.session_id, letter.dead_letter_reason) == ("s", "why not")
 
-    def test_peeking_shows_the_session_only(self, bench: Bench) -> None:
+    def test_peek_shows_only_messages_of_the_session(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         sender, receiver = bench.pair(queue, session_id="s")
         sender.send_messages([sent("a", "s"), sent("b", "other"), sent("c", "s")])
         assert bodies(receiver.peek_messages(10)) == ["a", "c"]
 
-    def test_a_scheduled_message_comes_to_its_session(self, bench: Bench) -> None:
+    def test_scheduled_message_is_delivered_to_its_session(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         sender, receiver = bench.pair(queue, session_id="s")
         due = now() + 0.5 * SECOND
@@ -133,18 +135,18 @@ class TestReceiving:
 
 
 class TestTheNextSession:
-    def test_each_receiver_gets_a_session_that_has_messages(self, bench: Bench) -> None:
+    def test_each_receiver_gets_a_session_with_messages(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         opening = [
             bench.beside(bench.receiver(queue, session_id=NEXT_AVAILABLE_SESSION).__enter__)
             for _ in range(2)
         ]
         bench.sender(queue).send_messages([sent("1", "a"), sent("2", "b")])
-        receivers = [one.result() for one in opening]
-        assert sorted(one.session.session_id for one in receivers) == ["a", "b"]
-        assert sorted(str(take_one(one)) for one in receivers) == ["1", "2"]
+        receivers = [item.result() for item in opening]
+        assert sorted(item.session.session_id for item in receivers) == ["a", "b"]
+        assert sorted(str(take_one(item)) for item in receivers) == ["1", "2"]
 
-    def test_a_receiver_waits_until_there_is_one(self, bench: Bench) -> None:
+    def test_receiver_waits_until_a_session_is_available(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         sender, _ = bench.open(bench.sender(queue), bench.receiver(queue, session_id="mine"))
         waiting = bench.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=20)
@@ -154,7 +156,7 @@ class TestTheNextSession:
         assert opened.result().session.session_id == "new"
         assert str(take_one(waiting)) == "yes"
 
-    def test_waiting_in_vain_times_out(self, bench: Bench) -> None:
+    def test_waiting_for_a_session_times_out(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         receiver = bench.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1)
         with pytest.raises(OperationTimeoutError):
@@ -164,12 +166,12 @@ class TestTheNextSession:
 
 def outlets(bench: Bench, queue: str) -> list[object]:
     return bench.namespace.call(
-        lambda core: list(core._outlets.get(core.entities.get(queue).queue.id, []))
+        lambda core: list(core.outgoing_links.get(core.entities.get(queue).queue.id, []))
     )
 
 
 class TestLocks:
-    def test_a_session_has_one_holder_until_it_lets_go(self, bench: Bench) -> None:
+    def test_session_has_one_receiver_until_it_is_released(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         sender, holder = bench.pair(queue, session_id="s")
         sender.send_messages(sent("x", "s"))
@@ -184,7 +186,7 @@ class TestLocks:
         next_one.complete_message(again)
         assert bench.held(queue) == 0
 
-    def test_a_lock_that_is_not_renewed_is_lost(self, bench: Bench) -> None:
+    def test_lock_that_is_not_renewed_is_lost(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True, lock_duration=2.5 * SECOND)
         bench.sender(queue).send_messages(sent("x", "s"))
         receiver = bench.receiver(queue, session_id="s")
@@ -198,13 +200,13 @@ class TestLocks:
         again = take_one(bench.receiver(queue, session_id="s"))
         assert again.delivery_count == 1
 
-    def test_a_lock_that_is_renewed_holds(self, bench: Bench) -> None:
+    def test_renewed_lock_is_kept(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True, lock_duration=3 * SECOND)
         sender, receiver = bench.pair(queue, session_id="s")
         sender.send_messages(sent("x", "s"))
         message = take_one(receiver)
         before = receiver.session.locked_until_utc
-        while now() < before:  # often, so that a busy machine may be late
+        while now() < before:  # often, so that a delay on a busy machine does no harm
             time.sleep(0.2)
             until = receiver.session.renew_lock()
             assert until > before
@@ -212,7 +214,7 @@ class TestLocks:
         receiver.complete_message(message)
         assert bench.held(queue) == 0
 
-    def test_the_sdk_renews_a_session_by_itself(self, bench: Bench) -> None:
+    def test_sdk_renews_a_session_lock_automatically(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True, lock_duration=4 * SECOND)
         with AutoLockRenewer(max_lock_renewal_duration=30) as renewer:
             sender, receiver = bench.pair(queue, session_id="s", auto_lock_renewer=renewer)
@@ -225,7 +227,7 @@ class TestLocks:
 
 
 class TestState:
-    def test_a_state_outlives_its_receiver(self, bench: Bench) -> None:
+    def test_session_state_survives_its_receiver(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         (receiver,) = bench.open(bench.receiver(queue, session_id="s"))
         assert receiver.session.get_state() is None
@@ -237,7 +239,7 @@ class TestState:
         receiver.session.set_state(None)
         assert receiver.session.get_state() is None
 
-    def test_sessions_with_messages_or_a_state_are_listed(self, bench: Bench) -> None:
+    def test_sessions_with_messages_or_state_are_listed(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         assert list(bench.client.list_queue_sessions(queue)) == []
         sender, receiver = bench.pair(queue, session_id="state")
@@ -246,7 +248,7 @@ class TestState:
         listed = list(bench.client.list_queue_sessions(queue))
         assert sorted(listed) == [*(f"s{i:03}" for i in range(150)), "state"]
 
-    def test_sessions_are_listed_by_when_their_state_was_set(self, bench: Bench) -> None:
+    def test_sessions_are_listed_by_the_time_their_state_was_set(self, bench: Bench) -> None:
         queue = bench.queue(requires_session=True)
         sender, old, new = bench.open(
             bench.sender(queue),

@@ -1,4 +1,4 @@
-"""A receiver that reads slowly is held back, not forgotten."""
+"""Delivery to a slow receiver pauses, and resumes when it reads."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.integration.emulator_kit import client_of, sized, wait_until
 
 COUNT = 2000
 SIZE = 10_000
-"""Together more than sockets hold, so that the emulator has to wait for the receiver."""
+"""Together more than socket buffers hold, so that the emulator must wait for the receiver."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def client(namespace: LocalNamespace) -> Iterator[Client]:
         yield client
 
 
-def test_a_receiver_that_reads_late_gets_all_that_it_gave_credit_for(
+def test_slow_receiver_gets_all_messages_it_granted_credit_for(
     namespace: LocalNamespace, client: Client
 ) -> None:
     with Sender(client, "q") as sender:
@@ -35,7 +35,7 @@ def test_a_receiver_that_reads_late_gets_all_that_it_gave_credit_for(
     with Receiver(client, "q", settled=True) as receiver:
         got = len(receiver.receive(COUNT, timeout_s=0))
         wait_until(lambda: handed_out(namespace) > 0, "the first messages")
-        # One grant of credit for all: nothing but reading makes the emulator go on.
+        # Credit is granted once for all messages: only reading makes the emulator continue.
         while got < COUNT:
             some = receiver.receive(COUNT - got)
             assert some, f"only {got} came"

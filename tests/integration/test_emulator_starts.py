@@ -1,5 +1,4 @@
-"""A local namespace that is stopped, started, reset and set up from a file, as both flavours of the
-SDK see it: same data, same port, and clients that go on."""
+"""A local namespace is stopped, started, reset and configured from a file, with both SDKs."""
 
 import asyncio
 import gc
@@ -17,7 +16,7 @@ from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.emulator_flavours import FLAVOURS, Flavour, bodies, is_empty, take, take_one
 
 pytestmark = [
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -49,12 +48,12 @@ CONFIG = """{
 
 @pytest_asyncio.fixture(params=list(FLAVOURS))
 async def own(request: pytest.FixtureRequest) -> AsyncIterator[Flavour]:
-    """A namespace of the test's own, with either flavour of the SDK on it."""
+    """A namespace for one test, with the sync or the async SDK."""
     with LocalNamespace("starts") as namespace:
         flavour = Flavour(request.param, namespace)
         yield flavour
         await flavour.close()
-    gc.collect()  # sockets of the SDK, before a module that does not ignore them
+    gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings
 
 
 def sent(body: str, session: str) -> ServiceBusMessage:
@@ -66,7 +65,7 @@ async def restart(namespace: LocalNamespace) -> None:
     await asyncio.to_thread(namespace.start)
 
 
-async def test_clients_go_on_after_a_stop_and_a_start_and_find_all_as_it_was(own: Flavour) -> None:
+async def test_clients_continue_after_a_restart_with_the_same_data(own: Flavour) -> None:
     own.namespace.create_queue("q")
     own.namespace.create_queue("s", requires_session=True)
     patient = own.connect(own.namespace.connection_string, retry_total=3)
@@ -91,7 +90,7 @@ async def test_clients_go_on_after_a_stop_and_a_start_and_find_all_as_it_was(own
         await restart(own.namespace)
 
         assert own.namespace.connection_string == before
-        with pytest.raises(ServiceBusError):  # nothing is locked any more
+        with pytest.raises(ServiceBusError):  # the locks are lost
             await receiver.complete_message(locked)
         await sender.send_messages(ServiceBusMessage("new"))
         again, letters, session = await own.open(
@@ -99,8 +98,8 @@ async def test_clients_go_on_after_a_stop_and_a_start_and_find_all_as_it_was(own
             own.dead_letters("q"),
             own.receiver("s", session_id="a"),
         )
-        found = await again.peek_messages(9)
-        assert [(str(one), one.state) for one in found] == [
+        peeked = await again.peek_messages(9)
+        assert [(str(message), message.state) for message in peeked] == [
             ("deferred", ServiceBusMessageState.DEFERRED),
             ("locked", ServiceBusMessageState.ACTIVE),
             ("waiting", ServiceBusMessageState.ACTIVE),
@@ -115,7 +114,7 @@ async def test_clients_go_on_after_a_stop_and_a_start_and_find_all_as_it_was(own
         assert str(await take_one(session)) == "x"
 
 
-async def test_a_reset_forgets_everything_but_where_it_is(own: Flavour) -> None:
+async def test_reset_deletes_all_data_but_keeps_the_address(own: Flavour) -> None:
     own.namespace.create_queue("q")
     await own.sender("q").send_messages(ServiceBusMessage("x"))
     before = own.namespace.connection_string
@@ -132,9 +131,9 @@ async def test_a_reset_forgets_everything_but_where_it_is(own: Flavour) -> None:
     assert own.namespace.meter().get(("q", "send")) is None
 
 
-async def test_the_emulators_config_makes_what_it_says(own: Flavour) -> None:
+async def test_config_of_the_azure_emulator_creates_its_entities(own: Flavour) -> None:
     (config,) = read_config(CONFIG)
-    for _ in range(2):  # the second time there is nothing to do
+    for _ in range(2):  # the second time, everything exists
         own.namespace.ensure(config)
     sender, to_sessions, first, dead, sql = await own.open(
         own.topic_sender("topic.1"),

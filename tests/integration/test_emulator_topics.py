@@ -27,7 +27,7 @@ from tests.integration.emulator_fixtures import (
 
 __all__ = ["bench", "module_bench"]
 
-# The SDK forgets to close its socket when a connection fails.
+# The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 SECOND = datetime.timedelta(seconds=1)
@@ -50,7 +50,7 @@ def waiting(bench: Bench, topic: str, name: str) -> int:
 
 
 class TestSubscriptions:
-    def test_every_subscription_has_a_copy_of_its_own(self, bench: Bench) -> None:
+    def test_every_subscription_gets_its_own_copy(self, bench: Bench) -> None:
         topic = bench.topic()
         subscribe(bench, topic, "one")
         subscribe(bench, topic, "two")
@@ -65,7 +65,7 @@ class TestSubscriptions:
         assert bodies(take(two, 2)) == ["a", "b"]
         assert [waiting(bench, topic, name) for name in ("one", "two")] == [0, 2]
 
-    def test_a_subscription_has_a_dead_letter_queue_of_its_own(self, bench: Bench) -> None:
+    def test_subscription_has_its_own_dead_letter_queue(self, bench: Bench) -> None:
         topic = bench.topic()
         subscribe(bench, topic, "one")
         subscribe(bench, topic, "two")
@@ -81,7 +81,7 @@ class TestSubscriptions:
         assert letter.dead_letter_source == f"{topic}/Subscriptions/one"
         assert bench.held(f"{topic}/Subscriptions/two") == 1
 
-    def test_a_topic_keeps_scheduled_messages_until_they_are_due(self, bench: Bench) -> None:
+    def test_topic_keeps_scheduled_messages_until_they_are_due(self, bench: Bench) -> None:
         topic = bench.topic()
         subscribe(bench, topic, "one")
         sender, one = bench.open(bench.topic_sender(topic), bench.receiver(topic, "one"))
@@ -89,11 +89,11 @@ class TestSubscriptions:
         first, _ = sender.schedule_messages([message("a"), message("b")], due)
         sender.cancel_scheduled_messages(first)
         assert bench.runtime(topic).counts.scheduled == 1
-        found = take_one(one)
-        assert str(found) == "b"
-        assert datetime.datetime.now(datetime.UTC) >= found.scheduled_enqueue_time_utc
+        delivered = take_one(one)
+        assert str(delivered) == "b"
+        assert datetime.datetime.now(datetime.UTC) >= delivered.scheduled_enqueue_time_utc
 
-    def test_a_topic_drops_duplicates(self, bench: Bench) -> None:
+    def test_topic_drops_duplicates(self, bench: Bench) -> None:
         topic = bench.topic(requires_duplicate_detection=True)
         subscribe(bench, topic, "one")
         sender = bench.topic_sender(topic)
@@ -101,7 +101,7 @@ class TestSubscriptions:
             sender.send_messages(ServiceBusMessage("a", message_id="same"))
         assert waiting(bench, topic, "one") == 1
 
-    def test_a_topic_has_a_time_to_live_for_its_subscriptions(self, bench: Bench) -> None:
+    def test_time_to_live_of_a_topic_applies_to_its_subscriptions(self, bench: Bench) -> None:
         topic = bench.topic(default_message_time_to_live=SECOND)
         subscribe(bench, topic, "one", dead_lettering_on_message_expiration=True)
         subscribe(bench, topic, "two")
@@ -121,7 +121,7 @@ class TestSubscriptions:
         receiver.session.set_state(b"x")
         assert receiver.session.get_state() == b"x"
 
-    def test_a_full_topic_takes_nothing(self, bench: Bench) -> None:
+    def test_full_topic_accepts_nothing(self, bench: Bench) -> None:
         topic = bench.topic(max_size_in_megabytes=1)
         subscribe(bench, topic, "one")
         subscribe(bench, topic, "two")
@@ -132,7 +132,9 @@ class TestSubscriptions:
         with pytest.raises(ServiceBusQuotaExceededError):
             sender.send_messages(message("x" * 250_000))
 
-    def test_a_subscription_cannot_be_sent_to_nor_a_topic_received_from(self, bench: Bench) -> None:
+    def test_subscription_cannot_be_sent_to_and_topic_cannot_be_received_from(
+        self, bench: Bench
+    ) -> None:
         topic = bench.topic()
         subscribe(bench, topic, "one")
         with pytest.raises(ServiceBusError):
@@ -142,7 +144,7 @@ class TestSubscriptions:
 
 
 class TestRules:
-    def test_filters_choose_what_a_subscription_gets(self, bench: Bench) -> None:
+    def test_filters_select_the_messages_of_a_subscription(self, bench: Bench) -> None:
         topic = bench.topic()
         for name, filter_ in {
             "large": SqlFilter("size > @limit AND colour IN ('red', 'blue')", {"@limit": 10}),
@@ -173,7 +175,7 @@ class TestRules:
         assert counts == {"large": 1, "labelled": 2, "correlated": 1, "none": 0, "all": 5}
         assert str(take_one(correlated)) == "e"
 
-    def test_actions_change_the_copy_of_their_subscription_only(self, bench: Bench) -> None:
+    def test_actions_change_only_the_copy_of_their_subscription(self, bench: Bench) -> None:
         topic = bench.topic()
         action = SqlAction("SET colour = 'blue'; SET sys.Label = 'painted'; REMOVE size;")
         subscribe(bench, topic, "changed", SqlFilter("size = 1"), action=action)
@@ -191,14 +193,14 @@ class TestRules:
         assert kept.subject is None
         assert kept.application_properties == {b"size": 1, b"colour": b"red"}
 
-    def test_rules_that_come_and_go_count_from_then_on(self, bench: Bench) -> None:
+    def test_added_and_deleted_rules_apply_to_later_messages(self, bench: Bench) -> None:
         topic = bench.topic()
         subscribe(bench, topic, "one", FalseFilter())
         path = f"{topic}/Subscriptions/one"
         sender, receiver = bench.open(bench.topic_sender(topic), bench.receiver(topic, "one"))
         sender.send_messages(message("before"))
         rule = Rule(name="more", filter=SqlFilter("sys.MessageId = 'm'"))
-        bench.namespace.call(lambda core: core.entities.put_rule(path, rule, 0, replace_it=False))
+        bench.namespace.call(lambda core: core.entities.create_rule(path, rule, 0))
         sender.send_messages(ServiceBusMessage("now", message_id="m"))
         bench.namespace.call(lambda core: core.entities.delete_rule(path, "more", 0))
         sender.send_messages(ServiceBusMessage("after", message_id="m"))
@@ -207,7 +209,7 @@ class TestRules:
 
 
 class TestForwarding:
-    def test_what_is_sent_to_a_queue_comes_out_of_the_one_it_forwards_to(
+    def test_message_sent_to_a_forwarding_queue_is_received_from_its_target(
         self, bench: Bench
     ) -> None:
         target = bench.queue()
@@ -219,7 +221,7 @@ class TestForwarding:
         assert first.application_properties == {b"kept": 1}
         assert bench.held(queue) == 0
 
-    def test_a_subscription_forwards_to_a_queue_and_dead_letters_to_another(
+    def test_subscription_forwards_messages_and_dead_letters_to_two_queues(
         self, bench: Bench
     ) -> None:
         graves = bench.queue()
@@ -236,7 +238,7 @@ class TestForwarding:
         assert letter.dead_letter_source == target
         assert is_empty(receiver)
 
-    def test_what_cannot_be_forwarded_is_found_in_the_transfer_dead_letter_queue(
+    def test_message_that_cannot_be_forwarded_is_in_the_transfer_dead_letter_queue(
         self, bench: Bench
     ) -> None:
         target = bench.queue(requires_session=True)

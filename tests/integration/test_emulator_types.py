@@ -1,5 +1,4 @@
-"""Every AMQP section and type of a message comes out of a local namespace as it went in, through
-both flavours of the SDK."""
+"""Every AMQP section and type of a message is delivered unchanged, with both SDKs."""
 
 import uuid
 from typing import Any
@@ -37,7 +36,7 @@ __all__ = ["benches", "both", "namespace"]
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The SDK forgets to close its transport when a connection fails.
+    # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
@@ -50,15 +49,15 @@ ADDED = {
     "x-opt-enqueue-sequence-number",
     "x-opt-partition-key",
 }
-"""What the emulator writes into the annotations of a message."""
+"""Annotations that the emulator adds to a message."""
 
 
 def raw_client(bench: Flavour) -> Client:
-    """Ours, which knows all types."""
+    """A message of our own codec, which has all AMQP types."""
     return Client(ClientOptions.from_connection_string(bench.namespace.connection_string))
 
 
-async def test_what_the_sdk_sends_arrives_with_all_its_types(both: Flavour) -> None:
+async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour) -> None:
     queue = both.queue()
     cases = FROM_THE_SDK + NESTED_FROM_THE_SDK
     await both.sender(queue).send_messages(
@@ -139,19 +138,19 @@ def annotated(**body: Any) -> AmqpAnnotatedMessage:
     )
 
 
-async def test_every_section_and_body_comes_back_to_the_sdk(both: Flavour) -> None:
+async def test_every_section_and_body_is_delivered_to_the_sdk(both: Flavour) -> None:
     queue = both.queue()
     sender, receiver = await both.pair(queue, prefetch_count=5)
-    given = [
+    cases = [
         ("data_body", [b"one", b"two"], [b"one", b"two"], AmqpMessageBodyType.DATA),
         ("data_body", b"", [b""], AmqpMessageBodyType.DATA),
         ("value_body", {"a": [1, None]}, {b"a": [1, None]}, AmqpMessageBodyType.VALUE),
         ("value_body", None, None, AmqpMessageBodyType.VALUE),
         ("sequence_body", [[1, 2], ["x"]], [[1, 2], [b"x"]], AmqpMessageBodyType.SEQUENCE),
     ]
-    await sender.send_messages([annotated(**{kind: body}) for kind, body, _, _ in given])
+    await sender.send_messages([annotated(**{kind: body}) for kind, body, _, _ in cases])
 
-    for message, (_, _, body, body_type) in zip(await take(receiver, 5), given, strict=True):
+    for message, (_, _, body, body_type) in zip(await take(receiver, 5), cases, strict=True):
         raw = message.raw_amqp_message
         assert raw.body_type == body_type
         assert (raw.body if body_type == AmqpMessageBodyType.VALUE else list(raw.body)) == body
@@ -167,8 +166,8 @@ async def test_every_section_and_body_comes_back_to_the_sdk(both: Flavour) -> No
             assert getattr(raw.properties, name) == written, name
 
 
-async def test_a_message_that_was_received_can_be_sent_on(both: Flavour) -> None:
-    """What the SDK gives for the raw message of one queue goes into the next as it is."""
+async def test_received_message_can_be_sent_again(both: Flavour) -> None:
+    """The raw AMQP message that the SDK returns is sent to the next queue."""
     first, second = both.queue(), both.queue()
     sender, receiver, onward, last = await both.open(
         both.sender(first), both.receiver(first), both.sender(second), both.receiver(second)
@@ -183,9 +182,9 @@ async def test_a_message_that_was_received_can_be_sent_on(both: Flavour) -> None
     assert again.annotations[b"x-mine"] == b"a"
 
 
-async def test_large_messages_come_back_whole(both: Flavour) -> None:
+async def test_large_messages_are_delivered_completely(both: Flavour) -> None:
     queue = both.queue()
     sender, receiver = await both.pair(queue)
-    body = bytes(range(256)) * 1000  # just below the limit
+    body = bytes(range(256)) * 1000  # just below the size limit
     await sender.send_messages(ServiceBusMessage(body))
     assert b"".join((await take_one(receiver)).body) == body

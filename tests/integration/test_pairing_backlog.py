@@ -1,4 +1,4 @@
-"""Backlog queues in a local namespace, made by both flavours of the SDK with every credential."""
+"""Creation of backlog queues in a local namespace, with both flavours and every credential."""
 
 import asyncio
 import json
@@ -29,38 +29,67 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import TransportType
 
-from pairbus.amqp.client.tokens import sign
-from pairbus.emulator.admin.api import Admin
+from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import QueueDescription, TopicDescription
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, ConfigurationError
-from pairbus.pairing import administration, backlog_queues
+from pairbus.pairing import administration
 from pairbus.pairing.aio import administration as aio_administration
-from pairbus.pairing.aio import backlog_queues as aio_backlog
-from pairbus.pairing.backlog_queues import Bounds, Create, Look, Wait, steps
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.pairing.aio.driver import LoopDriver
+from pairbus.pairing.backlog_queues import CreationLimits, ensure_queues
+from pairbus.pairing.driver import ThreadDriver
+from pairbus.pairing.effects import Effect, Sleep
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
-from pairbus.servicebus.time_spans import MAX_SPAN
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
+from pairbus.servicebus.tokens import sign_token
 
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest time span, P10675199DT2H48M5.4775807S, as the SDK rounds it."""
 SEND = SharedAccessRule(name="sends", primary_key="key-of-sends", rights=frozenset({Right.SEND}))
-QUICK = Bounds(backoff_s=0.01)
+QUICK = CreationLimits(backoff_s=0.01)
 
 numbers = count(1)
 
 
+Answer = Callable[[AdministrationApi, HttpRequest], HttpResponse | None]
+
+
+class WakefulThreadDriver(ThreadDriver):
+    """Calls a function instead of sleeping."""
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        super().__init__()
+        self._sleep = sleep
+
+    def _carry_out(self, effect: Effect) -> Any:
+        return self._sleep(*effect) if isinstance(effect, Sleep) else super()._carry_out(effect)
+
+
+class WakefulLoopDriver(LoopDriver):
+    """Calls a function instead of sleeping."""
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        super().__init__()
+        self._sleep = sleep
+
+    async def _carry_out(self, effect: Effect) -> Any:
+        if isinstance(effect, Sleep):
+            return self._sleep(*effect)
+        return await super()._carry_out(effect)
+
+
 class Flavour:
-    """One flavour of the SDK, and ours of the same kind, with one face; paths that nobody has."""
+    """One flavour of the SDK and of our drivers with a common interface, and unused paths."""
 
     def __init__(self, name: str, namespace: LocalNamespace) -> None:
         self.sync = name == "sync"
         self.Client = (azure.servicebus if self.sync else azure.servicebus.aio).ServiceBusClient
         self.namespace = namespace
         self.client = self.connect(namespace.connection_string)
-        """Without TLS, by a connection string with a key."""
+        """A client without TLS, with a connection string and a key."""
         self.primary = f"primary-{next(numbers)}"
         self.paths = backlog_paths(self.primary, 3)
         self.waits: list[float] = []
@@ -70,22 +99,20 @@ class Flavour:
     def connect(self, text: str, **options: Any) -> Any:
         return self.Client.from_connection_string(text, **options)
 
-    async def ensure(self, client: Any = None, bounds: Bounds = QUICK) -> list[str]:
+    async def ensure(self, client: Any = None, limits: CreationLimits = QUICK) -> list[str]:
         client = self.client if client is None else client
         if self.sync:
-            return await asyncio.to_thread(self._ensure, client, bounds)
-
-        async def sleep(seconds: float) -> None:
-            self._wait(seconds)
-
+            return await asyncio.to_thread(self._ensure, client, limits)
         async with aio_administration.administration_of(client) as admin:
             self._watch(admin)
-            return await aio_backlog.ensure_queues(admin, self.paths, bounds=bounds, sleep=sleep)
+            driver = WakefulLoopDriver(self._wait)
+            return list(await driver.run(ensure_queues(admin, self.paths, limits)))
 
-    def _ensure(self, client: Any, bounds: Bounds) -> list[str]:
+    def _ensure(self, client: Any, limits: CreationLimits) -> list[str]:
         with administration.administration_of(client) as admin:
             self._watch(admin)
-            return backlog_queues.ensure_queues(admin, self.paths, bounds=bounds, sleep=self._wait)
+            driver = WakefulThreadDriver(self._wait)
+            return list(driver.run(ensure_queues(admin, self.paths, limits)))
 
     def _wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -124,18 +151,20 @@ class AsyncBearer:
 
 
 class Wiretap:
-    """Sees the requests of the administration API, and may answer them itself."""
+    """Records the requests to the administration API, and can answer them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requests: list[HttpRequest] = []
         self.schemes: set[str] = set()
         self.answers: list[HttpResponse] = []
-        self.answer: Callable[[Admin, HttpRequest], HttpResponse | None] = lambda admin, request: (
-            None
+        self.answer: Callable[[AdministrationApi, HttpRequest], HttpResponse | None] = (
+            lambda admin, request: None
         )
-        handle = Admin.handle
+        handle = AdministrationApi.handle
 
-        def tapped(admin: Admin, request: HttpRequest, now_ms: int, *, scheme: str) -> HttpResponse:
+        def tapped(
+            admin: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str
+        ) -> HttpResponse:
             self.requests.append(request)
             self.schemes.add(scheme)
             answer = self.answer(admin, request)
@@ -144,14 +173,14 @@ class Wiretap:
             self.answers.append(answer)
             return answer
 
-        monkeypatch.setattr(Admin, "handle", tapped)
+        monkeypatch.setattr(AdministrationApi, "handle", tapped)
 
     @property
     def statuses(self) -> list[int]:
         return [answer.status for answer in self.answers]
 
     def asked(self) -> list[tuple[str, str]]:
-        """Methods, and the last segment of paths."""
+        """Return the methods and the last segments of the paths."""
         return [(one.method, one.path.rpartition("/")[2]) for one in self.requests]
 
 
@@ -163,7 +192,7 @@ def namespace() -> Iterator[LocalNamespace]:
 
 @pytest.fixture(params=["sync", "aio"])
 def both(request: pytest.FixtureRequest, namespace: LocalNamespace) -> Flavour:
-    """Each flavour in turn."""
+    """Yield each flavour."""
     return Flavour(request.param, namespace)
 
 
@@ -177,7 +206,7 @@ def description(namespace: LocalNamespace, path: str) -> Any:
 
 
 def queues(namespace: LocalNamespace, primary: str) -> list[str]:
-    """The paths of all entities below a name."""
+    """Return the paths of all entities below a name."""
     return namespace.call(
         lambda core: sorted(
             one.path for one in core.entities.all() if one.path.startswith(f"{primary}/")
@@ -186,14 +215,14 @@ def queues(namespace: LocalNamespace, primary: str) -> list[str]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.name == backlog_queues.__name__]
+    return [record.getMessage() for record in caplog.records if record.name == "pairbus.pairing"]
 
 
 # Creating.
 
 
 @pytest.mark.rule("P3", "P4")
-async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -> None:
+async def test_queues_are_created_with_the_documented_settings(both: Flavour, tap: Wiretap) -> None:
     assert await both.ensure() == both.paths
 
     assert queues(both.namespace, both.primary) == [
@@ -205,8 +234,8 @@ async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -
             name=path,
             max_size_in_megabytes=5120,
             max_delivery_count=2147483647,
-            default_message_time_to_live=MAX_SPAN,
-            auto_delete_on_idle=MAX_SPAN,
+            default_message_time_to_live=MAX_TIME_SPAN,
+            auto_delete_on_idle=MAX_TIME_SPAN,
             lock_duration=timedelta(minutes=1),
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
@@ -226,7 +255,7 @@ async def test_queues_are_created_for_a_long_stay(both: Flavour, tap: Wiretap) -
 
 
 @pytest.mark.rule("P5")
-async def test_queues_that_exist_are_used_as_they_are(both: Flavour, tap: Wiretap) -> None:
+async def test_existing_queues_are_used_unchanged(both: Flavour, tap: Wiretap) -> None:
     extra = f"{both.primary}/x-servicebus-transfer/7"
     both.namespace.create_queue(both.paths[0], requires_session=True, max_delivery_count=3)
     both.namespace.create_queue(extra)
@@ -242,10 +271,10 @@ async def test_queues_that_exist_are_used_as_they_are(both: Flavour, tap: Wireta
 
 
 @pytest.mark.rule("P5")
-async def test_a_queue_that_somebody_else_creates_meanwhile_is_used(
+async def test_queue_that_another_process_creates_meanwhile_is_used(
     both: Flavour, tap: Wiretap
 ) -> None:
-    def overtake(admin: Admin, request: HttpRequest) -> None:
+    def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[1]:
             admin._entities.create(QueueDescription(name=both.paths[1], max_delivery_count=3), 0)
 
@@ -263,13 +292,15 @@ import sys, json
 from azure.servicebus import ServiceBusClient
 from pairbus.pairing.administration import administration_of
 from pairbus.pairing.backlog_queues import ensure_queues
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.pairing.driver import ThreadDriver
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 client = ServiceBusClient.from_connection_string(sys.argv[1])
 with administration_of(client) as admin:
     print("ready", flush=True)
     while primary := sys.stdin.readline().strip():
-        print(json.dumps(ensure_queues(admin, backlog_paths(primary, 10))), flush=True)
+        queues = ThreadDriver().run(ensure_queues(admin, backlog_paths(primary, 10)))
+        print(json.dumps(queues), flush=True)
 """
 
 
@@ -282,7 +313,7 @@ def test_two_processes_that_create_the_same_queues_both_succeed(
     with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as two:
         for racer in (one, two):
             assert racer.stdout.readline() == "ready\n"
-        # Until both were so close that one was refused what the other had just created.
+        # Repeat until one process was refused a queue that the other had just created.
         for attempt in range(20):
             name = f"raced-{attempt}"
             for racer in (one, two):
@@ -301,11 +332,11 @@ def test_two_processes_that_create_the_same_queues_both_succeed(
     assert (one.returncode, two.returncode) == (0, 0)
 
 
-# What cannot be created.
+# Queues that cannot be created.
 
 
 @pytest.mark.rule("P6")
-async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
+async def test_path_of_a_topic_is_left_out_with_a_warning(
     both: Flavour, caplog: pytest.LogCaptureFixture
 ) -> None:
     both.namespace.create_topic(both.paths[1])
@@ -314,15 +345,13 @@ async def test_a_name_that_a_topic_has_is_left_out_with_a_warning(
 
     (warning,) = warnings(caplog)
     assert both.paths[1] in warning
-    assert "something else than a queue" in warning
+    assert "that is not a queue" in warning
     assert both.waits == []
 
 
 @pytest.mark.rule("P6")
-async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
-    both: Flavour, tap: Wiretap
-) -> None:
-    def overtake(admin: Admin, request: HttpRequest) -> None:
+async def test_topic_created_meanwhile_is_not_used(both: Flavour, tap: Wiretap) -> None:
+    def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
         if request.method == "PUT" and request.path == both.paths[0]:
             admin._entities.create(TopicDescription(name=both.paths[0]), 0)
 
@@ -333,22 +362,22 @@ async def test_a_topic_that_comes_first_is_not_taken_for_the_queue(
 
 
 @pytest.mark.rule("P6")
-async def test_a_failure_that_passes_is_tried_again(both: Flavour, tap: Wiretap) -> None:
+async def test_temporary_failure_is_retried(both: Flavour, tap: Wiretap) -> None:
     failures = iter([503, 429, 500])
 
-    def fail(admin: Admin, request: HttpRequest) -> HttpResponse | None:
+    def fail(admin: AdministrationApi, request: HttpRequest) -> HttpResponse | None:
         status = next(failures, None) if request.path != both.paths[0] else None
         return None if status is None else HttpResponse(status=status)
 
     tap.answer = fail
 
-    assert await both.ensure(bounds=Bounds(attempts=4)) == both.paths
+    assert await both.ensure(limits=CreationLimits(attempts=4)) == both.paths
     assert [status for status in tap.statuses if status >= 400] == [503, 429, 500]
     assert both.waits == [0.5, 1.0, 2.0]
 
 
 @pytest.mark.rule("P6")
-async def test_a_queue_that_goes_on_failing_is_left_out(
+async def test_queue_that_keeps_failing_is_left_out(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
     tap.answer = lambda _, request: (
@@ -363,9 +392,7 @@ async def test_a_queue_that_goes_on_failing_is_left_out(
 
 
 @pytest.mark.rule("P6")
-async def test_a_full_namespace_gives_the_queues_that_it_has_room_for(
-    both: Flavour, tap: Wiretap
-) -> None:
+async def test_full_namespace_creates_as_many_queues_as_it_can(both: Flavour, tap: Wiretap) -> None:
     tap.answer = lambda _, request: (
         HttpResponse(status=403)
         if request.method == "PUT" and request.path != both.paths[0]
@@ -373,16 +400,16 @@ async def test_a_full_namespace_gives_the_queues_that_it_has_room_for(
     )
 
     assert await both.ensure() == both.paths[:1]
-    assert tap.statuses.count(403) == 2  # each was asked for once
+    assert tap.statuses.count(403) == 2  # each creation was tried once
 
 
 @pytest.mark.rule("P6")
-async def test_without_any_queue_there_is_no_backlog(
+async def test_no_queue_at_all_raises_backlog_unavailable(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
     tap.answer = lambda _, request: HttpResponse(status=500)
 
-    with pytest.raises(BacklogUnavailable, match="none of the 3 backlog queues") as caught:
+    with pytest.raises(BacklogUnavailable, match="any of 3 backlog queues") as caught:
         await both.ensure()
 
     assert isinstance(caught.value.__cause__, HttpResponseError)
@@ -392,7 +419,7 @@ async def test_without_any_queue_there_is_no_backlog(
 
 
 @pytest.mark.rule("P6")
-async def test_missing_rights_fail_at_once(both: Flavour, tap: Wiretap) -> None:
+async def test_missing_right_fails_immediately(both: Flavour, tap: Wiretap) -> None:
     client = both.connect(both.namespace.connection_string_of(SEND.name, SEND.primary_key))
 
     with pytest.raises(BacklogUnavailable, match="Manage right") as caught:
@@ -405,7 +432,7 @@ async def test_missing_rights_fail_at_once(both: Flavour, tap: Wiretap) -> None:
 
 
 @pytest.mark.rule("P6")
-async def test_a_namespace_that_is_down_is_given_up_after_the_attempts_for_one_queue(
+async def test_unreachable_namespace_fails_after_the_attempts_for_one_queue(
     both: Flavour,
 ) -> None:
     with LocalNamespace("down") as namespace:
@@ -420,21 +447,23 @@ async def test_a_namespace_that_is_down_is_given_up_after_the_attempts_for_one_q
 
 
 @pytest.mark.rule("P6", "S2a")
-async def test_a_frozen_namespace_is_given_up_in_bounded_time(both: Flavour) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as frozen:  # it connects, and says nothing
+async def test_frozen_namespace_fails_in_bounded_time(both: Flavour) -> None:
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as frozen:  # it accepts connections and never answers
         key = "SharedAccessKeyName=root;SharedAccessKey=x;UseDevelopmentEmulator=true"
         port = frozen.getsockname()[1]
         client = both.connect(f"Endpoint=sb://127.0.0.1:{port}/;{key}")
 
         with pytest.raises(BacklogUnavailable) as caught:
-            await both.ensure(client, Bounds(attempts=2, request_timeout_s=0.2))
+            await both.ensure(client, CreationLimits(attempts=2, request_timeout_s=0.2))
 
     assert isinstance(caught.value.__cause__, ServiceResponseError | TimeoutError)
     assert both.looks == both.paths[:1] * 2
 
 
 @pytest.mark.rule("P6")
-async def test_a_namespace_that_goes_down_leaves_what_was_made_before(
+async def test_namespace_that_goes_down_keeps_the_queues_created_before(
     both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
 ) -> None:
     tap.answer = lambda _, request: (
@@ -452,7 +481,7 @@ async def test_a_namespace_that_goes_down_leaves_what_was_made_before(
 
 
 @pytest.mark.rule("P6")
-async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bounds(
+async def test_administration_client_of_the_user_has_the_same_limits(
     both: Flavour, tap: Wiretap
 ) -> None:
     tap.answer = lambda _, request: (
@@ -465,85 +494,101 @@ async def test_an_administration_client_of_the_users_own_is_held_to_the_same_bou
 
     if both.sync:
         with admin:
-            there = backlog_queues.ensure_queues(admin, both.paths, bounds=QUICK)
+            existing = ThreadDriver().run(ensure_queues(admin, both.paths, QUICK))
     else:
         async with admin:
-            there = await aio_backlog.ensure_queues(admin, both.paths, bounds=QUICK)
+            existing = await LoopDriver().run(ensure_queues(admin, both.paths, QUICK))
 
-    assert there == both.paths[1:]
-    assert tap.statuses.count(503) == 3  # the SDK alone would try ten times
+    assert list(existing) == both.paths[1:]
+    assert tap.statuses.count(503) == 3  # the SDK alone would retry ten times
 
 
-# Decisions alone.
+# Decisions, without a namespace.
 
 
 class Script:
-    """Plays the service to `steps`: what it answers by path and kind of step, and how the time
-    passes meanwhile."""
+    """An administration client that answers requests from a list, and a fake clock."""
+
+    fully_qualified_namespace = "secondary"
 
     def __init__(self, *answers: Exception | None, seconds: float = 0.0) -> None:
         self.answers = list(answers)
         self.seconds = seconds
         self.now = 0.0
-        self.done: list[Any] = []
+        self.done: list[tuple[Any, ...]] = []
 
-    def play(self, paths: list[str], bounds: Bounds) -> list[str]:
-        todo = steps(paths, "secondary", bounds, lambda: self.now)
-        answer: Exception | None = None
-        while True:
-            try:
-                step = todo.send(answer)
-            except StopIteration as done:
-                return list(done.value)
-            self.done.append(step)
-            answer = None
-            if isinstance(step, Wait):
-                self.now += step.seconds
-            else:
-                self.now += self.seconds
-                answer = self.answers.pop(0)
+    def get_queue(self, path: str, *, read_timeout: float, **options: Any) -> None:
+        self._answer("get_queue", path, read_timeout)
+
+    def create_queue(self, path: str, *, read_timeout: float, **options: Any) -> None:
+        self._answer("create_queue", path, read_timeout)
+
+    def _answer(self, name: str, path: str, timeout_s: float) -> None:
+        self.done.append((name, path, timeout_s))
+        self.now += self.seconds
+        if (error := self.answers.pop(0)) is not None:
+            raise error
+
+    def _sleep(self, seconds: float) -> None:
+        self.done.append(("sleep", seconds))
+        self.now += seconds
+
+    def names(self) -> list[str]:
+        return [entry[0] for entry in self.done]
+
+    def play(self, paths: list[str], limits: CreationLimits) -> list[str]:
+        driver = WakefulThreadDriver(self._sleep)
+        return list(driver.run(ensure_queues(self, paths, limits, lambda: self.now)))
 
 
 @pytest.mark.rule("P6", "S2a")
-def test_no_request_is_given_more_time_than_is_left() -> None:
-    bounds = Bounds(request_timeout_s=10, deadline_s=25)
+def test_no_request_gets_more_time_than_is_left() -> None:
+    limits = CreationLimits(request_timeout_s=10, deadline_s=25)
     script = Script(*[None] * 9, seconds=10)
 
-    assert script.play(["a", "b", "c", "d"], bounds) == ["a", "b", "c"]
-    assert script.done == [Look("a", 10), Look("b", 10), Look("c", 5)]
+    assert script.play(["a", "b", "c", "d"], limits) == ["a", "b", "c"]
+    assert script.done == [("get_queue", "a", 10), ("get_queue", "b", 10), ("get_queue", "c", 5)]
 
 
 @pytest.mark.rule("P6", "S2a")
-def test_no_wait_goes_past_the_deadline() -> None:
+def test_no_pause_exceeds_the_deadline() -> None:
     script = Script(ServiceRequestError("refused"), ServiceRequestError("refused"))
 
-    with pytest.raises(BacklogUnavailable, match="2 s for all backlog queues are over") as caught:
-        script.play(["a", "b"], Bounds(attempts=9, backoff_s=1, deadline_s=2))
+    with pytest.raises(
+        BacklogUnavailable, match=r"time for all backlog queues \(2 s\) is over"
+    ) as caught:
+        script.play(["a", "b"], CreationLimits(attempts=9, backoff_s=1, deadline_s=2))
 
-    assert script.done == [Look("a", 2), Wait(1), Look("a", 1)]
+    assert script.done == [("get_queue", "a", 2), ("sleep", 1), ("get_queue", "a", 1)]
     assert isinstance(caught.value.__cause__, TimeoutError)
     assert isinstance(caught.value.__cause__.__cause__, ServiceRequestError)
 
 
 @pytest.mark.rule("P5")
-def test_a_creation_whose_answer_was_lost_is_found_to_be_done() -> None:
+def test_creation_whose_response_was_lost_is_detected() -> None:
     script = Script(ResourceNotFoundError("no"), ServiceResponseError("reset"), None)
 
-    assert script.play(["a"], Bounds()) == ["a"]
-    assert [type(step) for step in script.done] == [Look, Create, Wait, Look]
+    assert script.play(["a"], CreationLimits()) == ["a"]
+    assert script.names() == ["get_queue", "create_queue", "sleep", "get_queue"]
 
 
 @pytest.mark.rule("P5")
-def test_a_conflict_with_a_creation_that_is_still_under_way_is_tried_again() -> None:
+def test_conflict_with_a_creation_in_progress_is_retried() -> None:
     missing, conflict = ResourceNotFoundError("no"), ResourceExistsError("under way")
     script = Script(missing, conflict, missing, None)
 
-    assert script.play(["a"], Bounds()) == ["a"]
-    assert [type(step) for step in script.done] == [Look, Create, Look, Wait, Look]
+    assert script.play(["a"], CreationLimits()) == ["a"]
+    assert script.names() == [
+        "get_queue",
+        "create_queue",
+        "get_queue",
+        "sleep",
+        "get_queue",
+    ]
 
 
-def test_nothing_is_done_for_no_paths() -> None:
-    assert Script().play([], Bounds()) == []
+def test_no_request_is_sent_without_paths() -> None:
+    assert Script().play([], CreationLimits()) == []
 
 
 # Credentials and connections.
@@ -553,11 +598,11 @@ def signature(namespace: LocalNamespace, *, key: str | None = None) -> str:
     parsed = ConnectionString.parse(namespace.connection_string)
     address = f"sb://localhost:{namespace.port}/"
     given = parsed.key if key is None else key
-    return sign(address, parsed.key_name, given, int(time.time()) + 600)
+    return sign_token(address, parsed.key_name, given, int(time.time()) + 600)
 
 
 def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: Any) -> Any:
-    """A client with one kind of credential."""
+    """Return a client with one kind of credential."""
     namespace = both.namespace
     parsed = ConnectionString.parse(namespace.connection_string)
     emulator = "" if tls else ";UseDevelopmentEmulator=true"
@@ -612,7 +657,7 @@ async def test_every_credential_can_administer(
 
 
 @pytest.mark.rule("P7")
-async def test_a_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
+async def test_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
     for credential in (
         AzureSasCredential(signature(both.namespace, key="another")),
         AzureNamedKeyCredential("RootManageSharedAccessKey", "another"),
@@ -623,7 +668,7 @@ async def test_a_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
 
 
 @pytest.mark.rule("P7")
-def test_a_key_or_signature_that_is_replaced_counts_at_once(
+def test_replaced_key_or_signature_is_used_immediately(
     namespace: LocalNamespace,
 ) -> None:
     parsed = ConnectionString.parse(namespace.connection_string)
@@ -645,7 +690,7 @@ def test_a_key_or_signature_that_is_replaced_counts_at_once(
 
 
 @pytest.mark.rule("P7")
-async def test_the_certificate_is_checked_against_the_clients_ca(
+async def test_certificate_is_checked_with_the_ca_of_the_client(
     both: Flavour, tap: Wiretap
 ) -> None:
     client = with_credential("named key", both, tls=True)
@@ -656,9 +701,7 @@ async def test_the_certificate_is_checked_against_the_clients_ca(
 
 
 @pytest.mark.rule("P7")
-async def test_the_clients_ssl_context_is_used_and_left_as_it_is(
-    both: Flavour, tap: Wiretap
-) -> None:
+async def test_ssl_context_of_the_client_is_used_unchanged(both: Flavour, tap: Wiretap) -> None:
     for ca_file in (both.namespace.ca_file, None):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if ca_file is not None:
@@ -676,7 +719,7 @@ async def test_the_clients_ssl_context_is_used_and_left_as_it_is(
 
 
 @pytest.mark.rule("P7")
-async def test_a_custom_endpoint_is_dialled_and_told_which_namespace_is_meant(
+async def test_custom_endpoint_gets_the_namespace_in_the_host_header(
     both: Flavour, tap: Wiretap
 ) -> None:
     parsed = ConnectionString.parse(both.namespace.connection_string)
@@ -688,7 +731,7 @@ async def test_a_custom_endpoint_is_dialled_and_told_which_namespace_is_meant(
     assert {request.header("Host") for request in tap.requests} == {"orders.servicebus.invalid"}
 
 
-async def test_a_host_is_dialled_as_it_is_written(both: Flavour, tap: Wiretap) -> None:
+async def test_host_is_used_as_it_is_written(both: Flavour, tap: Wiretap) -> None:
     text = both.namespace.connection_string.replace("localhost", "127.0.0.1")
 
     assert await both.ensure(both.connect(text)) == both.paths
@@ -697,9 +740,9 @@ async def test_a_host_is_dialled_as_it_is_written(both: Flavour, tap: Wiretap) -
 
 
 @pytest.mark.rule("P7")
-async def test_the_clients_proxy_is_used(both: Flavour, tap: Wiretap) -> None:
+async def test_proxy_of_the_client_is_used(both: Flavour, tap: Wiretap) -> None:
     parsed = ConnectionString.parse(both.namespace.connection_string)
-    # A local namespace can stand in for a proxy: it takes requests for any host.
+    # A local namespace can act as a proxy: it accepts requests for any host.
     proxy = {"proxy_hostname": "localhost", "proxy_port": both.namespace.port}
     client = both.Client(
         "orders.servicebus.invalid:5672",
@@ -725,7 +768,7 @@ async def test_proxies_of_the_environment_are_not_used_without_tls(
     assert await both.ensure() == both.paths
 
 
-async def test_the_asynchronous_client_says_that_it_needs_aiohttp(
+async def test_missing_aiohttp_is_a_configuration_error(
     monkeypatch: pytest.MonkeyPatch, namespace: LocalNamespace
 ) -> None:
     monkeypatch.setitem(sys.modules, "azure.servicebus.aio.management", None)

@@ -1,4 +1,4 @@
-"""The end of a pairing, and what is told of its life (rules S13, S14 and Y7's faults)."""
+"""Closing and faulting a pairing, and its events."""
 
 import asyncio
 import dataclasses
@@ -55,17 +55,19 @@ CALLS: list[Callable[[Any], Awaitable[Any]]] = [
 
 
 def at_work(pair: Pair, path: str) -> list[Any]:
-    """What a pairing does beside its callers: threads, or tasks."""
+    """Return the background threads or tasks of a pairing."""
     if not pair.sync:
-        return [task for task in pair.bus._tasks if not task.done()]
-    watch = pair.bus.watch._thread
-    mine = [one for one in threading.enumerate() if one.name.endswith(f"attends to {path}")]
-    return mine + ([watch] if watch is not None and watch.is_alive() else [])
+        return [task for task in pair.bus._driver._tasks if not task.done()]
+    monitor = pair.bus._driver.deadlines._thread
+    recoveries = [
+        thread for thread in threading.enumerate() if thread.name.endswith(f"recovery of {path}")
+    ]
+    return recoveries + ([monitor] if monitor is not None and monitor.is_alive() else [])
 
 
 @pytest.mark.rule("S14")
 @both
-async def test_closing_stops_the_pings_leaves_nothing_at_work_and_can_be_repeated(
+async def test_closing_stops_pings_and_background_work_and_can_be_repeated(
     make: Make,
 ) -> None:
     pair = await make(ping_primary_interval=SECOND)
@@ -81,10 +83,10 @@ async def test_closing_stops_the_pings_leaves_nothing_at_work_and_can_be_repeate
     await together((pair.close(), pair.close()))
     assert pair.bus.status().closed
     assert (fault.fired, pair.events) == (fired, events)
-    # What was acknowledged is where it was.
+    # Acknowledged messages are still there.
     assert len(pair.backlog(queue)) == 1
     assert len(pair.arrived(other)) == 1
-    # Clients that were given are the caller's.
+    # Clients that were passed in stay open.
     sender = pair.clients[0].get_queue_sender(other)
     await pair.do(sender.send_messages, message())
     await pair.do(sender.close)
@@ -93,7 +95,7 @@ async def test_closing_stops_the_pings_leaves_nothing_at_work_and_can_be_repeate
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_closed_pairing_refuses_every_call_and_sends_nothing(make: Make) -> None:
+async def test_closed_pairing_refuses_every_call(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
@@ -115,7 +117,7 @@ async def test_a_closed_pairing_refuses_every_call_and_sends_nothing(make: Make)
 
 @pytest.mark.rule("S14")
 @both
-async def test_closing_while_others_send_loses_nothing_that_was_acknowledged(make: Make) -> None:
+async def test_closing_during_sends_loses_no_acknowledged_message(make: Make) -> None:
     pair = await make()
     healthy, broken = pair.queues(2)
     pair.fault("internal-error", broken)
@@ -142,12 +144,12 @@ async def test_closing_while_others_send_loses_nothing_that_was_acknowledged(mak
 
 
 class Lock:
-    """A lock, held, that tells when somebody waits for it."""
+    """A lock that is held and counts its waiters."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
-        self._waiters = 0  # as much of asyncio's as the test looks at
+        self._waiters = 0  # the attribute of asyncio.Lock that the test uses
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         self._waiters += blocking
@@ -165,7 +167,7 @@ class Lock:
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothing_again(
+async def test_call_that_waited_for_a_closed_sender_opens_no_link(
     make: Make,
 ) -> None:
     pair = await make()
@@ -175,14 +177,14 @@ async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothi
     await senders[1].send_messages(message())
     for sender in senders:
         inner = sender.inner if pair.sync else sender
-        if pair.sync:  # somebody has it
-            inner._lock = Lock()
+        if pair.sync:  # another call holds the lock
+            inner._links.lock = Lock()
         else:
-            await inner._lock.acquire()
+            await inner._links.lock.acquire()
         waiting = asyncio.ensure_future(caught(sender.send_messages(message())))
-        await until(lambda lock=inner._lock: lock._waiters, "the call to wait")
-        inner._closed = True  # and then, of those who wait, `close` was the first
-        inner._lock.release()
+        await until(lambda lock=inner._links.lock: lock._waiters, "the call to wait")
+        inner._links.closed = True
+        inner._links.lock.release()
         assert isinstance(await waiting, StateError)
     assert pair.arrived(healthy) == []
     assert len(pair.backlog(broken)) == 1
@@ -190,7 +192,7 @@ async def test_a_call_that_waited_for_the_sender_until_it_was_closed_opens_nothi
 
 @pytest.mark.rule("S14", "Y7")
 @both
-async def test_a_faulted_pairing_raises_its_cause_on_every_call_and_can_be_made_anew(
+async def test_faulted_pairing_raises_its_cause_and_can_be_paired_again(
     make: Make,
 ) -> None:
     pair = await make()
@@ -201,7 +203,7 @@ async def test_a_faulted_pairing_raises_its_cause_on_every_call_and_can_be_made_
     unused = pair.sender(queue)
     cause = RuntimeError("the partner is gone")
     await asyncio.wait_for(pair.do(pair.bus.fault, cause), DEADLINE_S)
-    await pair.do(pair.bus.fault, RuntimeError("another"))  # the first counts
+    await pair.do(pair.bus.fault, RuntimeError("another"))  # the first cause is kept
     for one in (sender, failing, unused):
         for call in CALLS:
             error = await caught(call(one))
@@ -230,7 +232,7 @@ async def test_a_faulted_pairing_raises_its_cause_on_every_call_and_can_be_made_
 
 @pytest.mark.rule("S14")
 @both
-async def test_many_senders_of_a_frozen_primary_are_closed_in_the_time_of_one(make: Make) -> None:
+async def test_many_senders_of_a_frozen_primary_are_closed_at_the_same_time(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, operation_timeout=6 * SECOND)
     queue = pair.queue()
     senders = await pair.entered(*(queue for _ in range(4)))
@@ -247,7 +249,7 @@ async def test_many_senders_of_a_frozen_primary_are_closed_in_the_time_of_one(ma
 
 @pytest.mark.rule("S13")
 @both
-async def test_every_change_of_state_is_told_with_its_path_cause_and_time(make: Make) -> None:
+async def test_every_state_change_is_an_event_with_path_cause_and_time(make: Make) -> None:
     before = datetime.now(UTC)
     pair = await make(failover_interval=MINUTE, fake_clock=True, ping_jitter=0.0)
     queue = pair.queue()
@@ -262,13 +264,13 @@ async def test_every_change_of_state_is_told_with_its_path_cause_and_time(make: 
     await pair.until_state(queue, HEALTHY)
     suspect, failover, ping, healthy = pair.events
     assert isinstance(ping, Pinged)
-    assert (ping.path, ping.error, ping.callers_fault) == (queue, None, False)
-    told = [
+    assert (ping.path, ping.error, ping.refused) == (queue, None, False)
+    reported = [
         (one.path, one.from_state, one.to_state, one.cause)
         for one in (suspect, failover, healthy)
         if isinstance(one, StateChanged)
     ]
-    assert told == [
+    assert reported == [
         (queue, HEALTHY, SUSPECT, error),
         (queue, SUSPECT, FAILOVER, error),
         (queue, FAILOVER, HEALTHY, None),
@@ -280,7 +282,7 @@ async def test_every_change_of_state_is_told_with_its_path_cause_and_time(make: 
 
 @pytest.mark.rule("S13")
 @both
-async def test_a_hook_that_fails_fails_no_send(
+async def test_failing_event_handler_fails_no_send(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Event] = []

@@ -1,6 +1,6 @@
-"""`failback="after-drain"`: order within a session across an outage (rule S12).
+"""`failback="after-drain"`: order within a session across an outage.
 
-There is no syphon here but the one that these tests play themselves.
+The tests drain the backlog themselves, without a syphon.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ CHECK_S = HOLD_S / 10
 
 @asynccontextmanager
 async def syphoning(pair: Pair) -> AsyncIterator[asyncio.Task[None]]:
-    """Move the backlog meanwhile, as a syphon does: a message is completed on the backlog once the
-    primary has it, and none passes another."""
+    """Drain the backlog as a syphon does: complete a message after the primary accepted it, and
+    keep the order."""
     stop = threading.Event()
     work = asyncio.create_task(asyncio.to_thread(syphon, pair, stop))
     try:
@@ -61,7 +61,7 @@ def syphon(pair: Pair, stop: threading.Event) -> None:
     with client_of(pair.secondary) as backlog, client_of(pair.primary) as primary:
         receivers = [Receiver(backlog, queue) for queue in pair.backlog_queues]
         for receiver in receivers:
-            receiver.grant_credit(20)  # it attaches, in its own time
+            receiver.grant_credit(20)  # attaches in the background
         senders: dict[str, Sender] = {}
         while not stop.is_set():
             for receiver in receivers:
@@ -74,7 +74,7 @@ def syphon(pair: Pair, stop: threading.Event) -> None:
 
 
 async def draining(make: Make, *, messages: int = 1, **options: Any) -> tuple[Pair, str, Any]:
-    """A path whose primary is back, some messages of a session in the backlog, and a sender."""
+    """Return a pairing whose primary is back, a path with messages in the backlog, and a sender."""
     given = {"fake_clock": True, "ping_jitter": 0.0, "failback": "after-drain", **options}
     pair = await make(**given)
     queue = pair.queue()
@@ -96,26 +96,27 @@ def peeks(pair: Pair, queue: str) -> int:
     return 0 if reading is None else reading.operations
 
 
-def looks(pair: Pair, queue: str) -> float | None:
-    """When the backlog is looked at next; None: no more."""
-    path = pair.bus.pairing.path(queue)
-    step = pair.bus.pairing.next_step(path)
+def next_peek_at(pair: Pair, queue: str) -> float | None:
+    """Return the time of the next peek; None if there is none."""
+    path = pair.bus._pairing.path(queue)
+    step = pair.bus._pairing.next_step(path)
     return None if step is None else step.at
 
 
-async def looked(pair: Pair, queue: str) -> None:
-    """Wait until all looks that are due have been taken."""
+async def peeks_done(pair: Pair, queue: str) -> None:
+    """Wait until all peeks that are due were made."""
     await until(
-        lambda: (at := looks(pair, queue)) is None or at > pair.clock.time, "the looks that are due"
+        lambda: (at := next_peek_at(pair, queue)) is None or at > pair.clock.time,
+        "the peeks that are due",
     )
 
 
 def held(pair: Pair, queue: str) -> bool:
-    return pair.bus.pairing.path(queue).health.hold_until is not None
+    return pair.bus._pairing.path(queue).health.hold_until is not None
 
 
 def empty(pair: Pair) -> None:
-    """Take everything out of the backlog."""
+    """Receive and complete all messages of the backlog."""
     with client_of(pair.secondary) as client:
         for queue in pair.backlog_queues:
             receiver = Receiver(client, queue)
@@ -129,7 +130,7 @@ def empty(pair: Pair) -> None:
 
 @pytest.mark.rule("S12", "S13")
 @both
-async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
+async def test_sessions_arrive_in_order_across_an_outage(
     make: Make,
 ) -> None:
     pair = await make(
@@ -157,7 +158,7 @@ async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
         rounds = 0
         while pair.state(queue) is not HEALTHY:
             assert not work.done()
-            if rounds < 10:  # a backlog that grows as fast as it is moved never ends
+            if rounds < 10:  # a backlog that grows as fast as it is drained never ends
                 await send_round()
                 rounds += 1
             await asyncio.sleep(0.1)
@@ -176,13 +177,13 @@ async def test_sessions_arrive_in_order_across_an_outage_while_sending_goes_on(
     ]
 
 
-# Looking at the backlog.
+# Peeks at the backlog.
 
 
 @both
-async def test_three_looks_at_each_queue_find_an_empty_backlog_empty(make: Make) -> None:
+async def test_empty_backlog_needs_three_peeks_at_each_queue(make: Make) -> None:
     pair, queue, sender = await draining(make, messages=0)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert pair.state(queue) is DRAINING
     assert [peeks(pair, one) for one in pair.backlog_queues] == [2, 2, 2]
     pair.advance(CHECK_S)
@@ -197,37 +198,37 @@ async def test_three_looks_at_each_queue_find_an_empty_backlog_empty(make: Make)
 
 
 @both
-async def test_a_large_backlog_is_looked_at_once_a_second_and_sends_go_on_into_it(
+async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(
         make,
         messages=SMALL + 2,
         backlog_queue_count=1,
-        failback_hold=timedelta(milliseconds=100),  # so that what was stored is not young
+        failback_hold=timedelta(milliseconds=100),  # so that stored messages do not count as young
     )
     (backlog,) = pair.backlog_queues
-    await looked(pair, queue)
-    assert peeks(pair, backlog) == SMALL + 1  # no look brings more than that
+    await peeks_done(pair, queue)
+    assert peeks(pair, backlog) == SMALL + 1  # no peek returns more
     for number in range(3):
         assert not held(pair, queue)
-        assert looks(pair, queue) == pair.clock.time + 1
+        assert next_peek_at(pair, queue) == pair.clock.time + 1
         await sender.send_messages(message(session_id="s"))
         assert len(pair.backlog()) == SMALL + 3 + number
         pair.advance(1)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
         assert peeks(pair, backlog) == (2 + number) * (SMALL + 1)
     assert pair.state(queue) is DRAINING
     assert pair.arrived(queue) == []
     empty(pair)
     pair.advance(1)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     pair.advance(0.02)
     await pair.until_state(queue, HEALTHY)
 
 
 @both
-async def test_a_message_that_somebody_has_locked_keeps_the_path_draining(make: Make) -> None:
+async def test_locked_message_keeps_the_path_draining(make: Make) -> None:
     pair, queue, _ = await draining(make, backlog_queue_count=1)
     (backlog,) = pair.backlog_queues
     with client_of(pair.secondary) as client:
@@ -235,14 +236,14 @@ async def test_a_message_that_somebody_has_locked_keeps_the_path_draining(make: 
         (delivery,) = receiver.receive()
         before = peeks(pair, backlog)
         for _ in range(4):
-            await looked(pair, queue)
+            await peeks_done(pair, queue)
             assert pair.state(queue) is DRAINING
             pair.advance(CHECK_S)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
         assert peeks(pair, backlog) >= before + 4
         receiver.settle([delivery])
     pair.advance(CHECK_S)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     pair.advance(CHECK_S)
     await pair.until_state(queue, HEALTHY)
 
@@ -251,20 +252,20 @@ async def test_a_message_that_somebody_has_locked_keeps_the_path_draining(make: 
 
 
 @both
-async def test_sends_wait_for_the_last_of_the_backlog_and_then_go_to_the_primary(
+async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(make)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert held(pair, queue)
     waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
     pair.advance(CHECK_S)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert not waiting.done()
     empty(pair)
     for _ in range(2):
         pair.advance(CHECK_S)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
     await waiting
     assert pair.state(queue) is HEALTHY
     assert pair.backlog() == []
@@ -272,33 +273,33 @@ async def test_sends_wait_for_the_last_of_the_backlog_and_then_go_to_the_primary
 
 
 @both
-async def test_nobody_waits_longer_than_the_hold_and_it_is_tried_again(make: Make) -> None:
+async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make: Make) -> None:
     pair, queue, sender = await draining(make)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
     pair.advance(HOLD_S)
     await waiting
     assert len(pair.backlog(queue)) == 2
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert not held(pair, queue)
     await sender.send_messages(message(session_id="s"))  # at once
     assert len(pair.backlog(queue)) == 3
     assert pair.arrived(queue) == []
     pair.advance(1)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert held(pair, queue)
     empty(pair)
     for _ in range(2):
         pair.advance(CHECK_S)
-        await looked(pair, queue)
+        await peeks_done(pair, queue)
     assert pair.state(queue) is HEALTHY
 
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_send_that_waits_is_told_when_the_pairing_is_closed(make: Make) -> None:
+async def test_held_send_fails_when_the_pairing_is_closed(make: Make) -> None:
     pair, queue, sender = await draining(make)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     waiting = asyncio.ensure_future(caught(sender.send_messages(message(session_id="s"))))
     await asyncio.sleep(0)
     await pair.close()
@@ -307,16 +308,16 @@ async def test_a_send_that_waits_is_told_when_the_pairing_is_closed(make: Make) 
     assert pair.arrived(queue) == []
 
 
-# What goes wrong.
+# Errors.
 
 
 @pytest.mark.rule("S12", "S13")
 @both
-async def test_without_a_syphon_there_is_an_event_and_the_path_can_be_marked_healthy(
+async def test_drain_without_a_syphon_is_an_event_and_the_path_can_be_marked_healthy(
     make: Make,
 ) -> None:
     pair, queue, sender = await draining(make, drain_timeout=SECOND)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     assert pair.of(DrainStalled) == []
     pair.advance(1)
     await until(lambda: pair.of(DrainStalled), "the event")
@@ -332,7 +333,7 @@ async def test_without_a_syphon_there_is_an_event_and_the_path_can_be_marked_hea
 
 
 @both
-async def test_without_the_right_to_listen_sends_go_on_to_the_backlog_and_an_event_says_why(
+async def test_missing_listen_right_keeps_the_path_draining_and_is_an_event(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     scout = await make(start=False)
@@ -345,11 +346,11 @@ async def test_without_the_right_to_listen_sends_go_on_to_the_backlog_and_an_eve
         return await pair.start(secondary=pair.connect(powerless), create_backlog=False, **options)
 
     pair, queue, sender = await draining(make_it, drain_timeout=SECOND)
-    await looked(pair, queue)
+    await peeks_done(pair, queue)
     pair.advance(1)
     await until(lambda: pair.of(DrainStalled), "the event")
     assert isinstance(pair.of(DrainStalled)[0].error, ServiceBusAuthorizationError)
-    assert f"{queue}: the backlog could not be looked at" in caplog.text
+    assert f"{queue}: the peek at the backlog failed" in caplog.text
     await sender.send_messages(message(session_id="s"))
     assert pair.state(queue) is DRAINING
     assert len(pair.backlog(queue)) == 2
@@ -360,14 +361,14 @@ async def test_without_the_right_to_listen_sends_go_on_to_the_backlog_and_an_eve
 
 @pytest.mark.rule("S5", "S12")
 @both
-async def test_a_session_whose_queue_is_out_never_moves_to_another(make: Make) -> None:
+async def test_session_of_a_pulled_queue_never_moves_to_another(make: Make) -> None:
     pair = await make(
         failback="after-drain", fake_clock=True, backlog_cool_down=MINUTE, ping_jitter=0.0
     )
     queue = pair.queue(requires_session=True)
     pair.fault("internal-error", queue)
-    path = pair.bus.pairing.path(queue)
-    home = {str(n): pair.bus.pairing.queue_of_session(path, str(n)) for n in range(12)}
+    path = pair.bus._pairing.path(queue)
+    home = {str(n): pair.bus._pairing.queue_of_session(path, str(n)) for n in range(12)}
     lost = home["0"]
     fault = pair.secondary.add_fault("internal-error", lost)
     one, other = pair.sender(queue), pair.sender(queue)

@@ -1,5 +1,4 @@
-"""Neither namespace takes a message: the caller is told, with both reasons, and nothing is
-pretended (rule S5)."""
+"""Both namespaces are down: the caller gets both causes, and no send is reported as successful."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,7 +45,7 @@ WAYS: list[Callable[[Any], Awaitable[Any]]] = [
 
 
 def check(error: BaseException | None) -> None:
-    """It is a SendUnavailable that has both reasons."""
+    """Check that an error is a SendUnavailable with both causes."""
     assert type(error) is SendUnavailable
     for reason in (error.primary_error, error.backlog_error):
         assert reason is not None
@@ -56,7 +55,7 @@ def check(error: BaseException | None) -> None:
 
 
 @both
-async def test_every_way_to_send_says_why_neither_took_it_and_nothing_arrives_anywhere(
+async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(
     make: Make,
 ) -> None:
     pair = await make(backlog_cool_down=timedelta())
@@ -72,13 +71,13 @@ async def test_every_way_to_send_says_why_neither_took_it_and_nothing_arrives_an
     pair.secondary.start()
     assert [len(pair.arrived(path)) for path in paths] == [1, 0, 0, 0]
     assert pair.backlog() == []
-    for sender in senders:  # at once they would be four, and three queues are tried by one each
+    for sender in senders:  # one after the other: a pulled queue is tried by one sender at a time
         await sender.send_messages(message("after"))
     assert [len(pair.backlog(path)) for path in paths] == [1, 1, 1, 1]
 
 
 @both
-async def test_a_secondary_that_goes_first_does_not_matter_until_the_primary_goes_too(
+async def test_outage_of_the_secondary_alone_has_no_effect(
     make: Make,
 ) -> None:
     pair = await make()
@@ -91,14 +90,14 @@ async def test_a_secondary_that_goes_first_does_not_matter_until_the_primary_goe
     check(await caught(sender.send_messages(message())))
     assert pair.state(queue) is PathStatus.FAILOVER
     assert len(pair.of(BacklogQueuePulled)) == 3
-    # Known to be down, nobody is asked again.
+    # No namespace is called again while it is known to be down.
     again = await caught(sender.send_messages(message()))
     check(again)
 
 
 @pytest.mark.rule("S14")
 @both
-async def test_a_secondary_that_goes_after_the_primary_stores_exactly_what_was_acknowledged(
+async def test_secondary_that_goes_down_later_has_exactly_the_acknowledged_messages(
     make: Make,
 ) -> None:
     pair = await make(backlog_cool_down=timedelta())
@@ -122,7 +121,7 @@ async def test_a_secondary_that_goes_after_the_primary_stores_exactly_what_was_a
 
 
 @both
-async def test_with_some_of_the_backlog_down_messages_go_to_the_rest(make: Make) -> None:
+async def test_messages_go_to_the_remaining_backlog_queues(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     pair.fault("internal-error", queue)
@@ -136,13 +135,13 @@ async def test_with_some_of_the_backlog_down_messages_go_to_the_rest(make: Make)
 
 @pytest.mark.rule("S5", "S9", "S12")
 @both
-async def test_a_list_of_which_one_session_has_lost_its_queue_says_what_was_stored(
+async def test_list_with_an_unavailable_session_names_the_stored_messages(
     make: Make,
 ) -> None:
     pair = await make(failback="after-drain")
     queue = pair.queue(requires_session=True)
-    path = pair.bus.pairing.path(queue)
-    by_queue = {pair.bus.pairing.queue_of_session(path, str(n)): str(n) for n in range(50)}
+    path = pair.bus._pairing.path(queue)
+    by_queue = {pair.bus._pairing.queue_of_session(path, str(n)): str(n) for n in range(50)}
     assert set(by_queue) == set(pair.backlog_queues)
     lost = pair.backlog_queues[1]
     sessions = [by_queue[one] for one in pair.backlog_queues]
@@ -161,7 +160,7 @@ async def test_a_list_of_which_one_session_has_lost_its_queue_says_what_was_stor
 
 
 @both
-async def test_a_busy_backlog_is_told_and_keeps_its_queues(make: Make) -> None:
+async def test_busy_backlog_raises_and_keeps_its_queues(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     pair.fault("internal-error", queue)
@@ -176,7 +175,7 @@ async def test_a_busy_backlog_is_told_and_keeps_its_queues(make: Make) -> None:
 
 @pytest.mark.rule("S3", "S5")
 @both
-async def test_while_the_timer_runs_the_caller_gets_the_primarys_error_whatever_the_backlog_is(
+async def test_error_of_the_primary_is_raised_while_the_timer_runs(
     make: Make,
 ) -> None:
     pair = await make(failover_interval=MINUTE)
@@ -190,7 +189,7 @@ async def test_while_the_timer_runs_the_caller_gets_the_primarys_error_whatever_
 
 @pytest.mark.rule("S14")
 @both
-async def test_closing_ends_while_everything_is_down(make: Make) -> None:
+async def test_closing_ends_while_both_namespaces_are_down(make: Make) -> None:
     pair = await make()
     queues = pair.queues(3)
     senders = await pair.entered(*queues)

@@ -1,4 +1,4 @@
-"""The example folder runs."""
+"""The pairing example runs without errors."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "pairing" / "demo.py"
 
 
-def test_the_example_shows_an_outage_in_which_nothing_is_lost() -> None:
+def test_example_loses_no_message() -> None:
     demo = subprocess.run(
         [sys.executable, DEMO],
         capture_output=True,

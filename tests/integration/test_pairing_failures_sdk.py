@@ -1,7 +1,7 @@
-"""What the real SDK raises for each thing that can go wrong with a send, and what we make of it.
+"""The errors of the real SDK for each failure of a send, and their kinds.
 
-Both flavours of the SDK raise the same, and each test says so of both. Calls that do not concern
-each other are made together: the SDK takes half a second to open a link.
+Each test covers both flavours, which raise the same errors. Independent calls run concurrently,
+because the SDK takes half a second to open a link.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from tests.integration.emulator_flavours import eventually
 from tests.interop.sdk_cases import connection_string
 
 pytestmark = [
-    # The SDK forgets to close its sockets when a connection fails.
+    # The SDK does not close its sockets when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -58,7 +58,7 @@ LISTENS = SharedAccessRule(
 LATER = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
 UNENCODABLE = {"x": object()}
 THREADS = ThreadPoolExecutor(32)
-"""For the synchronous flavour; they start when they are needed."""
+"""Threads for the synchronous flavour, started when they are needed."""
 
 Failure = tuple[type[Exception], FailureKind]
 CONNECTION: Failure = (ServiceBusConnectionError, FailureKind.UNAVAILABLE)
@@ -100,7 +100,7 @@ def message(**options: Any) -> ServiceBusMessage:
 
 
 def batch() -> ServiceBusMessageBatch:
-    """One that was made without a link."""
+    """A batch that was created without a link."""
     made = ServiceBusMessageBatch(max_size_in_bytes=1000)
     made.add_message(message())
     return made
@@ -140,14 +140,14 @@ async def sender_of(client: Any, path: str, *, opened: bool = False) -> AsyncIte
 def sender_at(
     flavour: str, address: str, path: str, *, opened: bool = False, retries: int = 0
 ) -> Any:
-    """A sender with a client of its own: it does not share a connection that another loses."""
+    """Return a sender with its own client and connection."""
     options = QUICK | {"retry_total": retries}
     client = client_class(flavour).from_connection_string(address, **options)
     return sender_of(client, path, opened=opened)
 
 
 async def failure_of(work: Awaitable[Any]) -> Failure:
-    """The class of what was raised, and what we take it for."""
+    """Return the class of the raised error, and its kind."""
     with pytest.raises(Exception) as caught:  # noqa: PT011  the test compares the class
         await work
     return type(caught.value), classify_failure(caught.value)
@@ -158,7 +158,7 @@ async def failures_of(works: dict[str, Awaitable[Failure]]) -> dict[str, Failure
 
 
 async def failures_on_opening(flavour: str, address: str, path: str = "q") -> dict[str, Failure]:
-    """What each operation of a sender raises that has no link yet."""
+    """Return the errors of all operations of a sender without a link."""
 
     async def one(name: str) -> Failure:
         async with sender_at(flavour, address, path) as sender:
@@ -169,7 +169,7 @@ async def failures_on_opening(flavour: str, address: str, path: str = "q") -> di
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets() -> Iterator[None]:
-    """Let no socket of the SDK be found by the tests of another module, which do not ignore it."""
+    """Collect the sockets of the SDK, whose warnings other test modules do not ignore."""
     yield
     gc.collect()
 
@@ -183,18 +183,16 @@ def running() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def namespace(running: LocalNamespace) -> Iterator[LocalNamespace]:
-    """With no faults."""
+    """Remove all faults after each test."""
     yield running
     running.clear_faults()
 
 
-# The primary is not there, or does not let in: all operations of a sender raise the same.
+# The primary cannot be reached, or refuses access: all operations raise the same error.
 
 
 @pytest.mark.rule("S2")
-async def test_connections_that_are_refused_are_unavailable(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_refused_connection_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
     fault = namespace.add_fault("refuse-connections")
     raised = await failures_on_opening(flavour, namespace.connection_string)
     assert fault.fired == len(OPENS)
@@ -202,7 +200,7 @@ async def test_connections_that_are_refused_are_unavailable(
 
 
 @pytest.mark.rule("S2")
-async def test_a_namespace_that_does_not_run_is_unavailable(flavour: str) -> None:
+async def test_stopped_namespace_is_unavailable(flavour: str) -> None:
     with LocalNamespace("stopped") as stopped:
         stopped.stop()
         raised = await failures_on_opening(flavour, stopped.connection_string)
@@ -210,9 +208,7 @@ async def test_a_namespace_that_does_not_run_is_unavailable(flavour: str) -> Non
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_disabled_is_unavailable(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_disabled_entity_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
     fault = namespace.add_fault("disable", "q")
     raised = await failures_on_opening(flavour, namespace.connection_string)
     assert fault.fired == len(OPENS)
@@ -220,27 +216,25 @@ async def test_an_entity_that_is_disabled_is_unavailable(
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_not_there_is_the_callers(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_missing_entity_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     raised = await failures_on_opening(flavour, namespace.connection_string, "nowhere")
     assert raised == dict.fromkeys(OPENS, NOT_FOUND)
 
 
 @pytest.mark.rule("S2")
-async def test_a_missing_right_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
+async def test_missing_right_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     address = namespace.connection_string_of(LISTENS.name, LISTENS.primary_key)
     raised = await failures_on_opening(flavour, address)
     assert raised == dict.fromkeys(OPENS, (ServiceBusAuthorizationError, FailureKind.CALLER))
 
 
 @pytest.mark.rule("S2")
-async def test_a_wrong_key_is_the_callers(namespace: LocalNamespace, flavour: str) -> None:
+async def test_wrong_key_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     raised = await failures_on_opening(flavour, namespace.connection_string_of(ROOT_RULE, "wrong"))
     assert raised == dict.fromkeys(OPENS, (ServiceBusAuthenticationError, FailureKind.CALLER))
 
 
-# A link is open, and the send meets a fault.
+# Faults over an open link.
 
 ON_SEND = {
     "cut": (CONNECTION, CONNECTION),
@@ -250,11 +244,11 @@ ON_SEND = {
     "detach": (DETACHED, MANAGEMENT_LOST),
     "disable": (DISABLED, DISABLED),
 }
-"""What a send raises, and what scheduling does, which goes over the management link."""
+"""The errors of a send, and of scheduling, which uses the management link."""
 
 
 @pytest.mark.rule("S2")
-async def test_a_fault_in_mid_send(namespace: LocalNamespace, flavour: str) -> None:
+async def test_fault_during_a_send(namespace: LocalNamespace, flavour: str) -> None:
     expected, faults = {}, {}
 
     async def one(kind: str, name: str, path: str) -> Failure:
@@ -278,7 +272,7 @@ async def test_a_fault_in_mid_send(namespace: LocalNamespace, flavour: str) -> N
 @pytest.mark.parametrize(
     ("kind", "expected"), [("throttle", BUSY), ("detach", DETACHED)], ids=["throttle", "detach"]
 )
-async def test_what_is_left_after_the_sdks_own_retries_is_of_the_same_kind(
+async def test_error_after_the_retries_of_the_sdk_is_of_the_same_kind(
     namespace: LocalNamespace, flavour: str, kind: str, expected: Failure
 ) -> None:
     address = namespace.connection_string
@@ -289,7 +283,7 @@ async def test_what_is_left_after_the_sdks_own_retries_is_of_the_same_kind(
     assert raised == expected
 
 
-async def test_the_sdk_does_not_try_again_when_it_loses_a_management_link(
+async def test_sdk_does_not_retry_after_a_lost_management_link(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     address = namespace.connection_string
@@ -301,7 +295,7 @@ async def test_the_sdk_does_not_try_again_when_it_loses_a_management_link(
 
 
 @pytest.mark.rule("S2")
-async def test_no_answer_in_time_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
+async def test_timeout_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
     async with sender_at(flavour, namespace.connection_string, "q", opened=True) as sender:
         fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
         raised = await failure_of(sender.send(message(), timeout=0.2))
@@ -310,7 +304,7 @@ async def test_no_answer_in_time_is_unavailable(namespace: LocalNamespace, flavo
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_deleted_under_a_link_is_the_callers(
+async def test_entity_deleted_while_a_link_is_open_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     path = f"doomed-{flavour}"
@@ -322,7 +316,7 @@ async def test_an_entity_that_is_deleted_under_a_link_is_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_disabled_under_a_link_is_unavailable(
+async def test_entity_disabled_while_a_link_is_open_is_unavailable(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     path, change = f"held-{flavour}", {"status": EntityStatus.SEND_DISABLED}
@@ -337,7 +331,7 @@ async def test_an_entity_that_is_disabled_under_a_link_is_unavailable(
 
 
 @pytest.mark.rule("S2")
-async def test_a_token_that_is_refused_is_judged_by_the_status(
+async def test_status_decides_about_a_refused_token(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     kinds = {
@@ -366,19 +360,19 @@ async def test_a_token_that_is_refused_is_judged_by_the_status(
 
 
 @pytest.mark.rule("S2")
-async def test_a_token_that_is_never_answered_is_unavailable(
+async def test_token_request_without_a_response_is_unavailable(
     namespace: LocalNamespace, flavour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)  # it is a minute
+    monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)  # the default is a minute
     fault = namespace.add_fault("ignore-tokens", "q")
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
         raised = await failure_of(sender.send(message()))
-    await eventually(lambda: fault.fired == 1)  # it counts whole seconds: that one may be short
+    await eventually(lambda: fault.fired == 1)  # it counts whole seconds, so the first may be short
     assert raised == (ServiceBusError, FailureKind.UNAVAILABLE)
 
 
 class Answer:
-    """As much of a response as azure-core looks at."""
+    """The attributes of a response that azure-core uses."""
 
     reason = "no"
 
@@ -390,7 +384,7 @@ class Answer:
 
 
 class NoToken:
-    """A credential that has none to give."""
+    """A credential that fails to get a token."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -405,7 +399,7 @@ class NoTokenLater(NoToken):
 
 
 def sender_with(flavour: str, namespace: LocalNamespace, credential: Any) -> Any:
-    """Over TLS, at a custom endpoint."""
+    """Return a sender over TLS at a custom endpoint."""
     client = client_class(flavour)(
         "localhost",
         credential,
@@ -418,14 +412,14 @@ def sender_with(flavour: str, namespace: LocalNamespace, credential: Any) -> Any
 
 
 @pytest.mark.rule("S2")
-async def test_a_credential_without_a_token_is_judged_by_the_status_of_its_answer(
+async def test_status_decides_about_a_credential_without_a_token(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     errors = {
         "401": (ClientAuthenticationError(response=Answer(401)), FailureKind.CALLER),
         "429": (HttpResponseError(response=Answer(429)), FailureKind.BUSY),
         "503": (HttpResponseError(response=Answer(503)), FailureKind.UNAVAILABLE),
-        "no answer": (ServiceRequestError("nobody there"), FailureKind.UNAVAILABLE),
+        "no answer": (ServiceRequestError("no server"), FailureKind.UNAVAILABLE),
         "no status": (ClientAuthenticationError("nothing configured"), FailureKind.UNAVAILABLE),
     }
     credential = {"sync": NoToken, "aio": NoTokenLater}[flavour]
@@ -439,7 +433,7 @@ async def test_a_credential_without_a_token_is_judged_by_the_status_of_its_answe
 
 
 @pytest.mark.rule("S2")
-async def test_a_wrong_key_is_the_callers_at_a_custom_endpoint_too(
+async def test_wrong_key_at_a_custom_endpoint_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     credential = AzureNamedKeyCredential(ROOT_RULE, "wrong")
@@ -448,11 +442,11 @@ async def test_a_wrong_key_is_the_callers_at_a_custom_endpoint_too(
     assert raised == (ServiceBusConnectionError, FailureKind.CALLER)
 
 
-# The caller's own.
+# Errors of the caller.
 
 
 @pytest.mark.rule("S2")
-async def test_a_message_that_is_too_large_is_the_callers(
+async def test_message_that_is_too_large_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     large = ServiceBusMessage("x" * 300_000)
@@ -466,13 +460,13 @@ async def test_a_message_that_is_too_large_is_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_a_message_that_cannot_be_encoded_is_the_callers(
+async def test_message_that_cannot_be_encoded_is_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     bad = message(application_properties=UNENCODABLE)
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
         raised = [
-            await failure_of(sender.send(bad)),  # which closes the link
+            await failure_of(sender.send(bad)),  # this closes the link
             await failure_of(sender.send([bad])),
             await failure_of(sender.schedule(bad)),
         ]
@@ -480,7 +474,7 @@ async def test_a_message_that_cannot_be_encoded_is_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_bad_arguments_and_a_closed_sender_are_the_callers(
+async def test_bad_arguments_and_a_closed_sender_are_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
@@ -495,9 +489,7 @@ async def test_bad_arguments_and_a_closed_sender_are_the_callers(
 
 
 @pytest.mark.rule("S2")
-async def test_an_entity_that_is_full_is_the_callers(
-    namespace: LocalNamespace, flavour: str
-) -> None:
+async def test_full_entity_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
     namespace.create_queue(f"small-{flavour}", max_size_in_megabytes=1)
     path, large = f"small-{flavour}", "x" * 250_000
     async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
@@ -507,7 +499,7 @@ async def test_an_entity_that_is_full_is_the_callers(
     assert raised == (ServiceBusQuotaExceededError, FailureKind.CALLER)
 
 
-# What the local namespace never says: a server that does.
+# Errors that the emulator never sends, from a scripted server.
 
 CLASSES_OF = {
     "amqp:unauthorized-access": ServiceBusAuthorizationError,
@@ -517,7 +509,7 @@ CLASSES_OF = {
     "amqp:link:detach-forced": ServiceBusConnectionError,
     "amqp:unknown-error": ServiceBusConnectionError,
 }
-"""Of rejected messages; the others are plain errors."""
+"""The classes of rejected messages; other conditions raise a plain ServiceBusError."""
 
 
 def said(condition: str) -> AmqpError:
@@ -525,7 +517,7 @@ def said(condition: str) -> AmqpError:
 
 
 @pytest.mark.rule("S2")
-async def test_a_message_that_is_rejected_is_judged_by_the_condition(
+async def test_condition_decides_about_a_rejected_message(
     server: MemoryServer, flavour: str
 ) -> None:
     server.call(lambda: server.rejections.update({one: said(one) for one in CONDITIONS}))
@@ -551,7 +543,7 @@ async def test_a_message_that_is_rejected_is_judged_by_the_condition(
     ],
     ids=["link", "connection"],
 )
-async def test_the_reason_is_hidden_where_link_or_connection_end_in_mid_send(
+async def test_link_or_connection_that_ends_during_a_send_is_of_unknown_kind(
     server: MemoryServer, flavour: str, end: Callable[[Any], None]
 ) -> None:
     ended = []
@@ -575,7 +567,7 @@ async def test_the_reason_is_hidden_where_link_or_connection_end_in_mid_send(
 
 
 @pytest.mark.rule("S2")
-async def test_a_fresh_look_says_what_was_hidden(server: MemoryServer, flavour: str) -> None:
+async def test_new_link_reveals_the_hidden_reason(server: MemoryServer, flavour: str) -> None:
     gone = said("amqp:not-found")
 
     def delete() -> None:
@@ -629,7 +621,7 @@ async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condi
 
 
 @pytest.mark.rule("S2")
-async def test_a_management_link_that_is_refused_is_of_unknown_kind(
+async def test_refused_management_link_is_of_unknown_kind(
     server: MemoryServer, flavour: str
 ) -> None:
     refused = said("amqp:unauthorized-access")
@@ -640,7 +632,7 @@ async def test_a_management_link_that_is_refused_is_of_unknown_kind(
 
 
 @pytest.mark.rule("S2")
-async def test_a_management_answer_without_a_condition_is_judged_by_the_status(
+async def test_status_decides_about_a_management_response_without_a_condition(
     server: MemoryServer, flavour: str
 ) -> None:
     kinds = {401: REFUSED, 404: REFUSED, 429: (ServiceBusError, FailureKind.BUSY), 500: INTERNAL}

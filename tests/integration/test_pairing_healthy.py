@@ -1,6 +1,6 @@
-"""While the primary is healthy, a paired sender is the SDK's: the same bytes, results and errors.
+"""While the primary is healthy, a paired sender has the bytes, results and errors of an SDK sender.
 
-Each thing is done twice, with the plain SDK and through the pairing, and must come out the same.
+Each call is made twice, with the plain SDK and with the pairing, and must have the same result.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.integration.pairing_kit import Arrived, World, quick_sender, state
 from tests.unit.test_transfer import PLAIN, without_derived_times
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -33,7 +33,7 @@ LATER = datetime(2999, 1, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 
 
 class Twins(World):
-    """A plain and a paired sender, each of a queue of its own that nobody else uses."""
+    """A plain and a paired sender, each with its own queue."""
 
     def __enter__(self) -> "Twins":
         super().__enter__()
@@ -53,7 +53,7 @@ class Twins(World):
     def each(
         self, do: Callable[[Any], Any], *, topic: bool = False
     ) -> tuple[list[Arrived], list[Arrived]]:
-        """What reaches the primary when something is done with each sender."""
+        """Use each sender, and return what reached the primary."""
         senders = (self.plain_topic, self.paired_topic) if topic else (self.plain, self.paired)
         results, arrived = [], []
         for sender in senders:
@@ -75,8 +75,8 @@ def twins(request: pytest.FixtureRequest) -> Iterator[Twins]:
 
 
 def shown(arrived: list[Arrived]) -> list[tuple[int | None, bytes]]:
-    """All but the path. Times that the SDK derives from a time-to-live are those of the second in
-    which it sends."""
+    """Return everything but the path, without the times that the SDK derives from the
+    time-to-live when it sends."""
     return [
         (one.message_format, without_derived_times(one.payload))
         if one.message_format == 0
@@ -86,7 +86,7 @@ def shown(arrived: list[Arrived]) -> list[tuple[int | None, bytes]]:
 
 
 def with_ids(made: Any) -> Any:
-    """A message that has an id, so that rule S11 has nothing to add."""
+    """Return a message with an id, so that pairing adds none."""
     if isinstance(made, dict):
         return {"message_id": "of a dictionary", **made}
     if isinstance(made, AmqpAnnotatedMessage):
@@ -112,9 +112,7 @@ def in_a_batch(*messages: Any) -> Callable[[Any], None]:
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
-def test_every_kind_of_message_reaches_the_primary_byte_for_byte_as_without_pairing(
-    twins: Twins, topic: bool
-):
+def test_every_kind_of_message_reaches_the_primary_with_the_same_bytes(twins: Twins, topic: bool):
     for name, make in PLAIN.items():
         message = with_ids(make())
 
@@ -162,7 +160,7 @@ def test_several_messages_are_one_delivery_with_the_same_bytes_and_envelope(
 @pytest.mark.parametrize(
     "messages", [MANY[0], MANY, MANY[1:2], []], ids=["one", "several", "a list of one", "none"]
 )
-def test_scheduling_asks_the_primary_for_the_same(twins: Twins, messages: Any):
+def test_scheduling_sends_the_same_request_to_the_primary(twins: Twins, messages: Any):
     plain, paired = twins.each(lambda sender: sender.schedule_messages(deepcopy(messages), LATER))
 
     assert shown(paired) == shown(plain)
@@ -206,7 +204,7 @@ def test_meter_of_the_primary_counts_the_same_with_and_without_pairing(twins: Tw
     }
     assert read[plain.entity_name]["send"].messages == 4 * 5 + 2
     assert read[paired.entity_name] == read[plain.entity_name]
-    # Nor is anything asked of it as a namespace.
+    # No administration request was sent either.
     entities = {path for path, _ in meter}
     assert entities == {path for path in entities if path.startswith(("Queue-", "Topic-"))}
 
@@ -273,9 +271,7 @@ BAD: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("do", BAD.values(), ids=BAD.keys())
-def test_bad_input_raises_what_the_sdk_raises_and_the_path_stays_healthy(
-    twins: Twins, do: Callable[[Any], Any]
-):
+def test_bad_input_raises_the_error_of_the_sdk(twins: Twins, do: Callable[[Any], Any]):
     assert outcome(do, twins.paired) == outcome(do, twins.plain)
 
     assert state(twins.bus, twins.paired.entity_name) is PathStatus.HEALTHY
@@ -293,7 +289,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 def check_same_errors(make_plain: Callable[[], Any], make_paired: Callable[[], Any]) -> None:
-    """Each call, on senders of its own, and all at once: opening a link takes the SDK long."""
+    """Make each call with new senders, all at the same time, because the SDK opens links slowly."""
 
     def errors(do: Callable[[Any], Any]) -> list[Any]:
         return [outcome(do, make()) for make in (make_plain, make_paired)]
@@ -305,7 +301,7 @@ def check_same_errors(make_plain: Callable[[], Any], make_paired: Callable[[], A
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
-def test_entity_that_is_not_there_is_the_sdks_error_for_every_call(twins: Twins, topic: bool):
+def test_missing_entity_raises_the_error_of_the_sdk(twins: Twins, topic: bool):
     check_same_errors(
         lambda: twins.keep(quick_sender(twins.plain_client, "nowhere", topic=topic)),
         lambda: twins.keep(quick_sender(twins.bus, "nowhere", topic=topic)),
@@ -315,7 +311,7 @@ def test_entity_that_is_not_there_is_the_sdks_error_for_every_call(twins: Twins,
 
 
 @pytest.mark.rule("S1")
-def test_missing_rights_are_the_sdks_error_for_every_call(twins: Twins):
+def test_missing_right_raises_the_error_of_the_sdk(twins: Twins):
     text = twins.primary.connection_string_of("listens", "key-of-listens")
     path = twins.queue()
     client = twins.client(text)
@@ -330,7 +326,7 @@ def test_missing_rights_are_the_sdks_error_for_every_call(twins: Twins):
 
 
 @pytest.mark.rule("S1", "S14")
-def test_sender_that_is_closed_says_so_in_the_sdks_words_and_can_be_closed_again(twins: Twins):
+def test_closed_sender_raises_the_error_of_the_sdk(twins: Twins):
     plain, paired = twins.both()
     with plain, paired:
         pass
@@ -342,7 +338,7 @@ def test_sender_that_is_closed_says_so_in_the_sdks_words_and_can_be_closed_again
 
 
 @pytest.mark.rule("S1", "S14")
-def test_client_that_is_closed_closes_its_senders_and_can_be_closed_again(twins: Twins):
+def test_closing_a_client_closes_its_senders_and_can_be_repeated(twins: Twins):
     clients = twins.client(), twins.pair()
     senders = [twins.keep(quick_sender(client, twins.queue())) for client in clients]
     for client, sender in zip(clients, senders, strict=True):
@@ -357,11 +353,11 @@ def test_client_that_is_closed_closes_its_senders_and_can_be_closed_again(twins:
         assert len(twins.stored(twins.primary, sender.entity_name)) == 1
 
 
-# What else can be seen of a sender.
+# Other properties of a sender.
 
 
 @pytest.mark.rule("S1")
-def test_sender_has_the_properties_of_the_sdks(twins: Twins):
+def test_sender_has_the_properties_of_an_sdk_sender(twins: Twins):
     for client in (twins.plain_client, twins.bus):
         sender = twins.keep(quick_sender(client, "Some-Queue", client_identifier="mine"))
         assert sender.client_identifier == "mine"
@@ -375,7 +371,7 @@ def test_sender_has_the_properties_of_the_sdks(twins: Twins):
 
 
 @pytest.mark.rule("S1")
-def test_batch_is_the_sdks_with_the_limits_that_were_asked_for(twins: Twins):
+def test_batch_is_an_sdk_batch_with_the_requested_limit(twins: Twins):
     sizes = set()
     for sender in (twins.plain, twins.paired):
         for asked, given in ((None, 256 * 1024), (0, 256 * 1024), (1000, 1000)):
@@ -391,7 +387,7 @@ def test_batch_is_the_sdks_with_the_limits_that_were_asked_for(twins: Twins):
 
 
 @pytest.mark.rule("S1")
-def test_receivers_are_the_primarys_own(twins: Twins):
+def test_receivers_are_those_of_the_primary(twins: Twins):
     path, topic = twins.queue(), twins.topic()
     for make, names in (
         ("get_queue_receiver", (path,)),

@@ -1,4 +1,4 @@
-"""One id for one message, wherever it goes; and what becomes of one whose answer was lost."""
+"""Message ids in primary and backlog, and messages whose acknowledgement was lost."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tests.integration.emulator_kit import client_of, wait_until
 from tests.integration.pairing_kit import World, body_of, quick_sender, state
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -38,7 +38,7 @@ class Ids(World):
         return self
 
     def sent(self, sender: Any) -> list[Any]:
-        """The ids of what a sender has stored since this was last asked."""
+        """Return the ids that a sender stored since the last call."""
         if sender is self.healthy:
             return ids(self.stored(self.primary, sender.entity_name))
         return ids(self.in_backlog())
@@ -81,7 +81,7 @@ def id_of(message: Any) -> Any:
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
 @pytest.mark.parametrize("make", BARE.values(), ids=BARE.keys())
-def test_message_without_an_id_gets_one_for_each_call_and_on_a_copy(
+def test_message_without_an_id_gets_one_on_a_copy_for_each_call(
     world: Ids, make: Callable[[], Any], where: str
 ):
     sender = getattr(world, where)
@@ -104,7 +104,7 @@ def test_message_without_an_id_gets_one_for_each_call_and_on_a_copy(
 
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
-def test_id_that_a_message_has_stays_whatever_its_type(world: Ids, where: str):
+def test_message_id_of_any_type_is_kept(world: Ids, where: str):
     sender = getattr(world, where)
     given = ["text", "", 17]
     messages = [
@@ -120,7 +120,7 @@ def test_id_that_a_message_has_stays_whatever_its_type(world: Ids, where: str):
 
 
 @pytest.mark.rule("S11")
-def test_batch_that_is_sent_again_has_the_ids_of_the_first_time(world: Ids):
+def test_batch_that_is_sent_again_has_the_same_ids(world: Ids):
     batch = world.healthy.create_message_batch()
     batch.add_message(AmqpAnnotatedMessage(data_body=b"b"))
     world.sent(world.healthy)
@@ -136,7 +136,7 @@ def test_batch_that_is_sent_again_has_the_ids_of_the_first_time(world: Ids):
 
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
-def test_foreign_batch_is_sent_as_it_is(world: Ids, where: str):
+def test_sdk_batch_is_sent_unchanged(world: Ids, where: str):
     batch = ServiceBusMessageBatch()
     batch.add_message(AmqpAnnotatedMessage(data_body=b"b"))
     batch.add_message(ServiceBusMessage("b", message_id="its own"))
@@ -149,7 +149,7 @@ def test_foreign_batch_is_sent_as_it_is(world: Ids, where: str):
     assert batch._message == before
 
 
-# The primary has it, and so has the backlog.
+# Messages in both namespaces.
 
 
 LOST: dict[str, Callable[[Any], Any]] = {
@@ -174,7 +174,7 @@ def in_a_batch(sender: Any, *messages: Any) -> None:
 
 @pytest.mark.rule("S11", "S3")
 @pytest.mark.parametrize("do", LOST.values(), ids=LOST.keys())
-def test_message_whose_answer_was_lost_has_one_id_in_primary_and_backlog_and_arrives_once(
+def test_message_whose_acknowledgement_was_lost_is_delivered_once(
     world: Ids, do: Callable[[Any], Any]
 ):
     path = world.queue(requires_duplicate_detection=True)
@@ -190,7 +190,7 @@ def test_message_whose_answer_was_lost_has_one_id_in_primary_and_backlog_and_arr
     assert ids(in_primary) == ids(in_backlog)
     assert None not in ids(in_primary)
 
-    # The syphon's work, by hand.
+    # Drain the backlog as a syphon does.
     with client_of(world.primary) as client:
         again = Sender(client, path)
         for payload in in_backlog:
@@ -202,7 +202,7 @@ def test_message_whose_answer_was_lost_has_one_id_in_primary_and_backlog_and_arr
     ]
 
 
-# Whether the entity would remove it.
+# The check for duplicate detection.
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:
@@ -215,7 +215,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:
 
 @pytest.mark.rule("S11")
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_entity_without_duplicate_detection_is_warned_of_once(
+def test_missing_duplicate_detection_is_warned_about_once(
     world: Ids, caplog: pytest.LogCaptureFixture, kind: str
 ):
     bus = world.pair(check_duplicate_detection=True)
@@ -236,7 +236,7 @@ def test_entity_without_duplicate_detection_is_warned_of_once(
 
 
 @pytest.mark.rule("S11")
-def test_nothing_is_said_without_the_right_to_manage_or_the_wish_to_know(
+def test_no_warning_without_the_manage_right_or_without_the_option(
     world: Ids, caplog: pytest.LogCaptureFixture
 ):
     text = world.primary.connection_string_of("sends", "key-of-sends")
@@ -248,7 +248,7 @@ def test_nothing_is_said_without_the_right_to_manage_or_the_wish_to_know(
         world.keep(quick_sender(silent, path))
         with quick_sender(bus, path) as sender:
             sender.send_messages(ServiceBusMessage("b"))
-        wait_until(lambda: "is not known" in caplog.text, "the look to fail")
+        wait_until(lambda: "could not check" in caplog.text, "the check to fail")
 
     assert warnings_of(caplog, path) == []
-    assert caplog.text.count("is not known") == 1
+    assert caplog.text.count("could not check") == 1

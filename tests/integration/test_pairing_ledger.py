@@ -1,4 +1,4 @@
-"""What a pairing writes to its ledger is what the namespaces have counted (rules C4 and C5)."""
+"""The ledger of a pairing agrees with the meters of the namespaces."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def written(folder: Path, *, answered: bool = True) -> dict[tuple[str, str], list[int]]:
-    """Operations, messages, bytes and units, by namespace and kind of the meter."""
+    """Return operations, messages, bytes and units of the ledger, by namespace and kind."""
     sums: dict[tuple[str, str], list[int]] = {}
     for one in records(folder):
         if "kind" not in one or one["answered"] is not answered:
@@ -46,7 +46,7 @@ def written(folder: Path, *, answered: bool = True) -> dict[tuple[str, str], lis
 
 
 def metered(world: World) -> dict[tuple[str, str], list[int]]:
-    """The same, as the namespaces have counted it."""
+    """Return the same figures from the meters."""
     sums: dict[tuple[str, str], list[int]] = {}
     for namespace in (world.primary, world.secondary):
         host = f"localhost:{namespace.port}"
@@ -67,7 +67,7 @@ def since(world: World, before: dict[tuple[str, str], list[int]]) -> dict[Any, l
 
 
 @pytest.mark.rule("C4", "C5", "C1")
-def test_the_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
+def test_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
     world: World, tmp_path: Path
 ) -> None:
     queue = world.queue()
@@ -83,7 +83,7 @@ def test_the_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
             batch.add_message(ServiceBusMessage("y" * n))
         sender.send_messages(batch)
         assert sender.schedule_messages([ServiceBusMessage("z")] * 3, LATER) != []
-        # It lasts until everything is stored: pings that it meets are not metered.
+        # The fault lasts until everything is stored. Pings that it rejects are not metered.
         fault = world.primary.add_fault("disable", queue)
         sender.send_messages(ServiceBusMessage("the first that failed"))
         sender.send_messages(ServiceBusMessage("stored"))
@@ -96,14 +96,14 @@ def test_the_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
 
     ours, theirs = written(tmp_path), since(world, before)
     scheduled = (f"localhost:{world.primary.port}", "schedule")
-    # The SDK writes the time for which a message is scheduled into it.
+    # The SDK adds the schedule to the message.
     assert abs(ours[scheduled].pop(2) - theirs[scheduled].pop(2)) < 3 * 100
     assert ours == theirs
     assert ours[f"localhost:{world.secondary.port}", "send"][1] == 22
 
 
 @pytest.mark.rule("C5")
-def test_what_was_not_answered_is_apart(world: World, tmp_path: Path) -> None:
+def test_unanswered_operations_are_separate(world: World, tmp_path: Path) -> None:
     queue = world.queue()
     before = metered(world)
     bus = world.pair(ledger=tmp_path, failover_interval=timedelta(minutes=1), **NO_JITTER)
@@ -121,7 +121,7 @@ def test_what_was_not_answered_is_apart(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("C4")
-def test_changes_of_state_are_in_the_ledger(world: World, tmp_path: Path) -> None:
+def test_state_changes_are_in_the_ledger(world: World, tmp_path: Path) -> None:
     queue = world.queue()
     bus = world.pair(ledger=tmp_path, **NO_JITTER)
     with quick_sender(bus, queue) as sender:
@@ -152,7 +152,7 @@ def test_peeks_of_a_drain_are_in_the_ledger(world: World, tmp_path: Path) -> Non
     bus.close()
 
     assert written(tmp_path)[secondary, "peek"][:2] == since(world, before)[secondary, "peek"][:2]
-    parts = Counter(one["part"] for one in records(tmp_path) if one.get("kind") == "peek")
+    parts = Counter(one["purpose"] for one in records(tmp_path) if one.get("kind") == "peek")
     assert set(parts) == {"drain"}
 
 

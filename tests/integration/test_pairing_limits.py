@@ -1,4 +1,4 @@
-"""What the backlog does not take, to the byte: reserved names, sizes, batches to be split."""
+"""Limits of the backlog to the byte: reserved names, message sizes, and split batches."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -21,11 +21,11 @@ from pairbus.amqp.batch import BATCH_FORMAT
 from pairbus.amqp.sections import Message
 from pairbus.errors import ReservedProperty
 from pairbus.events import PathStatus
-from pairbus.transfer import ALIASES
+from pairbus.servicebus.application_properties import ALIASES
 from tests.integration.pairing_kit import BACKLOG, NAME, World, body_of, quick_sender, state
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -37,11 +37,11 @@ LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
 
 class Limits(World):
-    """A path that is healthy and one in failover, with one backlog queue of 256 KB."""
+    """A healthy path and one in failover, with one backlog queue with a limit of 256 KB."""
 
     def __enter__(self) -> "Limits":
         super().__enter__()
-        # Nothing that fails stays away: the tests share one queue.
+        # Without a cool-down, because the tests share one queue.
         self.bus = self.pair(backlog_cool_down=timedelta())
         self.healthy = self.keep(quick_sender(self.bus, self.queue()))
         self.failed = self.keep(quick_sender(self.bus, self.queue()))
@@ -59,7 +59,7 @@ class Limits(World):
         return self.healthy if name == "healthy" else self.failed
 
     def sizes_in_backlog(self) -> list[int]:
-        """The size of each delivery that has reached the backlog since this was last asked."""
+        """Return the sizes of the deliveries to the backlog since the last call."""
         arrived = self.arrived(self.secondary, BACKLOG)
         assert {one.message_format for one in arrived} <= {BATCH_FORMAT}
         return [len(one.payload) for one in arrived]
@@ -88,7 +88,7 @@ def world(module_world: Limits) -> Iterator[Limits]:
     module_world.forget()
 
 
-# S7: names that the backlog needs.
+# Reserved names.
 
 in_both_states = pytest.mark.parametrize("where", ["healthy", "failed"])
 
@@ -122,9 +122,7 @@ RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Any]] = {
     "in a batch, a dictionary": lambda sender, names: sender.create_message_batch().add_message(
         {"body": "b", "application_properties": names}
     ),
-    "in a batch of somebody else's": lambda sender, names: sender.send_messages(
-        foreign_batch(names)
-    ),
+    "in a batch of the SDK": lambda sender, names: sender.send_messages(foreign_batch(names)),
     "scheduled": lambda sender, names: sender.schedule_messages(
         ServiceBusMessage("b", application_properties=names), LATER
     ),
@@ -137,7 +135,7 @@ RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Any]] = {
 @pytest.mark.rule("S7")
 @in_both_states
 @pytest.mark.parametrize("send", RESERVED.values(), ids=RESERVED.keys())
-def test_message_that_uses_a_reserved_name_is_refused_when_it_is_first_sent(
+def test_message_with_a_reserved_name_is_refused(
     world: Limits, send: Callable[[Any, dict[Any, Any]], Any], where: str
 ):
     before = state(world.bus, world.sender(where).entity_name)
@@ -151,7 +149,7 @@ def test_message_that_uses_a_reserved_name_is_refused_when_it_is_first_sent(
 
 @pytest.mark.rule("S7")
 @in_both_states
-def test_batch_goes_on_without_the_message_that_was_refused(world: Limits, where: str):
+def test_batch_can_be_used_after_it_refused_a_message(world: Limits, where: str):
     sender = world.sender(where)
     batch = sender.create_message_batch()
     batch.add_message(ServiceBusMessage("one"))
@@ -170,7 +168,7 @@ def test_batch_goes_on_without_the_message_that_was_refused(world: Limits, where
 
 @pytest.mark.rule("S7")
 @in_both_states
-def test_names_that_only_look_reserved_are_fine(world: Limits, where: str):
+def test_similar_names_are_allowed(world: Limits, where: str):
     names = {name.upper(): 1 for name in ALIASES} | {"x-ms-pat": 2, "x-ms-path ": 3, "": 4}
 
     world.sender(where).send_messages(ServiceBusMessage("b", application_properties=names))
@@ -178,7 +176,7 @@ def test_names_that_only_look_reserved_are_fine(world: Limits, where: str):
     assert not world.nothing_was_sent()
 
 
-# S8: sizes.
+# Sizes.
 
 
 def sized(body: int, **options: Any) -> ServiceBusMessage:
@@ -186,7 +184,7 @@ def sized(body: int, **options: Any) -> ServiceBusMessage:
 
 
 def body_for(world: Limits, limit: int, **options: Any) -> int:
-    """The size of the body with which one message fills a delivery to the backlog."""
+    """Return the body size with which one message fills a delivery to the backlog."""
     body = 200 * KB
     world.failed.send_messages(sized(body, **options))
     (size,) = world.sizes_in_backlog()
@@ -203,9 +201,7 @@ EVERY_ALIAS: dict[str, Any] = {
 
 @pytest.mark.rule("S8")
 @pytest.mark.parametrize("options", [{}, EVERY_ALIAS], ids=["path only", "every alias"])
-def test_message_fits_the_backlog_exactly_or_is_refused_for_one_byte_more(
-    world: Limits, options: dict[str, Any]
-):
+def test_message_size_in_the_backlog_is_limited_to_the_byte(world: Limits, options: dict[str, Any]):
     most = body_for(world, LIMIT, **options)
 
     world.failed.send_messages(sized(most, **options))
@@ -217,7 +213,7 @@ def test_message_fits_the_backlog_exactly_or_is_refused_for_one_byte_more(
     assert world.nothing_was_sent()
     assert state(world.bus, world.failed.entity_name) is PathStatus.FAILOVER
     assert world.bus.status().backlog[BACKLOG].in_rotation
-    # It does fit the primary.
+    # The message fits the primary.
     world.healthy.send_messages(sized(most + 1, **options))
 
 
@@ -230,7 +226,7 @@ def head_of(payload: bytes) -> int:
 
 
 @pytest.mark.rule("S8")
-def test_all_but_the_body_fits_the_backlog_exactly_or_is_refused_for_one_byte_more(world: Limits):
+def test_header_size_in_the_backlog_is_limited_to_the_byte(world: Limits):
     world.failed.send_messages(headed(60 * KB))
     (stored,) = world.in_backlog()
     most = 60 * KB + 64 * KB - head_of(stored)
@@ -243,12 +239,12 @@ def test_all_but_the_body_fits_the_backlog_exactly_or_is_refused_for_one_byte_mo
     with pytest.raises(MessageTooLargeForBacklog, match=f"{64 * KB + 1} bytes.*{64 * KB}"):
         world.failed.send_messages(headed(most + 1))
     assert world.nothing_was_sent()
-    # It does fit the primary.
+    # The message fits the primary.
     world.healthy.send_messages(headed(most + 1))
 
 
 @pytest.mark.rule("S8", "S9")
-def test_one_message_that_is_too_large_keeps_its_list_from_being_sent_at_all(world: Limits):
+def test_list_with_one_message_that_is_too_large_is_not_sent(world: Limits):
     most = body_for(world, LIMIT)
 
     with pytest.raises(MessageTooLargeForBacklog):
@@ -258,12 +254,12 @@ def test_one_message_that_is_too_large_keeps_its_list_from_being_sent_at_all(wor
 
 
 @pytest.mark.rule("S8")
-def test_healthy_path_reports_what_would_not_fit_where_that_is_asked_for(world: Limits):
+def test_check_backlog_size_refuses_large_messages_while_healthy(world: Limits):
     most = body_for(world, LIMIT)
     path = world.queue()
     bus = world.pair(check_backlog_size=True)
     sender = world.keep(quick_sender(bus, path))
-    # The path itself takes room in the backlog.
+    # The path is part of the message in the backlog.
     most += len(world.failed.entity_name) - len(path)
     scheduled = body_for(world, LIMIT, scheduled_enqueue_time_utc=LATER)
     scheduled += len(world.failed.entity_name) - len(path)
@@ -288,7 +284,7 @@ def test_healthy_path_reports_what_would_not_fit_where_that_is_asked_for(world: 
 
 
 @pytest.mark.rule("S8", "S9")
-def test_limit_is_what_the_link_to_the_backlog_reports(world: Limits):
+def test_size_limit_is_that_of_the_backlog_link(world: Limits):
     world.secondary.create_queue(
         f"large-{NAME}/x-servicebus-transfer/0", max_message_size_in_kilobytes=1024
     )
@@ -299,14 +295,14 @@ def test_limit_is_what_the_link_to_the_backlog_reports(world: Limits):
     world.fail_over(sender)
 
     sender.send_messages(sized(1000 * KB))
-    with pytest.raises(MessageTooLargeForBacklog, match=f"of {1024 * KB}"):
+    with pytest.raises(MessageTooLargeForBacklog, match=f"allows {1024 * KB} bytes"):
         sender.send_messages(sized(1024 * KB))
 
     assert len(world.in_backlog(f"large-{NAME}/x-servicebus-transfer/0")) == 2
     assert sender.create_message_batch().max_size_in_bytes == 1024 * KB
 
 
-# S9: batches.
+# Batches.
 
 
 def batch_of(sender: Any, *messages: Any) -> Any:
@@ -326,9 +322,7 @@ def ids(payloads: list[bytes]) -> list[str]:
 
 @pytest.mark.rule("S9")
 @pytest.mark.parametrize("make", [batch_of, lambda _, *some: list(some)], ids=["batch", "list"])
-def test_batch_that_fits_is_one_delivery_and_one_byte_more_makes_it_two(
-    world: Limits, make: Callable[..., Any]
-):
+def test_batch_is_split_when_it_is_one_byte_too_large(world: Limits, make: Callable[..., Any]):
     sender = world.failed
     some = [numbered(number, 20 * KB) for number in range(10)]
     sender.send_messages(make(sender, *some))
@@ -347,7 +341,7 @@ def test_batch_that_fits_is_one_delivery_and_one_byte_more_makes_it_two(
 
 
 def full_batch(sender: Any) -> Any:
-    """A batch that leaves no room for aliases."""
+    """Return a batch that is too large with its aliases."""
     batch = sender.create_message_batch()
     with contextlib.suppress(MessageSizeExceededError):
         for number in range(10_000):
@@ -357,7 +351,7 @@ def full_batch(sender: Any) -> Any:
 
 
 @pytest.mark.rule("S9")
-def test_full_batch_is_split_and_is_in_the_backlog_in_its_order(world: Limits):
+def test_full_batch_is_split_in_order(world: Limits):
     batch = full_batch(world.failed)
 
     world.failed.send_messages(batch)
@@ -376,7 +370,7 @@ def test_full_batch_is_split_and_is_in_the_backlog_in_its_order(world: Limits):
     [("throttle", ServiceBusServerBusyError), ("internal-error", ServiceBusError)],
 )
 @pytest.mark.parametrize("make", [full_batch, lambda _: [numbered(n, 100 * KB) for n in range(5)]])
-def test_where_the_second_part_fails_the_error_names_exactly_what_was_stored(
+def test_failure_of_the_second_batch_names_the_stored_messages(
     world: Limits, make: Callable[[Any], Any], fault: str, error: type[Exception]
 ):
     batch = make(world.failed)
@@ -398,7 +392,7 @@ def test_where_the_second_part_fails_the_error_names_exactly_what_was_stored(
 
 
 @pytest.mark.rule("S9")
-def test_what_was_not_stored_can_be_sent_again(world: Limits):
+def test_messages_that_were_not_stored_can_be_sent_again(world: Limits):
     messages = [numbered(number, 100 * KB) for number in range(5)]
     world.secondary.add_fault("throttle", BACKLOG, after=1, count=1)
     with pytest.raises(PartlyStored) as raised:
@@ -410,10 +404,10 @@ def test_what_was_not_stored_can_be_sent_again(world: Limits):
 
 
 @pytest.mark.rule("S9")
-def test_batch_whose_first_part_fails_is_not_partly_stored(world: Limits):
+def test_failure_of_the_first_batch_is_not_partly_stored(world: Limits):
     trouble = world.secondary.add_fault("throttle", BACKLOG, count=1)
 
-    with pytest.raises(Exception, match="nothing was sent") as raised:
+    with pytest.raises(Exception, match="Nothing was sent") as raised:
         world.failed.send_messages(full_batch(world.failed))
 
     assert trouble.fired == 1
@@ -422,7 +416,7 @@ def test_batch_whose_first_part_fails_is_not_partly_stored(world: Limits):
 
 
 @pytest.mark.rule("S1", "S9")
-def test_batch_made_in_failover_has_the_limit_of_the_backlog(world: Limits):
+def test_batch_created_in_failover_has_the_limit_of_the_backlog(world: Limits):
     path = world.queue(max_message_size_in_kilobytes=1024)
     sender = world.keep(quick_sender(world.bus, path))
     large = sender.create_message_batch()
@@ -437,14 +431,14 @@ def test_batch_made_in_failover_has_the_limit_of_the_backlog(world: Limits):
     with pytest.raises(ValueError, match=f"acceptable max batch size is: {LIMIT} bytes"):
         sender.create_message_batch(LIMIT + 1)
 
-    # One that was made before is split to fit.
+    # A batch that was created before is split.
     sender.send_messages(large)
     assert len(world.sizes_in_backlog()) == 5
     assert ids(world.in_backlog()) == [f"{number:06}" for number in range(9)]
 
 
 @pytest.mark.rule("S8")
-def test_message_that_cannot_be_encoded_is_the_callers_error_in_failover_too(world: Limits):
+def test_message_that_cannot_be_encoded_raises_in_failover_too(world: Limits):
     world.failed.send_messages(ServiceBusMessage("the queue is in rotation, whatever was before"))
     world.forget()
 

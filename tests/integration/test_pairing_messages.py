@@ -1,7 +1,4 @@
-"""Messages of every kind on their way through the backlog: the real SDK, the wire, and back.
-
-What the plain SDK puts on the wire for the same message is the measure.
-"""
+"""Every kind of message in the backlog and restored, compared with the bytes of the plain SDK."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -21,7 +18,8 @@ from pairbus.amqp.sections import (
 )
 from pairbus.amqp.types import Timestamp
 from pairbus.events import PathStatus
-from pairbus.transfer import ALIASES, from_backlog
+from pairbus.servicebus.application_properties import ALIASES
+from pairbus.transfer import from_backlog
 from tests.integration.pairing_kit import BACKLOG, World, quick_sender, state
 from tests.interop.sdk_cases import FROM_THE_SDK, NESTED_FROM_THE_SDK
 from tests.unit.amqp.same import same
@@ -36,7 +34,7 @@ from tests.unit.test_transfer import (
 )
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -58,12 +56,12 @@ KINDS: dict[str, Callable[[], Any]] = {
     **{
         f"value of type {name}": lambda value=value: AmqpAnnotatedMessage(value_body=value)
         for name, value, _ in (*FROM_THE_SDK, *NESTED_FROM_THE_SDK)
-        if name not in ("typed uint", "typed ulong", "typed long")  # the SDK forgets their types
+        if name not in ("typed uint", "typed ulong", "typed long")  # the SDK loses their types
     },
     "sequences": lambda: AmqpAnnotatedMessage(sequence_body=[[1, 2], [], ["three", None]]),
     "every header": lambda: AmqpAnnotatedMessage(
         data_body=b"body",
-        # But for the delivery count, which is a queue's to write.
+        # Without the delivery count, which the queue writes.
         header=AmqpMessageHeader(
             durable=True, priority=9, time_to_live=61_001, first_acquirer=True
         ),
@@ -93,7 +91,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 
 class Lane:
-    """A sender of the plain SDK, and a paired one whose path is in failover."""
+    """A plain sender of the SDK, and a paired sender whose path is in failover."""
 
     def __init__(self, world: "Failover", *, topic: bool) -> None:
         self._world = world
@@ -105,7 +103,7 @@ class Lane:
         world.arrived(world.primary, self.paired.entity_name)
 
     def plainly(self, message: Any) -> bytes:
-        """The bytes that the plain SDK sends."""
+        """Return the bytes that the plain SDK sends."""
         world, path = self._world, self.plain.entity_name
         self.plain.send_messages(message)
         (arrived,) = world.arrived(world.primary, path)
@@ -122,7 +120,7 @@ class Failover(World):
         return self
 
     def received(self, count: int = 2) -> list[bytes]:
-        """What a receiver of the backlog gets."""
+        """Receive the messages of the backlog."""
         deliveries = []
         while len(deliveries) < count:
             some = self.backlog.receive(count - len(deliveries), timeout_s=20)
@@ -139,7 +137,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[Failover]:
 
 
 def with_id(message: Any, message_id: Any) -> Any:
-    """For the plain SDK: the message with the id that the paired sender gave it."""
+    """Return the message with the id that the paired sender assigned, for the plain SDK."""
     if isinstance(message, dict):
         return {**message, "message_id": message_id}
     if isinstance(message, AmqpAnnotatedMessage):
@@ -151,7 +149,7 @@ def with_id(message: Any, message_id: Any) -> Any:
 
 
 def snapshot(value: Any) -> Any:
-    """All that can be seen of an object, to its depth, with types."""
+    """Return all values inside an object, with their types."""
     if isinstance(value, dict):
         return dict, [(snapshot(key), snapshot(one)) for key, one in value.items()]
     if isinstance(value, list | tuple):
@@ -164,7 +162,7 @@ def snapshot(value: Any) -> Any:
 @pytest.mark.rule("S6", "Y3")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
-def test_message_in_the_backlog_is_as_the_rule_says_and_turned_back_is_what_the_sdk_sends(
+def test_restored_message_equals_the_message_of_the_sdk(
     world: Failover, make: Callable[[], Any], topic: bool
 ):
     lane = world.lanes[topic]
@@ -185,7 +183,7 @@ def test_message_in_the_backlog_is_as_the_rule_says_and_turned_back_is_what_the_
 
 
 def check_stored(stored: Message, plain: Message, path: str) -> None:
-    """What is stored differs from what the plain SDK sends by what rule S6 names, and no more."""
+    """The stored message differs from the plain one only in the cleared properties and aliases."""
     aliases = stored.edit_application_properties({}, ALIASES)
     header, properties = plain.read_header(), plain.read_properties()
     scheduled = plain.read_message_annotations().get(SCHEDULE)
@@ -216,7 +214,7 @@ def check_stored(stored: Message, plain: Message, path: str) -> None:
 
 @pytest.mark.rule("S6")
 @pytest.mark.parametrize("how", ["list", "generator", "batch"])
-def test_all_kinds_together_are_in_the_backlog_in_their_order(world: Failover, how: str):
+def test_list_of_all_kinds_is_stored_in_order(world: Failover, how: str):
     lane = world.lanes[False]
     messages = [make() for name, make in KINDS.items() if name != "large body"]
     before = [snapshot(one) for one in messages]
@@ -231,7 +229,7 @@ def test_all_kinds_together_are_in_the_backlog_in_their_order(world: Failover, h
 
     assert [snapshot(one) for one in messages] == before
     received = world.received(len(messages))
-    assert len(world.in_backlog()) in (0, len(messages))  # they may all have been received
+    assert len(world.in_backlog()) in (0, len(messages))  # all may have been received
     for message, payload in zip(messages, received, strict=True):
         back = from_backlog(payload)
         plain = lane.plainly(with_id(message, back.message_id))
@@ -239,8 +237,8 @@ def test_all_kinds_together_are_in_the_backlog_in_their_order(world: Failover, h
 
 
 @pytest.mark.rule("S6")
-def test_message_that_failed_at_the_primary_is_the_same_in_the_backlog(world: Failover):
-    """The SDK has had it in its hands then."""
+def test_message_that_failed_at_the_primary_is_stored_unchanged(world: Failover):
+    """The SDK has already encoded the message in this case."""
     paired = world.keep(quick_sender(world.bus, world.queue()))
     message = KINDS["everything at once"]()
     fault = world.primary.add_fault("internal-error", paired.entity_name)
@@ -256,7 +254,7 @@ def test_message_that_failed_at_the_primary_is_the_same_in_the_backlog(world: Fa
 
 
 @pytest.mark.rule("S6")
-def test_each_sender_of_a_path_names_it_as_it_was_opened(world: Failover):
+def test_destination_is_spelled_as_the_sender_was_opened(world: Failover):
     path = world.queue()
     senders = [
         world.keep(quick_sender(world.bus, spelt)) for spelt in (path.lower(), path.upper(), path)
@@ -273,7 +271,7 @@ def test_each_sender_of_a_path_names_it_as_it_was_opened(world: Failover):
 
 
 @pytest.mark.rule("S6")
-def test_message_that_came_from_a_receiver_can_be_sent_on_into_the_backlog(world: Failover):
+def test_received_message_can_be_sent_to_the_backlog(world: Failover):
     lane = world.lanes[False]
     path = world.queue()
     with quick_sender(world.client(), path) as sender:
@@ -297,7 +295,7 @@ def test_message_that_came_from_a_receiver_can_be_sent_on_into_the_backlog(world
 
 
 @pytest.mark.rule("S6")
-def test_backlog_neither_schedules_nor_expires_nor_groups_what_it_stores(world: Failover):
+def test_backlog_neither_schedules_nor_expires_nor_groups_messages(world: Failover):
     lane = world.lanes[False]
     lane.paired.send_messages(PLAIN["all of it"]())
 

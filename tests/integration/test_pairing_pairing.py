@@ -1,5 +1,4 @@
-"""Pairing two namespaces: what is checked and in which order, and that nothing stays paired when it
-fails (rule P1); credentials of every kind, end to end (rule P7)."""
+"""Pairing two namespaces: checks, failed attempts, and every kind of credential end to end."""
 
 import time
 from typing import Any
@@ -12,7 +11,6 @@ from azure.servicebus import TransportType
 
 import pairbus.aio
 from pairbus import SendAvailabilityOptions
-from pairbus.amqp.client.tokens import sign
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import (
     AlreadyPaired,
@@ -27,6 +25,7 @@ from pairbus.errors import (
 from pairbus.events import PathStatus
 from pairbus.pairing.namespaces import registry
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_kit import BRISK
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
@@ -47,14 +46,14 @@ pytestmark = FORGETFUL
 
 
 async def refusal(pair: Pair, primary: Any, secondary: Any, **options: Any) -> type[Any]:
-    """The class of what pairing these raises."""
+    """Return the class of the error that pairing two clients raises."""
     error = await caught(pair.start(primary=primary, secondary=secondary, **options))
     assert error is not None
     return type(error)
 
 
 def elsewhere(port: int) -> str:
-    """A namespace that nobody needs to reach."""
+    """Return a namespace that is never reached."""
     return (
         f"Endpoint=sb://localhost:{port}/;SharedAccessKeyName=n;SharedAccessKey=k;"
         "UseDevelopmentEmulator=true;"
@@ -63,7 +62,7 @@ def elsewhere(port: int) -> str:
 
 @pytest.mark.rule("P1")
 @both
-async def test_each_mistake_has_its_own_error_and_they_are_looked_for_in_order(
+async def test_each_mistake_has_its_own_error_and_checks_are_made_in_order(
     make: Make,
 ) -> None:
     pair, other = await make(start=False), await make(start=False)
@@ -77,12 +76,12 @@ async def test_each_mistake_has_its_own_error_and_they_are_looked_for_in_order(
     assert await refusal(pair, primary, pair.connect(first)) is SameNamespace
 
     await other.start(primary=primary, secondary=secondary)
-    # This client is paired: that its secondary would be itself comes first, all else later.
+    # This client is already paired: SameNamespace is raised before all other errors.
     assert await without(pair, primary, options) is SecondaryMissing
     assert await refusal(pair, primary, first) is SameNamespace
     assert await refusal(pair, primary, second) is AlreadyPaired
     assert await refusal(pair, primary, elsewhere(1)) is AlreadyPaired
-    # Another namespace, whose secondary is a primary, or serves another.
+    # The secondary is a primary, or serves another one.
     third = pair.connect(elsewhere(1))
     assert await refusal(pair, third, first) is SecondaryIsPrimary
     assert await refusal(pair, third, second) is SecondaryInUse
@@ -90,21 +89,21 @@ async def test_each_mistake_has_its_own_error_and_they_are_looked_for_in_order(
 
 
 async def without(pair: Pair, primary: Any, options: Any) -> type[Any]:
-    """The class of what pairing raises, with options as they are."""
+    """Return the class of the error that pairing with these options raises."""
     start = pairbus.pair_namespace if pair.sync else pairbus.aio.pair_namespace
     return type(await caught(pair.do(start, primary, options)))
 
 
 @pytest.mark.rule("P1")
 @both
-async def test_a_secondary_that_is_a_primary_and_in_use_is_a_primary_first(make: Make) -> None:
+async def test_secondary_that_is_a_primary_is_reported_before_secondary_in_use(make: Make) -> None:
     pair, other, third = await together(make(start=False) for _ in range(3))
     first, second = pair.primary.connection_string, pair.secondary.connection_string
     await other.start()
     back = pair.connect(second)
     assert await refusal(pair, back, first) is SecondaryIsPrimary
     await other.close()
-    await third.start(primary=back, secondary=pair.connect(first))  # now it can
+    await third.start(primary=back, secondary=pair.connect(first))  # possible now
     assert await refusal(pair, pair.connect(first), second) is SecondaryIsPrimary
 
 
@@ -122,7 +121,7 @@ async def test_two_clients_of_one_namespace_can_both_be_paired_with_one_secondar
 
 @pytest.mark.rule("P1")
 @both
-async def test_a_connection_string_of_one_entity_or_a_client_of_another_kind_is_refused(
+async def test_entity_path_and_clients_of_the_other_flavour_are_refused(
     make: Make,
 ) -> None:
     pair = await make(start=False)
@@ -150,7 +149,7 @@ async def test_a_connection_string_of_one_entity_or_a_client_of_another_kind_is_
 
 @pytest.mark.rule("P1", "P6")
 @both
-async def test_after_a_start_that_failed_nothing_is_paired_and_it_can_be_tried_again(
+async def test_failed_pairing_can_be_repeated(
     make: Make,
 ) -> None:
     pair = await make(start=False)
@@ -165,7 +164,7 @@ async def test_after_a_start_that_failed_nothing_is_paired_and_it_can_be_tried_a
     await pair.sender(queue).send_messages(message())
     assert len(pair.backlog(queue)) == 1
     await pair.close()
-    # And what was closed can be paired again.
+    # Closed pairings can be paired again.
     await pair.start(primary=primary)
 
 
@@ -187,12 +186,12 @@ class AsyncBearer:
 
 
 def clients(pair: Pair, namespace: LocalNamespace) -> dict[str, Any]:
-    """A client of a namespace for each kind of credential; one over TLS."""
+    """Return a client for each kind of credential, one of them over TLS."""
     parsed = ConnectionString.parse(namespace.connection_string)
     assert parsed.key_name is not None
     assert parsed.key is not None
     host = f"localhost:{namespace.port}"
-    signature = sign(f"sb://{host}/", parsed.key_name, parsed.key, int(time.time()) + 600)
+    signature = sign_token(f"sb://{host}/", parsed.key_name, parsed.key, int(time.time()) + 600)
     sdk = azure.servicebus if pair.sync else azure.servicebus.aio
     bearer: Any = Bearer() if pair.sync else AsyncBearer()
     made = {
@@ -218,7 +217,7 @@ def clients(pair: Pair, namespace: LocalNamespace) -> dict[str, Any]:
 
 @pytest.mark.rule("P7")
 @both
-async def test_credentials_of_every_kind_store_messages_in_the_backlog_and_switch_back(
+async def test_every_kind_of_credential_fails_over_and_back(
     make: Make,
 ) -> None:
     pairs = [await make(start=False) for _ in range(4)]

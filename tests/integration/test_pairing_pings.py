@@ -1,4 +1,4 @@
-"""Pings of a path in failover: what they are, when they come, when they stop (rules G1 to G4)."""
+"""Pings of a path in failover: form, interval and end."""
 
 from typing import Any
 from uuid import UUID
@@ -10,8 +10,8 @@ import pairbus.aio
 from pairbus.amqp.section_edit import DATA
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol
-from pairbus.emulator.connections import links
-from pairbus.emulator.entities.envelope import read
+from pairbus.emulator.connections.incoming_links import IncomingLink
+from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
 from tests.integration.emulator_kit import DEADLINE_S, payload
@@ -35,7 +35,7 @@ HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
 
 async def fail_over(pair: Pair, *paths: str, session_id: str | None = None) -> list[Any]:
-    """Let paths fail over, and take away what was wrong."""
+    """Let paths fail over, and then remove the faults."""
     faults = [pair.fault("internal-error", path) for path in paths]
     senders = [pair.sender(path) for path in paths]
     await together(one.send_messages(message(session_id=session_id)) for one in senders)
@@ -52,7 +52,7 @@ def sends(pair: Pair, path: str) -> int:
 
 @pytest.mark.rule("G1", "G3")
 @both
-async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
+async def test_ping_has_the_documented_form_and_is_not_delivered(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
@@ -60,14 +60,14 @@ async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
     await fail_over(pair, plain, with_sessions, topic, session_id="s")
     assert [sends(pair, path) for path in (plain, with_sessions, topic)] == [0, 0, 0]
     taken: list[bytes] = []
-    take = links.IncomingLink._take
+    take = IncomingLink._store
 
     def record(inlet: Any, delivery: Any) -> None:
         if inlet.path in (plain, with_sessions, topic):
             taken.append(bytes(delivery.payload))
         take(inlet, delivery)
 
-    monkeypatch.setattr(links.IncomingLink, "_take", record)
+    monkeypatch.setattr(IncomingLink, "_store", record)
     pair.advance(60)
     for path in (plain, with_sessions, topic):
         await pair.until_state(path, HEALTHY)
@@ -98,7 +98,7 @@ async def test_a_ping_is_on_the_wire_what_the_rule_says_and_nowhere_to_be_found(
 
 @pytest.mark.rule("G2")
 @both
-async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_through(
+async def test_pings_keep_the_interval_and_stop_after_the_first_success(
     make: Make,
 ) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
@@ -106,12 +106,12 @@ async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_th
     fault = pair.fault("internal-error", queue)
     sender = pair.sender(queue)
     await sender.send_messages(message())
-    path = pair.bus.pairing.path(queue)
+    path = pair.bus._pairing.path(queue)
     for number in range(1, 4):
-        due = pair.bus.pairing.next_step(path).at
+        due = pair.bus._pairing.next_step(path).at
         assert due == pair.clock.time + 60
         pair.advance(59.999)
-        await sender.send_messages(message())  # it goes to the backlog, and time stands still
+        await sender.send_messages(message())  # goes to the backlog while the clock is stopped
         assert len(pair.of(Pinged)) == number - 1
         pair.advance(0.001)
         await until(lambda: len(pair.of(Pinged)) == number, "a ping")  # noqa: B023
@@ -120,14 +120,14 @@ async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_th
         last = pair.bus.status().paths[queue].last_ping
         assert last is pair.of(Pinged)[-1]
         assert last.error is not None
-        assert not last.callers_fault
-        await until(lambda: pair.bus.pairing.next_step(path).at > pair.clock.time, "the next")
+        assert not last.refused
+        await until(lambda: pair.bus._pairing.next_step(path).at > pair.clock.time, "the next")
     pair.mend(fault)
     pair.advance(60)
     await pair.until_state(queue, HEALTHY)
     assert [one.error is None for one in pair.of(Pinged)] == [False, False, False, True]
-    assert sends(pair, queue) == 1  # those that were rejected are not billed
-    assert pair.bus.pairing.next_step(path) is None
+    assert sends(pair, queue) == 1  # rejected pings are not billed
+    assert pair.bus._pairing.next_step(path) is None
     pair.advance(3600)
     await sender.send_messages(message())
     assert len(pair.of(Pinged)) == 4
@@ -136,11 +136,11 @@ async def test_pings_come_with_the_interval_and_stop_with_the_first_that_gets_th
 
 @pytest.mark.rule("G2")
 @both
-async def test_the_pings_of_many_paths_are_not_in_step(make: Make) -> None:
+async def test_pings_of_many_paths_are_spread(make: Make) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.5)
     paths = pair.queues(6)
     await fail_over(pair, *paths)
-    core = pair.bus.pairing
+    core = pair.bus._pairing
     due = [core.next_step(core.path(path)).at - pair.clock.time for path in paths]
     assert all(30 <= seconds <= 90 for seconds in due)
     assert len(set(due)) == len(paths)
@@ -155,7 +155,7 @@ async def test_the_pings_of_many_paths_are_not_in_step(make: Make) -> None:
 
 @pytest.mark.rule("G4")
 @both
-async def test_a_ping_that_is_refused_says_so_and_messages_go_on_to_the_backlog(
+async def test_refused_ping_is_an_event_and_messages_go_to_the_backlog(
     make: Make,
 ) -> None:
     pair = await make(fake_clock=True)
@@ -167,7 +167,7 @@ async def test_a_ping_that_is_refused_says_so_and_messages_go_on_to_the_backlog(
     await until(lambda: len(pair.of(Pinged)) == 2, "two pings")
     assert fault.fired == 1
     for ping in pair.of(Pinged):
-        assert ping.callers_fault
+        assert ping.refused
         assert ping.error is not None
         assert pair.bus.status().paths[ping.path].last_ping is ping
     await together(sender.send_messages(message()) for sender in senders)
@@ -181,17 +181,22 @@ async def test_a_ping_that_is_refused_says_so_and_messages_go_on_to_the_backlog(
 
 @pytest.mark.rule("G3")
 @both
-async def test_a_helper_drops_pings_that_a_namespace_delivers(make: Make) -> None:
+async def test_drop_pings_completes_delivered_pings(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     ping = Message.build(
         properties=Properties(content_type=Symbol(PING_CONTENT_TYPE)), data=b""
     ).encode()
-    # A local namespace drops pings where they come in. So they are put behind that door.
+    # The emulator drops pings on arrival, so they are put into the queue directly.
     pair.primary.call(
-        lambda core: core.entities.send(
+        lambda core: core.entities.router.send(
             core.entities.get(queue),
-            [read(payload("one")), read(ping), read(payload("two")), read(ping)],
+            [
+                parse_message(payload("one")),
+                parse_message(ping),
+                parse_message(payload("two")),
+                parse_message(ping),
+            ],
             core.now_ms(),
         )
     )
@@ -210,7 +215,7 @@ async def test_a_helper_drops_pings_that_a_namespace_delivers(make: Make) -> Non
 
 @pytest.mark.rule("G2", "S13")
 @both
-async def test_a_client_without_the_right_to_send_pings_in_vain_and_can_be_marked_healthy(
+async def test_path_without_the_send_right_can_be_marked_healthy(
     make: Make,
 ) -> None:
     pair = await make(start=False)
@@ -222,7 +227,7 @@ async def test_a_client_without_the_right_to_send_pings_in_vain_and_can_be_marke
     pair.primary.start()
     pair.advance(66)
     await until(lambda: pair.of(Pinged), "a ping")
-    assert pair.of(Pinged)[0].callers_fault
+    assert pair.of(Pinged)[0].refused
     pair.bus.mark_path_healthy(queue)
     assert pair.state(queue) is HEALTHY
     assert pair.changes(queue) == [(HEALTHY, FAILOVER), (FAILOVER, HEALTHY)]

@@ -113,7 +113,7 @@ async def test_rejected_message_raises_the_error_of_the_sdk_and_pulls_no_queue(
 
 
 @both
-async def test_message_of_the_call_that_fails_over_is_rejected_likewise(make: Make) -> None:
+async def test_rejected_message_of_the_call_that_fails_over_raises_too(make: Make) -> None:
     pair = await make()
     path = pair.queue()
     fault = pair.fault("internal-error", path)
@@ -130,7 +130,7 @@ async def test_message_of_the_call_that_fails_over_is_rejected_likewise(make: Ma
 
 @pytest.mark.rule("S4", "S9")
 @both
-async def test_list_with_a_rejected_message_in_its_second_part_says_what_was_stored(
+async def test_rejection_in_the_second_batch_names_the_stored_messages(
     make: Make,
 ) -> None:
     pair = await make()
@@ -175,7 +175,7 @@ async def test_full_queue_is_pulled_and_the_message_goes_to_another(make: Make) 
 
 
 @both
-async def test_deleted_queue_is_pulled_for_the_reason_that_a_fresh_link_gives(make: Make) -> None:
+async def test_deleted_queue_is_pulled_with_the_error_of_a_new_link(make: Make) -> None:
     pair = await make(backlog_queue_count=1, backlog_cool_down=MINUTE)
     path, sender = await failed_over(pair)
     (queue,) = pair.backlog_queues
@@ -191,7 +191,7 @@ async def test_deleted_queue_is_pulled_for_the_reason_that_a_fresh_link_gives(ma
 
 
 @both
-async def test_missing_right_to_send_pulls_every_queue_and_the_error_says_why(make: Make) -> None:
+async def test_missing_send_right_pulls_every_queue(make: Make) -> None:
     pair = await make(start=False)
     text = pair.secondary.connection_string_of(LISTENS.name, LISTENS.primary_key)
     for index in range(2):
@@ -209,7 +209,7 @@ async def test_missing_right_to_send_pulls_every_queue_and_the_error_says_why(ma
 
 
 @both
-async def test_link_that_is_detached_once_is_opened_again_and_pulls_no_queue(make: Make) -> None:
+async def test_link_that_is_detached_once_is_reopened(make: Make) -> None:
     pair = await make(backlog_queue_count=1, backlog_cool_down=MINUTE)
     path, sender = await failed_over(pair)
     fault = pair.secondary.add_fault("detach", pair.backlog_queues[0], count=1)
@@ -222,7 +222,7 @@ async def test_link_that_is_detached_once_is_opened_again_and_pulls_no_queue(mak
 
 
 @both
-async def test_queue_that_detaches_every_link_is_pulled_once_another_takes_the_message(
+async def test_queue_that_detaches_every_link_is_pulled_after_another_accepts_the_message(
     make: Make,
 ) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE)
@@ -241,7 +241,7 @@ async def test_queue_that_detaches_every_link_is_pulled_once_another_takes_the_m
 
 
 @both
-async def test_message_for_which_every_queue_detaches_its_link_pulls_none(make: Make) -> None:
+async def test_message_that_detaches_every_link_pulls_no_queue(make: Make) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE)
     path, sender = await failed_over(pair)
     _, other = await failed_over(pair)

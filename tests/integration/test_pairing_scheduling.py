@@ -1,4 +1,4 @@
-"""Scheduling, while the primary is healthy and in failover; and cancelling what was scheduled."""
+"""Scheduling and cancelling messages, while the primary is healthy and in failover."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -21,7 +21,7 @@ from tests.unit.amqp.same import same
 from tests.unit.test_transfer import SCHEDULE, aliases_of, check_same
 
 pytestmark = [
-    # The SDK forgets to close its sockets.
+    # The SDK does not close its sockets.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -33,7 +33,7 @@ TIMES = {
     "in UTC": LATER,
     "without a zone": LATER.replace(tzinfo=None),
     "in another zone": LATER.astimezone(timezone(timedelta(hours=5, minutes=30))),
-    # As a float of seconds it is a millisecond less.
+    # As a float of seconds it would lose a millisecond.
     "awkward": datetime(2039, 7, 6, 10, 46, 8, 3000, tzinfo=UTC),
     "with microseconds": LATER.replace(microsecond=999_999),
 }
@@ -51,7 +51,7 @@ class Schedules(World):
         return self
 
     def scheduled(self, sender: Any) -> list[int]:
-        """The sequence numbers of what lies in a queue of the primary."""
+        """Return the sequence numbers of the messages in a queue of the primary."""
         found = self.primary.call(
             lambda core: core.entities.get(sender.entity_name).queue.peek(0, 1000)
         )
@@ -76,7 +76,7 @@ def kinds() -> list[Any]:
 
 
 @pytest.mark.rule("S10")
-def test_healthy_path_gives_sequence_numbers_by_which_messages_can_be_cancelled(world: Schedules):
+def test_messages_scheduled_at_the_primary_can_be_cancelled(world: Schedules):
     sender = world.healthy
 
     (one,) = sender.schedule_messages(kinds()[0], LATER)
@@ -93,9 +93,7 @@ def test_healthy_path_gives_sequence_numbers_by_which_messages_can_be_cancelled(
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("at", TIMES.values(), ids=TIMES.keys())
-def test_schedule_rides_along_in_failover_and_is_turned_back_to_what_the_sdk_asks_for(
-    world: Schedules, at: datetime
-):
+def test_schedule_is_stored_in_failover_and_restored(world: Schedules, at: datetime):
     message = ServiceBusMessage("b", message_id="id", partition_key="p")
     before = deepcopy(vars(message.raw_amqp_message))
 
@@ -113,7 +111,7 @@ def test_schedule_rides_along_in_failover_and_is_turned_back_to_what_the_sdk_ask
 
 
 @pytest.mark.rule("S10")
-def test_list_in_failover_gives_none_for_each_and_is_one_delivery(world: Schedules):
+def test_list_scheduled_in_failover_returns_none_for_each_message(world: Schedules):
     world.arrived(world.secondary, BACKLOG)
 
     assert world.failed.schedule_messages(kinds(), LATER) == [None] * 4
@@ -124,7 +122,7 @@ def test_list_in_failover_gives_none_for_each_and_is_one_delivery(world: Schedul
     stored = world.in_backlog()
     assert len(stored) == 8
     for payload in stored:
-        # The time of the call, whatever the message says.
+        # The time of the call replaces that of the message.
         alias = aliases_of(payload)["x-ms-scheduledenqueuetimeutc"]
         assert same(alias, Timestamp(LATER_MS))
         assert SCHEDULE not in Message.parse(payload).read_message_annotations()
@@ -133,7 +131,7 @@ def test_list_in_failover_gives_none_for_each_and_is_one_delivery(world: Schedul
 
 
 @pytest.mark.rule("S10")
-def test_batch_is_not_scheduled_in_either_state_as_in_the_sdk(world: Schedules):
+def test_batch_cannot_be_scheduled_in_any_state(world: Schedules):
     for sender in (world.plain, world.healthy, world.failed):
         batch = sender.create_message_batch()
         batch.add_message(ServiceBusMessage("b"))
@@ -143,7 +141,7 @@ def test_batch_is_not_scheduled_in_either_state_as_in_the_sdk(world: Schedules):
 
 
 @pytest.mark.rule("S10", "S3")
-def test_call_that_fails_at_the_primary_goes_on_into_the_backlog(world: Schedules):
+def test_call_that_fails_at_the_primary_continues_with_the_backlog(world: Schedules):
     sender = world.keep(quick_sender(world.bus, world.queue()))
     fault = world.primary.add_fault("internal-error", sender.entity_name)
 
@@ -156,7 +154,7 @@ def test_call_that_fails_at_the_primary_goes_on_into_the_backlog(world: Schedule
 
 
 @pytest.mark.rule("S10")
-def test_message_with_a_schedule_of_its_own_keeps_it_in_failover(world: Schedules):
+def test_schedule_of_a_message_is_kept_in_failover(world: Schedules):
     world.failed.send_messages(ServiceBusMessage("b", scheduled_enqueue_time_utc=LATER))
 
     (stored,) = world.in_backlog()
@@ -164,7 +162,7 @@ def test_message_with_a_schedule_of_its_own_keeps_it_in_failover(world: Schedule
 
 
 @pytest.mark.rule("S10", "S9")
-def test_part_of_what_was_scheduled_is_named_where_the_rest_fails(world: Schedules):
+def test_partly_stored_names_the_scheduled_messages(world: Schedules):
     messages = [ServiceBusMessage(b"x" * 100_000, message_id=str(n)) for n in range(4)]
     fault = world.secondary.add_fault("throttle", BACKLOG, after=1, count=1)
 
@@ -181,33 +179,33 @@ def test_part_of_what_was_scheduled_is_named_where_the_rest_fails(world: Schedul
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("where", ["healthy", "failed"])
 @pytest.mark.parametrize("numbers", [None, [None], [5, None], (None, 5)])
-def test_message_that_was_scheduled_in_failover_cannot_be_cancelled_and_the_error_says_why(
+def test_message_scheduled_in_failover_cannot_be_cancelled(
     world: Schedules, where: str, numbers: Any
 ):
-    with pytest.raises(CannotCancel, match="is in the backlog, and has no sequence number"):
+    with pytest.raises(CannotCancel, match="is in the backlog and has no sequence number"):
         getattr(world, where).cancel_scheduled_messages(numbers)
 
 
 @pytest.mark.rule("S10")
-def test_number_of_the_primary_cannot_be_cancelled_while_that_is_down(world: Schedules):
+def test_message_of_the_primary_cannot_be_cancelled_during_an_outage(world: Schedules):
     sender = world.keep(quick_sender(world.bus, world.queue()))
     (number,) = sender.schedule_messages(ServiceBusMessage("b"), LATER)
     world.fail_over(sender)
     world.in_backlog()
 
-    with pytest.raises(SendUnavailable, match="in failover: nothing can be cancelled") as raised:
+    with pytest.raises(SendUnavailable, match="is in failover") as raised:
         sender.cancel_scheduled_messages(number)
 
     assert isinstance(raised.value.primary_error, MessagingEntityDisabledError)
     assert world.scheduled(sender) == [number]
-    # By hand, since nobody pings for half an hour.
+    # Mark the path healthy, because the next ping is in half an hour.
     world.bus.mark_path_healthy(sender.entity_name)
     sender.cancel_scheduled_messages(number)
     assert world.scheduled(sender) == []
 
 
 @pytest.mark.rule("S10", "S11")
-def test_scheduled_message_without_an_id_has_one_in_both_states(world: Schedules):
+def test_scheduled_message_gets_an_id_in_every_state(world: Schedules):
     bare = AmqpAnnotatedMessage(data_body=b"b")
 
     (number,) = world.healthy.schedule_messages(bare, LATER)

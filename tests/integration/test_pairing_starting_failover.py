@@ -1,4 +1,4 @@
-"""What starts failover and what does not (rules S2 and S3), with the real SDK and real sockets."""
+"""The start of failover, with the real SDK and real sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -58,9 +58,9 @@ UNAVAILABLE: dict[str, tuple[type[Exception], dict[str, Any]]] = {
     "stop-reading": (OperationTimeoutError, {}),
     "answer-late": (OperationTimeoutError, {"seconds": 30}),
 }
-"""The faults of one entity that start failover: what the caller gets while the timer runs."""
+"""The faults of one entity that start failover, with the errors while the timer runs."""
 TWICE = ("lose-answer", "answer-late")
-"""Those that keep the message all the same."""
+"""The faults with which the primary still stores the message."""
 
 Operation = Callable[[Any], Awaitable[Any]]
 
@@ -82,7 +82,7 @@ SENDS: dict[str, tuple[Operation, int]] = {
         2,
     ),
 }
-"""Every way to send, and how many messages it sends."""
+"""Every kind of send, with its number of messages."""
 
 
 def unencodable() -> ServiceBusMessage:
@@ -90,8 +90,8 @@ def unencodable() -> ServiceBusMessage:
 
 
 async def faults_of(pair: Pair) -> dict[str, tuple[str, Fault, Any]]:
-    """Each fault of UNAVAILABLE on a queue of its own, with a sender whose link is open, which
-    takes its own time; tokens are for a link that is not."""
+    """Return each fault of UNAVAILABLE on a separate queue, with a sender whose link is open; for
+    token faults the link is not open."""
     queues = {kind: pair.queue() for kind in UNAVAILABLE}
     opened = [kind for kind in queues if not kind.endswith("-tokens")]
     senders = dict(zip(opened, await pair.entered(*map(queues.get, opened)), strict=True))
@@ -105,12 +105,12 @@ async def faults_of(pair: Pair) -> dict[str, tuple[str, Fault, Any]]:
     }
 
 
-# Which failures count.
+# Failures that start the timer.
 
 
 @pytest.mark.rule("S2", "S3")
 @both
-async def test_each_kind_of_unavailability_starts_the_timer_and_the_caller_gets_its_error(
+async def test_each_kind_of_outage_starts_the_timer_and_raises_its_error(
     make: Make,
 ) -> None:
     pair = await make(failover_interval=MINUTE, operation_timeout=5 * SECOND)
@@ -129,7 +129,7 @@ async def test_each_kind_of_unavailability_starts_the_timer_and_the_caller_gets_
 
 @pytest.mark.rule("S2", "S3")
 @both
-async def test_each_kind_of_unavailability_fails_over_at_once_where_the_interval_is_zero(
+async def test_each_kind_of_outage_fails_over_immediately_without_an_interval(
     make: Make,
 ) -> None:
     pair = await make(operation_timeout=12 * SECOND)
@@ -146,7 +146,7 @@ async def test_each_kind_of_unavailability_fails_over_at_once_where_the_interval
 
 @pytest.mark.rule("S2", "S3")
 @both
-async def test_a_namespace_that_refuses_connections_starts_the_timer_or_fails_over(
+async def test_refused_connections_start_the_timer_or_fail_over(
     make: Make,
 ) -> None:
     slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
@@ -168,7 +168,7 @@ async def test_a_namespace_that_refuses_connections_starts_the_timer_or_fails_ov
 
 @pytest.mark.rule("S2")
 @both
-async def test_a_stopped_namespace_fails_over_every_way_to_send_to_queues_and_topics(
+async def test_stopped_namespace_fails_over_every_kind_of_send(
     make: Make,
 ) -> None:
     pair = await make()
@@ -191,7 +191,7 @@ async def test_a_stopped_namespace_fails_over_every_way_to_send_to_queues_and_to
 
 @pytest.mark.rule("S2", "S3")
 @both
-async def test_every_way_to_send_starts_the_timer_and_raises_the_error_of_the_sdk(
+async def test_every_kind_of_send_starts_the_timer_and_raises_the_error_of_the_sdk(
     make: Make,
 ) -> None:
     pair = await make(failover_interval=MINUTE)
@@ -211,7 +211,7 @@ async def test_every_way_to_send_starts_the_timer_and_raises_the_error_of_the_sd
 
 @pytest.mark.rule("S1", "S2")
 @both
-async def test_entering_and_making_a_batch_never_fail_because_the_primary_is_down_but_count(
+async def test_entering_and_creating_a_batch_start_the_timer_and_do_not_fail(
     make: Make,
 ) -> None:
     slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
@@ -230,7 +230,7 @@ async def test_entering_and_making_a_batch_never_fail_because_the_primary_is_dow
 
 @pytest.mark.rule("S3")
 @both
-async def test_entering_and_making_a_batch_are_no_sends_and_do_not_cancel_the_timer(
+async def test_entering_and_creating_a_batch_do_not_stop_the_timer(
     make: Make,
 ) -> None:
     pair = await make(failover_interval=MINUTE, fake_clock=True)
@@ -247,12 +247,12 @@ async def test_entering_and_making_a_batch_are_no_sends_and_do_not_cancel_the_ti
     assert pair.changes(queue) == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER)]
 
 
-# Which do not.
+# Failures that do not.
 
 
 @pytest.mark.rule("S2")
 @both
-async def test_throttling_and_the_callers_own_mistakes_raise_and_start_nothing(make: Make) -> None:
+async def test_throttling_and_caller_errors_do_not_start_the_timer(make: Make) -> None:
     pair = await make()
     busy, unauthorized, gone, small, full, with_sessions, plain, odd, late = pair.queues(9)
     throttled = pair.fault("throttle", busy)
@@ -290,20 +290,20 @@ async def test_throttling_and_the_callers_own_mistakes_raise_and_start_nothing(m
 
 
 def fill(pair: Pair, path: str) -> None:
-    """So that a queue of a megabyte takes nothing more."""
-    from pairbus.emulator.entities.envelope import read
+    """Fill a queue of one megabyte."""
+    from pairbus.emulator.entities.message_codec import parse_message
 
     def send(core: Any) -> None:
-        large = [read(payload("x" * 250_000)) for _ in range(4)]
+        large = [parse_message(payload("x" * 250_000)) for _ in range(4)]
         for one in large:
-            core.entities.send(core.entities.get(path), [one], core.now_ms())
+            core.entities.router.send(core.entities.get(path), [one], core.now_ms())
 
     pair.primary.call(send)
 
 
 @pytest.mark.rule("S2")
 @both
-async def test_a_caller_without_the_right_to_send_gets_its_error_on_entering_and_sending(
+async def test_missing_send_right_raises_on_entering_and_sending(
     make: Make,
 ) -> None:
     pair = await make(start=False)
@@ -322,7 +322,7 @@ async def test_a_caller_without_the_right_to_send_gets_its_error_on_entering_and
 
 @pytest.mark.rule("S2")
 @both
-async def test_one_callers_unencodable_messages_never_fail_others_over(make: Make) -> None:
+async def test_messages_that_cannot_be_encoded_never_start_a_failover(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     good, bad = await pair.entered(queue, queue)
@@ -342,12 +342,12 @@ async def test_one_callers_unencodable_messages_never_fail_others_over(make: Mak
     assert pair.backlog() == []
 
 
-# A link that ends for a reason that is hidden.
+# Links that end for a hidden reason.
 
 
 @pytest.mark.rule("S2")
 @both
-async def test_a_detach_whose_ping_finds_the_entity_gone_is_the_callers_and_no_failover(
+async def test_detach_of_a_deleted_entity_is_no_failover(
     make: Make,
 ) -> None:
     pair = await make()
@@ -355,7 +355,7 @@ async def test_a_detach_whose_ping_finds_the_entity_gone_is_the_callers_and_no_f
     (sender,) = await pair.entered(queue)
     fault = pair.fault("detach", queue, count=1)
     sending = caught(sender.send_messages(message()))
-    # The entity goes between the send and the ping, as seen from the sender.
+    # The entity is deleted between the send and the ping.
     pair.primary.call(lambda core: watch_detach(core, fault, queue))
     error = await sending
     assert fault.fired == 1
@@ -366,7 +366,7 @@ async def test_a_detach_whose_ping_finds_the_entity_gone_is_the_callers_and_no_f
 
 
 def watch_detach(core: Any, fault: Fault, path: str) -> None:
-    """Delete an entity as soon as the fault has happened."""
+    """Delete an entity as soon as a fault has fired."""
     fire = core.faults.fire
 
     def fired(*args: Any) -> Any:
@@ -380,13 +380,13 @@ def watch_detach(core: Any, fault: Fault, path: str) -> None:
 
 @pytest.mark.rule("S2")
 @both
-async def test_a_detach_on_everything_is_an_outage_and_one_alone_is_not(make: Make) -> None:
+async def test_detach_of_every_link_is_an_outage_and_a_single_one_is_not(make: Make) -> None:
     pair = await make()
     once, always = pair.queues(2)
     senders = await pair.entered(once, always)
     faults = [pair.fault("detach", once, count=1), pair.fault("detach", always)]
     met = await together(caught(sender.send_messages(message())) for sender in senders)
-    assert [fault.fired for fault in faults] == [1, 2]  # the message, and the ping
+    assert [fault.fired for fault in faults] == [1, 2]  # the message and the ping
     assert isinstance(met[0], ServiceBusConnectionError)
     assert met[1] is None
     assert [pair.state(once), pair.state(always)] == [HEALTHY, FAILOVER]
@@ -397,14 +397,14 @@ async def test_a_detach_on_everything_is_an_outage_and_one_alone_is_not(make: Ma
 
 @pytest.mark.rule("S2")
 @both
-async def test_tokens_that_expire_while_fresh_ones_are_taken_are_no_outage(make: Make) -> None:
+async def test_expired_tokens_are_no_outage(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
     fault = pair.fault("expire-tokens", queue, count=1)
     await until(lambda: fault.fired == 1, "the token to expire")
     error = await caught(sender.send_messages(message()))
-    assert isinstance(error, ServiceBusConnectionError)  # the SDK does not try again here
+    assert isinstance(error, ServiceBusConnectionError)  # the SDK does not retry here
     await sender.send_messages(message())
     assert len(pair.arrived(queue)) == 1
     assert pair.of(StateChanged) == []
@@ -413,7 +413,7 @@ async def test_tokens_that_expire_while_fresh_ones_are_taken_are_no_outage(make:
 
 @pytest.mark.rule("S2", "S3")
 @both
-async def test_a_hidden_reason_is_looked_into_when_the_timer_fires(make: Make) -> None:
+async def test_unknown_failure_is_probed_when_the_timer_fires(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, fake_clock=True)
     passing, lasting = pair.queues(2)
     senders = await pair.entered(passing, lasting)
@@ -433,7 +433,7 @@ async def test_a_hidden_reason_is_looked_into_when_the_timer_fires(make: Make) -
 
 @pytest.mark.rule("S3")
 @both
-async def test_callers_get_their_own_exceptions_until_the_minute_is_over(make: Make) -> None:
+async def test_original_errors_are_raised_until_the_timer_fires(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, fake_clock=True)
     queue = pair.queue()
     first, second = await pair.entered(queue, queue)
@@ -456,7 +456,7 @@ async def test_callers_get_their_own_exceptions_until_the_minute_is_over(make: M
 
 @pytest.mark.rule("S3")
 @both
-async def test_a_success_of_another_sender_cancels_the_timer_and_a_failure_starts_a_new_one(
+async def test_success_of_another_sender_stops_the_timer_and_a_failure_starts_a_new_one(
     make: Make,
 ) -> None:
     pair = await make(failover_interval=MINUTE, fake_clock=True)
@@ -486,7 +486,7 @@ async def test_a_success_of_another_sender_cancels_the_timer_and_a_failure_start
 
 @pytest.mark.rule("S3")
 @both
-async def test_after_a_second_of_a_stopped_namespace_sends_go_to_the_backlog(make: Make) -> None:
+async def test_sends_go_to_the_backlog_after_an_interval_of_one_second(make: Make) -> None:
     pair = await make(failover_interval=SECOND)
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
@@ -499,12 +499,12 @@ async def test_after_a_second_of_a_stopped_namespace_sends_go_to_the_backlog(mak
     assert [one.path for one in pair.backlog()] == [queue]
 
 
-# What a user says instead.
+# The option `classify`.
 
 
 @pytest.mark.rule("S2")
 @both
-async def test_a_users_own_classification_replaces_ours(make: Make) -> None:
+async def test_classify_option_replaces_the_default(make: Make) -> None:
     asked: list[BaseException] = []
 
     def classify(error: BaseException) -> FailureKind:
@@ -531,7 +531,7 @@ async def test_a_users_own_classification_replaces_ours(make: Make) -> None:
 
 @pytest.mark.rule("S2")
 @both
-async def test_retries_of_the_sdk_come_first(make: Make) -> None:
+async def test_retries_of_the_sdk_are_made_first(make: Make) -> None:
     pair = await make(sdk={"retry_total": 3})
     queue = pair.queue()
     (sender,) = await pair.entered(queue)

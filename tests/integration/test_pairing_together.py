@@ -1,4 +1,4 @@
-"""All senders of a pairing fail over, learn of a lost backlog queue and switch back together."""
+"""All senders of a pairing share failover, failback and pulled queues."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
 
 async def in_failover(pair: Pair, number: int) -> tuple[str, list[Any]]:
-    """A path in failover, and senders of it that have stored one message each."""
+    """Return a path in failover, and senders that have stored one message each."""
     queue = pair.queue()
     fault = pair.fault("internal-error", queue)
     senders = [pair.sender(queue) for _ in range(number)]
@@ -38,7 +38,7 @@ async def in_failover(pair: Pair, number: int) -> tuple[str, list[Any]]:
 
 
 def queues_of(pair: Pair, number: int) -> list[str]:
-    """The backlog queue that has the message of each sender."""
+    """Return the backlog queue with the message of each sender."""
     from pairbus.amqp.sections import Message
 
     places = {
@@ -51,7 +51,7 @@ def queues_of(pair: Pair, number: int) -> list[str]:
 
 @pytest.mark.rule("S3", "S4", "G2")
 @both
-async def test_all_senders_of_a_path_switch_and_switch_back_at_once_and_other_paths_do_not(
+async def test_all_senders_of_a_path_fail_over_and_back_together(
     make: Make,
 ) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
@@ -61,7 +61,7 @@ async def test_all_senders_of_a_path_switch_and_switch_back_at_once_and_other_pa
     fault = pair.fault("internal-error", broken)
     await senders[0].send_messages(message())
     await together(sender.send_messages(message()) for sender in (*senders[1:], other, publisher))
-    assert fault.fired == 1  # those who came later did not try
+    assert fault.fired == 1  # later sends did not call the primary
     assert [pair.state(path) for path in (broken, fine, topic)] == [FAILOVER, HEALTHY, HEALTHY]
     assert {one.path for one in pair.backlog()} == {broken}
     assert len(pair.backlog()) == 3
@@ -81,7 +81,7 @@ async def test_all_senders_of_a_path_switch_and_switch_back_at_once_and_other_pa
 
 @pytest.mark.rule("S4")
 @both
-async def test_a_sender_stays_with_its_backlog_queue(make: Make) -> None:
+async def test_sender_keeps_its_backlog_queue(make: Make) -> None:
     pair = await make()
     path, senders = await in_failover(pair, 3)
     chosen = queues_of(pair, 3)
@@ -95,13 +95,11 @@ async def test_a_sender_stays_with_its_backlog_queue(make: Make) -> None:
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("lost", ["fails", "deleted"])
 @both
-async def test_what_one_sender_learns_of_a_lost_backlog_queue_all_know(
-    make: Make, lost: str
-) -> None:
+async def test_failed_backlog_queue_is_left_by_all_senders(make: Make, lost: str) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE)
     _, senders = await in_failover(pair, 3)
     chosen = queues_of(pair, 3)
-    queue = max(chosen, key=chosen.count)  # of three senders two have the same
+    queue = max(chosen, key=chosen.count)  # two of three senders have the same queue
     sharing = [sender for sender, one in zip(senders, chosen, strict=True) if one == queue]
     (left,) = set(pair.backlog_queues) - {queue}
     if lost == "deleted":
@@ -128,7 +126,7 @@ async def test_what_one_sender_learns_of_a_lost_backlog_queue_all_know(
 
 @pytest.mark.rule("S4")
 @both
-async def test_a_pulled_queue_is_tried_again_after_its_cool_down_and_comes_back(
+async def test_pulled_queue_is_restored_after_its_cool_down(
     make: Make,
 ) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE, fake_clock=True)
@@ -140,8 +138,8 @@ async def test_a_pulled_queue_is_tried_again_after_its_cool_down_and_comes_back(
     assert len(pair.in_queue(second)) == 1
     pair.clock.time += 59
     faults.append(pair.secondary.add_fault("internal-error", second, count=1))
-    with pytest.raises(Exception, match="no backlog queue"):
-        await sender.send_messages(message())  # the first is still left alone
+    with pytest.raises(Exception, match=r"none of the . backlog queues"):
+        await sender.send_messages(message())  # the first queue is still pulled
     assert [fault.fired for fault in faults] == [1, 1]
     pair.clock.time += 1
     await sender.send_messages(message())
@@ -155,16 +153,16 @@ async def test_a_pulled_queue_is_tried_again_after_its_cool_down_and_comes_back(
 
 @pytest.mark.rule("S4")
 @both
-async def test_making_a_batch_in_failover_never_loses_a_queue_for_good(make: Make) -> None:
+async def test_creating_a_batch_in_failover_releases_its_queue(make: Make) -> None:
     pair = await make(backlog_queue_count=1, backlog_cool_down=MINUTE, fake_clock=True)
     _, (sender,) = await in_failover(pair, 1)
     (queue,) = pair.backlog_queues
     fault = pair.secondary.add_fault("internal-error", queue, count=1)
-    with pytest.raises(Exception, match="no backlog queue"):
+    with pytest.raises(Exception, match=r"none of the . backlog queues"):
         await sender.send_messages(message())
     assert fault.fired == 1
     pair.clock.time += 60
-    batch = await sender.create_message_batch()  # which is not yet a message taken
+    batch = await sender.create_message_batch()  # this does not restore the queue
     batch.add_message(message())
     await sender.send_messages(batch)
     await until(lambda: pair.bus.status().backlog[queue].in_rotation, "the queue to come back")

@@ -1,4 +1,4 @@
-"""The check whether queues are empty, against a real namespace, with locks of the SDK."""
+"""The check whether queues are empty, against an emulator, with locks of the SDK."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pairbus.amqp.client import ClientOptions
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConnectionLost
-from pairbus.syphon.emptiness import COUNTED, EmptinessCheck, Remaining
+from pairbus.syphon.emptiness import MAX_COUNTED, EmptinessCheck, Remaining
 
 pytestmark = pytest.mark.rule("Y8")
 numbers = count(1)
@@ -23,7 +23,7 @@ def namespace() -> Iterator[LocalNamespace]:
         yield namespace
 
 
-class World:
+class QueuePair:
     """Two queues, and a check that records its peeks."""
 
     def __init__(self, namespace: LocalNamespace, client: ServiceBusClient) -> None:
@@ -33,7 +33,7 @@ class World:
         for queue in self.queues:
             namespace.create_queue(queue)
         self.peeked: Counter[str] = Counter()
-        """Operations by queue, as the caller is told of them."""
+        """Operations by queue, as `on_peek` reports them."""
         self.failed: list[str] = []
 
     def check(self, *, missing: str | None = None, wanted: bytes = b"") -> EmptinessCheck:
@@ -42,10 +42,10 @@ class World:
         )
         queues = [*self.queues, *([] if missing is None else [missing])]
         return EmptinessCheck(
-            options, queues, is_wanted=lambda payload: wanted in payload, on_peek=self._note
+            options, queues, is_wanted=lambda payload: wanted in payload, on_peek=self._record
         )
 
-    def _note(self, queue: str, messages: list[bytes] | None) -> None:
+    def _record(self, queue: str, messages: list[bytes] | None) -> None:
         if messages is None:
             self.failed.append(queue)
         else:
@@ -56,7 +56,7 @@ class World:
             sender.send_messages([ServiceBusMessage(body) for body in bodies])
 
     def metered(self) -> Counter[str]:
-        """Peeks by queue, as the namespace counts them."""
+        """Return peeks by queue, as the meter of the namespace counts them."""
         meter = self.namespace.meter()
         return Counter(
             {
@@ -68,26 +68,26 @@ class World:
 
 
 @pytest.fixture
-def world(namespace: LocalNamespace) -> Iterator[World]:
+def pair(namespace: LocalNamespace) -> Iterator[QueuePair]:
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
-        yield World(namespace, client)
+        yield QueuePair(namespace, client)
 
 
-def test_queues_without_messages_are_empty_and_so_is_a_queue_that_does_not_exist(
-    world: World,
+def test_queues_without_messages_and_missing_queues_are_empty(
+    pair: QueuePair,
 ) -> None:
-    check = world.check(missing="no-such-queue")
+    check = pair.check(missing="no-such-queue")
 
     assert check.are_empty()
-    assert world.peeked == world.metered() == Counter(dict.fromkeys(world.queues, 1))
-    assert world.failed == []
+    assert pair.peeked == pair.metered() == Counter(dict.fromkeys(pair.queues, 1))
+    assert pair.failed == []
     check.close()
 
 
-def test_a_message_that_the_sdk_has_locked_counts_until_it_is_completed(world: World) -> None:
-    check = world.check()
-    world.send("locked", queue=1)
-    with world.client.get_queue_receiver(world.queues[1]) as receiver:
+def test_locked_message_counts_until_it_is_completed(pair: QueuePair) -> None:
+    check = pair.check()
+    pair.send("locked", queue=1)
+    with pair.client.get_queue_receiver(pair.queues[1]) as receiver:
         [locked] = receiver.receive_messages(1, max_wait_time=20)
         assert receiver.receive_messages(1, max_wait_time=1) == []
 
@@ -96,14 +96,14 @@ def test_a_message_that_the_sdk_has_locked_counts_until_it_is_completed(world: W
         receiver.complete_message(locked)
 
     assert check.are_empty()
-    assert world.peeked == world.metered()
+    assert pair.peeked == pair.metered()
     check.close()
 
 
-def test_dead_letters_do_not_count(world: World) -> None:
-    check = world.check()
-    world.send("dead")
-    with world.client.get_queue_receiver(world.queues[0]) as receiver:
+def test_dead_letters_do_not_count(pair: QueuePair) -> None:
+    check = pair.check()
+    pair.send("dead")
+    with pair.client.get_queue_receiver(pair.queues[0]) as receiver:
         [dead] = receiver.receive_messages(1, max_wait_time=20)
         receiver.dead_letter_message(dead)
 
@@ -111,70 +111,70 @@ def test_dead_letters_do_not_count(world: World) -> None:
     check.close()
 
 
-def test_deferred_and_scheduled_messages_count_and_are_named(world: World) -> None:
-    check = world.check()
-    world.send("deferred")
-    with world.client.get_queue_receiver(world.queues[0]) as receiver:
+def test_deferred_and_scheduled_messages_count(pair: QueuePair) -> None:
+    check = pair.check()
+    pair.send("deferred")
+    with pair.client.get_queue_receiver(pair.queues[0]) as receiver:
         [message] = receiver.receive_messages(1, max_wait_time=20)
         receiver.defer_message(message)
-    with world.client.get_queue_sender(world.queues[1]) as sender:
+    with pair.client.get_queue_sender(pair.queues[1]) as sender:
         sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
 
     assert not check.are_empty()
     remaining = check.remaining()
     assert remaining == Remaining(deferred=1, scheduled=1)
-    assert str(remaining) == "2 messages are left in the backlog (1 deferred, 1 scheduled)"
+    assert str(remaining) == "2 messages are left in the backlog: 1 deferred, 1 scheduled"
     check.close()
 
 
-def test_a_check_that_finds_a_message_costs_one_peek_when_it_is_repeated(world: World) -> None:
-    check = world.check()
-    world.send("one", "two", "three", queue=1)
+def test_repeated_check_of_a_queue_with_messages_costs_one_peek(pair: QueuePair) -> None:
+    check = pair.check()
+    pair.send("one", "two", "three", queue=1)
 
     assert [check.are_empty() for _ in range(3)] == [False] * 3
-    first, second = world.queues
-    assert world.peeked == world.metered() == Counter({first: 1, second: 3})
+    first, second = pair.queues
+    assert pair.peeked == pair.metered() == Counter({first: 1, second: 3})
     check.close()
 
 
-def test_messages_that_do_not_count_are_peeked_once(world: World) -> None:
-    check = world.check(wanted=b"wanted")
-    world.send(*(f"other {n}" for n in range(250)))
+def test_messages_that_are_not_wanted_are_peeked_once(pair: QueuePair) -> None:
+    check = pair.check(wanted=b"wanted")
+    pair.send(*(f"other {n}" for n in range(250)))
 
     assert check.are_empty()
-    first, second = world.queues
-    assert world.peeked == Counter({first: 251, second: 1})
+    first, second = pair.queues
+    assert pair.peeked == Counter({first: 251, second: 1})
     assert check.are_empty()
-    assert world.peeked == world.metered() == Counter({first: 252, second: 2})
+    assert pair.peeked == pair.metered() == Counter({first: 252, second: 2})
 
-    world.send("other", "wanted")
+    pair.send("other", "wanted")
     assert not check.are_empty()
     assert check.remaining() == Remaining(active=1)
     check.close()
 
 
-def test_of_many_messages_a_part_is_counted(world: World) -> None:
-    check = world.check()
-    world.send(*(f"{n}" for n in range(COUNTED + 20)))
+def test_number_of_counted_messages_is_limited(pair: QueuePair) -> None:
+    check = pair.check()
+    pair.send(*(f"{n}" for n in range(MAX_COUNTED + 20)))
 
     remaining = check.remaining()
 
     assert remaining.more
     assert str(remaining).startswith("at least 100 messages are left")
-    assert world.peeked == world.metered()
+    assert pair.peeked == pair.metered()
     check.close()
 
 
-def test_a_namespace_that_is_down_is_not_taken_for_empty(world: World) -> None:
-    check = world.check()
+def test_namespace_that_is_down_raises_an_error(pair: QueuePair) -> None:
+    check = pair.check()
     assert check.are_empty()
-    world.namespace.stop()
+    pair.namespace.stop()
     try:
         with pytest.raises(ConnectionLost):
             check.are_empty()
-        assert world.failed == [world.queues[0]]
+        assert pair.failed == [pair.queues[0]]
     finally:
-        world.namespace.start()
+        pair.namespace.start()
 
     assert check.are_empty()
     check.close()

@@ -1,4 +1,4 @@
-"""Sending on and settling, against real namespaces, without Spark."""
+"""Forwarding and settlement, against an emulator, without Spark."""
 
 import time
 from collections.abc import Iterator
@@ -8,11 +8,15 @@ from itertools import count
 import pytest
 
 from pairbus.amqp.client import Client, ClientOptions, Receiver
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.spark import connections
-from pairbus.spark.columns import ReceivedMessage, RestoredMessage, turn_back
-from pairbus.spark.forwarder import BATCH, MARGIN_MS, Forwarder, Outcome
+from pairbus.spark.destination_sender import MAX_BATCH_MESSAGES
+from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
+from pairbus.spark.messages import ReceivedMessage, RestoredMessage, lock_expiry_ms
+from pairbus.spark.outcome import Outcome
+from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
 from tests.integration.emulator_kit import stored
 
@@ -21,180 +25,193 @@ numbers = count(1)
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[LocalNamespace]:
-    """One for both: what matters here is queues."""
+    """One namespace is both source and target: only the queues matter here."""
     with LocalNamespace("both") as namespace:
         yield namespace
         connections.close_all()
 
 
-class World:
+class BacklogQueue:
+    """A backlog queue, and a forwarder for its messages."""
+
     def __init__(self, namespace: LocalNamespace) -> None:
         self.namespace = namespace
         self.options = ClientOptions.from_connection_string(
             namespace.connection_string, operation_timeout_s=20
         )
-        self.backlog = self.queue(lock_duration_s=60)
+        self.path = self.create_queue()
 
-    def queue(self, *, lock_duration_s: int = 60, **settings: object) -> str:
+    def create_queue(self, **settings: object) -> str:
         name = f"q{next(numbers)}"
-        self.namespace.create_queue(
-            name, lock_duration=timedelta(seconds=lock_duration_s), **settings
-        )
+        self.namespace.create_queue(name, lock_duration=timedelta(seconds=60), **settings)
         return name
 
     def locked(
-        self, path: str, bodies: list[str], session: str | None = None
+        self, destination: str, bodies: list[str], session: str | None = None
     ) -> list[RestoredMessage]:
-        """Messages for a path, received from the backlog under locks."""
+        """Store messages for a destination, receive them under locks, and restore them."""
         payloads = [
             to_backlog(
                 Message.build(
                     properties=Properties(message_id=body, group_id=session), data=body.encode()
                 ).encode(),
-                path,
+                destination,
             )
             for body in bodies
         ]
-        sender = connections.sender_of(self.options, self.backlog)
+        sender = connections.sender_for(self.options, self.path)
         for start in range(0, len(payloads), 200):
             sender.send_batch(payloads[start : start + 200])
-        until = time.time_ns() // 1_000_000 + 60_000
+        deliveries = self.receive(len(payloads))
+        assert len(deliveries) == len(payloads)
+        locked_until = lock_expiry_ms()
+        return [
+            restore(ReceivedMessage(self.path, delivery.payload, delivery.tag, locked_until), None)
+            for delivery in deliveries
+        ]
+
+    def receive(self, max_count: int) -> list[Delivery]:
         with Client(self.options) as client:
-            receiver = Receiver(client, self.backlog, confirm=False)
-            found = [one for some in receiver.receive_available(len(payloads)) for one in some]
-            assert len(found) == len(payloads)
+            receiver = Receiver(client, self.path, confirm=False)
             return [
-                turn_back(ReceivedMessage(self.backlog, one.payload, one.tag), until, None)
-                for one in found
+                delivery for batch in receiver.receive_available(max_count) for delivery in batch
             ]
 
-    def forward(self, messages: list[RestoredMessage]) -> Outcome:
-        forwarder = Forwarder(self.options, self.options)
-        forwarder.take(messages)
+    def forward(self, messages: list[RestoredMessage], *, settle: bool = True) -> Outcome:
+        forwarder = Forwarder(self.options, self.options if settle else None)
+        forwarder.forward(messages)
         return forwarder.finish()
 
-    def left(self) -> int:
-        return self.namespace.call(lambda core: len(core.entities.get(self.backlog).queue))
+    def message_count(self) -> int:
+        return self.namespace.call(lambda core: len(core.entities.get(self.path).queue))
+
+    def dead_letter_count(self) -> int:
+        path = f"{self.path}/$deadletterqueue"
+        return self.namespace.call(lambda core: len(core.entities.source(path)[1]))
 
 
 @pytest.fixture
-def world(namespace: LocalNamespace) -> World:
-    return World(namespace)
+def backlog(namespace: LocalNamespace) -> BacklogQueue:
+    return BacklogQueue(namespace)
 
 
-def test_what_is_accepted_is_completed(world: World) -> None:
-    path = world.queue()
-    bodies = [str(n) for n in range(2 * BATCH + 1)]
+def test_accepted_messages_are_completed(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue()
+    bodies = [str(n) for n in range(2 * MAX_BATCH_MESSAGES + 1)]
 
-    outcome = world.forward(world.locked(path, bodies))
+    outcome = backlog.forward(backlog.locked(path, bodies))
 
     assert outcome.moved[path] == len(bodies)
     assert (outcome.unsettled, outcome.errors) == (0, {})
-    assert stored(world.namespace, path) == bodies[:99]
-    assert world.left() == 0
+    assert stored(backlog.namespace, path) == bodies[:99]
+    assert backlog.message_count() == 0
 
 
-def test_a_lock_that_is_nearly_over_is_not_used(world: World) -> None:
-    path = world.queue()
-    [message] = world.locked(path, ["x"])
-    late = message._replace(locked_until=time.time_ns() // 1_000_000 + MARGIN_MS - 1000)
+def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue()
+    [message] = backlog.locked(path, ["x"])
+    locked_until = time.time_ns() // 1_000_000 + LOCK_MARGIN_MS - 1000
 
-    outcome = world.forward([late])
+    outcome = backlog.forward([message._replace(locked_until=locked_until)])
 
     assert (outcome.moved[path], outcome.left[path]) == (0, 1)
-    assert stored(world.namespace, path) == []
-    assert world.left() == 1
+    assert stored(backlog.namespace, path) == []
+    assert backlog.message_count() == 1
 
 
-def test_one_that_is_refused_for_good_does_not_take_the_others_with_it(
-    world: World,
+def test_refused_message_is_dead_lettered_and_the_rest_of_its_batch_is_delivered(
+    backlog: BacklogQueue,
 ) -> None:
-    path = world.queue(requires_session=True)
-    good = world.locked(path, ["a", "b"], session="s")
-    [bad] = world.locked(path, ["no session"])
+    path = backlog.create_queue(requires_session=True)
+    good = backlog.locked(path, ["a", "b"], session="s")
+    [bad] = backlog.locked(path, ["no session"])
 
-    outcome = world.forward([good[0], bad, good[1]])
+    outcome = backlog.forward([good[0], bad, good[1]])
 
     assert outcome.moved[path] == 2
     assert outcome.dead_lettered[path] == 1
-    assert stored(world.namespace, path) == ["a", "b"]
-    buried = world.namespace.call(
-        lambda core: len(core.entities.source(f"{world.backlog}/$deadletterqueue")[1])
-    )
-    assert buried == 1
+    assert stored(backlog.namespace, path) == ["a", "b"]
+    assert backlog.dead_letter_count() == 1
 
 
-def test_a_destination_that_is_gone_is_dead_lettered(world: World) -> None:
-    outcome = world.forward(world.locked("nowhere", ["x"]))
+def test_message_for_a_missing_destination_is_dead_lettered(backlog: BacklogQueue) -> None:
+    outcome = backlog.forward(backlog.locked("missing", ["x"]))
 
-    assert outcome.dead_lettered["nowhere"] == 1
-    assert world.left() == 0
+    assert outcome.dead_lettered["missing"] == 1
+    assert (backlog.message_count(), backlog.dead_letter_count()) == (0, 1)
+
+
+def test_message_without_a_lock_cannot_be_dead_lettered_and_is_an_error(
+    backlog: BacklogQueue,
+) -> None:
+    outcome = backlog.forward(backlog.locked("missing", ["x"]), settle=False)
+
+    assert (outcome.dead_lettered, outcome.left["missing"]) == ({}, 1)
+    assert outcome.errors["missing"].startswith("EntityNotFound: ")
+    assert (backlog.message_count(), backlog.dead_letter_count()) == (1, 0)
 
 
 @pytest.mark.parametrize("fault", ["disable", "throttle", "internal-error", "cut"])
-def test_what_may_pass_leaves_messages_where_they_are(world: World, fault: str) -> None:
-    path = world.queue()
-    messages = world.locked(path, ["a", "b"], session="s")
-    happened = world.namespace.add_fault(fault, path)
+def test_transient_failure_leaves_messages_of_a_session_in_order(
+    backlog: BacklogQueue, fault: str
+) -> None:
+    path = backlog.create_queue()
+    messages = backlog.locked(path, ["a", "b"], session="s")
+    injected = backlog.namespace.add_fault(fault, path)
 
-    outcome = world.forward(messages)
-    world.namespace.clear_faults()
+    outcome = backlog.forward(messages)
+    backlog.namespace.clear_faults()
 
-    assert happened.fired > 0
+    assert injected.fired > 0
     assert (outcome.moved[path], outcome.left[path]) == (0, 2)
     assert path in outcome.errors
     assert outcome.busy is (fault == "throttle")
-    assert world.left() == 2
-    # Given back at once, in their order.
-    with Client(world.options) as client:
-        again = [
-            one for some in Receiver(client, world.backlog, confirm=False).pull(9) for one in some
-        ]
-    assert [Message.parse(one.payload).read_properties().message_id for one in again] == ["a", "b"]
+    assert backlog.message_count() == 2
+    # They were abandoned, so they can be received at once, in their order.
+    ids = [Message.parse(d.payload).read_properties().message_id for d in backlog.receive(9)]
+    assert ids == ["a", "b"]
 
 
-def test_a_lock_that_is_gone_is_told_and_costs_the_others_nothing(world: World) -> None:
-    path = world.queue()
-    messages = world.locked(path, ["a", "b", "c"])
+def test_lost_lock_is_counted_and_does_not_affect_others(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue()
+    messages = backlog.locked(path, ["a", "b", "c"])
     messages[1] = messages[1]._replace(lock_token=b"\1" * 16)
 
-    outcome = world.forward(messages)
+    outcome = backlog.forward(messages)
 
     assert (outcome.moved[path], outcome.unsettled) == (3, 1)
-    assert world.left() == 1
+    assert backlog.message_count() == 1
 
 
-def test_a_failure_lets_no_later_message_of_its_session_pass(world: World) -> None:
-    path = world.queue(requires_session=True)
-    bodies = [str(n) for n in range(4 * BATCH)]
-    messages = world.locked(path, bodies, session="s")
-    fault = world.namespace.add_fault("internal-error", path, after=1, count=1)
+def test_no_later_message_of_a_session_overtakes_one_that_failed(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue(requires_session=True)
+    bodies = [str(n) for n in range(4 * MAX_BATCH_MESSAGES)]
+    messages = backlog.locked(path, bodies, session="s")
+    fault = backlog.namespace.add_fault("internal-error", path, after=1, count=1)
 
-    outcome = world.forward(messages)
-    world.namespace.clear_faults()
+    outcome = backlog.forward(messages)
+    backlog.namespace.clear_faults()
 
     assert fault.fired == 1
-    assert outcome.moved[path] == BATCH
-    assert outcome.left[path] == 3 * BATCH
-    assert stored(world.namespace, path) == bodies[:99]
+    assert outcome.moved[path] == MAX_BATCH_MESSAGES
+    assert outcome.left[path] == 3 * MAX_BATCH_MESSAGES
+    assert stored(backlog.namespace, path) == bodies[:99]
 
 
 @pytest.mark.rule("Y4")
 @pytest.mark.parametrize("others", [True, False])
-def test_what_is_left_stays_out_of_the_way_of_others_and_else_goes_back_at_once(
-    world: World, others: bool
+def test_messages_that_are_left_stay_locked_only_if_others_were_delivered(
+    backlog: BacklogQueue, others: bool
 ) -> None:
-    down, up = world.queue(), world.queue()
-    fault = world.namespace.add_fault("disable", down)
-    messages = world.locked(down, ["a", "b"])
+    down, up = backlog.create_queue(), backlog.create_queue()
+    fault = backlog.namespace.add_fault("disable", down)
+    messages = backlog.locked(down, ["a", "b"])
     if others:
-        messages += world.locked(up, ["c"])
+        messages += backlog.locked(up, ["c"])
 
-    outcome = world.forward(messages)
+    outcome = backlog.forward(messages)
 
-    world.namespace.call(lambda core: core.faults.remove(fault))
+    backlog.namespace.call(lambda core: core.faults.remove(fault))
     assert fault.fired
     assert (outcome.left[down], outcome.moved[up]) == (2, int(others))
-    with Client(world.options) as client:
-        free = [one for some in Receiver(client, world.backlog).pull(10) for one in some]
-    assert len(free) == (0 if others else 2)
+    assert len(backlog.receive(10)) == (0 if others else 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.client import Client, Receiver, Sender, SharedKey
+from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.events import (
     Delivery,
@@ -26,6 +26,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.tokens import SharedAccessKey
 from tests.interop.limitations import needs
 from tests.interop.messages import PeerMessage, text
 from tests.interop.peers import PeerServer
@@ -194,7 +195,7 @@ def test_tokens_are_sent_and_requests_are_answered(
 ) -> None:
     peer.respond("$cbs", {"status-code": Int32(202)})
     peer.respond("q/$management", {"statusCode": Int32(200)}, {"session-state": b"state"})
-    client = open_client(peer, tokens=SharedKey("name", "key"))
+    client = open_client(peer, tokens=SharedAccessKey("name", "key"))
 
     assert Management(client, "q").get_session_state("s") == b"state"
 
@@ -212,7 +213,7 @@ def test_rejected_tokens_and_requests_raise_their_errors(
 ) -> None:
     peer.respond("$cbs", {"status-code": Int32(401), "status-description": "wrong key"})
     with pytest.raises(NotAuthorized, match="wrong key"):
-        Sender(open_client(peer, tokens=SharedKey("name", "key")), "q").send(payload())
+        Sender(open_client(peer, tokens=SharedAccessKey("name", "key")), "q").send(payload())
 
     not_found = {"statusCode": Int32(404), "errorCondition": Symbol("amqp:not-found")}
     peer.respond("q/$management", not_found)

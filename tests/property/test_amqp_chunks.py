@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.amqp.events import Event
+from tests.fuzz.application import Application
 from tests.fuzz.conversations import Case, recorded
-from tests.fuzz.program import Program
 
 
 def summary(event: Event) -> tuple[Any, ...]:
@@ -27,7 +27,7 @@ def summary(event: Event) -> tuple[Any, ...]:
 def play(case: Case, chunks: list[list[bytes]]) -> tuple[list[Any], bytes]:
     """Events and output of an engine that hears each turn in these chunks."""
     engine = case.engine()
-    program = Program(engine, client=case.client)
+    program = Application(engine, client=case.client)
     events = []
     output = bytearray(engine.data_to_send())
     for turn in chunks:

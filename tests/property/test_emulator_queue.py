@@ -1,9 +1,9 @@
-"""A queue and its dead letters against a small model: anything may happen, in any order.
+"""A queue and its dead-letter queue against a simple model, with random operations.
 
-Messages are sent, taken, settled in every way, deferred, scheduled, cancelled; time passes, noticed
-or not; and the namespace is stopped or killed and started again. The model keeps everything in
-dictionaries and knows nothing of buffers, heaps and files. Buffers are made so small here that
-nearly every message goes through the disk, and lines of dead letters start over again and again.
+Messages are sent, received, settled in every way, deferred, scheduled and cancelled; time passes,
+with and without ticks; and the namespace is stopped or killed and restarted. The model keeps
+everything in dictionaries, without buffers, heaps and files. Buffers are so small here that nearly
+every message is read from disk, and the buffer of dead letters is often reloaded.
 """
 
 from collections.abc import Iterable
@@ -21,22 +21,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pairbus.emulator.entities.locks import Lock
-from pairbus.emulator.entities.queue import Queue
+from pairbus.emulator.entities.locks import MessageLock
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, Stored
+from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
-from tests.unit.emulator.local import Local, body, message, properties
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
+from tests.unit.emulator.entities.harness import EntityHarness, body, message, properties
 
 LOCK_MS = 1000
-EXPIRED, TOO_OFTEN, TOLD = "TTLExpiredException", "MaxDeliveryCountExceeded", "told"
-NAMES = ("x", "y")
-SHARED_MEMORY = Path("/dev/shm")  # where it costs nothing to wait for the disk
+EXPIRED, TOO_MANY_DELIVERIES = "TTLExpiredException", "MaxDeliveryCountExceeded"
+BY_RECEIVER = "dead-lettered by the receiver"
+SESSIONS = ("x", "y")
+SHARED_MEMORY = Path("/dev/shm")  # where commits need not wait for a disk
 
 
 @dataclass
 class Item:
-    """A message of the model. Its body is its name."""
+    """A message of the model. Its body identifies it."""
 
     body: str
     number: int
@@ -45,14 +47,14 @@ class Item:
     session: str | None
     due: int | None
     expires: int | None
-    looked_at: int | None
-    """When its expiry is looked at: not while it is locked."""
+    expiry_check: int | None
+    """The time at which its expiry is checked, which is not before its lock has ended."""
     deliveries: int = 0
     reason: str | None = None
 
 
 @dataclass
-class Held:
+class ModelLock:
     """A lock of the model."""
 
     body: str
@@ -60,19 +62,19 @@ class Held:
 
 
 @dataclass
-class Line:
-    """The model of a queue, or of its dead letters."""
+class ModelQueue:
+    """The model of a queue or a dead-letter queue."""
 
     has_sessions: bool = False
     max_deliveries: int | None = None
-    buries_expired: bool = False
-    dead: "Line | None" = None
+    dead_letters_expired: bool = False
+    dead: "ModelQueue | None" = None
     items: dict[str, Item] = field(default_factory=dict)
-    locks: dict[bytes, Held] = field(default_factory=dict)
+    locks: dict[bytes, ModelLock] = field(default_factory=dict)
     sessions: dict[str, int] = field(default_factory=dict)
-    """Those that are held, until when."""
+    """The locked sessions, with the ends of their locks."""
     waiting: list[str] = field(default_factory=list)
-    """Sessions with active messages, in the order in which they first had some."""
+    """Sessions with active messages, in the order of their first messages."""
     states: dict[str, bytes] = field(default_factory=dict)
 
     def is_locked(self, item: Item) -> bool:
@@ -81,8 +83,8 @@ class Line:
     def in_order(self) -> list[Item]:
         return sorted(self.items.values(), key=lambda item: item.number)
 
-    def note_sessions(self) -> None:
-        """Bring the sessions that wait up to date."""
+    def update_waiting(self) -> None:
+        """Update the list of sessions with active messages."""
         if self.has_sessions:
             active = [item.session for item in self.in_order() if item.state == ACTIVE]
             self.waiting = [name for name in self.waiting if name in active]
@@ -92,29 +94,29 @@ class Line:
 
     def add(self, item: Item) -> None:
         self.items[item.body] = item
-        self.note_sessions()
+        self.update_waiting()
 
-    def drop(self, item: Item) -> None:
+    def remove(self, item: Item) -> None:
         del self.items[item.body]
-        self.note_sessions()
+        self.update_waiting()
 
-    def bury(self, item: Item, reason: str) -> None:
-        self.drop(item)
+    def dead_letter(self, item: Item, reason: str) -> None:
+        self.remove(item)
         assert self.dead is not None
         item.state, item.reason, item.due = ACTIVE, reason, None
-        item.expires = item.looked_at = None
+        item.expires = item.expiry_check = None
         self.dead.add(item)
 
     def expire(self, item: Item) -> None:
-        if self.buries_expired:
-            self.bury(item, EXPIRED)
+        if self.dead_letters_expired:
+            self.dead_letter(item, EXPIRED)
         else:
-            self.drop(item)
+            self.remove(item)
 
-    def take(self, limit: int, now: int, session: str | None) -> list[str]:
-        taken: list[str] = []
+    def receive(self, limit: int, now: int, session: str | None) -> list[str]:
+        received: list[str] = []
         for item in self.in_order():
-            if len(taken) == limit:
+            if len(received) == limit:
                 break
             if item.state != ACTIVE or self.is_locked(item):
                 continue
@@ -123,8 +125,8 @@ class Line:
             if item.expires is not None and item.expires <= now:
                 self.expire(item)
             else:
-                taken.append(item.body)
-        return taken
+                received.append(item.body)
+        return received
 
     def locked_until(self, item: Item, now: int) -> int:
         if self.has_sessions and item.session is not None:
@@ -136,98 +138,98 @@ class Line:
         lock.until = self.locked_until(self.items[lock.body], now)
         return lock.until
 
-    def settle(self, token: bytes, how: str) -> None:
-        if how == "abandon":
-            self.give_back(token)
+    def settle(self, token: bytes, action: str) -> None:
+        if action == "abandon":
+            self.return_message(token)
             return
         item = self.unlock(token)
-        if how == "complete":
-            self.drop(item)
-        elif how == "dead-letter":
-            self.bury(item, TOLD)
+        if action == "complete":
+            self.remove(item)
+        elif action == "dead-letter":
+            self.dead_letter(item, BY_RECEIVER)
         else:
             item.state = DEFERRED
             item.deliveries += 1
-            self.note_sessions()
+            self.update_waiting()
 
     def unlock(self, token: bytes) -> Item:
         item = self.items[self.locks.pop(token).body]
-        item.looked_at = item.expires
+        item.expiry_check = item.expires
         return item
 
-    def give_back(self, token: bytes, counted: bool = True) -> None:
+    def return_message(self, token: bytes, counted: bool = True) -> None:
         item = self.unlock(token)
         item.deliveries += counted
         if counted and self.max_deliveries is not None and item.deliveries >= self.max_deliveries:
-            self.bury(item, TOO_OFTEN)
+            self.dead_letter(item, TOO_MANY_DELIVERIES)
 
-    def let_go(self, session: str, counted: bool) -> None:
+    def release(self, session: str, counted: bool) -> None:
         del self.sessions[session]
         for token, lock in list(self.locks.items()):
             if self.items[lock.body].session == session:
-                self.give_back(token, counted)
+                self.return_message(token, counted)
 
-    def end_overdue_sessions(self, now: int) -> None:
+    def expire_sessions(self, now: int) -> None:
         for session, until in list(self.sessions.items()):
             if until <= now:
-                self.let_go(session, counted=True)
+                self.release(session, counted=True)
 
-    def end_overdue_locks(self, now: int) -> None:
-        self.end_overdue_sessions(now)
+    def expire_locks(self, now: int) -> None:
+        self.expire_sessions(now)
         for token, lock in list(self.locks.items()):
             if lock.until <= now:
-                self.give_back(token)
+                self.return_message(token)
 
     def due(self, now: int) -> list[Item]:
-        found = [item for item in self.items.values() if item.due is not None and item.due <= now]
-        return sorted(found, key=lambda item: (item.due, item.number))
+        items = [item for item in self.items.values() if item.due is not None and item.due <= now]
+        return sorted(items, key=lambda item: (item.due, item.number))
 
-    def look_at_expired(self, now: int) -> None:
+    def expire_messages(self, now: int) -> None:
         for item in list(self.items.values()):
-            if item.state == DEFERRED or item.looked_at is None or item.looked_at > now:
+            if item.state == DEFERRED or item.expiry_check is None or item.expiry_check > now:
                 continue
-            lock = next((one for one in self.locks.values() if one.body == item.body), None)
+            lock = next((lock for lock in self.locks.values() if lock.body == item.body), None)
             if lock is None:
                 self.expire(item)
             else:
-                item.looked_at = lock.until
+                item.expiry_check = lock.until
 
-    def start_again(self) -> None:
-        """All locks are free, and a delivery counts only if it was given back."""
+    def restart(self) -> None:
+        """Release all locks, as a restart does, without counting deliveries."""
         self.locks.clear()
         self.sessions.clear()
         for item in self.items.values():
-            item.expires = item.looked_at
+            item.expires = item.expiry_check
         self.waiting.clear()
-        self.note_sessions()
+        self.update_waiting()
 
 
 picks = st.integers(0, 2**16)
 rarely = st.integers(0, 7).map(lambda number: number == 7)
-whiches = st.sampled_from(["main", "main", "dead"])
-names = st.sampled_from(NAMES)
+queue_names = st.sampled_from(["main", "main", "dead"])
+session_ids = st.sampled_from(SESSIONS)
 limits = st.integers(1, 6)
-betweens = st.sampled_from(["take", "give back", "nothing"])
+interludes = st.sampled_from(["receive", "abandon", "nothing"])
 
 
-def step(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """A call of a method."""
-    return st.fixed_dictionaries(arguments).map(lambda drawn: (name, drawn))
+def step(method: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy for the name and arguments of a method call."""
+    return st.fixed_dictionaries(arguments).map(lambda values: (method, values))
 
 
-def taking() -> st.SearchStrategy[Any]:
-    return step("take", which=whiches, limit=limits, good=rarely, pick=picks)
+def receiving() -> st.SearchStrategy[Any]:
+    return step("receive", name=queue_names, limit=limits, delete=rarely, pick=picks)
 
 
 def settling() -> st.SearchStrategy[Any]:
     twice = ["abandon", "dead-letter", "renew"]
-    how = st.sampled_from(["complete", "defer", *twice, *twice])
-    return step("settle", pick=picks, amount=limits, how=how, stale=rarely)
+    action = st.sampled_from(["complete", "defer", *twice, *twice])
+    return step("settle", pick=picks, amount=limits, action=action, any_token=rarely)
 
 
 def waiting() -> st.SearchStrategy[Any]:
     by = st.sampled_from([1, 300, 300, 700, 1000, 2500])
-    return step("let_time_pass", by=by, noticed=st.booleans())
+    return step("advance_time", by=by, ticks=st.booleans())
 
 
 STEPS = (
@@ -235,107 +237,120 @@ STEPS = (
         "send",
         amount=limits,
         ttl=st.sampled_from([None, None, None, 1, 500, 1500]),
-        session=names,
+        session=session_ids,
         delay=st.sampled_from([None, None, 700]),
     ),
-    taking(),
-    taking(),
+    receiving(),
+    receiving(),
     settling(),
     settling(),
     waiting(),
     waiting(),
-    step("keep_for_long", times=st.integers(1, 3)),
-    step("bury_backwards", pick=picks, between=st.lists(betweens, min_size=4, max_size=4)),
-    step("take_deferred", which=whiches, amount=limits, pick=picks, good=rarely, bogus=rarely),
-    step("cancel", amount=limits, pick=picks, bogus=rarely),
-    step("peek", which=whiches, pick=picks, limit=limits, session=names),
-    step("stop", how=st.sampled_from(["commit", "commit", "commit", "restart", "kill"])),
+    step("keep_locked", times=st.integers(1, 3)),
+    step(
+        "dead_letter_in_reverse", pick=picks, between=st.lists(interludes, min_size=4, max_size=4)
+    ),
+    step(
+        "receive_deferred_messages",
+        name=queue_names,
+        amount=limits,
+        pick=picks,
+        delete=rarely,
+        unknown=rarely,
+    ),
+    step("cancel", amount=limits, pick=picks, unknown=rarely),
+    step("peek", name=queue_names, pick=picks, limit=limits, session=session_ids),
+    step("stop", action=st.sampled_from(["commit", "commit", "commit", "restart", "kill"])),
 )
-STEPS_OF_SESSIONS = (
-    step("accept", session=st.none() | names),
-    step("accept", session=st.none() | names),
-    step("accept", session=st.none() | names),
+SESSION_STEPS = (
+    step("accept", session=st.none() | session_ids),
+    step("accept", session=st.none() | session_ids),
+    step("accept", session=st.none() | session_ids),
     step("renew_session", pick=picks),
-    step("let_go", pick=picks),
-    step("let_go", pick=picks),
-    step("set_state", session=names, state=st.sampled_from([None, b"", b"one", b"two"])),
+    step("release", pick=picks),
+    step("release", pick=picks),
+    step("set_state", session=session_ids, state=st.sampled_from([None, b"", b"one", b"two"])),
 )
 
 
 class Machine(RuleBasedStateMachine):
-    """One rule does all: of many rules Hypothesis would leave out most in most runs, and a queue
-    to which nobody sends shows nothing."""
+    """Runs random steps with one rule.
+
+    With many rules Hypothesis would omit most of them in most runs, and test empty queues.
+    """
 
     has_sessions = False
 
     @rule(step=st.one_of(*STEPS))
     def do(self, step: tuple[str, dict[str, Any]]) -> None:
-        name, arguments = step
-        getattr(self, name)(**arguments)
+        method, arguments = step
+        getattr(self, method)(**arguments)
 
     def __init__(self) -> None:
         super().__init__()
         self.patches: list[Any] = []
         self.folder = TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.exists() else None)
-        self.local = Local(Path(self.folder.name) / "namespace.db")
+        self.harness = EntityHarness(Path(self.folder.name) / "namespace.db")
         self.now = 10_000
         self.bodies = count()
-        self.lines: dict[str, Line] = {}
+        self.models: dict[str, ModelQueue] = {}
         self.highest = 0
-        """The highest number that anybody was told."""
+        """The highest sequence number that was returned."""
         self.tokens: list[tuple[str, bytes]] = []
-        """All that were ever given, in this run of the namespace or another."""
+        """All lock tokens since the beginning, those before restarts included."""
 
     @initialize(
-        buffer=st.integers(1, 3),
-        chunk=st.integers(1, 3),
+        max_buffered=st.integers(1, 3),
+        page_size=st.integers(1, 3),
         max_deliveries=st.integers(1, 3),
-        buries_expired=st.booleans(),
+        dead_letters_expired=st.booleans(),
         ttl=st.sampled_from([None, None, 1000]),
     )
     def set_up(
         self,
-        buffer: int,
-        chunk: int,
+        max_buffered: int,
+        page_size: int,
         max_deliveries: int,
-        buries_expired: bool,
+        dead_letters_expired: bool,
         ttl: int | None,
     ) -> None:
         self.patches = [
-            patch("pairbus.emulator.entities.ready.BUFFER", buffer),
-            patch("pairbus.emulator.entities.ready.CHUNK", chunk),
-            patch("pairbus.emulator.entities.sequences.RESERVE", 3),
-            patch("pairbus.emulator.entities.locks.SLACK", 2),
+            patch("pairbus.emulator.entities.message_buffer.MAX_BUFFERED", max_buffered),
+            patch("pairbus.emulator.entities.message_buffer.PAGE_SIZE", page_size),
+            patch("pairbus.emulator.entities.sequence_numbers.RESERVATION_SIZE", 3),
+            patch("pairbus.emulator.entities.locks.MAX_STALE_ENTRIES", 2),
         ]
-        for one in self.patches:
-            one.start()
-        limit = {} if ttl is None else {"default_message_time_to_live": timedelta(milliseconds=ttl)}
-        self.local.add_queue(
+        for patch_ in self.patches:
+            patch_.start()
+        ttl_setting = (
+            {} if ttl is None else {"default_message_time_to_live": timedelta(milliseconds=ttl)}
+        )
+        self.harness.add_queue(
             lock_duration=timedelta(milliseconds=LOCK_MS),
             max_delivery_count=max_deliveries,
-            dead_lettering_on_message_expiration=buries_expired,
+            dead_lettering_on_message_expiration=dead_letters_expired,
             requires_session=self.has_sessions,
-            **limit,
+            **ttl_setting,
         )
         self.ttl = ttl
-        dead = Line()
-        self.lines = {
-            "main": Line(self.has_sessions, max_deliveries, buries_expired, dead),
+        dead = ModelQueue()
+        self.models = {
+            "main": ModelQueue(self.has_sessions, max_deliveries, dead_letters_expired, dead),
             "dead": dead,
         }
         self.find_queues()
-        self.local.store.commit()
+        self.harness.store.commit()
         self.remember()
 
     def find_queues(self) -> None:
-        self.queues = {"main": self.local.at("q"), "dead": self.local.dead()}
+        self.queues = {"main": self.harness.queue("q"), "dead": self.harness.dead_letters()}
 
     def remember(self) -> None:
-        """All that was done so far is on disk."""
-        self.committed = deepcopy((self.lines, self.highest))
+        """Record that the current state is on disk."""
+        self.committed = deepcopy((self.models, self.highest))
 
-    def told(self, numbers: Iterable[int]) -> None:
-        """Numbers rise, and are never given twice."""
+    def check_increasing(self, numbers: Iterable[int]) -> None:
+        """Check that sequence numbers increase and are never reused."""
         for number in numbers:
             assert number > self.highest
             self.highest = number
@@ -347,291 +362,304 @@ class Machine(RuleBasedStateMachine):
         texts = [str(next(self.bodies)) for _ in range(amount)]
         sent = [message(text, ttl=ttl, session=session, at=at) for text in texts]
 
-        numbers = self.local.send("q", *sent, now=self.now)
+        numbers = self.harness.send("q", *sent, now=self.now)
 
-        self.told(numbers)
-        lives = [each for each in (ttl, self.ttl) if each is not None]
+        self.check_increasing(numbers)
+        ttls = [value for value in (ttl, self.ttl) if value is not None]
         start = self.now if at is None else at
-        expires = start + min(lives) if lives else None
-        for text, number, one in zip(texts, numbers, sent, strict=True):
+        expires = start + min(ttls) if ttls else None
+        for text, number, incoming in zip(texts, numbers, sent, strict=True):
             state = ACTIVE if at is None else SCHEDULED
-            item = Item(text, number, one.size, state, session, at, expires, expires)
-            self.lines["main"].add(item)
+            item = Item(text, number, incoming.size, state, session, at, expires, expires)
+            self.models["main"].add(item)
 
-    def cancel(self, amount: int, pick: int, bogus: bool) -> None:
-        queue, line = self.queues["main"], self.lines["main"]
-        chosen = some([item for item in line.in_order() if item.state == SCHEDULED], amount, pick)
+    def cancel(self, amount: int, pick: int, unknown: bool) -> None:
+        queue, model = self.queues["main"], self.models["main"]
+        chosen = some([item for item in model.in_order() if item.state == SCHEDULED], amount, pick)
         numbers = [item.number for item in chosen]
-        if bogus:
+        if unknown:
             with pytest.raises(MessageNotFound):
-                queue.cancel([*numbers, self.highest + 1])
+                queue.cancel_scheduled([*numbers, self.highest + 1])
         else:
-            queue.cancel(numbers)
+            queue.cancel_scheduled(numbers)
             for item in chosen:
-                line.drop(item)
+                model.remove(item)
 
-    # Taking.
+    # Receiving.
 
-    def take(self, which: str, limit: int, good: bool, pick: int) -> None:
-        """Under a lock, or for good."""
-        queue, line = self.queues[which], self.lines[which]
+    def receive(self, name: str, limit: int, delete: bool, pick: int) -> None:
+        """Receive messages under locks, or remove them if `delete` is True."""
+        queue, model = self.queues[name], self.models[name]
         session = None
-        if line.has_sessions:
-            # Mostly one that is held.
-            chosen = [*line.sessions, *line.sessions, NAMES[pick % len(NAMES)]]
+        if model.has_sessions:
+            # Mostly a locked session.
+            chosen = [*model.sessions, *model.sessions, SESSIONS[pick % len(SESSIONS)]]
             session = chosen[pick % len(chosen)]
-            if line.sessions.get(session, 0) <= self.now:
-                with pytest.raises(LockLost) as caught:
-                    queue.take(limit, self.now, locked=not good, session=session)
-                assert caught.value.condition == "com.microsoft:session-lock-lost"
+            if model.sessions.get(session, 0) <= self.now:
+                with pytest.raises(LockLost) as raised:
+                    queue.receive(limit, self.now, locked=not delete, session=session)
+                assert raised.value.condition == "com.microsoft:session-lock-lost"
                 return
 
-        taken = queue.take(limit, self.now, locked=not good, session=session)
+        received = queue.receive(limit, self.now, locked=not delete, session=session)
 
-        assert [body(stored) for stored, _ in taken] == line.take(limit, self.now, session)
-        self.note_taken(which, taken)
+        assert [body(stored) for stored, _ in received] == model.receive(limit, self.now, session)
+        self.record_received(name, received)
 
-    def take_deferred(self, which: str, amount: int, pick: int, good: bool, bogus: bool) -> None:
-        queue, line = self.queues[which], self.lines[which]
+    def receive_deferred_messages(
+        self, name: str, amount: int, pick: int, delete: bool, unknown: bool
+    ) -> None:
+        queue, model = self.queues[name], self.models[name]
         session = None
-        if line.has_sessions:
-            held = [name for name, until in line.sessions.items() if until > self.now]
-            if not held:
+        if model.has_sessions:
+            locked = [id for id, until in model.sessions.items() if until > self.now]
+            if not locked:
                 return
-            session = held[pick % len(held)]
-        chosen = some([item for item in line.in_order() if item.state == DEFERRED], amount, pick)
-        numbers = [item.number for item in chosen] + [self.highest + 1] * bogus
-        if bogus or any(
-            line.is_locked(item) or (line.has_sessions and item.session != session)
+            session = locked[pick % len(locked)]
+        chosen = some([item for item in model.in_order() if item.state == DEFERRED], amount, pick)
+        numbers = [item.number for item in chosen] + [self.highest + 1] * unknown
+        if unknown or any(
+            model.is_locked(item) or (model.has_sessions and item.session != session)
             for item in chosen
         ):
             with pytest.raises(MessageNotFound):
-                queue.take_deferred(numbers, self.now, locked=not good, session=session)
+                queue.receive_deferred(numbers, self.now, locked=not delete, session=session)
             return
 
-        taken = queue.take_deferred(
-            [*numbers, *numbers], self.now, locked=not good, session=session
+        received = queue.receive_deferred(
+            [*numbers, *numbers], self.now, locked=not delete, session=session
         )
 
-        assert [stored.sequence for stored, _ in taken] == numbers
-        self.note_taken(which, taken)
+        assert [stored.sequence for stored, _ in received] == numbers
+        self.record_received(name, received)
 
-    def note_taken(self, which: str, taken: list[tuple[Stored, Lock | None]]) -> None:
-        line = self.lines[which]
-        for stored, lock in taken:
-            item = line.items[body(stored)]
+    def record_received(
+        self, name: str, received: list[tuple[StoredMessage, MessageLock | None]]
+    ) -> None:
+        model = self.models[name]
+        for stored, lock in received:
+            item = model.items[body(stored)]
             assert (stored.sequence, stored.deliveries) == (item.number, item.deliveries)
             if lock is None:
-                line.drop(item)
+                model.remove(item)
                 continue
-            assert lock.until_ms == line.locked_until(item, self.now)
-            assert lock.token not in line.locks
-            line.locks[lock.token] = Held(item.body, lock.until_ms)
-            self.tokens.append((which, lock.token))
+            assert lock.until_ms == model.locked_until(item, self.now)
+            assert lock.token not in model.locks
+            model.locks[lock.token] = ModelLock(item.body, lock.until_ms)
+            self.tokens.append((name, lock.token))
 
     # Settling.
 
-    def settle(self, pick: int, amount: int, how: str, stale: bool) -> None:
+    def settle(self, pick: int, amount: int, action: str, any_token: bool) -> None:
         if not self.tokens:
             return
-        live = self.live("main", "dead")
-        tokens = self.tokens if stale or not live else live
+        locked = self.locked_tokens("main", "dead")
+        tokens = self.tokens if any_token or not locked else locked
         start = pick % len(tokens)
         chosen = tokens[start : start + amount]
-        for which, token in reversed(chosen) if pick % 2 else chosen:
-            self.settle_one(which, token, how)
+        for name, token in reversed(chosen) if pick % 2 else chosen:
+            self.settle_one(name, token, action)
 
-    def settle_one(self, which: str, token: bytes, how: str) -> None:
-        queue, line = self.queues[which], self.lines[which]
-        held = line.locks.get(token)
-        holds = held is not None and held.until > self.now
-        assert queue.holds(token, self.now) is holds
-        if how == "dead-letter" and which == "dead":
+    def settle_one(self, name: str, token: bytes, action: str) -> None:
+        queue, model = self.queues[name], self.models[name]
+        lock = model.locks.get(token)
+        is_locked = lock is not None and lock.until > self.now
+        assert queue.has_lock(token, self.now) is is_locked
+        if action == "dead-letter" and name == "dead":
             with pytest.raises(Refused):
-                carry_out(queue, how, token, self.now)
-        elif not holds:
+                apply_action(queue, action, token, self.now)
+        elif not is_locked:
             with pytest.raises(LockLost):
-                carry_out(queue, how, token, self.now)
+                apply_action(queue, action, token, self.now)
         else:
-            until = carry_out(queue, how, token, self.now)
-            if how == "renew":
-                assert until == line.renew(token, self.now)
+            until = apply_action(queue, action, token, self.now)
+            if action == "renew":
+                assert until == model.renew(token, self.now)
             else:
-                line.settle(token, how)
+                model.settle(token, action)
 
-    def bury_backwards(self, pick: int, between: list[str]) -> None:
-        """The youngest first, while dead letters are taken and given back: a line that has been
-        read is then behind an older one."""
-        self.take("main", 6, good=False, pick=pick)
-        for number, (which, token) in enumerate(reversed(self.live("main"))):
-            self.settle_one(which, token, "dead-letter")
-            then = between[number % len(between)]
-            if then == "take":
-                self.take("dead", 1, good=False, pick=pick)
-            elif then == "give back" and (letters := self.live("dead")):
+    def dead_letter_in_reverse(self, pick: int, between: list[str]) -> None:
+        """Dead-letter the newest messages first, and receive and abandon dead letters in between.
+
+        So messages arrive that are older than those already in the buffer.
+        """
+        self.receive("main", 6, delete=False, pick=pick)
+        for number, (name, token) in enumerate(reversed(self.locked_tokens("main"))):
+            self.settle_one(name, token, "dead-letter")
+            interlude = between[number % len(between)]
+            if interlude == "receive":
+                self.receive("dead", 1, delete=False, pick=pick)
+            elif interlude == "abandon" and (letters := self.locked_tokens("dead")):
                 self.settle_one(*letters[0], "abandon")
-        self.take("dead", 6, good=False, pick=pick)
+        self.receive("dead", 6, delete=False, pick=pick)
 
-    def live(self, *lines: str) -> list[tuple[str, bytes]]:
-        """What is locked."""
+    def locked_tokens(self, *names: str) -> list[tuple[str, bytes]]:
+        """Return the tokens of locked messages."""
         return [
-            (which, token)
-            for which, token in self.tokens
-            if which in lines and token in self.lines[which].locks
+            (name, token)
+            for name, token in self.tokens
+            if name in names and token in self.models[name].locks
         ]
 
     # Time.
 
-    def keep_for_long(self, times: int) -> None:
-        """Renew all that is locked, as the SDK does beside its user's work."""
+    def keep_locked(self, times: int) -> None:
+        """Renew all locks repeatedly, as the SDK does in the background."""
         for _ in range(times):
-            self.let_time_pass(LOCK_MS * 3 // 5, noticed=True)
+            self.advance_time(LOCK_MS * 3 // 5, ticks=True)
             self.renew_all()
 
     def renew_all(self) -> None:
-        for which, token in self.live("main", "dead"):
-            self.settle_one(which, token, "renew")
+        for name, token in self.locked_tokens("main", "dead"):
+            self.settle_one(name, token, "renew")
 
-    def let_time_pass(self, by: int, noticed: bool) -> None:
+    def advance_time(self, by: int, ticks: bool) -> None:
         self.now += by
-        if not noticed:
+        if not ticks:
             return
 
-        self.local.tick(self.now)
+        self.harness.tick(self.now)
 
-        main = self.lines["main"]
-        for line in self.lines.values():
-            line.end_overdue_locks(self.now)
-        found = {
+        main = self.models["main"]
+        for model in self.models.values():
+            model.expire_locks(self.now)
+        sequences = {
             body(stored): stored.sequence
             for queue in self.queues.values()
             for stored in queue.peek(0, 1000)
         }
         for item in main.due(self.now):
-            # One that came late may have expired at once, and never shown its new number.
+            # A message that is due late may expire at once, without a visible new number.
             item.state, item.due = ACTIVE, None
-            item.number = found.get(item.body, self.highest + 1)
-            self.told([item.number])
-        main.note_sessions()
-        main.look_at_expired(self.now)
+            item.number = sequences.get(item.body, self.highest + 1)
+            self.check_increasing([item.number])
+        main.update_waiting()
+        main.expire_messages(self.now)
 
-    # Looking.
+    # Peeking.
 
-    def peek(self, which: str, pick: int, limit: int, session: str) -> None:
-        items = self.lines[which].in_order()
+    def peek(self, name: str, pick: int, limit: int, session: str) -> None:
+        items = self.models[name].in_order()
         after = items[pick % len(items)].number if items else 0
         expected = [item.body for item in items if item.number > after and item.session == session]
 
-        found = self.queues[which].peek(after, limit, session)
+        peeked = self.queues[name].peek(after, limit, session)
 
-        assert [body(stored) for stored in found] == expected[:limit]
+        assert [body(stored) for stored in peeked] == expected[:limit]
         self.compare()
 
     def compare(self) -> None:
-        for which, queue in self.queues.items():
+        for name, queue in self.queues.items():
             assert [
-                (body(one), one.sequence, one.state, one.deliveries, one.session, reason(one))
-                for one in queue.peek(0, 1000)
+                (
+                    body(stored),
+                    stored.sequence,
+                    stored.state,
+                    stored.deliveries,
+                    stored.session,
+                    reason(stored),
+                )
+                for stored in queue.peek(0, 1000)
             ] == [
-                (one.body, one.number, one.state, one.deliveries, one.session, one.reason)
-                for one in self.lines[which].in_order()
+                (item.body, item.number, item.state, item.deliveries, item.session, item.reason)
+                for item in self.models[name].in_order()
             ]
 
     @invariant()
-    def the_counts_are_right(self) -> None:
-        for which, line in self.lines.items():
-            queue = self.queues[which]
-            states = [item.state for item in line.items.values()]
+    def counts_agree_with_the_model(self) -> None:
+        for name, model in self.models.items():
+            queue = self.queues[name]
+            states = [item.state for item in model.items.values()]
             assert queue.counts == {s: states.count(s) for s in (ACTIVE, DEFERRED, SCHEDULED)}
-            assert queue.bytes == sum(item.size for item in line.items.values())
-            assert len(queue._locks) == len(line.locks)
+            assert queue.bytes == sum(item.size for item in model.items.values())
+            assert len(queue._locks) == len(model.locks)
 
-    # Stops.
+    # Restarts.
 
-    def stop(self, how: str) -> None:
-        """What was committed is there, what was not is gone; nobody was told of it."""
-        if how == "commit":
-            self.local.store.commit()
+    def stop(self, action: str) -> None:
+        """Commit, restart or kill. After a kill, only committed changes remain."""
+        if action == "commit":
+            self.harness.store.commit()
             self.remember()
             return
-        if how == "restart":
-            self.local.restart()
+        if action == "restart":
+            self.harness.restart()
             self.remember()
         else:
-            self.local.kill()
-        self.lines, self.highest = deepcopy(self.committed)
-        for line in self.lines.values():
-            line.start_again()
+            self.harness.kill()
+        self.models, self.highest = deepcopy(self.committed)
+        for model in self.models.values():
+            model.restart()
         self.find_queues()
         self.compare()
 
     def teardown(self) -> None:
         try:
-            if self.lines:
+            if self.models:
                 self.compare()
                 self.stop("restart")
         finally:
-            self.local.close()
+            self.harness.close()
             self.folder.cleanup()
-            for one in self.patches:
-                one.stop()
+            for patch_ in self.patches:
+                patch_.stop()
 
 
 class MachineWithSessions(Machine):
     has_sessions = True
-    holder = object()
+    receiver = object()
 
-    @rule(step=st.one_of(*STEPS, *STEPS_OF_SESSIONS))
+    @rule(step=st.one_of(*STEPS, *SESSION_STEPS))
     def do(self, step: tuple[str, dict[str, Any]]) -> None:
         super().do(step)
 
     @property
     def sessions(self) -> Sessions:
-        found = self.queues["main"].sessions
-        assert found is not None
-        return found
+        sessions = self.queues["main"].sessions
+        assert sessions is not None
+        return sessions
 
     def accept(self, session: str | None) -> None:
-        line = self.lines["main"]
-        line.end_overdue_sessions(self.now)
-        if session in line.sessions:
-            with pytest.raises(LockLost) as caught:
-                self.sessions.accept(session, self.holder, self.now)
-            assert caught.value.condition == "com.microsoft:session-cannot-be-locked"
+        model = self.models["main"]
+        model.expire_sessions(self.now)
+        if session in model.sessions:
+            with pytest.raises(LockLost) as raised:
+                self.sessions.accept(session, self.receiver, self.now)
+            assert raised.value.condition == "com.microsoft:session-cannot-be-locked"
             return
-        free = [name for name in line.waiting if name not in line.sessions]
+        free = [name for name in model.waiting if name not in model.sessions]
         expected = session if session is not None else next(iter(free), None)
 
-        accepted = self.sessions.accept(session, self.holder, self.now)
+        accepted = self.sessions.accept(session, self.receiver, self.now)
 
         assert accepted == expected
         if accepted is not None:
-            line.sessions[accepted] = self.now + LOCK_MS
+            model.sessions[accepted] = self.now + LOCK_MS
 
-    def let_go(self, pick: int) -> None:
-        line = self.lines["main"]
-        if not line.sessions:
+    def release(self, pick: int) -> None:
+        model = self.models["main"]
+        if not model.sessions:
             return
-        session = list(line.sessions)[pick % len(line.sessions)]
-        self.sessions.release(session, self.holder, self.now)
-        line.let_go(session, counted=False)
+        session = list(model.sessions)[pick % len(model.sessions)]
+        self.sessions.release(session, self.receiver, self.now)
+        model.release(session, counted=False)
 
     def renew_session(self, pick: int) -> None:
-        line = self.lines["main"]
-        if not line.sessions:
+        model = self.models["main"]
+        if not model.sessions:
             return
-        self.renew_one(list(line.sessions)[pick % len(line.sessions)])
+        self.renew_one(list(model.sessions)[pick % len(model.sessions)])
 
     def renew_all(self) -> None:
-        """The messages of a session are renewed with it."""
-        for session in self.lines["main"].sessions:
+        """Renew sessions, which renews the locks of their messages."""
+        for session in self.models["main"].sessions:
             self.renew_one(session)
-        for which, token in self.live("dead"):
-            self.settle_one(which, token, "renew")
+        for name, token in self.locked_tokens("dead"):
+            self.settle_one(name, token, "renew")
 
     def renew_one(self, session: str) -> None:
-        line = self.lines["main"]
-        if line.sessions[session] <= self.now:
+        model = self.models["main"]
+        if model.sessions[session] <= self.now:
             with pytest.raises(LockLost):
                 self.sessions.renew(session, self.now)
             return
@@ -639,45 +667,45 @@ class MachineWithSessions(Machine):
         until = self.sessions.renew(session, self.now)
 
         assert until == self.now + LOCK_MS
-        line.sessions[session] = until
-        for lock in line.locks.values():
-            if line.items[lock.body].session == session:
+        model.sessions[session] = until
+        for lock in model.locks.values():
+            if model.items[lock.body].session == session:
                 lock.until = until
 
     def set_state(self, session: str, state: bytes | None) -> None:
-        states = self.lines["main"].states
+        states = self.models["main"].states
         self.sessions.set_state(session, state)
         if state is None:
             states.pop(session, None)
         else:
             states[session] = state
 
-        for name in NAMES:
+        for name in SESSIONS:
             assert self.sessions.state(name) == states.get(name)
-        assert self.sessions.names() == sorted({*self.lines["main"].waiting, *states})
+        assert self.sessions.ids() == sorted({*self.models["main"].waiting, *states})
 
 
 def some(items: list[Item], amount: int, pick: int) -> list[Item]:
-    """A few of them, from any place on."""
+    """Return up to `amount` items from a random position."""
     start = pick % len(items) if items else 0
     return items[start : start + amount]
 
 
-def reason(stored: Stored) -> str | None:
+def reason(stored: StoredMessage) -> str | None:
     return properties(stored).get("DeadLetterReason")
 
 
-def carry_out(queue: Queue, how: str, token: bytes, now: int) -> int | None:
-    if how == "complete":
+def apply_action(queue: MessageQueue, action: str, token: bytes, now: int) -> int | None:
+    if action == "complete":
         queue.complete(token, now)
-    elif how == "abandon":
+    elif action == "abandon":
         queue.abandon(token, {"tried": True}, now)
-    elif how == "defer":
-        queue.defer(token, {"put": "off"}, now)
-    elif how == "dead-letter":
-        queue.dead_letter(token, TOLD, None, {}, now)
+    elif action == "defer":
+        queue.defer(token, {"deferred": True}, now)
+    elif action == "dead-letter":
+        queue.dead_letter(token, BY_RECEIVER, None, {}, now)
     else:
-        return queue.renew(token, now)
+        return queue.renew_lock(token, now)
     return None
 
 

@@ -1,4 +1,4 @@
-"""The health of a path under any sequence of events, beside a simple model."""
+"""The health of a path under random sequences of events, compared with a simple model."""
 
 from random import Random
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pairbus.events import PathStatus
-from pairbus.pairing.failures import FailureKind
+from pairbus.options import FailureKind
 from pairbus.pairing.health import (
     FailureAction,
     HealthSettings,
@@ -22,7 +22,7 @@ HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
 FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
 DOWN = OSError("down")
 TASKS = {
-    SUSPECT: (HealthTask.ENGAGE, HealthTask.LOOK),
+    SUSPECT: (HealthTask.FAIL_OVER, HealthTask.PROBE),
     FAILOVER: (HealthTask.PING,),
     DRAINING: (HealthTask.PEEK,),
 }
@@ -62,12 +62,12 @@ class AnyHealth(RuleBasedStateMachine):
         self.health = PathHealth(self.settings, Random(seed), self.now)
         self.last = HEALTHY
         self.changed_at = self.now
-        self.armed_at: float | None = None  # when the timer that runs was started
+        self.armed_at: float | None = None  # the start of the running timer
         self.held_since: float | None = None
-        self.empties = 0  # quiet, empty looks in a row within this hold
+        self.empties = 0  # idle, empty peeks in a row within this hold
 
     def follow(self) -> list[StatusChange]:
-        """What changed, as a chain; the model goes along."""
+        """Take the changes, check that they form a chain, and update the model."""
         changes, self.health.changes = self.health.changes, []
         for change in changes:
             assert change.from_state is self.last
@@ -76,7 +76,7 @@ class AnyHealth(RuleBasedStateMachine):
             self.changed_at = self.now
             self.armed_at = self.now if change.to_state is SUSPECT else None
             self.held_since, self.empties = None, 0
-        assert self.health.state is self.last
+        assert self.health.status is self.last
         return changes
 
     @rule(seconds=st.sampled_from([0.0, 0.01, 0.09, 0.5, 1.0, 4.0, 10.0, 59.0, 100.0]))
@@ -84,7 +84,7 @@ class AnyHealth(RuleBasedStateMachine):
         self.now += seconds
 
     @rule()
-    def the_next_step_is_due(self) -> None:
+    def time_passes_until_the_next_step(self) -> None:
         step = self.health.next_step()
         if step is not None:
             self.now = max(self.now, step.at)
@@ -101,20 +101,20 @@ class AnyHealth(RuleBasedStateMachine):
     def a_send_fails(self, kind: FailureKind) -> None:
         was, step = self.last, self.health.next_step()
 
-        verdict = self.health.failed(kind, DOWN, self.now)
+        action = self.health.failed(kind, DOWN, self.now)
 
         changes = self.follow()
         if was in (FAILOVER, DRAINING):
-            assert verdict is FailureAction.STORE
+            assert action is FailureAction.STORE
             assert not changes
             self.empties = -1
         elif self.settings.failover_interval_s == 0:
-            assert verdict is (
-                FailureAction.LOOK if kind is FailureKind.UNKNOWN else FailureAction.STORE
+            assert action is (
+                FailureAction.PROBE if kind is FailureKind.UNKNOWN else FailureAction.STORE
             )
             assert self.last is (HEALTHY if kind is FailureKind.UNKNOWN else FAILOVER)
         else:
-            assert verdict is FailureAction.RAISE
+            assert action is FailureAction.RAISE
             assert self.last is SUSPECT
             after = self.health.next_step()
             assert after is not None
@@ -122,7 +122,7 @@ class AnyHealth(RuleBasedStateMachine):
                 assert after.at == step.at
 
     @rule()
-    def a_send_gets_through(self) -> None:
+    def a_send_succeeds(self) -> None:
         was = self.last
 
         self.health.succeeded(self.now)
@@ -130,24 +130,24 @@ class AnyHealth(RuleBasedStateMachine):
         self.follow()
         assert self.last is (HEALTHY if was is SUSPECT else was)
 
-    @rule(met=answers)
-    def a_look_ends(self, met: FailureKind | None) -> None:
+    @rule(kind=answers)
+    def a_probe_ends(self, kind: FailureKind | None) -> None:
         was, armed_at = self.last, self.armed_at
 
-        verdict = self.health.looked(met, DOWN, self.now)
+        action = self.health.probed(kind, DOWN, self.now)
 
         changes = self.follow()
         interval = self.settings.failover_interval_s
         if was in (FAILOVER, DRAINING):
-            assert verdict is FailureAction.STORE
+            assert action is FailureAction.STORE
             assert not changes
             self.empties = -1
         elif interval and (armed_at is None or self.now < armed_at + interval):
-            assert verdict is FailureAction.RAISE
+            assert action is FailureAction.RAISE
             assert not changes
         else:
-            down = met in (FailureKind.UNAVAILABLE, FailureKind.UNKNOWN)
-            assert verdict is (FailureAction.STORE if down else FailureAction.RAISE)
+            down = kind in (FailureKind.UNAVAILABLE, FailureKind.UNKNOWN)
+            assert action is (FailureAction.STORE if down else FailureAction.RAISE)
             assert self.last is (FAILOVER if down else HEALTHY)
 
     @precondition(lambda self: self.last is SUSPECT)
@@ -157,20 +157,20 @@ class AnyHealth(RuleBasedStateMachine):
         self.now = max(self.now, self.armed_at + self.settings.failover_interval_s)
         cause = self.health.cause
 
-        self.health.engage(None, self.now)
+        self.health.fail_over(None, self.now)
 
         self.follow()
         assert self.last is FAILOVER
         assert self.health.cause is cause is not None
 
-    @rule(got_through=st.booleans())
-    def a_ping_ends(self, got_through: bool) -> None:
+    @rule(succeeded=st.booleans())
+    def a_ping_ends(self, succeeded: bool) -> None:
         was = self.last
 
-        self.health.pinged(got_through, self.now)
+        self.health.pinged(succeeded, self.now)
 
         self.follow()
-        if was is FAILOVER and got_through:
+        if was is FAILOVER and succeeded:
             assert self.last is (DRAINING if self.settings.after_drain else HEALTHY)
         else:
             assert self.last is was
@@ -178,24 +178,22 @@ class AnyHealth(RuleBasedStateMachine):
             if was is FAILOVER:
                 assert step is not None
                 jitter = step.at - self.now - 10.0
-                assert abs(jitter) <= 10.0 * self.settings.ping_jitter + 1e-6  # of rounding
+                assert abs(jitter) <= 10.0 * self.settings.ping_jitter + 1e-6  # rounding
 
     @rule(
         first=st.one_of(st.just((None, None)), st.tuples(numbers, numbers)),
         small=st.booleans(),
-        quiet=st.booleans(),
+        idle=st.booleans(),
     )
-    def the_backlog_is_looked_at(
-        self, first: tuple[int | None, ...], small: bool, quiet: bool
-    ) -> None:
+    def a_peek_ends(self, first: tuple[int | None, ...], small: bool, idle: bool) -> None:
         was, held = self.last, self.held_since
         in_time = held is not None and self.now < held + self.settings.hold_s
 
-        self.health.peeked(first, small=small, quiet=quiet, now=self.now)
+        self.health.peeked(first, small=small, idle=idle, now=self.now)
 
         if was is DRAINING:
             if in_time:
-                counts = quiet and set(first) == {None}
+                counts = idle and set(first) == {None}
                 self.empties = self.empties + 1 if counts else 0
             elif held is None and small:
                 self.held_since, self.empties = self.now, 0
@@ -216,21 +214,21 @@ class AnyHealth(RuleBasedStateMachine):
             self.held_since, self.empties = self.now, -1
 
     @rule()
-    def the_backlog_cannot_be_looked_at(self) -> None:
+    def a_peek_fails(self) -> None:
         self.health.peek_failed(self.now)
 
         assert self.follow() == []
         self.held_since = None
 
     @rule()
-    def somebody_marks_it_healthy(self) -> None:
+    def the_user_marks_the_path_healthy(self) -> None:
         self.health.mark_healthy(self.now)
 
         self.follow()
         assert self.last is HEALTHY
 
     @invariant()
-    def the_state_says_where_sends_go(self) -> None:
+    def status_decides_the_route(self) -> None:
         route = self.health.route(self.now)
         assert (route is Route.PRIMARY) == (self.last in (HEALTHY, SUSPECT))
         held = self.held_since
@@ -238,21 +236,21 @@ class AnyHealth(RuleBasedStateMachine):
         assert (route is Route.HOLD) == in_time
 
     @invariant()
-    def callers_never_wait_longer_than_the_hold(self) -> None:
+    def no_hold_is_longer_than_the_limit(self) -> None:
         if self.held_since is not None:
             over = self.held_since + self.settings.hold_s
             assert self.health.route(over) is not Route.HOLD
             assert self.health.route(over + 1000) is not Route.HOLD
 
     @invariant()
-    def something_is_to_be_done_unless_it_is_healthy(self) -> None:
+    def only_a_healthy_path_has_no_task(self) -> None:
         step = self.health.next_step()
         assert (step is None) == (self.last is HEALTHY)
         if step is not None:
             assert step.task in TASKS[self.last]
 
     @invariant()
-    def there_is_a_cause_unless_it_is_healthy(self) -> None:
+    def only_a_healthy_path_has_no_cause(self) -> None:
         assert (self.health.cause is None) == (self.last is HEALTHY)
         assert self.health.since == self.changed_at
 

@@ -1,7 +1,7 @@
-"""SQL filters against a model: random predicates on random messages, and random text.
+"""SQL filters and actions against a model: random predicates on random messages, and random text.
 
-The model walks its own trees of tuples and knows four answers: true, false, unknown, and that there
-is none ("error"). It shares nothing with the code under test but the names of AMQP types.
+The model evaluates trees of tuples to true, false, unknown or error. It shares only the AMQP types
+with the code under test.
 """
 
 import math
@@ -13,16 +13,16 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from pairbus.amqp.types import Byte, Float32, Int32, Symbol, UInt
+from pairbus.emulator.filters.like import compile_like
 from pairbus.emulator.filters.rules import SqlAction, SqlFilter, compile_action, compile_filter
-from pairbus.emulator.filters.sql_like import like
-from pairbus.emulator.filters.sql_values import EvaluationError
+from pairbus.emulator.filters.values import EvaluationError
 from pairbus.errors import ConfigurationError
-from tests.unit.emulator.rules_message import Seen
+from tests.unit.emulator.filters.fake_message import FakeMessage
 
 UNKNOWN, ERROR = "unknown", "error"
 Node = tuple[Any, ...]
 
-# Messages. The names in a filter are always lower case; a message spells them as it likes.
+# Messages. Names are in lower case in filters, and in any case in messages.
 
 NAMES = ["a", "b", "c", "d"]
 numbers = st.integers(-5, 5) | st.sampled_from([2**63 - 1, -(2**63), 0.5, -2.0, 1e300])
@@ -39,7 +39,7 @@ spellings = st.sampled_from(NAMES + [name.upper() for name in NAMES])
 users = st.lists(st.tuples(spellings, values), unique_by=lambda pair: pair[0].lower()).map(dict)
 systems = st.fixed_dictionaries({"Label": st.none() | words, "DeliveryCount": st.integers(0, 3)})
 
-# Predicates and expressions, as the model sees them.
+# Predicates and expressions of the model.
 
 constants = st.tuples(
     st.just("constant"),
@@ -74,18 +74,18 @@ tests = st.one_of(
 )
 
 
-def joined(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+def combined(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     return st.one_of(
         st.tuples(st.just("not"), inner),
         st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=4)),
     )
 
 
-predicates = st.recursive(tests, joined, max_leaves=6)
+predicates = st.recursive(tests, combined, max_leaves=6)
 
 
 def text_of(node: Node) -> str:
-    """The node as SQL, with more parentheses than needed."""
+    """Return the node as SQL, with more parentheses than needed."""
     match node:
         case ("constant", None):
             return "NULL"
@@ -120,14 +120,14 @@ def text_of(node: Node) -> str:
     raise AssertionError(node)
 
 
-def value_of(node: Node, message: Seen) -> Any:
-    """What an expression gives: a value, None, UNKNOWN or ERROR (tagged, so that no text is it)."""
+def value_of(node: Node, message: FakeMessage) -> Any:
+    """Return a value, None, (UNKNOWN,) or (ERROR,): tuples, to differ from any string."""
     match node:
         case ("constant", value):
             return value
         case ("user", name):
-            found = [value for key, value in message.user.items() if key.lower() == name]
-            return found[0] if found else (UNKNOWN,)
+            values = [value for key, value in message.user.items() if key.lower() == name]
+            return values[0] if values else (UNKNOWN,)
         case ("sys", name):
             return message.system(name)
         case ("sign", sign, of):
@@ -136,15 +136,15 @@ def value_of(node: Node, message: Seen) -> Any:
                 return value
             if not is_number(value):
                 return (ERROR,)
-            return wrapped(-value) if sign == "-" else value
-        case ("compute", sign, one, two):
-            left, right = value_of(one, message), value_of(two, message)
+            return wrap_64_bits(-value) if sign == "-" else value
+        case ("compute", sign, first, second):
+            left, right = value_of(first, message), value_of(second, message)
             if (ERROR,) in [left, right]:
                 return (ERROR,)
             if (UNKNOWN,) in [left, right]:
                 return (UNKNOWN,)
             if sign == "+" and (isinstance(left, str) or isinstance(right, str)):
-                return (ERROR,) if b"bytes" in [left, right] else shown(left) + shown(right)
+                return (ERROR,) if b"bytes" in [left, right] else to_text(left) + to_text(right)
             if left is None or right is None:
                 return None
             if not is_number(left) or not is_number(right):
@@ -157,36 +157,36 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def wrapped(value: Any) -> Any:
-    """A 64-bit integer as the processor would have it."""
+def wrap_64_bits(value: Any) -> Any:
+    """Return the value as a signed 64-bit integer, with overflow."""
     if isinstance(value, float):
         return value
     return int.from_bytes((value % 2**64).to_bytes(8, "big"), "big", signed=True)
 
 
-def shown(value: Any) -> str:
+def to_text(value: Any) -> str:
     if value is None:
         return ""
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def arithmetic(sign: str, left: Any, right: Any) -> Any:
-    whole = isinstance(left, int) and isinstance(right, int)
+    integers = isinstance(left, int) and isinstance(right, int)
     if sign == "+":
-        return wrapped(left + right)
+        return wrap_64_bits(left + right)
     if sign == "-":
-        return wrapped(left - right)
+        return wrap_64_bits(left - right)
     if sign == "*":
-        return wrapped(left * right)
+        return wrap_64_bits(left * right)
     if right == 0:
-        if whole:
+        if integers:
             return (ERROR,)
         no_number = sign == "%" or left == 0 or math.isnan(left)
         signs = math.copysign(1, left) * math.copysign(1, right)
         return math.nan if no_number else math.inf * signs
-    if whole:
+    if integers:
         quotient = abs(left) // abs(right) * (1 if left * right >= 0 else -1)
-        return wrapped(quotient if sign == "/" else left - quotient * right)
+        return wrap_64_bits(quotient if sign == "/" else left - quotient * right)
     if sign == "/":
         return left / right
     return math.nan if math.isinf(left) else math.fmod(left, right)
@@ -208,7 +208,7 @@ ORDER: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def compared(sign: str, left: Any, right: Any) -> Any:
+def compare(sign: str, left: Any, right: Any) -> Any:
     if (ERROR,) in [left, right]:
         return ERROR
     if (UNKNOWN,) in [left, right]:
@@ -222,41 +222,41 @@ def compared(sign: str, left: Any, right: Any) -> Any:
     return ORDER[sign](left, right)
 
 
-def answer(node: Node, message: Seen, failed: Any = ERROR) -> Any:
-    """True, False, UNKNOWN, or `failed` where it cannot be said; every part is looked at."""
+def result_of(node: Node, message: FakeMessage, failed: Any = ERROR) -> Any:
+    """Return True, False, UNKNOWN, or `failed` for an error. All parts are evaluated."""
     match node:
         case ("compare", sign, left, right):
-            found = compared(sign, value_of(left, message), value_of(right, message))
+            result = compare(sign, value_of(left, message), value_of(right, message))
         case ("in", value, choices):
-            one = value_of(value, message)
-            equal = [compared("=", one, value_of(choice, message)) for choice in choices]
-            found = any_of([failed if same == ERROR else same for same in equal])
+            member = value_of(value, message)
+            equal = [compare("=", member, value_of(choice, message)) for choice in choices]
+            result = any_of([failed if item == ERROR else item for item in equal])
         case ("like", value, pattern):
-            found = liked(value_of(value, message), value_of(pattern, message))
+            result = like_result(value_of(value, message), value_of(pattern, message))
         case ("null", of):
-            found = value_of(of, message) in [None, (UNKNOWN,)]
+            result = value_of(of, message) in [None, (UNKNOWN,)]
         case ("exists", of):
-            found = value_of(of, message) not in ([None] if of[0] == "sys" else [(UNKNOWN,)])
+            result = value_of(of, message) not in ([None] if of[0] == "sys" else [(UNKNOWN,)])
         case ("not", of):
-            inner = answer(of, message, failed)
-            found = not inner if inner in [True, False] else inner
+            inner = result_of(of, message, failed)
+            result = not inner if inner in [True, False] else inner
         case ("or", parts):
-            found = any_of([answer(part, message, failed) for part in parts])
+            result = any_of([result_of(part, message, failed) for part in parts])
         case ("and", parts):
-            found = answer(("not", ("or", [("not", part) for part in parts])), message, failed)
+            result = result_of(("not", ("or", [("not", part) for part in parts])), message, failed)
         case _:
             raise AssertionError(node)
-    return failed if found == ERROR else found
+    return failed if result == ERROR else result
 
 
-def any_of(answers: list[Any]) -> Any:
+def any_of(results: list[Any]) -> Any:
     for strongest in (ERROR, True, UNKNOWN):
-        if strongest in answers:
+        if strongest in results:
             return strongest
     return False
 
 
-def liked(text: Any, pattern: Any) -> Any:
+def like_result(text: Any, pattern: Any) -> Any:
     if (ERROR,) in [text, pattern]:
         return ERROR
     if (UNKNOWN,) in [text, pattern]:
@@ -267,7 +267,7 @@ def liked(text: Any, pattern: Any) -> Any:
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """By definition: a character, any character, or any part of the rest."""
+    """Match recursively, by the definition of LIKE."""
     if not pattern:
         return not text
     if pattern[0] == "%":
@@ -276,46 +276,46 @@ def is_like(text: str, pattern: str) -> bool:
 
 
 @given(predicates, users, systems)
-def test_a_filter_says_what_the_model_says(
+def test_filter_agrees_with_the_model(
     predicate: Node, user: dict[str, Any], system: dict[str, Any]
 ) -> None:
     text = text_of(predicate)
     assume(len(text) <= 1024)
-    message = Seen(user, **system)
-    expected = answer(predicate, message)
+    message = FakeMessage(user, **system)
+    expected = result_of(predicate, message)
     event(str(expected))
 
     test = compile_filter(SqlFilter(text))
 
     if expected == ERROR:
-        # It may be that the part which cannot be said did not have to be looked at.
+        # The part with the error need not have been evaluated.
         try:
-            passed = test(message)
+            matched = test(message)
         except EvaluationError:
             return
-        assert passed is (answer(predicate, message, failed=UNKNOWN) is True)
+        assert matched is (result_of(predicate, message, failed=UNKNOWN) is True)
     else:
         assert test(message) is (expected is True)
 
 
 @given(expressions, users, systems)
-def test_an_action_computes_what_the_model_computes(
+def test_action_agrees_with_the_model(
     expression: Node, user: dict[str, Any], system: dict[str, Any]
 ) -> None:
-    message = Seen(user, **system)
+    message = FakeMessage(user, **system)
     expected = value_of(expression, message)
-    act = compile_action(SqlAction(f"SET result = {text_of(expression)}"))
+    action = compile_action(SqlAction(f"SET result = {text_of(expression)}"))
 
     if expected == (ERROR,):
         with pytest.raises(EvaluationError):
-            act(message)
+            action(message)
     else:
-        found = act(message).user_set["result"]
-        assert repr(found) == repr(None if expected == (UNKNOWN,) else expected)
+        computed = action(message).user_set["result"]
+        assert repr(computed) == repr(None if expected == (UNKNOWN,) else expected)
 
 
 @given(st.lists(st.sampled_from(["+", "-", "*"]), max_size=20), st.data())
-def test_arithmetic_binds_as_in_any_language(signs: list[str], data: st.DataObject) -> None:
+def test_arithmetic_has_the_usual_precedence(signs: list[str], data: st.DataObject) -> None:
     numbers = data.draw(
         st.lists(st.integers(0, 3), min_size=len(signs) + 1, max_size=len(signs) + 1)
     )
@@ -323,26 +323,26 @@ def test_arithmetic_binds_as_in_any_language(signs: list[str], data: st.DataObje
         f" {sign} {n}" for sign, n in zip(signs, numbers[1:], strict=True)
     )
 
-    assert compile_action(SqlAction(f"SET v = {text}"))(Seen()).user_set == {"v": eval(text)}
+    assert compile_action(SqlAction(f"SET v = {text}"))(FakeMessage()).user_set == {"v": eval(text)}
 
 
 @given(st.lists(st.sampled_from(["AND", "OR", "AND NOT", "OR NOT"]), max_size=20), st.data())
-def test_logic_binds_as_in_any_language(words: list[str], data: st.DataObject) -> None:
+def test_logic_has_the_usual_precedence(words: list[str], data: st.DataObject) -> None:
     count = len(words) + 1
-    facts = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
-    parts = [f"1 = {int(fact)}" for fact in facts]
+    truths = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    parts = [f"1 = {int(truth)}" for truth in truths]
     text = parts[0] + "".join(
         f" {word} {part}" for word, part in zip(words, parts[1:], strict=True)
     )
 
-    found = compile_filter(SqlFilter(text))(Seen())
+    matched = compile_filter(SqlFilter(text))(FakeMessage())
 
-    assert found is eval(text.lower().replace("=", "=="))
+    assert matched is eval(text.lower().replace("=", "=="))
 
 
 @given(st.text("ab%_", max_size=10), st.text("ab%_", max_size=6))
-def test_like_is_what_it_is_by_definition(text: str, pattern: str) -> None:
-    assert like(pattern)(text) is is_like(text, pattern)
+def test_like_agrees_with_its_definition(text: str, pattern: str) -> None:
+    assert compile_like(pattern)(text) is is_like(text, pattern)
 
 
 FRAGMENTS = """
@@ -350,21 +350,23 @@ FRAGMENTS = """
     = <> != < <= > >= AND OR NOT IN LIKE ESCAPE IS NULL EXISTS( TRUE FALSE SET REMOVE ' [ " \n _ é
     sys.Label sys.Size sys.x
 """
-soup = st.lists(st.sampled_from(FRAGMENTS.split()), max_size=30).map(" ".join)
+random_tokens = st.lists(st.sampled_from(FRAGMENTS.split()), max_size=30).map(" ".join)
 
 
 @st.composite
 def damaged(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> str:
-    """A good text with a piece cut out of it, or put into it."""
+    """Return a valid text with a piece removed or inserted."""
     text = draw(texts)
     start = draw(st.integers(0, len(text)))
     end = draw(st.integers(start, min(start + 3, len(text))))
     return text[:start] + draw(st.sampled_from(["", *FRAGMENTS.split()])) + text[end:]
 
 
-any_filter = st.text() | soup | damaged(predicates.map(text_of))
+any_filter = st.text() | random_tokens | damaged(predicates.map(text_of))
 any_action = (
-    st.text() | soup | damaged(expressions.map(lambda node: f"SET a = {text_of(node)}; REMOVE b"))
+    st.text()
+    | random_tokens
+    | damaged(expressions.map(lambda node: f"SET a = {text_of(node)}; REMOVE b"))
 )
 
 
@@ -374,9 +376,9 @@ def test_any_text_is_a_filter_or_a_configuration_error(text: str, user: dict[str
         test = compile_filter(SqlFilter(text, {"@p": 1}))
     except ConfigurationError:
         return
-    event("a filter")
+    event("valid filter")
     try:
-        assert test(Seen(user)) in {True, False}
+        assert test(FakeMessage(user)) in {True, False}
     except EvaluationError:
         event("not evaluated")
 
@@ -384,11 +386,11 @@ def test_any_text_is_a_filter_or_a_configuration_error(text: str, user: dict[str
 @given(any_action, users)
 def test_any_text_is_an_action_or_a_configuration_error(text: str, user: dict[str, Any]) -> None:
     try:
-        act = compile_action(SqlAction(text, {"@p": 1}))
+        action = compile_action(SqlAction(text, {"@p": 1}))
     except ConfigurationError:
         return
-    event("an action")
+    event("valid action")
     try:
-        act(Seen(user))
+        action(FakeMessage(user))
     except EvaluationError:
         event("not evaluated")

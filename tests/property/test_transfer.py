@@ -1,4 +1,4 @@
-"""Random messages into the backlog and out of it, and bytes that are no message at all."""
+"""Random messages in the backlog format and restored, and bytes that are not messages."""
 
 from contextlib import suppress
 from itertools import product
@@ -22,10 +22,11 @@ from pairbus.amqp.section_edit import (
 )
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
-from pairbus.emulator.entities import envelope
-from pairbus.emulator.storage.store import ACTIVE
+from pairbus.emulator.entities import message_codec
 from pairbus.errors import DecodeError, NotTransferable, ReservedProperty
-from pairbus.transfer import ALIASES, from_backlog, to_backlog
+from pairbus.servicebus.application_properties import ALIASES
+from pairbus.servicebus.message_states import ACTIVE
+from pairbus.transfer import from_backlog, to_backlog
 from tests.property.amqp_values import scalars
 from tests.unit.amqp.same import same
 
@@ -81,7 +82,7 @@ def body(code: int, items: list[Any]) -> bytes:
 
 
 def fields(choices: list[st.SearchStrategy[Any]]) -> st.SearchStrategy[list[Any]]:
-    """Some of the fields of a list: all of them with nulls, as the SDK has it, or fewer."""
+    """Return the fields of a list: all of them, with nulls, as the SDK writes it, or fewer."""
     whole = st.tuples(*(st.none() | choice for choice in choices)).map(list)
     return st.tuples(whole, st.integers(0, len(choices))).map(lambda cut: cut[0][: cut[1]]) | whole
 
@@ -91,7 +92,8 @@ annotations = st.dictionaries(annotation_names.map(Symbol), scalars, max_size=4)
 
 @st.composite
 def messages(draw: st.DrawFn, *, timed: bool = True) -> bytes:
-    """Any message that a Service Bus would take; its schedule, if it has one, stands first."""
+    """Return any message that Service Bus accepts; its schedule, if any, is the first
+    annotation."""
     message = Message()
     header = draw(fields(header_fields))
     properties = draw(fields(property_fields))
@@ -116,8 +118,10 @@ def messages(draw: st.DrawFn, *, timed: bool = True) -> bytes:
 
 
 def received(payload: bytes, deliveries: int) -> bytes:
-    stored = envelope.store(envelope.read(payload), 17, ACTIVE, ENQUEUED, None)
-    return envelope.deliver(stored, deliveries, ENQUEUED + 60_000)
+    stored = message_codec.to_stored(
+        message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
+    )
+    return message_codec.encode_delivery(stored, deliveries, ENQUEUED + 60_000)
 
 
 def fields_of(message: Message) -> list[Any]:
@@ -125,8 +129,8 @@ def fields_of(message: Message) -> list[Any]:
     return [getattr(read, name) for name in Properties.__dataclass_fields__]
 
 
-def check_turned_back(before: bytes, after: bytes) -> None:
-    """The same sections, but for times that were derived, and nulls at the end of lists."""
+def check_restored(before: bytes, after: bytes) -> None:
+    """Check that all sections are equal, except derived times and nulls at the end of lists."""
     was, now = Message.parse(before), Message.parse(after)
     assert now.read_header() == was.read_header()
     expected = fields_of(was)
@@ -140,12 +144,12 @@ def check_turned_back(before: bytes, after: bytes) -> None:
 
 @pytest.mark.rule("S6", "Y3")
 @given(messages(), paths, st.integers(0, 2**32 - 1))
-def test_message_that_went_through_the_backlog_is_the_same(sent: bytes, path: str, deliveries: int):
+def test_restored_message_equals_the_message_that_was_sent(sent: bytes, path: str, deliveries: int):
     stored = to_backlog(sent, path)
 
     for back in (from_backlog(stored), from_backlog(received(stored, deliveries))):
         assert back.path == path
-        check_turned_back(sent, back.payload)
+        check_restored(sent, back.payload)
         read = Message.parse(back.payload)
         assert back.session == read.read_properties().group_id
         assert back.ttl_ms == read.read_header().ttl
@@ -155,13 +159,13 @@ def test_message_that_went_through_the_backlog_is_the_same(sent: bytes, path: st
 
 @pytest.mark.rule("S6", "Y3")
 @given(messages(timed=False), paths)
-def test_message_without_a_time_to_live_is_the_same_byte_for_byte(sent: bytes, path: str):
+def test_message_without_a_time_to_live_is_restored_byte_for_byte(sent: bytes, path: str):
     assert from_backlog(to_backlog(sent, path)).payload == sent
 
 
 @pytest.mark.rule("S6")
 @given(messages(), paths, st.none() | st.integers(-(2**63), 2**63 - 1))
-def test_message_in_the_backlog_neither_expires_nor_waits_nor_has_a_session(
+def test_message_in_the_backlog_has_no_time_to_live_schedule_or_session(
     sent: bytes, path: str, scheduled: int | None
 ):
     stored = Message.parse(to_backlog(sent, path, scheduled_ms=scheduled))
@@ -190,7 +194,7 @@ def test_message_in_the_backlog_neither_expires_nor_waits_nor_has_a_session(
     st.none() | st.integers(ENQUEUED - 10**6, ENQUEUED + 10**6),
     st.integers(ENQUEUED - 10**6, ENQUEUED + 2**33),
 )
-def test_what_is_left_of_a_time_to_live_is_never_more_than_it_was_nor_negative(
+def test_remaining_time_to_live_is_between_zero_and_the_original(
     ttl: int, scheduled: int | None, now: int
 ):
     message = Message.build(data=b"")
@@ -205,12 +209,12 @@ def test_what_is_left_of_a_time_to_live_is_never_more_than_it_was_nor_negative(
     assert Message.parse(back.payload).read_header().ttl == back.ttl_ms
 
 
-# Whatever the bytes.
+# Arbitrary bytes.
 
 
 @st.composite
 def broken_messages(draw: st.DrawFn) -> bytes:
-    """A message of the backlog with a few bytes changed, taken out or put in."""
+    """Return a message of the backlog with a few bytes changed, removed or inserted."""
     data = bytearray(to_backlog(draw(messages()), "queue", scheduled_ms=5))
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, len(data)))
@@ -225,7 +229,7 @@ aliases = st.dictionaries(
 
 @pytest.mark.rule("Y5")
 @given(st.one_of(st.binary(max_size=60), broken_messages(), aliases))
-def test_whatever_the_bytes_they_are_turned_back_or_refused_with_a_reason(data: bytes):
+def test_arbitrary_bytes_are_restored_or_refused_with_a_reason(data: bytes):
     reason, back = None, None
     try:
         back = from_backlog(data, now_ms=ENQUEUED)

@@ -1,4 +1,4 @@
-"""A credential as an application has it: made where it is needed, and fit for one process."""
+"""A credential that is created in each process that needs it."""
 
 import os
 import threading
@@ -16,7 +16,8 @@ class AccessToken(NamedTuple):
 
 
 class Identity:
-    """It cannot be pickled, as those of azure-identity cannot."""
+    """A credential that cannot be pickled, like those of azure-identity. It creates a file named
+    after its process in a folder."""
 
     def __init__(self, folder: str) -> None:
         self._lock = threading.Lock()
@@ -27,6 +28,6 @@ class Identity:
             return AccessToken("header.payload.signature", int(time.time()) + 600)
 
 
-def made_on_each_worker(folder: Path) -> Credential:
-    """The factory notes in the folder in which processes a credential was made."""
+def created_in_each_worker(folder: Path) -> Credential:
+    """Return a credential with a factory. The folder shows which processes called the factory."""
     return Credential(partial(Identity, str(folder)))

@@ -1,4 +1,4 @@
-"""A backlog in two local namespaces, and a syphon for it."""
+"""A backlog in two emulated namespaces, and messages for it."""
 
 import threading
 import time
@@ -12,9 +12,9 @@ from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import UInt
-from pairbus.emulator.entities.envelope import restore
+from pairbus.emulator.entities.message_codec import encode_original
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.addresses import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.options import SyphonOptions
 from pairbus.transfer import to_backlog
 
@@ -22,16 +22,17 @@ DEADLINE_S = 200.0
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition. `what` completes the sentence "timed out waiting for"."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.05)
 
 
 def message(
     id: str, *, session: str | None = None, ttl_ms: int | None = None, body: bytes = b"body"
 ) -> bytes:
-    """An encoded message as the plain SDK would send it, in essence."""
+    """Return an encoded message with the parts that the SDK sends."""
     return Message.build(
         header=None if ttl_ms is None else Header(ttl=UInt(ttl_ms)),
         properties=Properties(message_id=id, group_id=session, subject="s"),
@@ -41,7 +42,8 @@ def message(
 
 
 def meaning(payload: bytes) -> tuple[Any, ...]:
-    """What a message says, however it is written: a header may have more nulls, or fewer."""
+    """Return the content of a message. Encodings of the same content may differ: trailing nulls
+    of a header can be left out."""
     parsed = Message.parse(payload)
     return (
         parsed.read_properties().message_id,
@@ -54,7 +56,7 @@ def meaning(payload: bytes) -> tuple[Any, ...]:
 
 
 class LockedMessages:
-    """Messages that a receiver of the SDK has locked. A thread renews the locks."""
+    """Messages that a receiver of the SDK has locked. A thread renews their locks."""
 
     def __init__(self, receiver: Any, messages: list[ServiceBusReceivedMessage]) -> None:
         self._receiver = receiver
@@ -69,7 +71,7 @@ class LockedMessages:
                 self._receiver.renew_message_lock(message)
 
     def stop_renewing(self) -> None:
-        """Let the locks expire. Can be called again."""
+        """Let the locks expire. Idempotent."""
         self._stopped.set()
         self._thread.join()
 
@@ -85,7 +87,7 @@ class LockedMessages:
 
 
 class Backlog:
-    """Queues of a primary, and the backlog queues for them."""
+    """Two backlog queues in a secondary, and queues in a primary as destinations."""
 
     def __init__(
         self, primary: LocalNamespace, secondary: LocalNamespace, *, name: str, **settings: Any
@@ -98,12 +100,13 @@ class Backlog:
             secondary.create_queue(queue, max_delivery_count=2147483647, **settings)
 
     def path(self, name: str, **settings: Any) -> str:
-        """A queue of the primary, under a name of its own."""
+        """Create a queue in the primary, and return its path."""
         path = f"{self.name}-{name}"
         self.primary.create_queue(path, **settings)
         return path
 
     def options(self, **changes: Any) -> SyphonOptions:
+        """Return options of a syphon for this backlog."""
         return SyphonOptions(
             primary=ClientOptions.from_connection_string(
                 self.primary.connection_string, operation_timeout_s=20
@@ -121,14 +124,16 @@ class Backlog:
         self.put_raw([to_backlog(payload, path) for payload in payloads], queue)
 
     def put_raw(self, payloads: list[bytes], queue: int = 0) -> None:
+        """Send messages to a backlog queue without changing them."""
         options = ClientOptions.from_connection_string(self.secondary.connection_string)
         with Client(options) as client, Sender(client, self.queues[queue]) as sender:
             for start in range(0, len(payloads), 200):
                 sender.send_batch(payloads[start : start + 200])
 
     @contextmanager
-    def locked(self, count: int, queue: int = 0) -> Iterator["LockedMessages"]:
-        """Lock messages with a receiver of the SDK, and renew the locks until `stop_renewing`."""
+    def locked(self, count: int, queue: int = 0) -> Iterator[LockedMessages]:
+        """Lock messages with a receiver of the SDK, and renew their locks until
+        `stop_renewing`."""
         with (
             ServiceBusClient.from_connection_string(self.secondary.connection_string) as client,
             client.get_queue_receiver(self.queues[queue]) as receiver,
@@ -136,7 +141,7 @@ class Backlog:
             messages: list[ServiceBusReceivedMessage] = []
             while len(messages) < count:
                 received = receiver.receive_messages(count - len(messages), max_wait_time=20)
-                assert received, f"only {len(messages)} messages can be locked"
+                assert received, f"only {len(messages)} messages could be locked"
                 messages += received
             locked = LockedMessages(receiver, messages)
             try:
@@ -145,35 +150,44 @@ class Backlog:
                 locked.stop_renewing()
 
     def peeks(self) -> int:
-        """Peeks of the backlog queues so far, as the meter counts them."""
+        """Return the number of peeks at the backlog queues, as the meter counts them."""
         meter = self.secondary.meter()
         keys = [(queue, "peek") for queue in self.queues]
         return sum(meter[key].operations for key in keys if key in meter)
 
     def left(self) -> int:
-        """How many messages the backlog queues hold, dead letters not among them."""
+        """Return the number of messages in the backlog queues, without dead letters."""
         return sum(len(self._queue(self.secondary, queue)) for queue in self.queues)
 
     def dead_letters(self) -> list[tuple[str, str]]:
-        """Reason and description of each dead letter."""
-        found = []
+        """Return reason and description of each dead letter."""
+        dead_letters = []
         for queue in self.queues:
             for payload in self._payloads(self.secondary, f"{queue}/$deadletterqueue"):
-                told = Message.parse(payload).read_application_properties()
-                found.append((told["DeadLetterReason"], told["DeadLetterErrorDescription"]))
-        return found
+                properties = Message.parse(payload).read_application_properties()
+                dead_letters.append(
+                    (properties["DeadLetterReason"], properties["DeadLetterErrorDescription"])
+                )
+        return dead_letters
 
     def arrived(self, path: str) -> list[bytes]:
-        """The messages of a path, as they came in, in their order."""
+        """Return the messages that a path of the primary holds, in their order."""
         return self._payloads(self.primary, path)
 
     def ids(self, path: str) -> list[str]:
-        return [read_fields(Message.parse(one).properties, (0,))[0] for one in self.arrived(path)]
+        """Return the message ids that a path of the primary holds, in their order."""
+        return [
+            read_fields(Message.parse(payload).properties, (0,))[0]
+            for payload in self.arrived(path)
+        ]
 
     def _queue(self, namespace: LocalNamespace, path: str) -> Any:
         return namespace.call(lambda core: core.entities.source(path)[1])
 
     def _payloads(self, namespace: LocalNamespace, path: str) -> list[bytes]:
         return namespace.call(
-            lambda core: [restore(one) for one in core.entities.source(path)[1].peek(0, 100_000)]
+            lambda core: [
+                encode_original(message)
+                for message in core.entities.source(path)[1].peek(0, 100_000)
+            ]
         )

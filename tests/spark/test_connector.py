@@ -1,4 +1,4 @@
-"""`format("servicebus")`: looking, streaming and sending with Spark."""
+"""The connector `format("servicebus")`: peek, stream and send with Spark."""
 
 import re
 import subprocess
@@ -11,9 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
-from pairbus.amqp.client.management import DEAD_LETTERED
 from pairbus.amqp.sections import Message
-from pairbus.spark.connector import ConnectorOptions
+from pairbus.servicebus.management import DEAD_LETTERED
+from pairbus.spark.connector_options import ConnectorOptions
 from tests.spark.kit import Backlog, message
 
 pytestmark = pytest.mark.timeout(600)
@@ -29,27 +29,27 @@ def read(session: SparkSession, text: str, queue: str, **options: str):
     return reader.options(**options).load()
 
 
-def test_reading_looks_at_messages_and_takes_none(session: SparkSession, backlog: Backlog) -> None:
+def test_batch_read_peeks_and_does_not_receive(session: SparkSession, backlog: Backlog) -> None:
     path = backlog.path("orders")
     backlog.put(path, [message(f"m-{n}", session="s", ttl_ms=60_000) for n in range(5)])
     backlog.put(path, [message("other")], queue=1)
 
     rows = read(session, backlog.secondary.connection_string, ",".join(backlog.queues))
-    found = rows.orderBy("queue", "sequence_number").collect()
+    peeked = rows.orderBy("queue", "sequence_number").collect()
 
-    assert [row.message_id for row in found] == [*(f"m-{n}" for n in range(5)), "other"]
-    assert {row.destination for row in found} == {path}
-    assert [row.queue for row in found] == [backlog.queues[0]] * 5 + [backlog.queues[1]]
-    assert found[0].sequence_number == 1
-    assert found[0].enqueued_time is not None
-    assert (found[0].subject, found[0].delivery_count) == ("s", 0)
-    assert found[0].application_properties["n"] == "1"
-    assert found[0].application_properties["text"] == "é"
-    assert Message.parse(bytes(found[0].payload)).read_body()[1] == [b"body"]
+    assert [row.message_id for row in peeked] == [*(f"m-{n}" for n in range(5)), "other"]
+    assert {row.destination for row in peeked} == {path}
+    assert [row.queue for row in peeked] == [backlog.queues[0]] * 5 + [backlog.queues[1]]
+    assert peeked[0].sequence_number == 1
+    assert peeked[0].enqueued_time is not None
+    assert (peeked[0].subject, peeked[0].delivery_count) == ("s", 0)
+    assert peeked[0].application_properties["n"] == "1"
+    assert peeked[0].application_properties["text"] == "é"
+    assert Message.parse(bytes(peeked[0].payload)).read_body()[1] == [b"body"]
     assert backlog.left() == 6
 
 
-def test_rows_can_be_asked_with_sql_and_columns_chosen(
+def test_rows_can_be_queried_with_sql_and_some_columns(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("orders")
@@ -64,14 +64,14 @@ def test_rows_can_be_asked_with_sql_and_columns_chosen(
     )
     rows.createOrReplaceTempView("backlog")
 
-    [answer] = session.sql(
+    [row] = session.sql(
         "select destination, count(*) as n from backlog group by destination"
     ).collect()
 
-    assert (answer.destination, answer.n) == (path, 10)
+    assert (row.destination, row.n) == (path, 10)
 
 
-def test_a_stream_takes_sends_on_and_completes(
+def test_stream_receives_sends_and_completes(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     source, target = backlog.path("source"), backlog.path("target")
@@ -100,7 +100,7 @@ def test_a_stream_takes_sends_on_and_completes(
     assert backlog.ids(source) == []
 
 
-def test_a_stream_that_ends_does_not_wait_for_messages_that_another_receiver_has_locked(
+def test_available_now_stream_does_not_wait_for_messages_that_another_receiver_has_locked(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     target, text = backlog.path("target"), backlog.secondary.connection_string
@@ -136,7 +136,7 @@ def test_secrets_are_not_in_plans(session: SparkSession, backlog: Backlog) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         ({"queue": "q"}, "connectionString"),
         ({"connectionString": HOST}, "queue"),
@@ -147,15 +147,15 @@ def test_secrets_are_not_in_plans(session: SparkSession, backlog: Backlog) -> No
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
-def test_a_wrong_option_is_a_clear_error_before_anything_is_received(
-    session: SparkSession, options: dict[str, str], said: str
+def test_invalid_option_of_a_read_is_an_error(
+    session: SparkSession, options: dict[str, str], error: str
 ) -> None:
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(PySparkException, match=error):
         session.read.format(FORMAT).options(**options).load().collect()
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         ({"connectionString": HOST}, "queue"),
         ({"connectionString": HOST, "queue": "q", "pollSeconds": "0"}, "pollSeconds"),
@@ -163,33 +163,33 @@ def test_a_wrong_option_is_a_clear_error_before_anything_is_received(
     ],
     ids=["no queue", "poll", "size"],
 )
-def test_a_wrong_option_of_a_stream_is_a_clear_error(
-    session: SparkSession, options: dict[str, str], said: str, tmp_path: Path
+def test_invalid_option_of_a_stream_is_an_error(
+    session: SparkSession, options: dict[str, str], error: str, tmp_path: Path
 ) -> None:
     def run() -> None:
         rows = session.readStream.format(FORMAT).options(**options).load()
         query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
         assert query.trigger(availableNow=True).start().awaitTermination(250)
 
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(PySparkException, match=error):
         run()
 
 
-def test_a_stream_from_where_nothing_can_be_had_is_a_clear_error(
+def test_stream_from_a_missing_queue_or_namespace_is_an_error(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     text = backlog.secondary.connection_string
-    away = re.sub(r":\d+/", ":9/", text)  # nobody listens there
-    for host, queue, said in ((text, "misspelt", "misspelt"), (away, "q", "refused")):
+    unreachable = re.sub(r":\d+/", ":9/", text)
+    for host, queue, error in ((text, "misspelt", "misspelt"), (unreachable, "q", "refused")):
         options = {"connectionString": host, "queue": queue}
         rows = session.readStream.format(FORMAT).options(**options).load()
-        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / said))
-        with pytest.raises(PySparkException, match=said):
+        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / error))
+        with pytest.raises(PySparkException, match=error):
             query.trigger(availableNow=True).start().awaitTermination(250)
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "said"),
+    ("columns", "options", "error"),
     [
         ("body string", {}, "destination"),
         ("destination string", {}, "payload"),
@@ -197,12 +197,12 @@ def test_a_stream_from_where_nothing_can_be_had_is_a_clear_error(
     ],
     ids=["no destination", "no body", "unknown"],
 )
-def test_a_wrong_option_or_column_of_a_write_is_a_clear_error(
-    session: SparkSession, columns: str, options: dict[str, str], said: str
+def test_invalid_option_or_column_of_a_write_is_an_error(
+    session: SparkSession, columns: str, options: dict[str, str], error: str
 ) -> None:
     rows = session.createDataFrame([("x",)], columns)
 
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(PySparkException, match=error):
         rows.write.format(FORMAT).options(connectionString=HOST, **options).mode("append").save()
 
 
@@ -217,8 +217,11 @@ def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
     with Client(options) as client:
         Sender(client, topic).send_batch([message(f"m-{n}") for n in range(6)])
         with Receiver(client, subscription, confirm=False) as receiver:
-            arrived = [one for some in receiver.receive_available(2) for one in some]
-        tokens = [UUID(bytes_le=one.tag) for one in arrived]
+            tokens = [
+                UUID(bytes_le=delivery.tag)
+                for batch in receiver.receive_available(2)
+                for delivery in batch
+            ]
         Management(client, subscription).settle(
             tokens, DEAD_LETTERED, reason="Reason", description="because"
         )
@@ -228,8 +231,8 @@ def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
     assert sorted((row.queue, row.message_id) for row in rows) == sorted(
         [(dead, f"m-{n}") for n in range(2)] + [(subscription, f"m-{n}") for n in range(2, 6)]
     )
-    told = next(row for row in rows if row.queue == dead).application_properties
-    assert told["DeadLetterReason"] == "Reason"
+    properties = next(row for row in rows if row.queue == dead).application_properties
+    assert properties["DeadLetterReason"] == "Reason"
 
     stream = (
         session.readStream.format(FORMAT)
@@ -257,12 +260,12 @@ def test_rows_of_a_partition_arrive_in_order_within_their_sessions(
         rows, "message_id string, session_id string, destination string"
     )
     frame = frame.selectExpr("*", "message_id as body")
-    placed = frame.repartition(2, "session_id").sortWithinPartitions("message_id")
+    partitioned = frame.repartition(2, "session_id").sortWithinPartitions("message_id")
     fault = backlog.primary.add_fault("answer-late", path, seconds=0.2, count=3)
 
-    placed.write.format(FORMAT).option("connectionString", backlog.primary.connection_string).mode(
-        "append"
-    ).save()
+    partitioned.write.format(FORMAT).option(
+        "connectionString", backlog.primary.connection_string
+    ).mode("append").save()
 
     assert fault.fired == 3
     arrived = backlog.ids(path)
@@ -270,8 +273,10 @@ def test_rows_of_a_partition_arrive_in_order_within_their_sessions(
         assert [id for id in arrived if id[0] == name] == [f"{name}-{n:04}" for n in range(700)]
 
 
-@pytest.mark.parametrize("destination", ["no-such-queue", None], ids=["gone", "none"])
-def test_a_write_of_what_nobody_takes_fails_and_says_why(
+@pytest.mark.parametrize(
+    "destination", ["no-such-queue", None], ids=["missing queue", "no destination"]
+)
+def test_write_to_a_missing_destination_fails_with_the_reason(
     session: SparkSession, backlog: Backlog, destination: str | None
 ) -> None:
     rows = session.createDataFrame([("x", destination)], "body string, destination string")
@@ -281,7 +286,7 @@ def test_a_write_of_what_nobody_takes_fails_and_says_why(
         rows.write.format(FORMAT).option("connectionString", text).mode("append").save()
 
 
-def test_a_row_of_a_stream_that_is_refused_for_good_is_dead_lettered_where_it_came_from(
+def test_row_that_is_refused_is_dead_lettered_in_its_source_queue(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     path, text = backlog.path("source"), backlog.primary.connection_string
@@ -291,7 +296,9 @@ def test_a_row_of_a_stream_that_is_refused_for_good_is_dead_lettered_where_it_ca
         session.readStream.format(FORMAT)
         .options(connectionString=text, queue=path)
         .load()
-        .selectExpr("queue", "lock_token", "locked_until", "payload", "'gone' as destination")
+        .selectExpr(
+            "queue", "lock_token", "locked_until", "payload", "'no-such-queue' as destination"
+        )
         .writeStream.format(FORMAT)
         .options(connectionString=text, settleConnectionString=text)
         .option("checkpointLocation", str(tmp_path))
@@ -305,7 +312,7 @@ def test_a_row_of_a_stream_that_is_refused_for_good_is_dead_lettered_where_it_ca
     assert row.application_properties["DeadLetterReason"] == "EntityNotFound"
 
 
-def test_secrets_are_in_nothing_that_spark_shows_of_a_query(
+def test_secrets_are_not_in_the_status_store_of_spark(
     session: SparkSession, backlog: Backlog
 ) -> None:
     text = backlog.primary.connection_string
@@ -315,35 +322,35 @@ def test_secrets_are_in_nothing_that_spark_shows_of_a_query(
     rows.write.format(FORMAT).option("connectionString", text).mode("append").save()
     read(session, text, path).collect()
 
-    shown = session._jsparkSession.sharedState().statusStore().executionsList()
-    plans = [shown.apply(n).physicalPlanDescription() for n in range(shown.size())]
-    plans += [shown.apply(n).toString() for n in range(shown.size())]
+    executions = session._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [executions.apply(n).physicalPlanDescription() for n in range(executions.size())]
+    plans += [executions.apply(n).toString() for n in range(executions.size())]
 
     assert any(FORMAT in plan.lower() or "python" in plan.lower() for plan in plans)
     assert not any(key in plan for plan in plans)
 
 
-def test_the_page_has_every_option_and_no_other() -> None:
+def test_documentation_lists_exactly_the_options_of_the_connector() -> None:
     table = PAGE.partition("## Options")[2].partition("##")[0]
     first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
 
-    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    documented = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
 
-    assert sorted(named) == sorted(ConnectorOptions.KNOWN)
+    assert sorted(documented) == sorted(ConnectorOptions.KNOWN)
 
 
-def test_the_examples_of_the_page_are_those_of_the_demo() -> None:
+def test_examples_of_the_documentation_are_part_of_the_demo() -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
     assert len(examples) >= 5
     assert [example for example in examples if example not in DEMO.read_text()] == []
 
 
-def test_the_demo_runs() -> None:
+def test_demo_runs() -> None:
     demo = subprocess.run(
         [sys.executable, DEMO], capture_output=True, text=True, timeout=500, check=False
     )
 
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "Moved to two: id-0, id-3, id-6, id-9" in demo.stdout
-    assert demo.stdout.endswith("All is where it belongs.\n")
+    assert demo.stdout.endswith("All messages are where they belong.\n")

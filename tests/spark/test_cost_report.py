@@ -1,4 +1,4 @@
-"""The report: real ledgers, real Spark, and everything that can be wrong with a file."""
+"""The cost report: real ledgers, real Spark, and damaged files."""
 
 import json
 import os
@@ -16,62 +16,64 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.cost.page import page
+from pairbus.cost.page import render_page
 from pairbus.cost.plots import backlog_depths
 from pairbus.cost.prices import Tier, read_prices
 from pairbus.cost.report import Report, report
-from pairbus.cost.report.result import MOST_LINES
+from pairbus.cost.report.result import MAX_ROWS
 from pairbus.errors import ConfigurationError
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 from tests.integration.cli_pair_kit import Terminal, run, wait_until
 
-# Spark starts with the first of them.
+# The first test starts Spark.
 pytestmark = pytest.mark.timeout(600)
 
 PRICES = read_prices()
 PRIMARY, SECONDARY = "contoso", "contoso-backup"
 
 
-class Writer:
-    """A ledger whose clock is set by hand."""
+class LedgerWriter:
+    """A ledger with a clock that is set by hand."""
 
     def __init__(self, folder: Path, writer: str = "pairing") -> None:
-        self._at = 0.0
-        self.ledger = Ledger(folder, writer=writer, now=lambda: self._at)
+        self._now = 0.0
+        self.ledger = Ledger(folder, writer=writer, now=lambda: self._now)
 
-    def at(self, text: str) -> "Writer":
-        """What follows happens then, UTC."""
-        self._at = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    def at(self, text: str) -> "LedgerWriter":
+        """Set the clock, in UTC."""
+        self._now = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
         return self
 
-    def sends(self, entity: str, count: int, namespace: str = PRIMARY) -> "Writer":
-        self._add(namespace, entity, OperationKind.SEND, Part.TRAFFIC, count)
+    def send(self, entity: str, count: int, namespace: str = PRIMARY) -> "LedgerWriter":
+        self._add(namespace, entity, OperationKind.SEND, Purpose.TRAFFIC, count)
         return self
 
-    def stores(self, entity: str, count: int, namespace: str = SECONDARY) -> "Writer":
-        self._add(namespace, entity, OperationKind.SEND, Part.BACKLOG, count)
+    def store(self, entity: str, count: int, namespace: str = SECONDARY) -> "LedgerWriter":
+        self._add(namespace, entity, OperationKind.SEND, Purpose.BACKLOG, count)
         return self
 
-    def drains(self, entity: str, count: int, *, at: str = SECONDARY, to: str = PRIMARY) -> None:
-        self._add(at, entity, OperationKind.RECEIVE, Part.DRAIN, count)
-        self._add(to, entity, OperationKind.SEND, Part.DRAIN, count)
-        self._add(at, entity, OperationKind.COMPLETE, Part.DRAIN, count, size=0)
+    def drain(
+        self, entity: str, count: int, *, source: str = SECONDARY, target: str = PRIMARY
+    ) -> None:
+        self._add(source, entity, OperationKind.RECEIVE, Purpose.DRAIN, count)
+        self._add(target, entity, OperationKind.SEND, Purpose.DRAIN, count)
+        self._add(source, entity, OperationKind.COMPLETE, Purpose.DRAIN, count, size=0)
 
-    def pings(self, entity: str, *, answered: bool = False) -> "Writer":
+    def ping(self, entity: str, *, answered: bool = False) -> "LedgerWriter":
         self.ledger.add(
             namespace=PRIMARY,
             entity=entity,
             kind=OperationKind.PING,
-            part=Part.PINGS,
+            purpose=Purpose.PINGS,
             bytes=164,
             answered=answered,
         )
         return self
 
-    def becomes(self, entity: str, *states: str, namespace: str = PRIMARY) -> "Writer":
+    def change_state(self, entity: str, *states: str, namespace: str = PRIMARY) -> "LedgerWriter":
         for before, after in pairwise(states):
-            self.ledger.change(
+            self.ledger.add_state_change(
                 namespace=namespace, entity=entity, from_state=before, to_state=after
             )
         return self
@@ -81,7 +83,7 @@ class Writer:
         namespace: str,
         entity: str,
         kind: OperationKind,
-        part: Part,
+        purpose: Purpose,
         count: int,
         size: int = 1000,
     ) -> None:
@@ -89,13 +91,13 @@ class Writer:
             namespace=namespace,
             entity=entity,
             kind=kind,
-            part=part,
+            purpose=purpose,
             messages=count,
             bytes=count * size,
         )
 
     def close(self) -> Path:
-        """The file."""
+        """Close the ledger and return its file."""
         self.ledger.flush()
         path: Path = self.ledger._file._path
         self.ledger.close()
@@ -104,40 +106,46 @@ class Writer:
 
 @pytest.fixture(scope="module")
 def spark(session: SparkSession) -> Iterator[SparkSession]:
-    small = session.newSession()
-    small.conf.set("spark.sql.shuffle.partitions", "2")
-    # For a few rows it takes longer to compile a query than to interpret it.
-    small.conf.set("spark.sql.codegen.wholeStage", "false")
-    small.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    yield small
-    assert small.conf.get("spark.sql.session.timeZone") != "Asia/Kolkata"
+    small_session = session.newSession()
+    small_session.conf.set("spark.sql.shuffle.partitions", "2")
+    # With a few rows, it takes longer to compile a query than to interpret it.
+    small_session.conf.set("spark.sql.codegen.wholeStage", "false")
+    small_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    yield small_session
+    assert small_session.conf.get("spark.sql.session.timeZone") != "Asia/Kolkata"
 
 
 @pytest.fixture(scope="module")
 def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two senders and a syphon; an outage across midnight UTC; records late and out of order."""
+    """Return the ledgers of two senders and a syphon, with an outage across midnight UTC."""
     folder = tmp_path_factory.mktemp("ledgers")
-    one, two = Writer(folder), Writer(folder)
-    one.at("2026-03-28T12:00:00").sends("orders", 100)
-    one.at("2026-03-28T23:30:00.5").becomes("orders", "healthy", "suspect", "failover")
-    one.stores("orders", 10).pings("orders")
-    one.at("2026-03-29T00:20:00").stores("orders", 20).pings("orders")
-    one.at("2026-03-29T00:30:00").pings("orders", answered=True)
-    one.becomes("orders", "failover", "healthy")
-    # Late: it is written after what came later.
-    one.at("2026-03-28T11:00:00").sends("orders", 7)
-    one.close()
-    two.at("2026-03-28T23:30:30").becomes("orders", "healthy", "failover").stores("orders", 5)
-    two.at("2026-03-29T00:31:00").becomes("orders", "failover", "draining")
-    two.stores("orders", 1)
-    two.at("2026-03-29T00:32:00").becomes("orders", "draining", "healthy").sends("orders", 3)
-    two.at("2026-03-29T22:30:00").sends("invoices", 2)
-    two.close()
-    syphon = Writer(folder, "syphon")
-    syphon.at("2026-03-29T00:31:00").drains("orders", 30)
-    syphon.at("2026-03-29T01:10:00").drains("orders", 6)
+    first, second = LedgerWriter(folder), LedgerWriter(folder)
+    first.at("2026-03-28T12:00:00").send("orders", 100)
+    first.at("2026-03-28T23:30:00.5").change_state("orders", "healthy", "suspect", "failover")
+    first.store("orders", 10).ping("orders")
+    first.at("2026-03-29T00:20:00").store("orders", 20).ping("orders")
+    first.at("2026-03-29T00:30:00").ping("orders", answered=True)
+    first.change_state("orders", "failover", "healthy")
+    # A late record: it is written after records with later times.
+    first.at("2026-03-28T11:00:00").send("orders", 7)
+    first.close()
+    second.at("2026-03-28T23:30:30").change_state("orders", "healthy", "failover")
+    second.store("orders", 5)
+    second.at("2026-03-29T00:31:00").change_state("orders", "failover", "draining")
+    second.store("orders", 1)
+    second.at("2026-03-29T00:32:00").change_state("orders", "draining", "healthy")
+    second.send("orders", 3)
+    second.at("2026-03-29T22:30:00").send("invoices", 2)
+    second.close()
+    syphon = LedgerWriter(folder, "syphon")
+    syphon.at("2026-03-29T00:31:00").drain("orders", 30)
+    syphon.at("2026-03-29T01:10:00").drain("orders", 6)
     syphon.ledger.add(
-        namespace=SECONDARY, entity="b/0", kind=OperationKind.POLL, part=Part.IDLE, messages=0
+        namespace=SECONDARY,
+        entity="b/0",
+        kind=OperationKind.POLL,
+        purpose=Purpose.IDLE,
+        messages=0,
     )
     syphon.close()
     return folder
@@ -148,13 +156,13 @@ def berlin(spark: SparkSession, ledgers: Path) -> Report:
     return report(spark, [f"file://{ledgers}"], PRICES, timezone="Europe/Berlin")
 
 
-def operations(found: Report, by: str) -> dict[str, int]:
-    return {key: sums.operations for key, sums in getattr(found, by).items()}
+def operations(result: Report, table: str) -> dict[str, int]:
+    return {key: totals.operations for key, totals in getattr(result, table).items()}
 
 
 @pytest.mark.rule("C4")
-def test_sums_by_part_kind_namespace_and_entity(berlin: Report) -> None:
-    assert operations(berlin, "by_part") == {
+def test_operations_by_purpose_kind_namespace_and_entity(berlin: Report) -> None:
+    assert operations(berlin, "by_purpose") == {
         "backlog": 36,
         "drain": 108,
         "idle polls": 1,
@@ -175,8 +183,8 @@ def test_sums_by_part_kind_namespace_and_entity(berlin: Report) -> None:
 
 
 @pytest.mark.rule("C5")
-def test_what_was_never_answered_is_a_column_of_its_own(berlin: Report) -> None:
-    pings = berlin.by_part["pings"]
+def test_unanswered_operations_are_counted_separately(berlin: Report) -> None:
+    pings = berlin.by_purpose["pings"]
 
     assert (pings.operations, pings.unanswered, pings.bytes) == (1, 2, 164)
     assert berlin.total.unanswered == 2
@@ -186,28 +194,27 @@ def test_what_was_never_answered_is_a_column_of_its_own(berlin: Report) -> None:
 def test_days_are_those_of_the_time_zone(
     spark: SparkSession, ledgers: Path, berlin: Report
 ) -> None:
-    there = operations(berlin, "by_day")
-    utc = operations(report(spark, [str(ledgers / "*.jsonl")], PRICES), "by_day")
+    utc = report(spark, [str(ledgers / "*.jsonl")], PRICES)
 
-    # In Berlin midnight is 23:00 UTC, and from that night on 22:00.
-    assert there == {"2026-03-28": 107, "2026-03-29": 149, "2026-03-30": 2}
-    assert utc == {"2026-03-28": 122, "2026-03-29": 136}
+    # In Berlin, midnight is 23:00 UTC, and from that night on 22:00 UTC.
+    assert operations(berlin, "by_day") == {"2026-03-28": 107, "2026-03-29": 149, "2026-03-30": 2}
+    assert operations(utc, "by_day") == {"2026-03-28": 122, "2026-03-29": 136}
 
 
 @pytest.mark.rule("C4")
-def test_outage_is_from_the_first_failover_to_the_last_message_home(berlin: Report) -> None:
-    [one] = berlin.outages
+def test_outage_lasts_from_the_first_failover_to_the_last_drained_message(berlin: Report) -> None:
+    [outage] = berlin.outages
 
-    assert (one.namespace, one.entity, one.open) == (PRIMARY, "orders", False)
-    assert one.start == datetime(2026, 3, 28, 23, 30, 0, 500_000, UTC)
-    assert one.failback == datetime(2026, 3, 29, 0, 32, tzinfo=UTC)
-    assert one.end == datetime(2026, 3, 29, 1, 10, tzinfo=UTC)
-    assert (one.stored, one.home, one.left, one.pings) == (36, 36, 0, 3)
-    assert (one.sums.operations, one.sums.unanswered) == (36 + 108 + 1, 2)
-    assert one.sums.money == pytest.approx((36 * 3 * 1000 + 164) * 0.02 / 1e9)
+    assert (outage.namespace, outage.entity, outage.open) == (PRIMARY, "orders", False)
+    assert outage.start == datetime(2026, 3, 28, 23, 30, 0, 500_000, UTC)
+    assert outage.failback == datetime(2026, 3, 29, 0, 32, tzinfo=UTC)
+    assert outage.end == datetime(2026, 3, 29, 1, 10, tzinfo=UTC)
+    assert (outage.stored, outage.drained, outage.remaining, outage.pings) == (36, 36, 0, 3)
+    assert (outage.totals.operations, outage.totals.unanswered) == (36 + 108 + 1, 2)
+    assert outage.totals.cost == pytest.approx((36 * 3 * 1000 + 164) * 0.02 / 1e9)
 
 
-def test_backlog_grows_and_is_empty_at_the_end(berlin: Report) -> None:
+def test_backlog_depth_grows_and_is_zero_at_the_end(berlin: Report) -> None:
     depths = [depth for _, depth in backlog_depths(berlin.series)]
 
     assert max(depths) == 15 + 20
@@ -215,29 +222,34 @@ def test_backlog_grows_and_is_empty_at_the_end(berlin: Report) -> None:
 
 
 @pytest.mark.rule("C4")
-def test_page_needs_nothing_else_and_escapes_what_it_shows(berlin: Report) -> None:
-    sums = next(iter(berlin.by_entity.values()))
-    text = page(replace(berlin, by_entity={"<script>alert(1)</script>": sums}))
+def test_page_is_self_contained_and_escapes_text(berlin: Report) -> None:
+    totals = next(iter(berlin.by_entity.values()))
+    html = render_page(replace(berlin, by_entity={"<script>alert(1)</script>": totals}))
 
-    assert text.count("<svg") == 3
-    assert "<script" not in text
-    assert "&lt;script&gt;" in text
-    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', text) == []
-    assert re.findall(r"@import|url\((?!#)", text) == []
-    assert "2026-03-29 00:30:00" in text  # the start, in Berlin
+    assert html.count("<svg") == 3
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', html) == []
+    assert re.findall(r"@import|url\((?!#)", html) == []
+    assert "2026-03-29 00:30:00" in html  # The start of the outage in Berlin.
 
 
 @pytest.mark.rule("C4")
-def test_damage_is_named_counted_and_costs_nothing_else(
+def test_damaged_files_and_lines_are_listed_and_skipped(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    good = Writer(tmp_path).at("2026-01-01T00:00:00").sends("orders", 1).close()
-    torn = Writer(tmp_path).at("2026-01-01T00:00:00").sends("orders", 10).close()
-    torn.write_bytes(torn.read_bytes() + b'{"time":1767225600,"namespace":"contoso","opera')
-    line = good.read_bytes().splitlines()[1]
-    bad = Writer(tmp_path).at("2026-01-01T00:00:00").sends("orders", 100).close()
-    bad.write_bytes(
-        bad.read_bytes()
+    def write_sends(count: int) -> Path:
+        return LedgerWriter(tmp_path).at("2026-01-01T00:00:00").send("orders", count).close()
+
+    valid = write_sends(1)
+    truncated = write_sends(10)
+    truncated.write_bytes(
+        truncated.read_bytes() + b'{"time":1767225600,"namespace":"contoso","opera'
+    )
+    line = valid.read_bytes().splitlines()[1]
+    damaged = write_sends(100)
+    damaged.write_bytes(
+        damaged.read_bytes()
         + b"\x00\xff\xfe garbage\n"
         + line.replace(b'"operations":1', b'"operations":-1')
         + b"\n"
@@ -247,108 +259,122 @@ def test_damage_is_named_counted_and_costs_nothing_else(
         + b"\n"
         + line.replace(b"1767225600", b"1e300")
         + b"\n"
-        + line  # whole, but for its newline
+        + line  # A valid record without its newline.
     )
-    names = tmp_path / "odd [1] näme%20.jsonl"
-    Writer(tmp_path).at("2026-01-01T00:00:00").sends("orders", 1000).close().rename(names)
+    unusual_name = tmp_path / "odd [1] näme%20.jsonl"
+    write_sends(1000).rename(unusual_name)
     newer = tmp_path / "newer.jsonl"
-    newer.write_bytes(good.read_bytes().replace(b'"version":1', b'"version":2'))
-    other = tmp_path / "notes.txt"
-    other.write_text("hello")
+    newer.write_bytes(valid.read_bytes().replace(b'"version":1', b'"version":2'))
+    text = tmp_path / "notes.txt"
+    text.write_text("hello")
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    broken = tmp_path / "broken.parquet"
-    broken.write_bytes(b"PAR1 and no end")
+    parquet = tmp_path / "broken.parquet"
+    parquet.write_bytes(b"PAR1 and no end")
 
-    found = report(spark, [str(tmp_path), str(names), str(tmp_path / "gone*")], PRICES)
+    result = report(spark, [str(tmp_path), str(unusual_name), str(tmp_path / "gone*")], PRICES)
 
-    problems = {(Path(one.path).name, one.what, one.skipped, one.lines) for one in found.problems}
-    assert found.total.operations == 1 + 10 + 100 + 1 + 1000
-    assert problems == {
-        (torn.name, "half a record at its end", False, 1),
-        (bad.name, "lines that are no records", False, 5),
-        (newer.name, "its version is 2, and 1 is known here", True, 0),
-        (other.name, "it is no ledger", True, 0),
-        (empty.name, "it is empty", True, 0),
-        (broken.name, "it is damaged: Parquet without a beginning or an end", True, 0),
-        ("gone*", "there is no such file", True, 0),
+    problems = {
+        (Path(problem.path).name, problem.description, problem.skipped, problem.skipped_lines)
+        for problem in result.problems
     }
-    assert found.problem_count == 7
-    text = page(found)
-    assert all(what in text for _, what, _, _ in problems)
+    assert result.total.operations == 1 + 10 + 100 + 1 + 1000
+    assert problems == {
+        (truncated.name, "the last record is truncated", False, 1),
+        (damaged.name, "invalid records", False, 5),
+        (newer.name, "unsupported ledger version 2; this program reads 1", True, 0),
+        (text.name, "not a ledger", True, 0),
+        (empty.name, "the file is empty", True, 0),
+        (parquet.name, "damaged: the header or footer of Parquet is missing", True, 0),
+        ("gone*", "no such file", True, 0),
+    }
+    assert result.problem_count == 7
+    html = render_page(result)
+    assert all(description in html for _, description, _, _ in problems)
 
 
 @pytest.mark.rule("C4")
-def test_copies_of_a_file_count_once_also_as_parquet(spark: SparkSession, tmp_path: Path) -> None:
+def test_copies_of_a_file_are_counted_once_also_as_parquet(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = tmp_path / "ledgers"
-    writer = Writer(folder).at("2026-01-01T00:00:00").sends("orders", 1)
+    writer = LedgerWriter(folder).at("2026-01-01T00:00:00").send("orders", 1)
     writer.ledger.flush()
     [path] = folder.iterdir()
     older = tmp_path / "older.jsonl"
     older.write_bytes(path.read_bytes())
-    writer.sends("orders", 10)
+    writer.send("orders", 10)
     writer.ledger.flush()
-    before = tmp_path / "before"
-    first = report(spark, [str(older), str(path)], PRICES, out=before)
+    earlier_report = tmp_path / "earlier"
+    first = report(spark, [str(older), str(path)], PRICES, out=earlier_report)
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes(path.read_bytes())
-    again = report(spark, [str(before), str(copy), str(older)], PRICES)
-    writer.sends("orders", 100)
+    with_copies = report(spark, [str(earlier_report), str(copy), str(older)], PRICES)
+    writer.send("orders", 100)
     writer.close()
-    longer = report(spark, [str(before), str(folder), str(older)], PRICES)
+    with_longer = report(spark, [str(earlier_report), str(folder), str(older)], PRICES)
 
     assert first.total.operations == 11
-    assert [Path(one).name for one in first.copies] == ["older.jsonl"]
-    assert again.total.operations == 11
-    assert len(again.copies) == 2
-    assert longer.total.operations == 111
-    assert len(longer.copies) == 2
-    assert not any(found.problems for found in (first, again, longer))
+    assert [Path(path).name for path in first.copies] == ["older.jsonl"]
+    assert with_copies.total.operations == 11
+    assert len(with_copies.copies) == 2
+    assert with_longer.total.operations == 111
+    assert len(with_longer.copies) == 2
+    assert not any(result.problems for result in (first, with_copies, with_longer))
 
 
 @pytest.mark.rule("C4")
-def test_outages_that_overlap_follow_each_other_or_are_open(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_outages_are_merged_separated_or_open(spark: SparkSession, tmp_path: Path) -> None:
     def hour(text: str) -> str:
         return f"2026-01-01T{text}"
 
-    # Twice, the second while messages of the first are still in the backlog.
-    one = Writer(tmp_path).at(hour("01:00:00")).becomes("twice", "healthy", "failover")
-    one.stores("twice", 10).at(hour("01:10:00")).becomes("twice", "failover", "healthy")
-    one.at(hour("02:00:00")).becomes("twice", "healthy", "failover").stores("twice", 5)
-    one.at(hour("02:10:00")).becomes("twice", "failover", "healthy")
-    # Never back.
-    one.at(hour("03:00:00")).becomes("down", "healthy", "failover").stores("down", 4)
-    # Back, but a message is not home.
-    one.becomes("slow", "healthy", "failover").stores("slow", 2)
-    one.at(hour("04:00:00")).becomes("slow", "failover", "healthy").sends("slow", 1)
-    one.close()
-    # A sender that was killed in failover is not waited for once another has gone back.
-    killed = Writer(tmp_path).at(hour("05:00:00")).becomes("kill", "healthy", "failover")
-    killed.at(hour("05:01:00")).pings("kill").close()
-    other = Writer(tmp_path).at(hour("05:00:30")).becomes("kill", "healthy", "failover")
-    other.at(hour("05:05:00")).becomes("kill", "failover", "healthy").close()
-    # Another pair of namespaces, the same name.
-    pair = Writer(tmp_path).at(hour("01:00:00"))
-    pair.becomes("twice", "healthy", "failover", namespace="fabrikam")
-    pair.stores("twice", 100, "fabrikam-backup").at(hour("01:30:00"))
-    pair.becomes("twice", "failover", "healthy", namespace="fabrikam").close()
-    syphon = Writer(tmp_path, "syphon").at(hour("01:20:00"))
-    syphon.drains("twice", 8)
-    syphon.drains("twice", 100, at="fabrikam-backup", to="fabrikam")
-    syphon.at(hour("02:20:00")).drains("twice", 7)
-    syphon.at(hour("04:20:00")).drains("slow", 1)
+    # Two outages; the second begins while messages of the first are in the backlog.
+    sender = LedgerWriter(tmp_path).at(hour("01:00:00"))
+    sender.change_state("twice", "healthy", "failover").store("twice", 10)
+    sender.at(hour("01:10:00")).change_state("twice", "failover", "healthy")
+    sender.at(hour("02:00:00")).change_state("twice", "healthy", "failover").store("twice", 5)
+    sender.at(hour("02:10:00")).change_state("twice", "failover", "healthy")
+    # No failback.
+    sender.at(hour("03:00:00")).change_state("down", "healthy", "failover").store("down", 4)
+    # Failback, but a message remains in the backlog.
+    sender.change_state("slow", "healthy", "failover").store("slow", 2)
+    sender.at(hour("04:00:00")).change_state("slow", "failover", "healthy").send("slow", 1)
+    sender.close()
+    # A sender that was killed in failover does not keep the outage open after others' failback.
+    killed = LedgerWriter(tmp_path).at(hour("05:00:00"))
+    killed.change_state("kill", "healthy", "failover").at(hour("05:01:00")).ping("kill").close()
+    survivor = LedgerWriter(tmp_path).at(hour("05:00:30"))
+    survivor.change_state("kill", "healthy", "failover").at(hour("05:05:00"))
+    survivor.change_state("kill", "failover", "healthy").close()
+    # Another pairing with an entity of the same name.
+    other = LedgerWriter(tmp_path).at(hour("01:00:00"))
+    other.change_state("twice", "healthy", "failover", namespace="fabrikam")
+    other.store("twice", 100, "fabrikam-backup").at(hour("01:30:00"))
+    other.change_state("twice", "failover", "healthy", namespace="fabrikam").close()
+    syphon = LedgerWriter(tmp_path, "syphon").at(hour("01:20:00"))
+    syphon.drain("twice", 8)
+    syphon.drain("twice", 100, source="fabrikam-backup", target="fabrikam")
+    syphon.at(hour("02:20:00")).drain("twice", 7)
+    syphon.at(hour("04:20:00")).drain("slow", 1)
     syphon.close()
 
-    found = report(spark, [str(tmp_path)], PRICES).outages
+    outages = report(spark, [str(tmp_path)], PRICES).outages
 
-    def clock(when: datetime | None) -> str | None:
-        return None if when is None else f"{when:%H:%M}"
+    def clock(time: datetime | None) -> str | None:
+        return None if time is None else f"{time:%H:%M}"
 
     assert sorted(
-        (o.namespace, o.entity, clock(o.start), clock(o.end), o.open, o.stored, o.home, o.left)
-        for o in found
+        (
+            outage.namespace,
+            outage.entity,
+            clock(outage.start),
+            clock(outage.end),
+            outage.open,
+            outage.stored,
+            outage.drained,
+            outage.remaining,
+        )
+        for outage in outages
     ) == [
         (PRIMARY, "down", "03:00", None, True, 4, 0, 4),
         (PRIMARY, "kill", "05:00", "05:05", False, 0, 0, 0),
@@ -357,25 +383,29 @@ def test_outages_that_overlap_follow_each_other_or_are_open(
         (PRIMARY, "twice", "02:00", "02:20", False, 5, 7, 0),
         ("fabrikam", "twice", "01:00", "01:30", False, 100, 100, 0),
     ]
-    assert {o.namespace: o.sums.operations for o in found if o.stored == 100} == {"fabrikam": 400}
+    assert {o.namespace: o.totals.operations for o in outages if o.stored == 100} == {
+        "fabrikam": 400
+    }
 
 
 @pytest.mark.rule("C3", "C4")
-def test_money_is_by_month_and_tables_add_up(spark: SparkSession, tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "l").at("2026-01-31T23:59:59").sends("orders", 20_000_000)
-    writer.at("2026-02-01T00:00:00").sends("orders", 10_000_000).sends("invoices", 4_000_000)
+def test_bands_apply_per_month_and_all_tables_have_the_same_cost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "ledgers", tmp_path / "out"
+    writer = LedgerWriter(folder).at("2026-01-31T23:59:59").send("orders", 20_000_000)
+    writer.at("2026-02-01T00:00:00").send("orders", 10_000_000).send("invoices", 4_000_000)
     writer.close()
-    out = tmp_path / "out"
 
-    found = report(spark, [str(tmp_path / "l")], PRICES, out=out)
+    result = report(spark, [str(folder)], PRICES, out=out)
 
-    months = (20_000_000, 14_000_000)
-    money = sum(PRICES.operations(Tier.STANDARD, units) for units in months)
-    assert found.money == money + PRICES.bandwidth(34_000_000 * 1000)
-    assert found.money > Decimal("6.4")
-    for by in ("by_day", "by_part", "by_kind", "by_namespace", "by_entity"):
-        shares = sum(sums.money for sums in getattr(found, by).values())
-        assert shares == pytest.approx(float(found.money))
+    monthly_units = (20_000_000, 14_000_000)
+    operations_cost = sum(PRICES.operations_cost(Tier.STANDARD, units) for units in monthly_units)
+    assert result.cost == operations_cost + PRICES.bandwidth_cost(34_000_000 * 1000)
+    assert result.cost > Decimal("6.4")
+    for table in ("by_day", "by_purpose", "by_kind", "by_namespace", "by_entity"):
+        table_cost = sum(totals.cost for totals in getattr(result, table).values())
+        assert table_cost == pytest.approx(float(result.cost))
     rows = spark.read.parquet(str(out / "by_day")).orderBy("day").collect()
     assert [(row["day"], row["units"]) for row in rows] == [
         (date(2026, 1, 31), 20_000_000),
@@ -384,58 +414,56 @@ def test_money_is_by_month_and_tables_add_up(spark: SparkSession, tmp_path: Path
     assert spark.read.parquet(str(out / "rows")).count() == 3
 
 
-def test_ledger_without_a_record_makes_an_empty_report(spark: SparkSession, tmp_path: Path) -> None:
-    path = Writer(tmp_path).sends("orders", 1).close()
+def test_ledger_without_records_makes_an_empty_report(spark: SparkSession, tmp_path: Path) -> None:
+    path = LedgerWriter(tmp_path).send("orders", 1).close()
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
 
-    found = report(spark, [path], PRICES, timezone="Asia/Kolkata")
+    result = report(spark, [path], PRICES, timezone="Asia/Kolkata")
 
-    assert (found.records, found.files, found.money, found.first) == (0, 1, 0, None)
-    assert found.problems == ()
-    assert "Nothing was done" in page(found)
+    assert (result.records, result.files, result.cost, result.first) == (0, 1, 0, None)
+    assert result.problems == ()
+    assert "No operations" in render_page(result)
 
 
-def test_what_is_not_shown_is_counted_and_what_the_writer_dropped_is_told(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    writer = Writer(tmp_path)
-    many = MOST_LINES + 1
-    for number in range(many):
-        writer.at(f"2026-01-01T00:{number // 60:02}:{number % 60:02}").sends(f"q{number}", 1)
-        writer.becomes(f"q{number}", "healthy", "failover")
+def test_hidden_rows_and_dropped_records_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    writer = LedgerWriter(tmp_path)
+    entities = MAX_ROWS + 1
+    for number in range(entities):
+        writer.at(f"2026-01-01T00:{number // 60:02}:{number % 60:02}").send(f"q{number}", 1)
+        writer.change_state(f"q{number}", "healthy", "failover")
     writer.ledger._drop(17)
     writer.close()
 
-    found = report(spark, [tmp_path], PRICES)
+    result = report(spark, [tmp_path], PRICES)
 
-    assert (len(found.by_entity), found.entities) == (MOST_LINES, many)
-    assert (len(found.outages), found.outage_count) == (MOST_LINES, many)
-    assert (found.missing.dropped, found.missing.dropped_operations) == (1, 17)
-    assert "17 operations were dropped" in page(found)
+    assert (len(result.by_entity), result.entity_count) == (MAX_ROWS, entities)
+    assert (len(result.outages), result.outage_count) == (MAX_ROWS, entities)
+    assert (result.gaps.dropped, result.gaps.dropped_operations) == (1, 17)
+    assert "Dropped records: 1 (operations: 17)" in render_page(result)
 
 
-def test_wrong_settings_are_told(spark: SparkSession, ledgers: Path) -> None:
-    for settings in (
-        {"timezone": "Europe/Nowhere"},
-        {"timezone": "../etc"},
-        {"tier": "golden"},
-        {"out": ledgers},
-        {"out": ledgers / "below"},
-        {"out": ledgers.parent},
+def test_invalid_options_are_rejected(spark: SparkSession, ledgers: Path) -> None:
+    for options, error in (
+        ({"timezone": "Europe/Nowhere"}, "Unknown time zone"),
+        ({"timezone": "../etc"}, "Unknown time zone"),
+        ({"tier": "golden"}, "Unknown tier"),
+        ({"out": ledgers}, "overlaps with the input"),
+        ({"out": ledgers / "below"}, "overlaps with the input"),
+        ({"out": ledgers.parent}, "overlaps with the input"),
     ):
-        with pytest.raises(ConfigurationError):
-            report(spark, [str(ledgers)], PRICES, **settings)  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match=error):
+            report(spark, [str(ledgers)], PRICES, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.rule("C4")
-def test_command_writes_tables_a_page_and_parquet(ledgers: Path, tmp_path: Path) -> None:
+def test_command_writes_tables_page_and_parquet(ledgers: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("hello")
     html, out = tmp_path / "page.html", tmp_path / "out"
     command = [sys.executable, "-m", "pairbus", "cost", "report", str(ledgers), str(notes)]
     options = ["--out", str(out), "--html", str(html), "--timezone", "Europe/Berlin"]
 
-    ended = subprocess.run(
+    process = subprocess.run(
         [*command, *options],
         capture_output=True,
         text=True,
@@ -444,38 +472,37 @@ def test_command_writes_tables_a_page_and_parquet(ledgers: Path, tmp_path: Path)
         env={**os.environ, "PYTHONUTF8": "1", "SPARK_LOCAL_IP": "127.0.0.1"},
     )
 
-    assert ended.returncode == 0, ended.stderr
-    assert "outages: 1" in ended.stdout
-    orders = re.findall(r"^orders +255 ", ended.stdout, re.MULTILINE)
-    assert len(orders) == 1
-    assert "notes.txt: it is no ledger: skipped" in ended.stderr
+    assert process.returncode == 0, process.stderr
+    assert "outages: 1" in process.stdout
+    assert len(re.findall(r"^orders +255 ", process.stdout, re.MULTILINE)) == 1
+    assert "notes.txt: not a ledger (file skipped)" in process.stderr
     assert html.read_text("utf-8").count("<svg") == 3
     assert {path.name for path in out.iterdir()} == {
-        *("rows", "by_day", "by_part", "by_kind", "by_namespace", "by_entity"),
+        *("rows", "by_day", "by_purpose", "by_kind", "by_namespace", "by_entity"),
         *("outages", "problems"),
     }
 
 
-def test_command_that_is_stopped_or_fails_says_so_in_a_line(ledgers: Path) -> None:
+def test_interrupted_or_failed_command_prints_one_line(ledgers: Path) -> None:
     with Terminal(100, "cost", "report", str(ledgers)) as terminal:
-        wait_until(lambda: "Summing up the ledgers" in terminal.text, "Spark to be at work")
+        wait_until(lambda: "Summing up the ledgers" in terminal.text, "Spark to be running")
         terminal.interrupt()
-        assert terminal.ended() == 130
+        assert terminal.exit_status() == 130
     assert terminal.text.splitlines()[-1].endswith("Stopped.")
 
-    ended = run("cost", "report", str(ledgers), "--master", "nonsense")
+    process = run("cost", "report", str(ledgers), "--master", "nonsense")
 
-    assert ended.returncode == 1
-    assert ended.stdout == ""
-    assert ended.stderr == (
+    assert process.returncode == 1
+    assert process.stdout == ""
+    assert process.stderr == (
         "Spark failed: Master must either be yarn or start with spark, k8s, or local\n"
     )
 
 
-def test_plain_report_is_json(berlin: Report) -> None:
-    found = json.loads(json.dumps(berlin.plain()))
+def test_report_can_be_written_as_json(berlin: Report) -> None:
+    data = json.loads(json.dumps(berlin.to_json()))
 
-    assert Decimal(found["money"]) == berlin.money
-    assert found["outages"][0]["left"] == 0
-    assert found["timezone"] == "Europe/Berlin"
-    assert ZoneInfo(found["timezone"]).utcoffset(datetime(2026, 1, 1)) == timedelta(hours=1)  # noqa: DTZ001
+    assert Decimal(data["cost"]) == berlin.cost
+    assert data["outages"][0]["remaining"] == 0
+    assert data["timezone"] == "Europe/Berlin"
+    assert ZoneInfo(data["timezone"]).utcoffset(datetime(2026, 1, 1)) == timedelta(hours=1)  # noqa: DTZ001

@@ -1,4 +1,4 @@
-"""Credentials that are made on each worker."""
+"""Credentials that are created in each worker."""
 
 import os
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from pairbus.amqp.client import Credential
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.syphon import Syphon
-from tests.spark.identity import Identity, made_on_each_worker
+from pairbus.syphon.query import Syphon
+from tests.spark.identity import Identity, created_in_each_worker
 from tests.spark.kit import Backlog, message, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -37,37 +37,37 @@ def with_tokens(options: SyphonOptions, tokens: Credential) -> SyphonOptions:
 
 
 def open_connections(namespace: LocalNamespace) -> int:
-    """Sockets of all processes to this namespace."""
-    wanted = f":{namespace.port:04X}"
+    """Return the number of connections that processes of this machine have to a namespace."""
+    port = f":{namespace.port:04X}"
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    return sum(line.split()[2].endswith(wanted) and line.split()[3] == "01" for line in lines)
+    return sum(line.split()[2].endswith(port) and line.split()[3] == "01" for line in lines)
 
 
-def test_a_factory_makes_the_credential_where_it_is_needed(
+def test_credential_is_created_in_the_workers_only(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     path = backlog.path("one")
-    options = with_tokens(backlog.options(), made_on_each_worker(tmp_path))
+    options = with_tokens(backlog.options(), created_in_each_worker(tmp_path))
     backlog.put(path, [message(f"m-{n}") for n in range(100)], queue=0)
     backlog.put(path, [message(f"n-{n}") for n in range(100)], queue=1)
     with Syphon(options, spark=session) as syphon:
-        wait_until(lambda: syphon.status().moved[path] == 200, "all")
+        wait_until(lambda: syphon.status().moved[path] == 200, "all messages")
         for n in range(8):
             backlog.put(path, [message(f"o-{n}")], queue=n % 2)
             wait_until(lambda n=n: syphon.status().moved[path] == 201 + n, "one more micro-batch")
-        made = {int(file.name) for file in tmp_path.iterdir()}
-        # A worker that has a connection uses it again, though it was sent a new copy each time.
-        assert open_connections(backlog.primary) <= len(made)
+        processes = {int(file.name) for file in tmp_path.iterdir()}
+        # A worker reuses its connection, although each task gets a new copy of the options.
+        assert open_connections(backlog.primary) <= len(processes)
 
-    assert made, "no credential was made"
-    assert os.getpid() not in made
+    assert processes, "no credential was created"
+    assert os.getpid() not in processes
     assert len(backlog.ids(path)) == 208
 
 
-def test_a_credential_itself_is_refused_before_anything_is_sent_to_spark(
+def test_credential_that_cannot_be_pickled_is_refused_when_options_are_created(
     backlog: Backlog, tmp_path: Path
 ) -> None:
     identity = Identity(str(tmp_path))
 
-    with pytest.raises(ConfigurationError, match="a function that makes the credential"):
+    with pytest.raises(ConfigurationError, match="a function that creates the credential"):
         with_tokens(backlog.options(), Credential(lambda: identity))

@@ -1,4 +1,4 @@
-"""`pairbus drill`, on this machine and on namespaces that somebody else runs."""
+"""`pairbus drill`, with local namespaces and with existing ones."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 from pyspark.sql import SparkSession
 
-from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment, administration
+from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.run import Drill
 from pairbus.emulator.namespace import LocalNamespace
@@ -37,22 +37,21 @@ def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
 
 
 def paths(namespace: LocalNamespace) -> set[str]:
-    with administration(namespace.connection_string) as admin:
-        return {one.name for one in (*admin.list_queues(), *admin.list_topics())}
+    return namespace.call(lambda core: {entity.path for entity in core.entities.all()})
 
 
 @pytest.mark.rule("X1", "X2", "S12")
-def test_the_command_proves_that_nothing_was_lost(tmp_path: Path) -> None:
+def test_command_proves_that_no_message_was_lost(tmp_path: Path) -> None:
     options = ("--rate", "90", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
-    done = subprocess.run(
+    completed = subprocess.run(
         command(*options), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
-    assert "kill -9" in done.stderr
-    assert "healthy → suspect" in done.stderr
-    assert "draining → healthy" in done.stderr
+    assert completed.returncode == 0, completed.stderr
+    result: dict[str, Any] = json.loads(completed.stdout)
+    assert "kill -9" in completed.stderr
+    assert "healthy → suspect" in completed.stderr
+    assert "draining → healthy" in completed.stderr
     assert result["passed"]
     assert result["sent"] == result["delivered"] > 500
     assert result["through_backlog"] > 200
@@ -60,80 +59,80 @@ def test_the_command_proves_that_nothing_was_lost(tmp_path: Path) -> None:
     assert result["in_backlog"] == result["dead_lettered"] == 0
     assert list(result["paths"]) == ["news", "orders", "payments"]
     assert result["pings"] >= 3
-    parts = {one["part"]: one for one in result["cost"]["parts"]}
+    parts = {part["purpose"]: part for part in result["cost"]["purposes"]}
     assert parts["backlog"]["operations"] >= result["through_backlog"]
     assert parts["backlog"]["forecast_operations"] > 0
     assert (tmp_path / "kept" / "ledger").is_dir()
 
 
-class Thief(LocalEnvironment):
-    """Somebody takes two messages out of the primary, and says nothing."""
+class LossyEnvironment(LocalEnvironment):
+    """An environment in which two messages disappear from the primary."""
 
-    taken = 0
+    removed = 0
 
-    def break_down(self) -> str:
+    def start_outage(self) -> str:
         with (
             ServiceBusClient.from_connection_string(self.primary) as client,
             client.get_queue_receiver("orders") as receiver,
         ):
-            wait_until(lambda: bool(receiver.peek_messages(1)), "something to take")
-        return super().break_down()
+            wait_until(lambda: bool(receiver.peek_messages(1)), "a message in the queue")
+        return super().start_outage()
 
-    def bring_back(self) -> str:
-        said = super().bring_back()
+    def end_outage(self) -> str:
+        event = super().end_outage()
         with (
             ServiceBusClient.from_connection_string(self.primary) as client,
             client.get_queue_receiver(
                 "orders", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
             ) as receiver,
         ):
-            self.taken = len(receiver.receive_messages(2, max_wait_time=10))
-        return said
+            self.removed = len(receiver.receive_messages(2, max_wait_time=10))
+        return event
 
 
 @pytest.mark.rule("X1")
-def test_a_message_that_is_gone_is_missed(session: SparkSession, tmp_path: Path) -> None:
-    site = Thief(tmp_path)
-    told: list[str] = []
+def test_lost_messages_are_detected(session: SparkSession, tmp_path: Path) -> None:
+    environment = LossyEnvironment(tmp_path)
+    events: list[str] = []
 
-    result = Drill(site, SHORT, tmp_path, told.append).run()
+    result = Drill(environment, SHORT, tmp_path, events.append).run()
 
-    assert site.taken > 0
-    assert len(result.reckoning.lost) == site.taken, told
-    assert {key.path for key in result.reckoning.lost} == {"orders"}
+    assert environment.removed > 0
+    assert len(result.reconciliation.lost) == environment.removed, events
+    assert {key.path for key in result.reconciliation.lost} == {"orders"}
     assert not result.passed
-    assert result.plain()["lost"] == site.taken
+    assert result.as_json()["lost"] == environment.removed
 
 
-def test_on_namespaces_of_ones_own_it_removes_what_it_made(
+def test_drill_removes_its_entities_from_existing_namespaces(
     session: SparkSession, namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path
 ) -> None:
     primary, secondary = namespaces
     primary.create_queue("orders")
-    site = ExistingEnvironment(primary.connection_string, secondary.connection_string)
-    made: set[str] = set()
-    told: list[str] = []
+    environment = ExistingEnvironment(primary.connection_string, secondary.connection_string)
+    created: set[str] = set()
+    events: list[str] = []
 
-    def tell(what: str) -> None:
-        made.update(paths(primary), paths(secondary))
-        told.append(what)
+    def report(event: str) -> None:
+        created.update(paths(primary), paths(secondary))
+        events.append(event)
 
-    result = Drill(site, SHORT, tmp_path, tell).run()
+    result = Drill(environment, SHORT, tmp_path, report).run()
 
-    assert result.passed, told
+    assert result.passed, events
     assert result.through_backlog > 0
-    assert any("disabled" in what for what in told)
-    assert {f"{site.primary_name}/orders", f"{site.primary_name}/payments"} < made
-    assert f"{site.primary_name}/x-servicebus-transfer/3" in made
+    assert any("disabled" in event for event in events)
+    assert {f"{environment.primary_name}/orders", f"{environment.primary_name}/payments"} < created
+    assert f"{environment.primary_name}/x-servicebus-transfer/3" in created
     assert paths(primary) == {"orders"}
     assert paths(secondary) == set()
 
 
-def test_it_asks_before_it_uses_namespaces_of_ones_own(
+def test_drill_asks_before_it_uses_existing_namespaces(
     namespaces: tuple[LocalNamespace, LocalNamespace],
 ) -> None:
     primary, secondary = namespaces
-    done = subprocess.run(
+    completed = subprocess.run(
         command(),
         env={
             **os.environ,
@@ -147,12 +146,12 @@ def test_it_asks_before_it_uses_namespaces_of_ones_own(
         check=False,
     )
 
-    assert done.returncode == 4
-    assert "which is billed" in done.stderr
+    assert completed.returncode == 4
+    assert "which are billed" in completed.stderr
     assert paths(primary) == paths(secondary) == set()
 
 
-def test_ctrl_c_ends_it_and_its_namespaces(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_drill_and_its_namespaces(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command("--folder", str(tmp_path / "kept")),
         stdout=subprocess.PIPE,
@@ -161,31 +160,34 @@ def test_ctrl_c_ends_it_and_its_namespaces(tmp_path: Path) -> None:
         start_new_session=True,
     )
     assert process.stdout is not None
-    seen = ""
-    while "senders send" not in seen:
+    output = ""
+    while "senders send" not in output:
         line = process.stdout.readline()
-        assert line, seen
-        seen += line
-    served = [one.pid for one in all_processes() if str(tmp_path) in " ".join(one.words)]
-    assert len(served) == 3  # itself, and two namespaces
+        assert line, output
+        output += line
+    pids = [
+        process.pid for process in all_processes() if str(tmp_path) in " ".join(process.arguments)
+    ]
+    assert len(pids) == 3  # the command and two namespaces
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 4, errors
     assert "Stopped" in errors
 
-    def is_gone() -> bool:
-        return not {one.pid for one in all_processes() if one.state not in "XZ"} & set(served)
+    def has_ended() -> bool:
+        running = {process.pid for process in all_processes() if process.state not in "XZ"}
+        return not running & set(pids)
 
-    wait_until(is_gone, "its namespaces to end")
+    wait_until(has_ended, "the namespaces to end")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
-        (("--senders", "1"), "senders is 3 to 64, not 1"),
-        (("--outage", "1"), "not longer than the failover interval"),
-        (("--failback", "never"), "failback is one of immediate, after-drain"),
+        (("--senders", "1"), "senders must be between 3 and 64, not 1"),
+        (("--outage", "1"), "causes no failover"),
+        (("--failback", "never"), "failback must be one of immediate, after-drain"),
         (
             ("--primary", "Endpoint=sb://a.example/;SharedAccessKeyName=n;SharedAccessKey=k"),
             "together",
@@ -193,11 +195,13 @@ def test_ctrl_c_ends_it_and_its_namespaces(tmp_path: Path) -> None:
         (("--primary", "nonsense", "--secondary", "nonsense"), "connection string"),
     ],
 )
-def test_a_wrong_option_is_a_sentence(options: tuple[str, ...], said: str) -> None:
-    done = subprocess.run(
+def test_invalid_option_is_an_error_with_exit_status_2(
+    options: tuple[str, ...], error: str
+) -> None:
+    completed = subprocess.run(
         command(*options), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == 2
+    assert error in completed.stderr
+    assert "Traceback" not in completed.stderr

@@ -1,4 +1,4 @@
-"""Health means progress: each way to make none, and coming back."""
+"""A syphon without progress is unhealthy, whatever the reason, until there is progress again."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.syphon import health
-from pairbus.syphon.syphon import Syphon
+from pairbus.syphon import status
+from pairbus.syphon.query import Syphon
 from tests.spark.kit import Backlog, message, wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
@@ -25,8 +25,8 @@ def running(session: SparkSession, backlog: Backlog, **changes: object) -> Itera
         yield syphon
 
 
-def wait_for_problem(syphon: Syphon, said: str) -> None:
-    wait_until(lambda: said in (syphon.status().problem or ""), f"it to be noticed: {said}")
+def wait_for_problem(syphon: Syphon, text: str) -> None:
+    wait_until(lambda: text in (syphon.status().problem or ""), f"the problem {text!r}")
 
 
 def parent_of(pid: int) -> int:
@@ -34,91 +34,89 @@ def parent_of(pid: int) -> int:
 
 
 def readers() -> set[int]:
-    """The processes in which our sources plan their micro-batches: children of our Java."""
-    found = set()
+    """Return the processes in which Spark plans micro-batches: children of the JVM of this test."""
+    pids = set()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
                 if READER in (folder / "cmdline").read_bytes():
                     pid = int(folder.name)
                     if parent_of(parent_of(pid)) == os.getpid():
-                        found.add(pid)
-            except OSError:  # it has ended meanwhile
+                        pids.add(pid)
+            except OSError:  # the process has ended
                 continue
-    return found
+    return pids
 
 
-def test_a_primary_that_says_nothing_at_all_is_noticed(
-    session: SparkSession, backlog: Backlog
-) -> None:
+def test_primary_that_does_not_answer_is_a_problem(session: SparkSession, backlog: Backlog) -> None:
     path = backlog.path("silent")
     fault = backlog.primary.add_fault("answer-late", path, seconds=15, count=1)
     with running(session, backlog, stuck_after=SOON) as syphon:
         backlog.put(path, [message("m")])
-        wait_until(lambda: fault.fired == 1, "a message that is not answered")
-        wait_for_problem(syphon, "no reason is known")
-        status = syphon.status()
-        assert (status.errors, status.moved.total()) == ({}, 0)
+        wait_until(lambda: fault.fired == 1, "a message without an answer")
+        wait_for_problem(syphon, "the reason is not known")
+        stuck = syphon.status()
+        assert (stuck.errors, stuck.moved.total()) == ({}, 0)
 
         wait_until(lambda: syphon.status().moved[path] == 1, "the answer")
-        wait_until(lambda: syphon.status().healthy, "it to be well again")
+        wait_until(lambda: syphon.status().healthy, "the syphon to be healthy")
 
     assert backlog.ids(path) == ["m"]
 
 
-def test_a_backlog_that_cannot_be_read_is_noticed(session: SparkSession, backlog: Backlog) -> None:
+def test_backlog_that_cannot_be_read_is_a_problem(session: SparkSession, backlog: Backlog) -> None:
     path = backlog.path("one")
     with running(session, backlog, stuck_after=SOON) as syphon:
         backlog.put(path, [message("before")])
-        wait_until(lambda: syphon.status().moved[path] == 1, "the first")
+        wait_until(lambda: syphon.status().moved[path] == 1, "the first message")
         backlog.secondary.stop()
         try:
             wait_for_problem(syphon, "cannot be read")
             assert syphon.status().unreadable is not None
         finally:
             backlog.secondary.start()
-        wait_until(lambda: syphon.status().healthy, "it to be well again")
+        wait_until(lambda: syphon.status().healthy, "the syphon to be healthy")
         assert syphon.status().unreadable is None
         backlog.put(path, [message("after")])
-        wait_until(lambda: syphon.status().moved[path] == 2, "the second")
+        wait_until(lambda: syphon.status().moved[path] == 2, "the second message")
 
 
-def test_a_reader_that_hangs_is_noticed(
+def test_reader_that_hangs_is_a_problem(
     session: SparkSession, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "SILENT_S", 1.0)
+    monkeypatch.setattr(status, "STARTUP_S", 1.0)
     others = readers()
     with running(session, backlog, stuck_after=3 * SOON) as syphon:
         wait_until(lambda: bool(readers() - others), "the reader")
         (reader,) = readers() - others
-        assert syphon._record is not None
-        sight = health.ReaderStatusFile(health.sight_beside(syphon._record.path))
-        wait_until(lambda: sight.read().looked_at > 0, "it to look at the queues")
+        files = syphon._files
+        assert files is not None
+        wait_until(lambda: files.reader.read().reported_at > 0, "the first report of the reader")
         os.kill(reader, signal.SIGSTOP)
         try:
-            wait_for_problem(syphon, "nobody looks")
+            wait_for_problem(syphon, "the backlog reader stopped reporting")
         finally:
             os.kill(reader, signal.SIGCONT)
-        wait_until(lambda: syphon.status().healthy, "it to be well again")
+        wait_until(lambda: syphon.status().healthy, "the syphon to be healthy")
 
 
-def test_a_low_rate_is_not_a_problem_nor_is_what_is_not_to_be_moved(
+def test_rate_limit_and_messages_for_other_paths_are_not_a_problem(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path, other = backlog.path("one"), backlog.path("other")
     backlog.put(path, [message(f"m-{n}") for n in range(3)])
     backlog.put(other, [message("not to be moved")], queue=1)
-    seen = []
+    problems = []
     with running(
         session, backlog, max_rate=0.1, only=(path,), stuck_after=timedelta(seconds=8)
     ) as syphon:
 
         def moved() -> bool:
-            status = syphon.status()
-            seen.append(status.problem)
-            return status.moved[path] == 3
+            current = syphon.status()
+            problems.append(current.problem)
+            return current.moved[path] == 3
 
-        wait_until(moved, "all, ten seconds after each other")
+        wait_until(moved, "all messages, one in ten seconds")
 
-    assert set(seen) == {None}
+    assert set(problems) == {None}
     assert backlog.ids(other) == []

@@ -1,4 +1,4 @@
-"""A syphon in the application: `enable_syphon=True`, and what happens when a client goes down."""
+"""The embedded syphon (`enable_syphon=True`), and the clients of the pairing."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,6 +14,7 @@ import pairbus.aio
 from pairbus import PairedClient, PairingFaulted, SendAvailabilityOptions, pair_namespace
 from pairbus.errors import SendUnavailable, StateError
 from pairbus.events import SyphonStarted, SyphonStopped
+from pairbus.spark.sessions import SessionLease, lease_session
 from tests.spark.kit import DEADLINE_S, Backlog, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -39,7 +40,7 @@ def paired(backlog: Backlog, **more: Any) -> PairedClient:
 
 
 def send_through_an_outage(backlog: Backlog, bus: PairedClient, path: str) -> None:
-    """One message that the primary does not take, and that the backlog has."""
+    """Send one message while the primary refuses messages, so that it goes to the backlog."""
     fault = backlog.primary.add_fault("disable", path)
     with bus.get_queue_sender(path) as sender:
         sender.send_messages(ServiceBusMessage("hello", message_id="one"))
@@ -48,34 +49,33 @@ def send_through_an_outage(backlog: Backlog, bus: PairedClient, path: str) -> No
 
 
 @pytest.mark.rule("Y7")
-def test_the_application_moves_its_own_backlog_beside_its_own_spark(
+def test_embedded_syphon_drains_the_backlog_in_the_spark_of_the_application(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("orders")
     events: list[Any] = []
     with paired(backlog, on_event=events.append) as bus:
         send_through_an_outage(backlog, bus, path)
-        wait_until(lambda: backlog.ids(path) == ["one"], "the message to come home")
-        wait_until(lambda: backlog.left() == 0, "it to be completed")
+        wait_until(lambda: backlog.ids(path) == ["one"], "the message to be delivered")
+        wait_until(lambda: backlog.left() == 0, "the message to be completed")
         assert bus.syphon.status().running
 
-    # Closing does not wait for long, and Spark may need longer to stop.
-    wait_until(lambda: any(isinstance(one, SyphonStopped) for one in events), "the syphon to stop")
-    kinds = [type(one) for one in events if isinstance(one, SyphonStarted | SyphonStopped)]
+    # Closing the client does not wait until Spark has stopped.
+    wait_until(lambda: has_stopped(events), "the syphon to stop")
+    kinds = [type(event) for event in events if isinstance(event, SyphonStarted | SyphonStopped)]
     assert kinds == [SyphonStarted, SyphonStopped]
     assert bus.syphon is None
     assert session.range(3).count() == 3, "the application's Spark was stopped"
 
 
-def down(bus: Any, which: str, how: str) -> Any:
-    client = getattr(bus, which)
-    return client.close() if how == "close" else client.fault(CAUSE)
+def has_stopped(events: list[Any]) -> bool:
+    return any(isinstance(event, SyphonStopped) for event in events)
 
 
 @pytest.mark.rule("Y7")
 @pytest.mark.parametrize("how", ["close", "fault"])
 @pytest.mark.parametrize(("which", "partner"), [("primary", "secondary"), ("secondary", "primary")])
-def test_one_client_that_is_down_takes_the_other_with_it_and_the_syphon_stops(
+def test_closing_or_faulting_one_client_faults_the_other_and_stops_the_syphon(
     session: SparkSession, backlog: Backlog, which: str, partner: str, how: str
 ) -> None:
     events: list[Any] = []
@@ -83,29 +83,30 @@ def test_one_client_that_is_down_takes_the_other_with_it_and_the_syphon_stops(
     sender = bus.get_queue_sender(backlog.path("orders"))
     wait_until(lambda: bus.syphon is not None, "the syphon")
 
-    down(bus, which, how)
+    client = getattr(bus, which)
+    client.close() if how == "close" else client.fault(CAUSE)
 
     wait_until(lambda: getattr(bus, partner).cause is not None, "the partner to be faulted")
     if how == "fault":
-        assert root(getattr(bus, partner).cause) is CAUSE
-    wait_until(lambda: any(isinstance(one, SyphonStopped) for one in events), "the syphon to stop")
+        assert root_cause(getattr(bus, partner).cause) is CAUSE
+    wait_until(lambda: has_stopped(events), "the syphon to stop")
     assert bus.syphon is None
-    # Of the two, the primary's client is the one that calls are made on.
-    wanted = StateError if (which, how) == ("primary", "close") else PairingFaulted
+    # The calls are made on the client of the primary.
+    expected = StateError if (which, how) == ("primary", "close") else PairingFaulted
     calls: list[Callable[[], Any]] = [
         lambda: bus.get_queue_sender("x"),
         lambda: bus.get_queue_receiver("x"),
         lambda: bus.mark_path_healthy("x"),
     ]
     for call in calls:
-        with pytest.raises(wanted):
+        with pytest.raises(expected):
             call()
-    with pytest.raises(wanted if wanted is PairingFaulted else ValueError):
+    with pytest.raises(expected if expected is PairingFaulted else ValueError):
         sender.send_messages(ServiceBusMessage("x"))
     bus.close()
 
 
-def root(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -122,7 +123,7 @@ def test_an_outage_is_not_a_fault(session: SparkSession, backlog: Backlog) -> No
 
 
 @pytest.mark.rule("Y7", "S5")
-def test_a_send_in_failover_without_a_secondary_was_not_sent(
+def test_send_in_failover_fails_when_the_secondary_is_faulted(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("orders")
@@ -132,21 +133,23 @@ def test_a_send_in_failover_without_a_secondary_was_not_sent(
         bus.secondary.fault(CAUSE)
 
         with pytest.raises(SendUnavailable) as caught:
-            sender.send_messages(ServiceBusMessage("lost, and said so"))
+            sender.send_messages(ServiceBusMessage("not sent"))
 
     assert isinstance(caught.value.backlog_error, PairingFaulted)
     assert caught.value.backlog_error.__cause__ is CAUSE
 
 
 @pytest.mark.rule("Y7")
-async def test_it_is_the_same_in_an_event_loop(session: SparkSession, backlog: Backlog) -> None:
+async def test_embedded_syphon_works_with_the_async_client(
+    session: SparkSession, backlog: Backlog
+) -> None:
     path = backlog.path("orders")
     events: list[Any] = []
     client = AsyncServiceBusClient.from_connection_string(
         backlog.primary.connection_string, **QUICK
     )
-    asked = options(backlog, backlog.secondary.connection_string, on_event=events.append)
-    async with client, await pairbus.aio.pair_namespace(client, asked) as bus:
+    pairing_options = options(backlog, backlog.secondary.connection_string, on_event=events.append)
+    async with client, await pairbus.aio.pair_namespace(client, pairing_options) as bus:
         fault = backlog.primary.add_fault("disable", path)
         sender = bus.get_queue_sender(path)
         async with sender:
@@ -158,39 +161,39 @@ async def test_it_is_the_same_in_an_event_loop(session: SparkSession, backlog: B
         await bus.secondary.fault(CAUSE)
 
         await until(lambda: bus.primary.closed)
-        assert root(bus.primary.cause) is CAUSE
+        assert root_cause(bus.primary.cause) is CAUSE
         with pytest.raises(PairingFaulted):
             bus.get_queue_sender(path)
         await bus.close()
         await until(lambda: isinstance(events[-1], SyphonStopped))
-        async with await pairbus.aio.pair_namespace(client, asked):  # nothing is left of the first
+        # The first pairing has ended, so the client can be paired again.
+        async with await pairbus.aio.pair_namespace(client, pairing_options):
             pass
 
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110  the emulator is in another thread
+        while not condition():  # noqa: ASYNC110  the emulator runs in another thread
             await asyncio.sleep(0.05)
 
 
 @pytest.mark.rule("Y7")
-def test_a_syphon_that_cannot_start_is_told_and_tried_again(
+def test_syphon_that_cannot_start_is_reported_and_started_again(
     session: SparkSession, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = backlog.path("orders")
-    broken = iter([OSError("no Java here")])
+    errors = iter([OSError("no Java here")])
 
-    def take(*args: Any) -> SparkSession:
-        for error in broken:
+    def lease_with_errors(*args: Any) -> SessionLease:
+        for error in errors:
             raise error
-        return session
+        return lease_session(*args)
 
-    monkeypatch.setattr("pairbus.syphon.syphon.take", take)
-    monkeypatch.setattr("pairbus.syphon.syphon.give_back", lambda: None)
+    monkeypatch.setattr("pairbus.syphon.query.lease_session", lease_with_errors)
     events: list[Any] = []
     with paired(backlog, on_event=events.append) as bus:
         send_through_an_outage(backlog, bus, path)
-        wait_until(lambda: backlog.ids(path) == ["one"], "the message to come home")
+        wait_until(lambda: backlog.ids(path) == ["one"], "the message to be delivered")
 
-    stopped = [one for one in events if isinstance(one, SyphonStopped)]
+    stopped = [event for event in events if isinstance(event, SyphonStopped)]
     assert str(stopped[0].error) == "no Java here"

@@ -1,4 +1,4 @@
-"""Order within sessions, end to end: a paired sender, an outage, a syphon, and failures."""
+"""Order within sessions across an outage: paired sender, backlog, syphon, and failures."""
 
 import time
 from collections import defaultdict
@@ -14,7 +14,7 @@ from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.syphon import Syphon
+from pairbus.syphon.query import Syphon
 from tests.integration.pairing_kit import (
     NAME,
     SECOND,
@@ -34,16 +34,18 @@ HEALTHY, FAILOVER, DRAINING = PathStatus.HEALTHY, PathStatus.FAILOVER, PathStatu
 
 
 def options_for(primary: LocalNamespace, secondary: LocalNamespace) -> SyphonOptions:
-    one, other = (
-        ClientOptions.from_connection_string(each.connection_string, operation_timeout_s=20)
-        for each in (primary, secondary)
+    clients = [
+        ClientOptions.from_connection_string(namespace.connection_string, operation_timeout_s=20)
+        for namespace in (primary, secondary)
+    ]
+    return SyphonOptions(
+        primary=clients[0], secondary=clients[1], primary_name=NAME, backlog_queue_count=3
     )
-    return SyphonOptions(primary=one, secondary=other, primary_name=NAME, backlog_queue_count=3)
 
 
 @pytest.mark.rule("S12", "X1", "X2")
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3))])
-def test_sessions_arrive_in_order_across_an_outage_with_failures_in_the_drain(
+def test_sessions_arrive_in_order_across_an_outage_with_failures_during_the_drain(
     session: SparkSession, seed: int
 ) -> None:
     random = Random(seed)
@@ -54,7 +56,7 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_in_the_drain(
         paired(primary, secondary, failback="after-drain", failback_hold=2 * SECOND) as bus,
         Syphon(options_for(primary, secondary), spark=session) as syphon,
     ):
-        # Where an answer is lost, the syphon sends again, and the entity knows it by its id.
+        # After a lost answer the syphon sends again, and duplicate detection removes the copy.
         primary.create_queue(QUEUE, requires_session=True, requires_duplicate_detection=True)
         with bus.get_queue_sender(QUEUE) as sender:
 
@@ -71,8 +73,8 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_in_the_drain(
             assert state(bus, QUEUE) is FAILOVER
             assert len(backlog_messages(secondary)) == 30
             primary.start()
-            wait_until(lambda: state(bus, QUEUE) is DRAINING, "the primary to be noticed")
-            # From now on only the syphon sends to the primary.
+            wait_until(lambda: state(bus, QUEUE) is DRAINING, "a ping to succeed")
+            # From here on only the syphon sends to the primary.
             kinds = random.sample(KINDS, 3)
             faults = [primary.add_fault(kind, QUEUE, count=random.randint(1, 2)) for kind in kinds]
 
@@ -80,7 +82,7 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_in_the_drain(
                 send()
                 return all(fault.spent for fault in faults)
 
-            wait_until(all_happened, "the failures in the middle of the drain")
+            wait_until(all_happened, "all failures to happen during the drain")
             send(random.randint(1, 20))
             if seed % 2:
                 primary.stop()
@@ -89,7 +91,7 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_in_the_drain(
 
             def is_healthy() -> bool:
                 send()
-                time.sleep(random.uniform(0, 0.5))  # a backlog that always grows never ends
+                time.sleep(random.uniform(0, 0.5))  # otherwise the backlog would grow for ever
                 return state(bus, QUEUE) is HEALTHY
 
             wait_until(is_healthy, "the end of the drain")

@@ -6,25 +6,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
-from pairbus.cost.sums import records
-from pairbus.emulator.namespace import LocalNamespace
-from pairbus.syphon.syphon import Syphon, SyphonStatus
+from pairbus.syphon import Syphon, SyphonStatus
 from pairbus.usage.operations import OperationKind
+from pairbus.usage.records import read_operations
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
 
 
 @pytest.fixture
-def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
-    """A backlog whose locks hold for five seconds."""
-    return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}", lock_duration=timedelta(seconds=5))
+def backlog(short_locks: Backlog) -> Backlog:
+    return short_locks
 
 
 def run_once(
@@ -33,7 +30,7 @@ def run_once(
     then: Callable[[], object] = lambda: None,
     **changes: Any,
 ) -> SyphonStatus:
-    """Run a syphon once, and call `then` when it has found that messages are left."""
+    """Run a syphon with `once`, and call `then` when it has peeked at the queues."""
     syphon = Syphon(backlog.options(**changes), spark=session)
     syphon.start(once=True)
     try:
@@ -45,7 +42,7 @@ def run_once(
     return syphon.status()
 
 
-def test_a_run_that_drained_the_backlog_has_peeked_at_each_queue(
+def test_run_that_drained_the_backlog_has_peeked_at_each_queue(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     path = backlog.path("orders")
@@ -55,13 +52,13 @@ def test_a_run_that_drained_the_backlog_has_peeked_at_each_queue(
 
     assert (status.drained, status.healthy, status.moved) == (True, True, Counter({path: 20}))
     assert backlog.left() == 0
-    found = peeks_in(tmp_path)
-    assert set(found) >= set(backlog.queues)
-    assert found.total() == backlog.peeks()
+    peeks = peeks_in(tmp_path)
+    assert set(peeks) >= set(backlog.queues)
+    assert peeks.total() == backlog.peeks()
 
 
 @pytest.mark.rule("C5")
-def test_messages_that_the_other_receiver_completes_are_waited_for_and_peeks_are_in_the_ledger(
+def test_run_waits_for_messages_of_another_receiver_and_records_its_peeks(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     path = backlog.path("orders")
@@ -80,11 +77,11 @@ def test_messages_that_the_other_receiver_completes_are_waited_for_and_peeks_are
     assert backlog.left() == 0
     assert peeks_in(tmp_path).total() == backlog.peeks()
     assert peeks_in(tmp_path)[path] >= 2
-    # One check in a second at most: one peek each, and in the last one a peek of each queue.
+    # There is at most one check a second, with one peek; the last check peeks at each queue.
     assert backlog.peeks() <= seconds + 2 * len(backlog.queues)
 
 
-def test_a_deferred_and_a_scheduled_message_end_it_as_stuck(
+def test_run_with_a_deferred_and_a_scheduled_message_ends_as_stuck(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("orders")
@@ -102,12 +99,12 @@ def test_a_deferred_and_a_scheduled_message_end_it_as_stuck(
 
     assert (status.drained, status.healthy) == (False, False)
     assert (status.problem or "").endswith(
-        "2 messages are left in the backlog (1 deferred, 1 scheduled)"
+        "2 messages are left in the backlog: 1 deferred, 1 scheduled)"
     )
     assert backlog.ids(path) == ["moved"]
 
 
-def test_with_a_filter_only_messages_for_wanted_destinations_are_waited_for(
+def test_run_with_a_filter_waits_only_for_messages_that_match(
     session: SparkSession, backlog: Backlog
 ) -> None:
     wanted, other = backlog.path("wanted"), backlog.path("other")
@@ -121,26 +118,26 @@ def test_with_a_filter_only_messages_for_wanted_destinations_are_waited_for(
     assert backlog.left() == 2
 
 
-def test_with_a_filter_a_wanted_message_that_stays_locked_ends_it_as_stuck(
+def test_run_with_a_filter_ends_as_stuck_when_a_matching_message_stays_locked(
     session: SparkSession, backlog: Backlog
 ) -> None:
     wanted, other = backlog.path("wanted"), backlog.path("other")
     backlog.put(wanted, [message("w-0")])
-    backlog.put(other, [message("o-0")], queue=1)  # comes again every five seconds
+    backlog.put(other, [message("o-0")], queue=1)  # is received again every five seconds
     with backlog.locked(1):
         status = run_once(session, backlog, only=(wanted,), stuck_after=timedelta(seconds=12))
 
     assert not status.drained
     assert (status.problem or "").endswith(
-        "1 message is left in the backlog (1 locked by another receiver)"
+        "1 message is left in the backlog: 1 locked by another receiver)"
     )
     assert backlog.left() == 2
 
 
 def peeks_in(ledger: Path) -> Counter[str]:
-    """Peeks that the ledger has, by entity."""
+    """Return the peeks in the ledger, by entity."""
     peeks: Counter[str] = Counter()
-    for record in records(ledger):
+    for record in read_operations(ledger):
         if record["kind"] == OperationKind.PEEK.value and record["answered"]:
             peeks[record["entity"]] += record["operations"]
     return peeks

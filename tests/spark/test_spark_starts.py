@@ -1,4 +1,4 @@
-"""Java and PySpark are set up. Never skipped: without them the syphon cannot be tested."""
+"""Java and PySpark work. Without them, no test of the syphon could run."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import pandas as pd
 from pyspark.sql import SparkSession
 
 
-def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def double(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     for frame in frames:
         yield pd.DataFrame({"twice": frame["id"] * 2, "worker": os.getpid()})
 
@@ -15,7 +15,7 @@ def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 def test_spark_runs_python_in_worker_processes(session: SparkSession):
     numbers = session.range(1000, numPartitions=2)
 
-    rows = numbers.mapInPandas(doubled, "twice long, worker long").collect()
+    rows = numbers.mapInPandas(double, "twice long, worker long").collect()
 
     assert sum(row.twice for row in rows) == 999 * 1000
     assert os.getpid() not in {row.worker for row in rows}

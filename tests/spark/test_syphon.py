@@ -1,4 +1,4 @@
-"""A syphon moves the backlog, on Spark, between real namespaces."""
+"""The syphon drains a backlog, between two emulated namespaces."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.syphon.syphon import Syphon, SyphonStatus
+from pairbus.syphon import Syphon, SyphonStatus
 from tests.spark.kit import Backlog, meaning, message, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def drained(session: SparkSession, backlog: Backlog, **changes: Any) -> SyphonStatus:
-    """What came of a syphon that ran once."""
+def drain_once(session: SparkSession, backlog: Backlog, **changes: Any) -> SyphonStatus:
+    """Run a syphon with `once`, and return its final status."""
     syphon = Syphon(backlog.options(**changes), spark=session)
     syphon.start(once=True)
     assert syphon.wait(120)
@@ -32,7 +32,7 @@ def running(session: SparkSession, backlog: Backlog, **changes: Any) -> Iterator
 
 
 @pytest.mark.rule("Y1", "Y2", "Y3", "Y4")
-def test_every_message_arrives_unchanged_where_it_was_going(
+def test_every_message_arrives_unchanged_at_its_destination(
     session: SparkSession, backlog: Backlog
 ) -> None:
     one, two = backlog.path("one"), backlog.path("two")
@@ -44,26 +44,26 @@ def test_every_message_arrives_unchanged_where_it_was_going(
         backlog.put(path, payloads[:150], queue=0)
         backlog.put(path, payloads[150:], queue=1)
 
-    status = drained(session, backlog)
+    status = drain_once(session, backlog)
 
     assert status.moved == Counter({one: 300, two: 300})
     assert (status.failure, status.errors, status.unsettled) == (None, {}, 0)
     for path, payloads in sent.items():
-        found = sorted(map(meaning, backlog.arrived(path)), key=itemgetter(0))
-        assert found == sorted(map(meaning, payloads), key=itemgetter(0))
+        arrived = sorted(map(meaning, backlog.arrived(path)), key=itemgetter(0))
+        assert arrived == sorted(map(meaning, payloads), key=itemgetter(0))
     assert backlog.left() == 0
 
 
 @pytest.mark.rule("Y5")
-def test_what_cannot_be_sent_is_dead_lettered_with_a_reason(
+def test_message_that_cannot_be_sent_is_dead_lettered_with_a_reason(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("one")
     backlog.put(path, [message("good")])
-    backlog.put("nowhere", [message("gone")])
+    backlog.put("no-such-queue", [message("missing")])
     backlog.put_raw([message("no path")])
 
-    status = drained(session, backlog)
+    status = drain_once(session, backlog)
 
     assert backlog.ids(path) == ["good"]
     assert sorted(reason for reason, _ in backlog.dead_letters()) == [
@@ -76,7 +76,7 @@ def test_what_cannot_be_sent_is_dead_lettered_with_a_reason(
 
 
 @pytest.mark.rule("Y4", "Y5")
-def test_a_destination_that_is_down_holds_up_nobody_and_gets_its_messages_later(
+def test_destination_that_is_down_does_not_delay_others(
     session: SparkSession, backlog: Backlog
 ) -> None:
     up, down = backlog.path("up"), backlog.path("down")
@@ -85,28 +85,31 @@ def test_a_destination_that_is_down_holds_up_nobody_and_gets_its_messages_later(
     backlog.put(up, [message(f"up-{n}") for n in range(50)])
 
     with running(session, backlog) as syphon:
-        wait_until(lambda: syphon.status().moved[up] == 50, "the one that is up")
+        wait_until(
+            lambda: syphon.status().moved[up] == 50, "the messages for the destination that is up"
+        )
         assert fault.fired > 0
         assert syphon.status().moved[down] == 0
         assert down in syphon.status().errors
         backlog.primary.clear_faults()
-        wait_until(lambda: syphon.status().moved[down] == 50, "the one that was down")
+        wait_until(
+            lambda: syphon.status().moved[down] == 50,
+            "the messages for the destination that was down",
+        )
 
     assert backlog.ids(down) == [f"down-{n}" for n in range(50)]
     assert backlog.left() == 0
 
 
 @pytest.mark.rule("S12")
-def test_sessions_keep_their_order_through_failures_in_the_middle(
-    session: SparkSession, backlog: Backlog
-) -> None:
+def test_sessions_keep_their_order_when_sends_fail(session: SparkSession, backlog: Backlog) -> None:
     path = backlog.path("ordered", requires_session=True)
     names = ("a", "b", "c")
     backlog.put(path, [message(f"{s}-{n}", session=s) for n in range(1500) for s in names])
     fault = backlog.primary.add_fault("internal-error", path, after=1, count=2)
 
     with running(session, backlog) as syphon:
-        wait_until(lambda: syphon.status().moved[path] == 4500, "all of them")
+        wait_until(lambda: syphon.status().moved[path] == 4500, "all messages")
 
     assert fault.fired == 2
     arrived = backlog.ids(path)
@@ -115,23 +118,27 @@ def test_sessions_keep_their_order_through_failures_in_the_middle(
 
 
 @pytest.mark.rule("Y3")
-def test_the_time_in_the_backlog_can_be_deducted(session: SparkSession, backlog: Backlog) -> None:
+def test_time_in_the_backlog_can_be_deducted_from_the_time_to_live(
+    session: SparkSession, backlog: Backlog
+) -> None:
     path = backlog.path("one")
     backlog.put(path, [message("short", ttl_ms=1), message("long", ttl_ms=3_600_000)])
 
-    drained(session, backlog, ttl="deduct")
+    drain_once(session, backlog, ttl="deduct")
 
     assert backlog.ids(path) == ["long"]
     assert [reason for reason, _ in backlog.dead_letters()] == ["TTLExpiredException"]
 
 
 @pytest.mark.rule("Y8")
-def test_only_some_destinations_can_be_moved(session: SparkSession, backlog: Backlog) -> None:
+def test_only_messages_for_selected_destinations_are_moved(
+    session: SparkSession, backlog: Backlog
+) -> None:
     wanted, other = backlog.path("wanted"), backlog.path("other")
     backlog.put(wanted, [message("w")])
     backlog.put(other, [message("o")])
 
-    status = drained(session, backlog, only=(wanted,))
+    status = drain_once(session, backlog, only=(wanted,))
 
     assert status.moved == Counter({wanted: 1})
     assert backlog.ids(other) == []
@@ -139,7 +146,7 @@ def test_only_some_destinations_can_be_moved(session: SparkSession, backlog: Bac
 
 
 @pytest.mark.rule("Y6")
-def test_an_idle_syphon_costs_one_receive_for_each_poll_and_queue(
+def test_idle_syphon_costs_one_receive_for_each_poll_and_queue(
     session: SparkSession, backlog: Backlog
 ) -> None:
     def receives() -> dict[str, int]:
@@ -153,35 +160,37 @@ def test_an_idle_syphon_costs_one_receive_for_each_poll_and_queue(
         wait_until(lambda: min(receives().values()) >= 3, "three polls of each queue")
         counts = receives()
 
-    # Polls of both queues begin together, and nothing else is counted.
+    # The polls of both queues start at the same time, and there are no other operations.
     assert max(counts.values()) - min(counts.values()) <= 1
     operations = {kind for (queue, kind) in backlog.secondary.meter() if queue in backlog.queues}
     assert operations == {"receive"}
 
 
 @pytest.mark.rule("Y6")
-def test_a_poll_whose_link_is_detached_goes_on(session: SparkSession, backlog: Backlog) -> None:
+def test_long_poll_continues_after_its_link_was_detached(
+    session: SparkSession, backlog: Backlog
+) -> None:
     path = backlog.path("one")
     with running(session, backlog) as syphon:
         backlog.put(path, [message("before")])
-        wait_until(lambda: syphon.status().moved[path] == 1, "the first")
+        wait_until(lambda: syphon.status().moved[path] == 1, "the first message")
         fault = backlog.secondary.add_fault("expire-tokens", backlog.queues[0], count=1)
-        wait_until(lambda: fault.fired == 1, "the link of the poll to end")
+        wait_until(lambda: fault.fired == 1, "the link of the long poll to be detached")
         backlog.put(path, [message("after")])
-        wait_until(lambda: syphon.status().moved[path] == 2, "the second")
+        wait_until(lambda: syphon.status().moved[path] == 2, "the second message")
 
     assert backlog.ids(path) == ["before", "after"]
 
 
 @pytest.mark.rule("Y2", "X1")
-def test_a_primary_that_goes_down_in_the_middle_loses_nothing(
+def test_primary_that_stops_during_the_drain_loses_nothing(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("one", requires_duplicate_detection=True)
     ids = [f"m-{n}" for n in range(3000)]
     with running(session, backlog, max_messages_per_trigger=500) as syphon:
         backlog.put(path, [message(id) for id in ids[:1500]])
-        wait_until(lambda: syphon.status().moved[path] > 0, "the first")
+        wait_until(lambda: syphon.status().moved[path] > 0, "the first message")
         backlog.primary.stop()
         backlog.put(path, [message(id) for id in ids[1500:]])
         backlog.primary.start()
@@ -191,13 +200,13 @@ def test_a_primary_that_goes_down_in_the_middle_loses_nothing(
 
 
 @pytest.mark.rule("Y8")
-def test_a_cap_on_the_rate_is_kept(session: SparkSession, backlog: Backlog) -> None:
+def test_rate_limit_is_not_exceeded(session: SparkSession, backlog: Backlog) -> None:
     path = backlog.path("one")
     backlog.put(path, [message(f"m-{n}") for n in range(60)])
 
     with running(session, backlog, max_rate=20) as syphon:
-        wait_until(lambda: syphon.status().moved[path] == 60, "all")
-        record = syphon.status()
+        wait_until(lambda: syphon.status().moved[path] == 60, "all messages")
+        status = syphon.status()
 
-    # No micro-batch had more than a second's worth, and the polls' own messages.
-    assert record.batches >= 60 // (20 + len(backlog.queues))
+    # A micro-batch has at most the messages of one second, and those of the long polls.
+    assert status.batches >= 60 // (20 + len(backlog.queues))

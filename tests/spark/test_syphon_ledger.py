@@ -1,5 +1,4 @@
-"""One run with an outage: what the ledgers say, what the namespaces have counted, and what the
-forecast makes of the counts are the same (rule C5)."""
+"""One run with an outage: ledgers, meters of the namespaces and forecast agree."""
 
 import time
 from collections import Counter
@@ -13,71 +12,73 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
 from pairbus import PathStatus, SendAvailabilityOptions, pair_namespace
-from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, tally
-from pairbus.cost.sums import records
+from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, calculate_usage
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.syphon.syphon import Syphon
-from pairbus.usage.operations import NamespaceRole, OperationKind, Part
+from pairbus.syphon.query import Syphon
+from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose
+from pairbus.usage.records import read_operations
 from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
 
 HEALTHY = PathStatus.HEALTHY
 
 
-def written(folder: Path) -> Counter[tuple[str, str]]:
-    """Operations that were answered, by namespace and kind of the meter."""
-    sums: Counter[tuple[str, str]] = Counter()
-    for one in records(folder):
-        if one["answered"]:
-            sums[one["namespace"], OperationKind(one["kind"]).metered.value] += one["operations"]
-    return sums
+def ledger_operations(folder: Path) -> Counter[tuple[str, str]]:
+    """Return operations that were answered, by namespace and kind of the meter."""
+    operations: Counter[tuple[str, str]] = Counter()
+    for record in read_operations(folder):
+        if record["answered"]:
+            kind = OperationKind(record["kind"]).metered.value
+            operations[record["namespace"], kind] += record["operations"]
+    return operations
 
 
-def metered(*namespaces: LocalNamespace) -> Counter[tuple[str, str]]:
-    sums: Counter[tuple[str, str]] = Counter()
+def metered_operations(*namespaces: LocalNamespace) -> Counter[tuple[str, str]]:
+    """Return the operations that the meters counted, by namespace and kind."""
+    operations: Counter[tuple[str, str]] = Counter()
     for namespace in namespaces:
         for (_, kind), reading in namespace.meter().items():
-            sums[f"localhost:{namespace.port}", kind] += reading.operations
-    return sums
+            operations[f"localhost:{namespace.port}", kind] += reading.operations
+    return operations
 
 
 def forecast(folder: Path, primary: str, secondary: str) -> Counter[tuple[str, str]]:
-    """The arithmetic of the forecast, fed with what the ledgers have counted."""
-    lots: dict[CostKey, list[MessageGroup]] = {}
-    counts: Counter[CostKey] = Counter()
-    for one in records(folder):
-        if one["answered"]:
-            place = (
-                NamespaceRole.PRIMARY if one["namespace"] == primary else NamespaceRole.SECONDARY
+    """Return the operations of a forecast from the counts in the ledger."""
+    groups: dict[CostKey, list[MessageGroup]] = {}
+    for record in read_operations(folder):
+        if record["answered"]:
+            role = (
+                NamespaceRole.PRIMARY if record["namespace"] == primary else NamespaceRole.SECONDARY
             )
-            slot = CostKey(Part(one["part"]), place, OperationKind(one["kind"]))
-            counts[slot] += one["operations"]
-            lots.setdefault(slot, []).append(MessageGroup(one["operations"], 0))
+            key = CostKey(Purpose(record["purpose"]), role, OperationKind(record["kind"]))
+            groups.setdefault(key, []).append(MessageGroup(record["operations"], 0))
 
-    def of(part: Part, place: NamespaceRole, kind: OperationKind) -> tuple[MessageGroup, ...]:
-        return tuple(lots.pop(CostKey(part, place, kind), ()))
+    def of(purpose: Purpose, role: NamespaceRole, kind: OperationKind) -> tuple[MessageGroup, ...]:
+        return tuple(groups.pop(CostKey(purpose, role, kind), ()))
 
-    made = tally(
+    usage = calculate_usage(
         TrafficCounts(
-            direct=of(Part.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND),
-            stored=of(Part.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND),
-            taken=of(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE),
-            homed=of(Part.DRAIN, NamespaceRole.PRIMARY, OperationKind.SEND),
-            settled=sum(
-                n for n, _ in of(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.COMPLETE)
+            direct_sends=of(Purpose.TRAFFIC, NamespaceRole.PRIMARY, OperationKind.SEND),
+            backlog_sends=of(Purpose.BACKLOG, NamespaceRole.SECONDARY, OperationKind.SEND),
+            backlog_receives=of(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE),
+            drain_sends=of(Purpose.DRAIN, NamespaceRole.PRIMARY, OperationKind.SEND),
+            backlog_completes=sum(
+                n for n, _ in of(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.COMPLETE)
             ),
-            pings=sum(n for n, _ in of(Part.PINGS, NamespaceRole.PRIMARY, OperationKind.PING)),
-            polls=sum(n for n, _ in of(Part.IDLE, NamespaceRole.SECONDARY, OperationKind.POLL)),
-            others={slot: tuple(some) for slot, some in lots.items()},
+            pings=sum(n for n, _ in of(Purpose.PINGS, NamespaceRole.PRIMARY, OperationKind.PING)),
+            empty_polls=sum(
+                n for n, _ in of(Purpose.IDLE, NamespaceRole.SECONDARY, OperationKind.POLL)
+            ),
+            others={key: tuple(others) for key, others in groups.items()},
         )
     )
     return Counter(
         {
             (host, kind.value): amount.operations
-            for place, host in (
+            for role, host in (
                 (NamespaceRole.PRIMARY, primary),
                 (NamespaceRole.SECONDARY, secondary),
             )
-            for kind, amount in made.by_kind(place, metered=True).items()
+            for kind, amount in usage.by_kind(role, metered=True).items()
         }
     )
 
@@ -89,7 +90,7 @@ def test_ledger_meters_and_forecast_agree_in_a_run_with_an_outage(
     with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
         backlog = Backlog(primary, secondary, name="agree")
         orders, bills = backlog.path("orders"), backlog.path("bills")
-        before = metered(primary, secondary)
+        before = metered_operations(primary, secondary)
         with ServiceBusClient.from_connection_string(
             primary.connection_string, retry_total=0
         ) as client:
@@ -114,43 +115,50 @@ def test_ledger_meters_and_forecast_agree_in_a_run_with_an_outage(
                         assert fault.fired
                         primary.call(lambda core, fault=fault: core.faults.remove(fault))
                         wait_until(
-                            lambda path=path: bus.status().paths[path].state is HEALTHY, "failback"
+                            lambda path=path: bus.status().paths[path].status is HEALTHY, "failback"
                         )
                         sender.send_messages(ServiceBusMessage("after"))
         backlog.put_raw([message("poison")])
-        asked = backlog.options(ledger=str(tmp_path), poll=timedelta(seconds=2))
-        with Syphon(asked, spark=session) as syphon:
-            wait_until(lambda: backlog.left() == 0, "the backlog to be moved")
+        syphon_options = backlog.options(ledger=str(tmp_path), poll=timedelta(seconds=2))
+        with Syphon(syphon_options, spark=session) as syphon:
+            wait_until(lambda: backlog.left() == 0, "the backlog to be empty")
             wait_until(lambda: _polls(tmp_path) >= 2, "two idle polls")
 
-            def counted() -> Counter[tuple[str, str]]:
-                theirs = metered(primary, secondary) - before
-                theirs[f"localhost:{secondary.port}", "send"] -= 1  # the poison, sent by no pairing
-                return +theirs
+            primary_host = f"localhost:{primary.port}"
+            secondary_host = f"localhost:{secondary.port}"
 
-            # While it is idle: polls under way when it is stopped are not answered.
-            here, there = f"localhost:{primary.port}", f"localhost:{secondary.port}"
-            ours, theirs, by_forecast = _all_at_once(
-                lambda: written(tmp_path), counted, lambda: forecast(tmp_path, here, there)
+            def metered_in_run() -> Counter[tuple[str, str]]:
+                metered = metered_operations(primary, secondary) - before
+                metered[secondary_host, "send"] -= 1  # the poison message was sent by the test
+                return +metered
+
+            # Compared while the syphon runs: when it stops, the last polls are not answered.
+            ledger, metered, forecasted = _read_in_agreement(
+                lambda: ledger_operations(tmp_path),
+                metered_in_run,
+                lambda: forecast(tmp_path, primary_host, secondary_host),
             )
         assert syphon.status().dead_lettered.total() == 1
         assert len(backlog.arrived(orders)) == len(backlog.arrived(bills)) == 44
-    assert ours == theirs == by_forecast
-    assert ours[there, "send"] == ours[there, "complete"] == 66
-    assert (
-        ours[here, "send"] == 22 + 66 + 2
-    )  # those before and after, those through the backlog, pings
+    assert ledger == metered == forecasted
+    assert ledger[secondary_host, "send"] == ledger[secondary_host, "complete"] == 66
+    # Before and after the outage, through the backlog, and pings.
+    assert ledger[primary_host, "send"] == 22 + 66 + 2
 
 
-def _all_at_once(*looks: Callable[[], Any]) -> list[Any]:
-    """What several see, with nothing done in between, once the first two agree, if they do."""
+def _read_in_agreement(*readers: Callable[[], Any]) -> list[Any]:
+    """Read several values until the first two agree and none changes, or until the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        found = [look() for look in looks]
-        agree = found[0] == found[1] and found == [look() for look in looks]
+        values = [read() for read in readers]
+        agree = values[0] == values[1] and values == [read() for read in readers]
         if agree or time.monotonic() > deadline:
-            return found
+            return values
 
 
 def _polls(folder: Path) -> int:
-    return sum(one["operations"] for one in records(folder) if one["part"] == "idle polls")
+    return sum(
+        record["operations"]
+        for record in read_operations(folder)
+        if record["purpose"] == "idle polls"
+    )

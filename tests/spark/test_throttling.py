@@ -1,4 +1,4 @@
-"""A primary that throttles: the drain slows down, nothing is lost, and it recovers."""
+"""A primary that throttles: the drain slows down, loses nothing, and recovers."""
 
 import time
 from datetime import timedelta
@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.spark.forwarder import WINDOW
-from pairbus.syphon.pacing import FEWEST
-from pairbus.syphon.progress import MAX_PAUSE_S, PAUSE_S, WriterStatus, WriterStatusFile
-from pairbus.syphon.syphon import Syphon
+from pairbus.spark.destination_sender import MAX_IN_FLIGHT
+from pairbus.syphon.pacing import MIN_RETRY_BATCH
+from pairbus.syphon.query import Syphon
+from pairbus.syphon.writer_status import BLOCK_S, MAX_BLOCK_S, WriterStatus
 from tests.spark.kit import Backlog, message, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -21,25 +21,25 @@ CORES = 2
 
 @pytest.fixture
 def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
-    """One in which what failed comes again soon."""
+    """Return a backlog whose locks expire soon."""
     return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}", lock_duration=timedelta(seconds=15))
 
 
-def record_of(syphon: Syphon) -> WriterStatus:
-    assert isinstance(syphon._record, WriterStatusFile)
-    return syphon._record.read()
+def writer_status(syphon: Syphon) -> WriterStatus:
+    assert syphon._files is not None
+    return syphon._files.writer.read()
 
 
-def tries_within(seconds: float) -> int:
-    """How often a destination that fails each time may be tried."""
-    pauses = (min(PAUSE_S * 2**n, MAX_PAUSE_S) for n in count())
-    at, tries = 0.0, 1
-    for pause in islice(pauses, 1000):
-        at += pause
-        if at > seconds:
+def max_attempts(seconds: float) -> int:
+    """Return how often a destination that always fails is tried at most."""
+    block_times = (min(BLOCK_S * 2**n, MAX_BLOCK_S) for n in count())
+    elapsed, attempts = 0.0, 1
+    for block_s in islice(block_times, 1000):
+        elapsed += block_s
+        if elapsed > seconds:
             break
-        tries += 1
-    return tries
+        attempts += 1
+    return attempts
 
 
 @pytest.mark.rule("Y8", "X1")
@@ -53,27 +53,29 @@ def test_throttling_slows_the_drain_and_it_recovers(
     with Syphon(options, spark=session) as syphon:
         backlog.put(path, [message(id, session=in_session) for id in ids[:500]])
         wait_until(lambda: backlog.left() == 0, "the drain to be under way")
-        wait_until(lambda: syphon.status().moved[path] >= 500, "it to be noted")
-        before = record_of(syphon)
+        wait_until(lambda: syphon.status().moved[path] >= 500, "the first status")
+        before = writer_status(syphon)
         fault = backlog.primary.add_fault("throttle", path)
         began = time.monotonic()
         backlog.put(path, [message(id, session=in_session) for id in ids[500:]])
-        wait_until(lambda: record_of(syphon).failures.get(path, 0) >= 3, "three failures in a row")
-        wait_until(lambda: not syphon.status().healthy, "it to be noticed")
+        wait_until(
+            lambda: writer_status(syphon).failures.get(path, 0) >= 3, "three failures in a row"
+        )
+        wait_until(lambda: not syphon.status().healthy, "the syphon to be unhealthy")
 
-        throttled = record_of(syphon)
-        tried = tries_within(time.monotonic() - began)
-        assert 3 <= fault.fired <= CORES * (WINDOW + tried)
-        # Batches in which it was left alone count, too, where they have read past it.
-        assert throttled.batches - before.batches <= 2 * tried
-        assert throttled.left[path] <= FEWEST + CORES
+        throttled = writer_status(syphon)
+        attempts = max_attempts(time.monotonic() - began)
+        assert 3 <= fault.fired <= CORES * (MAX_IN_FLIGHT + attempts)
+        # Some batches only read past the messages of the blocked destination.
+        assert throttled.batches - before.batches <= 2 * attempts
+        assert throttled.left[path] <= MIN_RETRY_BATCH + CORES
         assert throttled.moved[path] == before.moved[path]
         assert path in (syphon.status().problem or "")
 
         backlog.primary.clear_faults()
         wait_until(lambda: backlog.left() == 0, "the backlog to be empty")
-        wait_until(lambda: syphon.status().healthy, "it to be well again")
-        wait_until(lambda: not record_of(syphon).errors, "the error to be forgotten")
+        wait_until(lambda: syphon.status().healthy, "the syphon to be healthy")
+        wait_until(lambda: not writer_status(syphon).errors, "the error to be cleared")
 
     assert sorted(backlog.ids(path)) == sorted(ids)
     if in_session is not None:
@@ -83,26 +85,30 @@ def test_throttling_slows_the_drain_and_it_recovers(
 
 @pytest.mark.rule("Y4", "Y8")
 @pytest.mark.soak
-def test_what_lies_behind_a_destination_that_is_tried_with_few_messages_is_moved(
+def test_messages_behind_those_of_a_throttled_destination_are_moved(
     session: SparkSession, backlog: Backlog
 ) -> None:
     down, up = backlog.path("down"), backlog.path("up")
-    backlog.put(down, [message(f"down-{n}", session="s") for n in range(4 * FEWEST)])
+    backlog.put(down, [message(f"down-{n}", session="s") for n in range(4 * MIN_RETRY_BATCH)])
     fault = backlog.primary.add_fault("throttle", down)
     with Syphon(backlog.options(), spark=session) as syphon:
-        wait_until(lambda: record_of(syphon).failures.get(down, 0) >= 2, "it to be tried with few")
+        wait_until(
+            lambda: writer_status(syphon).failures.get(down, 0) >= 2, "two failures in a row"
+        )
         backlog.put(up, [message(f"up-{n}") for n in range(100)])
-        wait_until(lambda: syphon.status().moved[up] == 100, "what is behind it")
+        wait_until(
+            lambda: syphon.status().moved[up] == 100, "the messages for the other destination"
+        )
         assert syphon.status().moved[down] == 0
         assert fault.fired > 0
         backlog.primary.clear_faults()
-        wait_until(lambda: backlog.left() == 0, "the rest")
+        wait_until(lambda: backlog.left() == 0, "the remaining messages")
 
-    assert backlog.ids(down) == [f"down-{n}" for n in range(4 * FEWEST)]
+    assert backlog.ids(down) == [f"down-{n}" for n in range(4 * MIN_RETRY_BATCH)]
 
 
 @pytest.mark.rule("Y8")
-def test_running_once_waits_for_what_was_throttled(session: SparkSession, backlog: Backlog) -> None:
+def test_run_once_waits_for_throttled_messages(session: SparkSession, backlog: Backlog) -> None:
     path = backlog.path("throttled")
     backlog.put(path, [message(f"m-{n}") for n in range(200)])
     fault = backlog.primary.add_fault("throttle", path, count=2)
@@ -119,7 +125,7 @@ def test_running_once_waits_for_what_was_throttled(session: SparkSession, backlo
 
 @pytest.mark.rule("Y8")
 @pytest.mark.parametrize("in_session", ["s", None], ids=["session", "no session"])
-def test_running_once_ends_when_it_is_stuck(
+def test_run_once_ends_when_there_is_no_progress(
     session: SparkSession, backlog: Backlog, in_session: str | None
 ) -> None:
     path = backlog.path("down")

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import azure.servicebus.aio
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 
 import pairbus
 import pairbus.aio
@@ -61,8 +61,9 @@ def send(client: ServiceBusClient) -> None:
         since: datetime = bus.status().paths["orders"].since
         print(since)
         with bus.get_queue_receiver("orders") as receiver:
-            kept: list[ServiceBusMessage] = drop_pings(receiver, receiver.receive_messages(10))
-            print(kept)
+            received = receiver.receive_messages(10)
+            messages: list[ServiceBusReceivedMessage] = drop_pings(receiver, received)
+            print(messages)
 
 
 async def send_async(client: azure.servicebus.aio.ServiceBusClient) -> None:

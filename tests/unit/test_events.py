@@ -40,7 +40,7 @@ each = pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__
 
 @pytest.mark.rule("S13")
 @each
-def test_an_event_is_frozen_and_slotted(event: Event) -> None:
+def test_event_is_frozen_and_slotted(event: Event) -> None:
     for field in dataclasses.fields(event):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(event, field.name, None)
@@ -49,20 +49,20 @@ def test_an_event_is_frozen_and_slotted(event: Event) -> None:
 
 @pytest.mark.rule("S13")
 @each
-def test_an_event_says_when(event: Event) -> None:
+def test_event_has_a_time(event: Event) -> None:
     assert isinstance(event, Event)
     assert event.when == WHEN
 
 
 @each
-def test_equal_events_are_equal_and_can_be_kept_in_a_set(event: Event) -> None:
+def test_events_are_compared_by_value_and_hashable(event: Event) -> None:
     assert dataclasses.replace(event) == event
     assert dataclasses.replace(event, when=WHEN.replace(year=2031)) != event
     assert len({event, dataclasses.replace(event)}) == 1
 
 
 @pytest.mark.rule("S13")
-def test_a_change_says_which_path_from_what_to_what_and_why() -> None:
+def test_state_change_has_path_states_and_cause() -> None:
     changed = EVENTS[0]
 
     assert isinstance(changed, StateChanged)
@@ -71,13 +71,15 @@ def test_a_change_says_which_path_from_what_to_what_and_why() -> None:
     assert changed.cause is CAUSE
 
 
-def test_every_event_is_tested_here() -> None:
+def test_all_events_are_in_this_test() -> None:
     named = {
-        one for one in vars(events).values() if isinstance(one, type) and Event in one.__bases__
+        value
+        for value in vars(events).values()
+        if isinstance(value, type) and Event in value.__bases__
     }
 
     assert {type(event) for event in EVENTS} == named
 
 
-def test_states_have_the_names_of_the_documentation() -> None:
+def test_states_have_their_documented_names() -> None:
     assert [state.value for state in PathStatus] == ["healthy", "suspect", "failover", "draining"]

@@ -1,4 +1,4 @@
-"""The plan of the fault matrix: which faults happen in which run."""
+"""The plan of the fault matrix: the faults of each run."""
 
 from collections import Counter
 from itertools import islice
@@ -17,14 +17,14 @@ def test_every_block_of_runs_has_every_cell_once(seed: int) -> None:
         assert cells == Counter(CELLS)
 
 
-def test_a_run_has_a_fault_at_each_stage_each_of_another_component() -> None:
+def test_run_has_a_fault_of_a_different_component_at_each_stage() -> None:
     for run in islice(plan(7), 2 * BLOCK):
         assert [cell.stage for cell in run.cells] == list(STAGES)
         assert len({cell.component for cell in run.cells}) == len(STAGES)
         assert all(len(run.at(stage)) == 1 for stage in STAGES)
 
 
-def test_a_seed_gives_the_same_runs_again_and_another_seed_others() -> None:
+def test_seed_determines_the_runs() -> None:
     def first(seed: int) -> list[object]:
         return list(islice(plan(seed), BLOCK))
 
@@ -32,24 +32,24 @@ def test_a_seed_gives_the_same_runs_again_and_another_seed_others() -> None:
     assert first(7) != first(8)
 
 
-def test_blocks_differ() -> None:
+def test_blocks_of_runs_differ() -> None:
     runs = list(islice(plan(7), 2 * BLOCK))
 
     assert [run.cells for run in runs[:BLOCK]] != [run.cells for run in runs[BLOCK:]]
 
 
-def test_runs_with_cells_of_ones_own_put_them_in_the_order_of_the_stages() -> None:
+def test_given_cells_are_sorted_by_stage() -> None:
     late, early = Cell.parse("worker/cut/draining"), Cell.parse("primary/kill/before")
 
     assert make_run(7, 3, [late, early]).cells == (early, late)
 
 
 @pytest.mark.parametrize("text", ["", "primary", "primary/kill", "primary/kill/later", "a/b/c/d"])
-def test_a_cell_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no cell"):
+def test_unknown_cell_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a cell"):
         Cell.parse(text)
 
 
-def test_all_cells_can_be_named() -> None:
+def test_every_cell_can_be_parsed_from_its_name() -> None:
     assert [Cell.parse(str(cell)) for cell in CELLS] == list(CELLS)
     assert len(CELLS) == 60

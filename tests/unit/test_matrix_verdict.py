@@ -1,76 +1,85 @@
-"""What the fault matrix makes of a run: notes, owners of connections, lost and explained."""
+"""The verdict of the fault matrix on a run, the log of its senders, and the owners of sockets."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from pairbus.drill.reconciliation import Key
-from tests.faults.matrix.notes import NoteFile, Notes, NoteWriter, sent, together
-from tests.faults.matrix.owners import inode_of
+from pairbus.drill.reconciliation import MessageKey
 from tests.faults.matrix.plan import CELLS
-from tests.faults.matrix.report import table
+from tests.faults.matrix.report import coverage_table
+from tests.faults.matrix.sender_log import (
+    SenderLog,
+    SenderLogFile,
+    SenderLogWriter,
+    combine,
+    sent_message,
+)
+from tests.faults.matrix.socket_owners import inode_of
 from tests.faults.matrix.verdict import (
     SENT_AGAIN,
     SENT_ELSEWHERE,
     UNSETTLED,
-    Copy,
+    DeliveredCopy,
+    FaultWindow,
     Verdict,
-    Window,
     judge,
 )
 
-A, B = Key("plain", "a-1"), Key("exact", "b-1")
-FAULT = Window("worker/kill/draining", 100.0, 101.0)
+A, B = MessageKey("plain", "a-1"), MessageKey("exact", "b-1")
+FAULT = FaultWindow("worker/kill/draining", 100.0, 101.0)
 
 
-def noted(**given: object) -> Notes:
-    """Both were sent, long before anything happened."""
-    return Notes(
-        acknowledged={key: sent(key, None) for key in (A, B)},
-        **{"calls": dict.fromkeys((A, B), (0.5, 0.6)), **given},  # type: ignore[arg-type]
+def log_with(**values: object) -> SenderLog:
+    """Return a log in which both messages were sent long before the fault."""
+    return SenderLog(
+        acknowledged={key: sent_message(key, None) for key in (A, B)},
+        **{"calls": dict.fromkeys((A, B), (0.5, 0.6)), **values},  # type: ignore[arg-type]
     )
 
 
-def verdict(
-    *copies: Copy, windows: tuple[Window, ...] = (), notes: Notes | None = None, **given: object
+def verdict_on(
+    *copies: DeliveredCopy,
+    windows: tuple[FaultWindow, ...] = (),
+    log: SenderLog | None = None,
+    **options: object,
 ) -> Verdict:
-    values = {"unsettled": 0, "exact": ["exact"], **given}
+    values = {"unsettled": 0, "exact": ["exact"], **options}
     return judge(
-        noted() if notes is None else notes,
+        log_with() if log is None else log,
         copies,
         windows=windows,
         **values,  # type: ignore[arg-type]
     )
 
 
-def test_what_arrived_once_is_well() -> None:
-    found = verdict(Copy(A, 1.0), Copy(B, 2.0))
+def test_messages_delivered_once_are_no_problem() -> None:
+    verdict = verdict_on(DeliveredCopy(A, 1.0), DeliveredCopy(B, 2.0))
 
-    assert found.problems == ()
-    assert (found.reckoning.sent, found.reckoning.delivered) == (2, 2)
+    assert verdict.problems == ()
+    assert (verdict.reconciliation.sent, verdict.reconciliation.delivered) == (2, 2)
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("options", "problem"),
     [
         ({}, "1 lost: b-1 of exact"),
         ({"in_backlog": [B]}, "1 left in the backlog: b-1 of exact"),
         ({"dead_lettered": [B]}, "1 dead-lettered: b-1 of exact"),
     ],
 )
-def test_what_did_not_arrive_is_a_problem_wherever_it_is(
-    given: dict[str, object], problem: str
+def test_message_that_was_not_delivered_is_a_problem(
+    options: dict[str, object], problem: str
 ) -> None:
-    assert verdict(Copy(A, 1.0), **given).problems == (problem,)
+    assert verdict_on(DeliveredCopy(A, 1.0), **options).problems == (problem,)
 
 
-def test_what_is_there_twice_where_duplicates_are_removed_is_a_problem_though_it_is_explained() -> (
-    None
-):
-    found = verdict(Copy(A, 99.0), Copy(B, 99.0), Copy(B, 105.0), windows=(FAULT,))
+def test_explained_duplicate_in_spite_of_duplicate_detection_is_a_problem() -> None:
+    verdict = verdict_on(
+        DeliveredCopy(A, 99.0), DeliveredCopy(B, 99.0), DeliveredCopy(B, 105.0), windows=(FAULT,)
+    )
 
-    assert found.problems == ("1 twice in spite of duplicate detection: b-1 of exact",)
+    assert verdict.problems == ("1 duplicated in spite of duplicate detection: b-1 of exact",)
 
 
 @pytest.mark.parametrize(
@@ -78,109 +87,128 @@ def test_what_is_there_twice_where_duplicates_are_removed_is_a_problem_though_it
     [
         (99.0, 105.0, True),
         (100.5, 100.6, True),
-        (104.0, 120.0, True),  # it lay in a buffer
+        (104.0, 120.0, True),  # it was in a buffer
         (120.0, 130.0, False),
         (80.0, 90.0, False),
     ],
 )
-def test_a_duplicate_is_explained_by_a_fault_between_its_copies(
+def test_duplicate_is_explained_by_a_fault_between_its_deliveries(
     first: float, second: float, explained: bool
 ) -> None:
-    found = verdict(Copy(B, 1.0), Copy(A, second), Copy(A, first), windows=(FAULT,))
+    verdict = verdict_on(
+        DeliveredCopy(B, 1.0), DeliveredCopy(A, second), DeliveredCopy(A, first), windows=(FAULT,)
+    )
 
-    assert found.explained == Counter({FAULT.what: 1} if explained else {})
-    assert bool(found.problems) != explained
+    assert verdict.explained == Counter({FAULT.name: 1} if explained else {})
+    assert bool(verdict.problems) != explained
 
 
-def test_a_duplicate_is_explained_by_a_send_that_failed() -> None:
-    found = verdict(Copy(B, 1.0), Copy(A, 1.0), Copy(A, 2.0), notes=noted(failed={A}))
+def test_duplicate_is_explained_by_a_failed_send() -> None:
+    verdict = verdict_on(
+        DeliveredCopy(B, 1.0),
+        DeliveredCopy(A, 1.0),
+        DeliveredCopy(A, 2.0),
+        log=log_with(failed={A}),
+    )
 
-    assert found.explained == Counter({SENT_AGAIN: 1})
-    assert not found.problems
+    assert verdict.explained == Counter({SENT_AGAIN: 1})
+    assert not verdict.problems
 
 
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        ((98.0, 100.5), FAULT.what),
+        ((98.0, 100.5), FAULT.name),
         ((50.0, 52.0), SENT_ELSEWHERE),
         ((52.0, 60.0), None),
         ((102.0, 103.0), None),
     ],
 )
-def test_copies_that_came_together_are_explained_by_what_happened_to_the_call(
+def test_duplicates_delivered_together_are_explained_by_a_fault_during_the_call(
     call: tuple[float, float], reason: str | None
 ) -> None:
-    notes = noted(calls={A: call}, given_up=[51.0])
+    log = log_with(calls={A: call}, rerouted=[51.0])
 
-    found = verdict(Copy(B, 1.0), Copy(A, 200.0), Copy(A, 200.0), windows=(FAULT,), notes=notes)
+    verdict = verdict_on(
+        DeliveredCopy(B, 1.0),
+        DeliveredCopy(A, 200.0),
+        DeliveredCopy(A, 200.0),
+        windows=(FAULT,),
+        log=log,
+    )
 
-    assert found.explained == Counter({} if reason is None else {reason: 1})
-    assert bool(found.problems) == (reason is None)
-
-
-@pytest.mark.parametrize(("unsettled", "well"), [(0, False), (1, False), (2, True)])
-def test_as_many_duplicates_as_the_syphon_counted_are_explained(unsettled: int, well: bool) -> None:
-    found = verdict(Copy(B, 1.0), Copy(A, 1.0), Copy(A, 2.0), Copy(A, 3.0), unsettled=unsettled)
-
-    assert found.explained == Counter({UNSETTLED: unsettled} if unsettled else {})
-    assert bool(found.problems) != well
+    assert verdict.explained == Counter({} if reason is None else {reason: 1})
+    assert bool(verdict.problems) == (reason is None)
 
 
-def test_notes_are_read_as_they_grow_and_a_torn_end_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "notes"
-    writer, file = NoteWriter(path), NoteFile(path)
-    assert file.look().tries == Counter()
-    writer.write("try", path="plain", ids=["a-1", "a-2"])
-    writer.write("done", path="plain", ids=["a-1"], session="s")
-    assert file.look().acknowledged == {A: sent(A, "s")}
+@pytest.mark.parametrize(("unsettled", "explained"), [(0, False), (1, False), (2, True)])
+def test_duplicates_that_the_syphon_reported_are_explained(unsettled: int, explained: bool) -> None:
+    verdict = verdict_on(
+        DeliveredCopy(B, 1.0),
+        DeliveredCopy(A, 1.0),
+        DeliveredCopy(A, 2.0),
+        DeliveredCopy(A, 3.0),
+        unsettled=unsettled,
+    )
+
+    assert verdict.explained == Counter({UNSETTLED: unsettled} if unsettled else {})
+    assert bool(verdict.problems) != explained
+
+
+def test_log_is_read_while_it_grows_without_an_incomplete_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    writer, file = SenderLogWriter(path), SenderLogFile(path)
+    assert file.read().attempts == Counter()
+    writer.write("attempt", path="plain", ids=["a-1", "a-2"])
+    writer.write("acknowledged", path="plain", ids=["a-1"], session="s")
+    assert file.read().acknowledged == {A: sent_message(A, "s")}
     writer.write("failed", path="plain", ids=["a-2"], error="SendUnavailable")
     writer.write("state", path="plain", state="failover")
     writer.write("Pinged")
     writer.close()
-    with path.open("a") as torn:
-        torn.write('{"what": "done", "pa')
+    with path.open("a") as incomplete:
+        incomplete.write('{"kind": "acknowledged", "pa')
 
-    notes = file.look()
+    log = file.read()
 
-    assert (notes.state("plain"), notes.state("exact")) == ("failover", "healthy")
-    assert notes.events == Counter({"Pinged": 1})
-    assert len(notes.given_up) == 1
-    both = together([notes, Notes(errors=Counter(SendUnavailable=1))])
-    assert both.acknowledged == {A: sent(A, "s")}
+    assert (log.state("plain"), log.state("exact")) == ("failover", "healthy")
+    assert log.events == Counter({"Pinged": 1})
+    assert len(log.rerouted) == 1
+    both = combine([log, SenderLog(errors=Counter(SendUnavailable=1))])
+    assert both.acknowledged == {A: sent_message(A, "s")}
     assert both.calls.keys() == {A}
-    assert both.doubtful() == {Key("plain", "a-2")}
+    assert both.ambiguous() == {MessageKey("plain", "a-2")}
     assert both.errors["SendUnavailable"] == 2
 
 
-def test_a_message_that_was_tried_and_never_answered_or_more_than_once_is_doubtful(
+def test_message_without_response_or_with_several_attempts_is_ambiguous(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "notes"
-    writer = NoteWriter(path)
+    path = tmp_path / "log"
+    writer = SenderLogWriter(path)
     for id in ("a-1", "a-2", "a-2", "a-3"):
-        writer.write("try", path="plain", ids=[id])
-    writer.write("done", path="plain", ids=["a-2", "a-3"])
+        writer.write("attempt", path="plain", ids=[id])
+    writer.write("acknowledged", path="plain", ids=["a-2", "a-3"])
     writer.close()
 
-    assert NoteFile(path).look().doubtful() == {A, Key("plain", "a-2")}
+    assert SenderLogFile(path).read().ambiguous() == {A, MessageKey("plain", "a-2")}
 
 
-def test_a_connection_is_found_by_both_its_ports() -> None:
-    table = (
+def test_socket_is_found_by_both_ports() -> None:
+    coverage_table = (
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout"
         " inode\n"
         "   0: 0100007F:1388 0100007F:C350 01 00000000:00000000 00:00000000 00000000  0  0 111 1\n"
         "   1: 0100007F:C350 0100007F:1388 01 00000000:00000000 00:00000000 00000000  0  0 222 1\n"
     )
 
-    assert inode_of(table, 0xC350, 0x1388) == "222"
-    assert inode_of(table, 0x1388, 0xC350) == "111"
-    assert inode_of(table, 1, 2) is None
+    assert inode_of(coverage_table, 0xC350, 0x1388) == "222"
+    assert inode_of(coverage_table, 0x1388, 0xC350) == "111"
+    assert inode_of(coverage_table, 1, 2) is None
 
 
-def test_the_table_has_a_row_for_each_fault_and_a_column_for_each_stage() -> None:
-    lines = table(Counter(CELLS))
+def test_coverage_table_has_a_row_per_fault_and_a_column_per_stage() -> None:
+    lines = coverage_table(Counter(CELLS))
 
     assert len(lines) == 16
     assert lines[0].split() == ["before", "filling", "failback", "draining"]

@@ -1,4 +1,4 @@
-"""The options of a pairing, and their bounds."""
+"""The options of a pairing, and their limits."""
 
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
@@ -28,7 +28,7 @@ def made(**options: Any) -> SendAvailabilityOptions:
 
 
 @pytest.mark.rule("P2")
-def test_the_defaults_are_those_of_the_rules() -> None:
+def test_defaults() -> None:
     options = made()
 
     assert options.secondary is None
@@ -45,79 +45,79 @@ def test_the_defaults_are_those_of_the_rules() -> None:
 
 
 @pytest.mark.rule("P2")
-@pytest.mark.parametrize(("name", "least", "most"), BOUNDS, ids=NAMES)
-def test_a_duration_may_be_at_its_bounds_and_between(
-    name: str, least: timedelta, most: timedelta
+@pytest.mark.parametrize(("name", "minimum", "maximum"), BOUNDS, ids=NAMES)
+def test_duration_within_its_limits_is_accepted(
+    name: str, minimum: timedelta, maximum: timedelta
 ) -> None:
-    for value in (least, least + TICK, most - TICK, most):
+    for value in (minimum, minimum + TICK, maximum - TICK, maximum):
         assert getattr(made(**{name: value}), name) == value
 
 
 @pytest.mark.rule("P2")
-@pytest.mark.parametrize(("name", "least", "most"), BOUNDS, ids=NAMES)
-def test_a_duration_beyond_its_bounds_is_refused_and_the_error_says_which_and_what(
-    name: str, least: timedelta, most: timedelta
+@pytest.mark.parametrize(("name", "minimum", "maximum"), BOUNDS, ids=NAMES)
+def test_duration_beyond_its_limits_is_refused(
+    name: str, minimum: timedelta, maximum: timedelta
 ) -> None:
-    for value in (least - TICK, most + TICK, -HOUR):
+    for value in (minimum - TICK, maximum + TICK, -HOUR):
         with pytest.raises(ConfigurationError) as caught:
             made(**{name: value})
         text = str(caught.value)
-        assert text == f"{name} is {least} to {most}, not {value}"
+        assert text == f"{name} must be between {minimum} and {maximum}, not {value}"
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [60, 0.5, "1 min", None])
-def test_a_duration_is_a_timedelta_and_no_bare_number(name: str, value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^{name} is a timedelta, not {value!r}"):
+def test_duration_that_is_not_a_timedelta_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name} must be a timedelta, not {value!r}"):
         made(**{name: value})
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("count", [-1, 0])
-def test_there_is_at_least_one_backlog_queue(count: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"backlog_queue_count is at least 1, not {count}"):
+def test_backlog_needs_at_least_one_queue(count: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"of at least 1, not {count}"):
         made(backlog_queue_count=count)
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("count", [1, 2, 1000])
-def test_there_may_be_one_backlog_queue_or_many(count: int) -> None:
+def test_backlog_can_have_many_queues(count: int) -> None:
     assert made(backlog_queue_count=count).backlog_queue_count == count
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("jitter", [0, 0.0, 0.5, 1, 1.0])
-def test_the_jitter_is_a_part_of_the_interval(jitter: float) -> None:
+def test_jitter_between_0_and_1_is_accepted(jitter: float) -> None:
     assert made(ping_jitter=jitter).ping_jitter == jitter
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("jitter", [-0.001, 1.001, float("nan"), float("inf")])
-def test_no_other_jitter_is_taken(jitter: float) -> None:
-    with pytest.raises(ConfigurationError, match="ping_jitter is 0 to 1, not"):
+def test_jitter_beyond_its_limits_is_refused(jitter: float) -> None:
+    with pytest.raises(ConfigurationError, match="ping_jitter must be between 0 and 1, not"):
         made(ping_jitter=jitter)
 
 
 @pytest.mark.parametrize("failback", ["immediate", "after-drain"])
-def test_there_are_two_ways_to_fail_back(failback: Any) -> None:
+def test_valid_failback_is_accepted(failback: Any) -> None:
     assert made(failback=failback).failback == failback
 
 
 @pytest.mark.parametrize("failback", ["", "later", "Immediate", "after_drain", None])
-def test_another_way_to_fail_back_is_refused(failback: Any) -> None:
+def test_unknown_failback_is_refused(failback: Any) -> None:
     with pytest.raises(ConfigurationError, match="one of immediate, after-drain, not") as caught:
         made(failback=failback)
     assert repr(failback) in str(caught.value)
 
 
-def test_a_wrong_option_is_a_value_error_and_one_of_ours() -> None:
+def test_invalid_option_raises_a_value_error_of_pairbus() -> None:
     with pytest.raises(ValueError, match="backlog_queue_count") as caught:
         made(backlog_queue_count=0)
     assert isinstance(caught.value, PairbusError)
 
 
-def test_options_do_not_change() -> None:
+def test_options_are_frozen() -> None:
     options = made()
 
     with pytest.raises(FrozenInstanceError):
@@ -125,17 +125,17 @@ def test_options_do_not_change() -> None:
     assert not hasattr(options, "__dict__")
 
 
-def test_options_are_given_by_name() -> None:
+def test_options_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         SendAvailabilityOptions("Endpoint=sb://other/")  # type: ignore[misc]
 
 
-def test_equal_options_are_equal() -> None:
+def test_options_are_compared_by_value() -> None:
     assert made(backlog_queue_count=3) == made(backlog_queue_count=3)
     assert made(backlog_queue_count=3) != made(backlog_queue_count=4)
 
 
-def test_no_secret_is_shown() -> None:
+def test_repr_shows_no_secrets() -> None:
     secret = "Endpoint=sb://two/;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
     options = made(secondary=secret, secondary_administration="also c2VjcmV0", primary_name="one")
 

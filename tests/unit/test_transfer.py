@@ -1,4 +1,4 @@
-"""Messages of the real SDK on their way into the backlog and out of it."""
+"""Messages of the real SDK, written to the backlog format and restored from it."""
 
 import datetime
 import uuid
@@ -30,10 +30,11 @@ from pairbus.amqp.sections import (
     Properties,
 )
 from pairbus.amqp.types import Described, Float32, Int32, Symbol, Timestamp, UInt, ULong
-from pairbus.emulator.entities import envelope
-from pairbus.emulator.storage.store import ACTIVE
+from pairbus.emulator.entities import message_codec
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
-from pairbus.transfer import ALIASES, Transferred, from_backlog, reserved_in, to_backlog
+from pairbus.servicebus.application_properties import ALIASES
+from pairbus.servicebus.message_states import ACTIVE
+from pairbus.transfer import TransferredMessage, from_backlog, reserved_name, to_backlog
 from tests.unit.amqp.same import same
 
 PATH = "orders/incoming"
@@ -45,7 +46,7 @@ SCHEDULE = "x-opt-scheduled-enqueue-time"
 
 
 def plain(message: Any) -> bytes:
-    """The bytes that the SDK's sender would send."""
+    """Return the bytes that the SDK's sender would send."""
     outgoing = transform_outbound_messages(
         message, ServiceBusMessage, PyamqpTransport.to_outgoing_amqp_message
     )
@@ -53,14 +54,16 @@ def plain(message: Any) -> bytes:
 
 
 def received(payload: bytes, deliveries: int = 1) -> bytes:
-    """What a receiver gets of a message that was sent to a queue of the emulator."""
-    stored = envelope.store(envelope.read(payload), 17, ACTIVE, ENQUEUED, None)
-    return envelope.deliver(stored, deliveries, ENQUEUED + 60_000)
+    """Return the bytes that a receiver gets of a message in a queue of the emulator."""
+    stored = message_codec.to_stored(
+        message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
+    )
+    return message_codec.encode_delivery(stored, deliveries, ENQUEUED + 60_000)
 
 
 def aliases_of(payload: bytes) -> dict[str, Any]:
-    found = Message.parse(payload).read_application_properties()
-    return {name: value for name, value in found.items() if name in ALIASES}
+    properties = Message.parse(payload).read_application_properties()
+    return {name: value for name, value in properties.items() if name in ALIASES}
 
 
 def without_derived_times(payload: bytes) -> bytes:
@@ -73,7 +76,7 @@ def without_derived_times(payload: bytes) -> bytes:
 
 
 def check_same(after: bytes, before: bytes) -> None:
-    """The same fields with the same values and AMQP types; maps may be in another order."""
+    """Check that all fields have the same values and AMQP types; maps may differ in order."""
     a, b = Message.parse(after), Message.parse(before)
     assert a.read_header() == b.read_header()
     assert same(fields_of(a), fields_of(b))
@@ -92,13 +95,13 @@ def sorted_map(entries: dict[Any, Any]) -> list[Any]:
 
 
 def in_backlog(changes: dict[str, Any] | None = None, **sections: Any) -> bytes:
-    """A message for PATH as it lies in the backlog, with changes to its application properties."""
+    """Return a message for PATH in the backlog format, with changed application properties."""
     properties = {"x-ms-path": PATH} | (changes or {})
     kept = {name: value for name, value in properties.items() if value is not ...}
     return Message.build(application_properties=kept, data=b"body", **sections).encode()
 
 
-# Messages of the SDK, each with one thing that must survive.
+# Messages of the SDK, each with one property that must survive.
 
 EVERY_PROPERTY: dict[str | bytes, Any] = {
     "int": 42,
@@ -205,7 +208,7 @@ each_plain = pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN.keys())
 
 @pytest.mark.rule("S6", "Y3")
 @each_plain
-def test_message_that_is_turned_back_is_the_one_that_the_sdk_would_have_sent(
+def test_restored_message_is_the_one_that_the_sdk_would_have_sent(
     make: Callable[[], Any],
 ):
     sent = plain(make())
@@ -229,7 +232,7 @@ def test_message_that_is_turned_back_is_the_one_that_the_sdk_would_have_sent(
         not in ("all of it", "schedule among annotations", "delivery annotations and footer")
     ],
 )
-def test_message_without_derived_times_comes_back_byte_for_byte(name: str):
+def test_message_without_derived_times_is_restored_byte_for_byte(name: str):
     sent = plain(PLAIN[name]())
 
     assert from_backlog(to_backlog(sent, PATH)).payload == sent
@@ -237,7 +240,7 @@ def test_message_without_derived_times_comes_back_byte_for_byte(name: str):
 
 
 @pytest.mark.rule("S6", "Y3")
-def test_message_with_everything_comes_back_byte_for_byte_but_for_the_derived_times():
+def test_message_with_all_properties_is_restored_byte_for_byte_except_derived_times():
     sent = Message.parse(plain(PLAIN["all of it"]()))
 
     back = Message.parse(from_backlog(received(to_backlog(sent.encode(), PATH))).payload)
@@ -288,7 +291,7 @@ def test_aliases_have_exactly_these_names_and_amqp_types():
 
 
 @pytest.mark.rule("S6")
-def test_message_that_sets_none_of_it_has_its_path_only():
+def test_message_without_these_properties_has_the_path_alias_only():
     assert aliases_of(to_backlog(plain(ServiceBusMessage(b"body")), PATH)) == {"x-ms-path": PATH}
 
 
@@ -306,7 +309,7 @@ def test_time_to_live_is_kept_to_the_millisecond(milliseconds: int):
 
 
 @pytest.mark.rule("S6")
-def test_times_stay_where_the_sender_set_them_without_a_time_to_live():
+def test_times_of_the_sender_are_kept_without_a_time_to_live():
     sent = plain(PLAIN["every property of AMQP"]())
 
     read = Message.parse(to_backlog(sent, PATH)).read_properties()
@@ -315,7 +318,7 @@ def test_times_stay_where_the_sender_set_them_without_a_time_to_live():
 
 
 @pytest.mark.rule("S6", "S10")
-def test_schedule_that_is_an_argument_replaces_that_of_the_message():
+def test_schedule_argument_replaces_the_schedule_of_the_message():
     sent = plain(ServiceBusMessage(b"body", scheduled_enqueue_time_utc=WHEN, partition_key="p"))
 
     stored = to_backlog(sent, PATH, scheduled_ms=WHEN_MS + 5)
@@ -326,7 +329,7 @@ def test_schedule_that_is_an_argument_replaces_that_of_the_message():
 
 
 @pytest.mark.rule("S6", "S10")
-def test_schedule_that_is_an_argument_is_what_the_sdk_would_have_set():
+def test_schedule_argument_is_restored_as_the_sdk_would_have_set_it():
     message_id = "id"
     bare = plain(ServiceBusMessage(b"body", message_id=message_id))
     scheduled = ServiceBusMessage(b"body", message_id=message_id, scheduled_enqueue_time_utc=WHEN)
@@ -337,7 +340,7 @@ def test_schedule_that_is_an_argument_is_what_the_sdk_would_have_set():
 
 
 @pytest.mark.parametrize("value", [5, None, "2030-01-01"])
-def test_schedule_that_is_no_timestamp_is_none_and_stays(value: Any):
+def test_schedule_that_is_not_a_timestamp_is_kept_and_has_no_effect(value: Any):
     sent = plain(AmqpAnnotatedMessage(data_body=b"body", annotations={SCHEDULE: value}))
 
     stored = to_backlog(sent, PATH)
@@ -349,7 +352,7 @@ def test_schedule_that_is_no_timestamp_is_none_and_stays(value: Any):
     assert Message.parse(replaced).message_annotations == b""
 
 
-def test_schedule_under_a_string_is_found_and_written_back_under_a_symbol():
+def test_schedule_with_a_string_key_is_restored_with_a_symbol_key():
     sent = Message.build(message_annotations={SCHEDULE: Timestamp(5)}, data=b"body").encode()
 
     stored = to_backlog(sent, PATH)
@@ -359,7 +362,7 @@ def test_schedule_under_a_string_is_found_and_written_back_under_a_symbol():
     assert same(back, {Symbol(SCHEDULE): Timestamp(5)})
 
 
-def test_what_is_not_a_message_for_the_backlog_is_refused():
+def test_invalid_message_is_not_written_to_the_backlog_format():
     with pytest.raises(DecodeError):
         to_backlog(b"\x00\x53\x70\xc0\xff", PATH)
     with pytest.raises(EncodeError, match="path"):
@@ -376,48 +379,48 @@ def edited(edit: Callable[[Message, dict[int, Any]], None], fields: dict[int, An
     return message.encode()
 
 
-# Names that the backlog needs.
+# Reserved names.
 
 
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("name", ALIASES)
-def test_alias_among_the_names_of_application_properties_is_found(name: str):
-    assert reserved_in({"a": 1, name: 2}) == name
-    assert reserved_in({b"a": 1, name.encode(): 2}) == name
-    assert reserved_in(["a", name]) == name
+def test_alias_is_a_reserved_name_of_application_properties(name: str):
+    assert reserved_name({"a": 1, name: 2}) == name
+    assert reserved_name({b"a": 1, name.encode(): 2}) == name
+    assert reserved_name(["a", name]) == name
 
 
 @pytest.mark.rule("S7")
 def test_other_names_are_not_reserved():
-    assert reserved_in({}) is None
-    assert reserved_in({"x-ms-other": 1, b"x-ms-": 2, "X-MS-PATH": 3, "x-ms-path ": 4}) is None
+    assert reserved_name({}) is None
+    assert reserved_name({"x-ms-other": 1, b"x-ms-": 2, "X-MS-PATH": 3, "x-ms-path ": 4}) is None
 
 
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("name", ALIASES)
-def test_message_that_uses_an_alias_for_itself_does_not_get_into_the_backlog(name: str):
+def test_message_with_an_application_property_named_like_an_alias_is_refused(name: str):
     sent = plain(ServiceBusMessage(b"body", application_properties={"a": 1, name: "mine"}))
 
     with pytest.raises(ReservedProperty, match=name):
         to_backlog(sent, PATH)
 
 
-# Out of the backlog.
+# Restoring.
 
 
 @pytest.mark.rule("Y3")
-def test_what_the_syphon_must_know_is_told():
+def test_restored_message_has_its_destination_session_and_times():
     sent = plain(PLAIN["all of it"]())
     message_id = Message.parse(sent).read_properties().message_id
 
     back = from_backlog(received(to_backlog(sent, PATH)))
 
-    assert back == Transferred(PATH, back.payload, "s", 60_000, WHEN_MS, ENQUEUED, False)
+    assert back == TransferredMessage(PATH, back.payload, "s", 60_000, WHEN_MS, ENQUEUED, False)
     assert back.message_id == message_id
 
 
 @pytest.mark.rule("Y3")
-def test_what_the_backlog_wrote_onto_a_message_is_taken_off():
+def test_annotations_and_header_fields_of_the_backlog_are_removed():
     own = {Symbol("x-opt-partition-key"): "p", Symbol("x-opt-mine"): Int32(5)}
     added = {
         Symbol("x-opt-enqueued-time"): Timestamp(1),
@@ -440,7 +443,7 @@ def test_what_the_backlog_wrote_onto_a_message_is_taken_off():
 
 
 @pytest.mark.rule("Y3")
-def test_header_and_annotations_that_were_all_the_backlogs_are_gone():
+def test_sections_that_only_the_backlog_filled_are_removed():
     stored = in_backlog(
         header=Header(delivery_count=7),
         message_annotations={Symbol("x-opt-sequence-number"): 2},
@@ -452,7 +455,7 @@ def test_header_and_annotations_that_were_all_the_backlogs_are_gone():
 
 
 @pytest.mark.rule("Y3")
-def test_schedule_in_the_alias_takes_the_place_of_one_in_the_annotations():
+def test_schedule_alias_replaces_a_schedule_annotation():
     stored = in_backlog(
         {"x-ms-scheduledenqueuetimeutc": Timestamp(5)},
         message_annotations={Symbol(SCHEDULE): Timestamp(6)},
@@ -464,7 +467,7 @@ def test_schedule_in_the_alias_takes_the_place_of_one_in_the_annotations():
 
 
 @pytest.mark.rule("Y3")
-def test_times_that_the_backlog_gave_go_where_there_is_a_time_to_live():
+def test_expiry_and_creation_times_are_removed_with_a_time_to_live():
     times = Properties(
         message_id="id", absolute_expiry_time=Timestamp(9), creation_time=Timestamp(8)
     )
@@ -476,19 +479,19 @@ def test_times_that_the_backlog_gave_go_where_there_is_a_time_to_live():
     assert Message.parse(without.payload).read_properties() == times
 
 
-def test_header_that_is_too_large_to_be_remembered_is_turned_back_too():
+def test_header_that_is_too_large_for_the_cache_is_restored():
     message = Message.parse(in_backlog({"x-ms-timetolive": 5}))
     message.edit_header({DURABLE: "x" * 100, DELIVERY_COUNT: UInt(3)})
-    remembered = transfer._header.cache_info().currsize
+    cached = transfer._with_ttl.cache_info().currsize
 
     back = Message.parse(from_backlog(message.encode()).payload)
 
     assert read_fields(back.header, range(5)) == ["x" * 100, None, 5, None, None]
-    assert transfer._header.cache_info().currsize == remembered
+    assert transfer._with_ttl.cache_info().currsize == cached
 
 
 @pytest.mark.rule("Y3")
-def test_time_to_live_is_restored_in_full_unless_told_the_time():
+def test_full_time_to_live_is_restored_without_the_current_time():
     stored = received(to_backlog(plain(ServiceBusMessage(b"body", time_to_live=MINUTE)), PATH))
 
     back = from_backlog(stored)
@@ -540,7 +543,7 @@ def test_message_without_a_time_to_live_never_expires():
 
 
 @pytest.mark.parametrize("enqueued", [{}, {Symbol("x-opt-enqueued-time"): 5}])
-def test_nothing_is_deducted_where_nobody_knows_how_much(enqueued: dict[Any, Any]):
+def test_nothing_is_deducted_without_an_enqueued_time(enqueued: dict[Any, Any]):
     stored = in_backlog({"x-ms-timetolive": 5}, message_annotations=enqueued)
 
     back = from_backlog(stored, now_ms=ENQUEUED)
@@ -573,7 +576,7 @@ def test_aliases_in_any_encoding_and_any_order_are_read():
     assert Message.parse(back.payload).read_application_properties() == {"other": None}
 
 
-# What cannot be turned back.
+# Messages that cannot be restored.
 
 
 @pytest.mark.rule("Y5")
@@ -628,10 +631,10 @@ def test_alias_of_a_wrong_type_or_value_is_not_transferable(alias: str, value: A
 
 
 @pytest.mark.rule("Y5")
-def test_description_of_a_wrong_alias_says_what_it_is_and_should_be_and_stays_short():
+def test_error_of_a_wrong_alias_names_both_types_and_is_short():
     with pytest.raises(NotTransferable) as caught:
         from_backlog(in_backlog({"x-ms-timetolive": Int32(5)}))
-    assert str(caught.value) == "x-ms-timetolive should be a long: it is 5, int"
+    assert str(caught.value) == "x-ms-timetolive must be a long, but is int 5"
 
     with pytest.raises(NotTransferable) as caught:
         from_backlog(in_backlog({"x-ms-sessionid": b"x" * 60_000}))
@@ -662,12 +665,12 @@ def test_alias_that_is_null_is_not_set(alias: str):
         + in_backlog({"x-ms-timetolive": 5}),
     ],
 )
-def test_bytes_that_are_not_a_message_are_not_turned_back(payload: bytes):
+def test_bytes_that_are_not_a_message_are_not_restored(payload: bytes):
     with pytest.raises(DecodeError):
         from_backlog(payload)
 
 
-# What the SDK does, where this module counts on it.
+# Behaviour of the SDK that this module relies on.
 
 
 def test_sdk_refuses_a_time_to_live_that_amqp_cannot_hold():

@@ -10,8 +10,9 @@ from pairbus.amqp.section_edit import DATA, SEQUENCE, VALUE, read_descriptor, re
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, Message
 from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError
+from pairbus.servicebus import annotations
 
-_PARTITION_KEY = Symbol("x-opt-partition-key")
+_PARTITION_KEY = Symbol(annotations.PARTITION_KEY)
 BATCH_FORMAT = 0x80013700
 """The message format of a batch."""
 

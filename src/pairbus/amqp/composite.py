@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pairbus.amqp.encode import encode, encode_compound
 from pairbus.amqp.types import Array, Described, Symbol, UByte, UInt, ULong, UShort
 from pairbus.errors import DecodeError, EncodeError
+from pairbus.servicebus import conditions
 
 U8 = Annotated[int, UByte]
 U16 = Annotated[int, UShort]
@@ -56,12 +57,14 @@ class CompositeLayout:
         Raises DecodeError for a field that is missing or has the wrong type.
         """
         if not isinstance(fields, list):
-            raise DecodeError(f"{self.cls.__name__} is not a list", condition="amqp:invalid-field")
+            raise DecodeError(
+                f"{self.cls.__name__} is not a list", condition=conditions.INVALID_FIELD
+            )
         if len(fields) > len(self.names):
             raise DecodeError(
                 f"{self.cls.__name__} has {len(fields)} fields, but at most {len(self.names)} "
                 "are defined",
-                condition="amqp:invalid-field",
+                condition=conditions.INVALID_FIELD,
             )
         values = self.defaults.copy()
         for index, value in enumerate(fields):
@@ -71,7 +74,7 @@ class CompositeLayout:
             if value is None and self.mandatory[index]:
                 raise DecodeError(
                     f"{self.cls.__name__}.{self.names[index]} is missing",
-                    condition="amqp:invalid-field",
+                    condition=conditions.INVALID_FIELD,
                 )
         return self.cls(*values)
 
@@ -81,7 +84,7 @@ class CompositeLayout:
         except (TypeError, ValueError):
             name = f"{self.cls.__name__}.{self.names[index]}"
             raise DecodeError(
-                f"{name} cannot be a {type(value).__name__}", condition="amqp:invalid-field"
+                f"{name} cannot be a {type(value).__name__}", condition=conditions.INVALID_FIELD
             ) from None
 
     def encode(self, instance: Any) -> bytes:

@@ -49,6 +49,7 @@ from pairbus.errors import (
     ProtocolError,
     StateError,
 )
+from pairbus.servicebus import conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +173,7 @@ class Connection:
             self._fail(exc, events)
         except EncodeError as exc:
             # Our answer does not fit into the peer's frames.
-            self._fail(ProtocolError(str(exc), condition="amqp:frame-size-too-small"), events)
+            self._fail(ProtocolError(str(exc), condition=conditions.FRAME_SIZE_TOO_SMALL), events)
         else:
             if rest < len(data) and not self.closed:
                 self._input += data[rest:]
@@ -196,7 +197,7 @@ class Connection:
             self._fail(
                 ProtocolError(
                     f"the peer sent nothing for {timeout:g} seconds",
-                    condition="amqp:resource-limit-exceeded",
+                    condition=conditions.RESOURCE_LIMIT_EXCEEDED,
                 ),
                 events,
             )
@@ -321,7 +322,7 @@ class Connection:
                 raise ProtocolError(
                     f"a frame has {length} bytes and a header of {offset * 4} bytes; the maximum "
                     f"frame size is {limit}",
-                    condition="amqp:connection:framing-error",
+                    condition=conditions.FRAMING_ERROR,
                 )
             end = pos + length
             if end > size:
@@ -365,7 +366,7 @@ class Connection:
                     ProtocolError(
                         f"the protocol of the peer is {protocol}, but AMQP {list(expected[4:])} "
                         "is required",
-                        condition="amqp:not-implemented",
+                        condition=conditions.NOT_IMPLEMENTED,
                     ),
                     by_peer=False,
                 )
@@ -422,7 +423,7 @@ class Connection:
             raise ProtocolError(
                 f"the peer's maximum frame size of {open_.max_frame_size} is less than "
                 f"{MIN_MAX_FRAME_SIZE}",
-                condition="amqp:invalid-field",
+                condition=conditions.INVALID_FIELD,
             )
         if not self._opened:
             self._open()
@@ -444,7 +445,7 @@ class Connection:
     def _on_begin(self, channel: int, begin: Begin, events: list[Event]) -> None:
         if channel > self.settings.channel_max:
             raise ProtocolError(
-                f"channel {channel} exceeds the maximum", condition="amqp:connection:framing-error"
+                f"channel {channel} exceeds the maximum", condition=conditions.FRAMING_ERROR
             )
         if channel in self._by_remote_channel:
             raise ProtocolError(f"a second begin arrived on channel {channel}")
@@ -462,7 +463,7 @@ class Connection:
         free = next((n for n in range(limit + 1) if n not in self._sessions), None)
         if free is None:
             raise ProtocolError(
-                "the connection has too many sessions", condition="amqp:resource-limit-exceeded"
+                "the connection has too many sessions", condition=conditions.RESOURCE_LIMIT_EXCEEDED
             )
         session = self._sessions[free] = self._by_remote_channel[channel] = Session(self, free)
         session.begin(channel)
@@ -493,5 +494,5 @@ def _no_session(channel: int) -> ProtocolError:
 
 def _wrong_frame_type(frame_type: int) -> ProtocolError:
     return ProtocolError(
-        f"a frame has the unexpected type {frame_type}", condition="amqp:connection:framing-error"
+        f"a frame has the unexpected type {frame_type}", condition=conditions.FRAMING_ERROR
     )

@@ -13,6 +13,7 @@ from pairbus.amqp.decode import decode
 from pairbus.amqp.encode import encode_uint
 from pairbus.amqp.performatives import Transfer
 from pairbus.errors import DecodeError
+from pairbus.servicebus import conditions
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -142,7 +143,7 @@ def _decode_any_transfer(
     assert isinstance(transfer, Transfer)  # by its descriptor
     if transfer.delivery_tag is not None and len(transfer.delivery_tag) > MAX_TAG_SIZE:
         raise DecodeError(
-            f"a delivery tag has more than {MAX_TAG_SIZE} bytes", condition="amqp:invalid-field"
+            f"a delivery tag has more than {MAX_TAG_SIZE} bytes", condition=conditions.INVALID_FIELD
         )
     flags = TransferFlags(
         transfer.settled is True,

@@ -8,6 +8,7 @@ from pairbus.amqp.link import Link, LinkState, ReceiverLink
 from pairbus.amqp.serial import SERIAL_MASK, numbers_in_range
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import ProtocolError
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
@@ -114,7 +115,7 @@ class IncomingTransfers:
     def _refill(self, window: int) -> None:
         if window < 0:
             raise SessionError(
-                "amqp:session:window-violation", "the peer sent more frames than the window allows"
+                conditions.WINDOW_VIOLATION, "the peer sent more frames than the window allows"
             )
         self.window = self._full_window
         self._session.write(self._session.flow())
@@ -122,11 +123,11 @@ class IncomingTransfers:
     def _check_start(self, delivery_id: int | None, tag: bytes | None) -> None:
         if delivery_id is None or tag is None:
             raise SessionError(
-                "amqp:invalid-field", "the first frame of a delivery has no delivery id or tag"
+                conditions.INVALID_FIELD, "the first frame of a delivery has no delivery id or tag"
             )
         if self._expected is not None and delivery_id != self._expected:
             raise SessionError(
-                "amqp:invalid-field",
+                conditions.INVALID_FIELD,
                 f"delivery {delivery_id} arrived, but delivery {self._expected} was expected",
             )
 
@@ -147,10 +148,10 @@ class IncomingTransfers:
         events: list[Event],
     ) -> None:
         if link is None:
-            raise SessionError("amqp:session:unattached-handle", f"no link has handle {handle}")
+            raise SessionError(conditions.UNATTACHED_HANDLE, f"no link has handle {handle}")
         if not isinstance(link, ReceiverLink):
             raise SessionError(
-                "amqp:session:errant-link", "a transfer arrived on a link on which we send"
+                conditions.ERRANT_LINK, "a transfer arrived on a link on which we send"
             )
         if link.state is not LinkState.ATTACHED:
             self._skip(delivery_id)
@@ -159,7 +160,7 @@ class IncomingTransfers:
         if partial is None:
             if flags.aborted:
                 raise SessionError(
-                    "amqp:invalid-field", "the first frame of a delivery aborts the delivery"
+                    conditions.INVALID_FIELD, "the first frame of a delivery aborts the delivery"
                 )
             self._check_start(delivery_id, tag)
             assert delivery_id is not None
@@ -167,7 +168,7 @@ class IncomingTransfers:
             self._expected = (delivery_id + 1) & SERIAL_MASK
             if flags.resume:
                 raise LinkError(
-                    link, "amqp:not-implemented", "resuming a delivery is not supported"
+                    link, conditions.NOT_IMPLEMENTED, "resuming a delivery is not supported"
                 )
             if link.credit <= 0:
                 _use_revoked_credit(link)
@@ -178,7 +179,7 @@ class IncomingTransfers:
                 self._partials[link] = partial
         elif delivery_id is not None and delivery_id != partial.id:
             raise SessionError(
-                "amqp:invalid-field",
+                conditions.INVALID_FIELD,
                 f"delivery {delivery_id} started before delivery {partial.id} was complete",
             )
         if flags.aborted:
@@ -214,7 +215,7 @@ class IncomingTransfers:
         if connection.buffered > connection.settings.max_buffered:
             raise ProtocolError(
                 f"incomplete messages exceed the limit of {connection.settings.max_buffered} bytes",
-                condition="amqp:resource-limit-exceeded",
+                condition=conditions.RESOURCE_LIMIT_EXCEEDED,
             )
 
 
@@ -222,7 +223,7 @@ def _use_revoked_credit(link: ReceiverLink) -> None:
     """Admit a delivery without credit if the peer may have sent it before we reduced the credit."""
     if link.revoked_credit <= 0:
         raise LinkError(
-            link, "amqp:link:transfer-limit-exceeded", "the peer sent a delivery without credit"
+            link, conditions.TRANSFER_LIMIT_EXCEEDED, "the peer sent a delivery without credit"
         )
     link.revoked_credit -= 1
     link.credit += 1
@@ -231,6 +232,6 @@ def _use_revoked_credit(link: ReceiverLink) -> None:
 def _too_large(link: ReceiverLink) -> LinkError:
     return LinkError(
         link,
-        "amqp:link:message-size-exceeded",
+        conditions.MESSAGE_SIZE_EXCEEDED,
         f"a message is larger than the maximum of {link.max_message_size} bytes",
     )

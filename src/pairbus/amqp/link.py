@@ -28,6 +28,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.serial import SERIAL_MASK, serial_distance
 from pairbus.errors import AmqpError, EncodeError, ProtocolError, StateError
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
@@ -141,7 +142,7 @@ class Link:
                 )
             )
         except EncodeError as exc:
-            self.session.end(ProtocolError(str(exc), condition="amqp:frame-size-too-small"))
+            self.session.end(ProtocolError(str(exc), condition=conditions.FRAME_SIZE_TOO_SMALL))
             return
         self.detach(error)
 

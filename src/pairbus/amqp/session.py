@@ -36,6 +36,7 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.serial import SERIAL_MASK
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import AmqpError, EncodeError, ProtocolError, StateError
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.connection import Connection
@@ -267,17 +268,19 @@ class Session:
         if attach.handle > self.connection.settings.handle_max:
             raise ProtocolError(
                 f"handle {attach.handle} exceeds the maximum",
-                condition="amqp:connection:framing-error",
+                condition=conditions.FRAMING_ERROR,
             )
         if attach.handle in self._by_remote_handle:
-            raise SessionError("amqp:session:handle-in-use", f"handle {attach.handle} is in use")
+            raise SessionError(conditions.HANDLE_IN_USE, f"handle {attach.handle} is in use")
         if isinstance(attach.source, Target) or isinstance(attach.target, Source):
-            raise SessionError("amqp:invalid-field", "source and target of an attach are swapped")
+            raise SessionError(
+                conditions.INVALID_FIELD, "source and target of an attach are swapped"
+            )
         if attach.snd_settle_mode > SETTLE_MIXED or attach.rcv_settle_mode > SETTLE_SECOND:
-            raise SessionError("amqp:invalid-field", "an attach has an unknown settle mode")
+            raise SessionError(conditions.INVALID_FIELD, "an attach has an unknown settle mode")
         if attach.role == SENDER and attach.initial_delivery_count is None:
             raise SessionError(
-                "amqp:invalid-field", "the attach of a sender has no initial delivery count"
+                conditions.INVALID_FIELD, "the attach of a sender has no initial delivery count"
             )
         role = not attach.role
         link = self._by_name.get((attach.name, role))
@@ -285,7 +288,7 @@ class Session:
             self._on_new_link(attach, role, events)
             return
         if link.remote is not None:
-            raise SessionError("amqp:session:errant-link", f"{attach.name!r} is already attached")
+            raise SessionError(conditions.ERRANT_LINK, f"{attach.name!r} is already attached")
         link.remote_handle = attach.handle
         self._by_remote_handle[attach.handle] = link
         link.on_attach_received(attach)
@@ -299,7 +302,7 @@ class Session:
     def _on_new_link(self, attach: Attach, role: bool, events: list[Event]) -> None:
         handle = self._free_handle()
         if handle is None:
-            raise SessionError("amqp:resource-limit-exceeded", "the session has too many links")
+            raise SessionError(conditions.RESOURCE_LIMIT_EXCEEDED, "the session has too many links")
         kind = SenderLink if role == SENDER else ReceiverLink
         link = kind(self, attach.name, handle, LinkState.ATTACH_RECEIVED)
         link.remote_handle = attach.handle
@@ -312,7 +315,7 @@ class Session:
     def _link(self, handle: int) -> Link:
         link = self._by_remote_handle.get(handle)
         if link is None:
-            raise SessionError("amqp:session:unattached-handle", f"no link has handle {handle}")
+            raise SessionError(conditions.UNATTACHED_HANDLE, f"no link has handle {handle}")
         return link
 
     def _on_detach(self, detach: Detach, events: list[Event]) -> None:
@@ -350,7 +353,7 @@ class Session:
         last = first if disposition.last is None else disposition.last
         if (last - first) & SERIAL_MASK > SERIAL_MASK >> 1:
             raise SessionError(
-                "amqp:invalid-field", f"a disposition has the invalid range {first} to {last}"
+                conditions.INVALID_FIELD, f"a disposition has the invalid range {first} to {last}"
             )
         state, settled = disposition.state, disposition.settled
         if disposition.role == RECEIVER:

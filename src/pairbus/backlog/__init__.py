@@ -1,1 +1,4 @@
-"""Looking at the backlog, and at a pairing as a whole, without Spark: nothing is taken or moved."""
+"""Inspection of a pairing and its backlog, without Spark. Nothing is received, locked or moved.
+
+Backlog queues are created in `pairing/backlog_queues.py`.
+"""

@@ -1,62 +1,72 @@
-"""The backlog by where its messages are going."""
+"""Totals of the backlog by destination."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pairbus.backlog.json_values import oldest_as_json
 from pairbus.backlog.message import BacklogMessage
-from pairbus.backlog.queues import oldest_as_json
 
 
 @dataclass(slots=True)
 class DestinationSummary:
-    """Messages that say one thing."""
+    """The total of the messages that have one destination and one problem."""
 
     destination: str | None
-    """None: they say none."""
+    """None if the messages name no destination."""
     problem: str | None
-    """Why a syphon would dead-letter them; None: it would not, if the destination is there."""
+    """The reason why a syphon would dead-letter the messages, or None if it would deliver them to
+    a destination that exists."""
     messages: int = 0
     bytes: int = 0
     oldest_ms: int | None = None
+
+    def add(self, size: int, enqueued_ms: int | None) -> None:
+        """Add a message."""
+        self.messages += 1
+        self.bytes += size
+        if enqueued_ms is not None and (self.oldest_ms is None or enqueued_ms < self.oldest_ms):
+            self.oldest_ms = enqueued_ms
 
     def as_json(self, now_ms: int) -> dict[str, Any]:
         return {
             "destination": self.destination,
             "problem": self.problem,
             "messages": self.messages,
-            "bytes": self.bytes,
+            "size_in_bytes": self.bytes,
             **oldest_as_json(self.oldest_ms, now_ms),
         }
 
 
 @dataclass(slots=True)
 class DestinationSummaries:
-    """Adds messages up. However many they are, it keeps no more than a line for each
-    destination."""
+    """Sums up messages by destination. It keeps a summary per destination, not the messages."""
 
     messages: int = 0
-    _found: dict[tuple[str | None, str | None], DestinationSummary] = field(default_factory=dict)
+    _summaries: dict[tuple[str | None, str | None], DestinationSummary] = field(
+        default_factory=dict
+    )
 
     def add(self, messages: Iterable[BacklogMessage]) -> None:
-        for one in messages:
-            key = one.destination, one.problem
-            heap = self._found.setdefault(key, DestinationSummary(*key))
-            heap.messages += 1
-            heap.bytes += one.size
-            if one.enqueued_ms is not None and (
-                heap.oldest_ms is None or one.enqueued_ms < heap.oldest_ms
-            ):
-                heap.oldest_ms = one.enqueued_ms
+        for message in messages:
+            key = message.destination, message.problem
+            summary = self._summaries.setdefault(key, DestinationSummary(*key))
+            summary.add(message.size, message.enqueued_ms)
             self.messages += 1
 
     @property
-    def none(self) -> int:
-        """Messages that say no destination."""
-        return sum(heap.messages for heap in self._found.values() if heap.destination is None)
+    def without_destination(self) -> int:
+        """The number of messages that name no destination."""
+        return sum(
+            summary.messages for summary in self._summaries.values() if summary.destination is None
+        )
 
     def largest_first(self) -> list[DestinationSummary]:
         return sorted(
-            self._found.values(),
-            key=lambda heap: (-heap.messages, heap.destination or "", heap.problem or ""),
+            self._summaries.values(),
+            key=lambda summary: (
+                -summary.messages,
+                summary.destination or "",
+                summary.problem or "",
+            ),
         )

@@ -1,59 +1,58 @@
-"""Find the backlog queues that exist: by a list of the namespace or, without the right to list, by
-trying index after index."""
+"""Find the backlog queues that exist: from a list of the namespace's queues or, without the right
+to list them, by probing one index after another."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from pairbus.backlog.counts import Administration
-from pairbus.backlog.target import NO_NAME, Target
-from pairbus.errors import AmqpError, ConfigurationError, NotAuthorized
-from pairbus.servicebus.addresses import MAX_PATH, backlog_index, backlog_path, backlog_prefix
+from pairbus.backlog.target import InspectionTarget
+from pairbus.errors import AmqpError, NotAuthorized
+from pairbus.servicebus.administration import AdministrationClient
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path, backlog_prefix
+from pairbus.servicebus.limits import MAX_PATH, MAX_QUEUES
 
 PROBE_GAP: Final = 10
-"""Without a list, indexes beyond the expected number are tried until so many in a row have no
+"""Without a list, indexes beyond the expected count are probed until this many in a row have no
 queue. It is the default number of backlog queues."""
-MAX_QUEUES: Final = 10_000
-"""The most that a namespace can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueListing:
-    """The answer to the question which backlog queues exist."""
+    """The backlog queues that a namespace lists, or the reason why it does not list them."""
 
     primary_name: str
     expected: int
-    """The number of backlog queues that the pairing is said to have."""
+    """The number of backlog queues that the pairing is configured with."""
     indexes: tuple[int, ...] | None
-    """All backlog queues that exist. None: they could not be listed."""
+    """The indexes of all backlog queues that exist, or None if they could not be listed."""
     error: AmqpError | None = None
-    """Why not."""
+    """The reason why the queues could not be listed."""
 
     @property
-    def not_listed(self) -> str | None:
+    def listing_error(self) -> str | None:
+        """The error as text."""
         return None if self.error is None else self.error.description
 
     @property
-    def refused(self) -> bool:
-        """The namespace answered, and the right to list is missing."""
+    def unauthorized(self) -> bool:
+        """True if the namespace responded, and the right to list is missing."""
         return isinstance(self.error, NotAuthorized)
 
-    def walk(self) -> "QueueWalk":
-        return QueueWalk(self)
+    def search(self) -> "QueueSearch":
+        return QueueSearch(self)
 
 
-class QueueWalk:
-    """Iterates over the indexes of backlog queues: those that were listed or, without a list, all
-    that are worth trying. The caller reports an index that has no queue before it takes the
-    next."""
+class QueueSearch:
+    """Iterates over the indexes of backlog queues: the listed ones or, without a list, those that
+    are worth probing. The caller reports an index without a queue before it takes the next one."""
 
     def __init__(self, listing: QueueListing) -> None:
         self.listing = listing
         self.searched_to: int | None = None if listing.indexes is not None else -1
-        """The highest index that was tried; None: all queues that exist are known."""
+        """The highest index that was probed, or None if all queues that exist are known."""
         self.complete = listing.indexes is not None
-        """No further index is worth trying."""
+        """True when no further index is worth probing."""
         self._found = set(listing.indexes or ())
         self._index = -1
         self._stopped = False
@@ -84,72 +83,73 @@ class QueueWalk:
         return backlog_path(self.listing.primary_name, index)
 
     def missing(self) -> None:
-        """Report that the present index has no queue."""
+        """Report that the current index has no queue."""
         self._found.discard(self._index)
 
     def stop(self) -> None:
-        """Report that the present index could not be tried. None beyond the expected number
+        """Report that the current index could not be probed. No index beyond the expected count
         follows."""
         self._stopped = True
 
     @property
     def found(self) -> tuple[int, ...]:
+        """The indexes of the queues found so far."""
         return tuple(sorted(self._found))
 
     @property
-    def disagreement(self) -> str | None:
-        """The difference between the expected and the existing queues, in words; None while some
-        are left to try."""
-        return disagreement(self.listing.expected, self.found) if self.complete else None
+    def queue_mismatch(self) -> str | None:
+        """The result of `queue_mismatch`, or None while the search is not complete."""
+        return queue_mismatch(self.listing.expected, self.found) if self.complete else None
 
 
-def disagreement(expected: int, found: Sequence[int]) -> str | None:
-    """Say in words how the expected number of queues differs from those that exist. None: it does
-    not, or no queue exists at all."""
+def queue_mismatch(expected: int, found: Sequence[int]) -> str | None:
+    """Describe how the expected queues differ from those that exist. Return None if they do not
+    differ, or if no queue exists at all."""
     unexpected = [index for index in found if index >= expected]
     missing = sorted(set(range(expected)).difference(found))
     if not found or not (unexpected or missing):
         return None
-    absent = f"{queues_in_words(missing)} {'does' if len(missing) == 1 else 'do'} not exist."
-    told = f"--backlog-queues is {expected}, but "
+    absent = f"{describe_queues(missing)} {'does' if len(missing) == 1 else 'do'} not exist."
+    intro = f"--backlog-queues is {expected}, but "
     if not unexpected:
-        return f"{told}{absent}"
+        return f"{intro}{absent}"
     exist, them = ("exists", "it") if len(unexpected) == 1 else ("exist", "them")
-    said = (
-        f"{told}{queues_in_words(unexpected)} {exist} too; a syphon with --backlog-queues "
+    text = (
+        f"{intro}{describe_queues(unexpected)} {exist} too; a syphon with --backlog-queues "
         f"{expected} does not drain {them}."
     )
-    return f"{said} {absent[0].upper()}{absent[1:]}" if missing else said
+    return f"{text} {absent[0].upper()}{absent[1:]}" if missing else text
 
 
-def queues_in_words(indexes: Sequence[int]) -> str:
+def describe_queues(indexes: Sequence[int]) -> str:
     """Name backlog queues by their indexes, in ascending order: `backlog queues 3, 5 to 9`."""
-    runs: list[list[int]] = []
+    ranges: list[list[int]] = []
     for index in indexes:
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1][1:] = [index]
+        if ranges and index == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [index]
         else:
-            runs.append([index])
-    shown = ", ".join(" to ".join(map(str, run)) for run in runs)
-    return f"backlog {'queue' if len(indexes) == 1 else 'queues'} {shown}"
+            ranges.append([index])
+    text = ", ".join(" to ".join(map(str, bounds)) for bounds in ranges)
+    return f"backlog {'queue' if len(indexes) == 1 else 'queues'} {text}"
 
 
-def list_backlog_queues(pair: Target) -> QueueListing:
-    """List the backlog queues of a pairing. An error is in the result. Raises ConfigurationError
-    where the primary's name is not known."""
-    if pair.primary_name is None:
-        raise ConfigurationError(NO_NAME)
-    with Administration(pair.secondary) as administration:
-        return listing_of(administration, pair.primary_name, pair.backlog_queue_count)
+def list_backlog_queues(target: InspectionTarget) -> QueueListing:
+    """List the backlog queues of a pairing. An error of the namespace is part of the result. Raises
+    ConfigurationError if the name of the primary is unknown."""
+    primary_name = target.known_primary_name()
+    with AdministrationClient(target.secondary.administration()) as administration:
+        return listing_of(administration, primary_name, target.backlog_queue_count)
 
 
-def listing_of(administration: Administration, primary_name: str, expected: int) -> QueueListing:
-    """The same over a connection that the caller has."""
+def listing_of(
+    administration: AdministrationClient, primary_name: str, expected: int
+) -> QueueListing:
+    """List the backlog queues over a connection of the caller."""
     try:
-        paths = administration.list_queues(backlog_prefix(primary_name))
+        queues = administration.list_queues(backlog_prefix(primary_name))
     except AmqpError as exc:
         return QueueListing(primary_name, expected, None, exc)
-    indexes = (backlog_index(primary_name, path) for path in paths)
+    indexes = (backlog_index(primary_name, queue.path) for queue in queues)
     return QueueListing(
         primary_name, expected, tuple(sorted({i for i in indexes if i is not None}))
     )

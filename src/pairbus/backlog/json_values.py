@@ -1,4 +1,4 @@
-"""AMQP values as JSON has them. Types that JSON lacks are said in words that a program can tell."""
+"""Conversion of AMQP values to JSON."""
 
 import base64
 import math
@@ -9,13 +9,14 @@ from uuid import UUID
 from pairbus.amqp.types import Array, Described, Pairs, Timestamp
 
 
-def plain(value: Any) -> Any:
-    """A value for `json.dumps`: binary as `{"base64": …}`, times as text."""
+def to_json(value: Any) -> Any:
+    """Convert an AMQP value for `json.dumps`: binary becomes `{"base64": …}`, a timestamp becomes
+    text."""
     match value:
         case None | bool():
             return value
         case Timestamp():
-            return moment(int(value)) or int(value)
+            return iso_time(int(value)) or int(value)
         case int():
             return int(value)
         case float():
@@ -27,26 +28,37 @@ def plain(value: Any) -> Any:
         case UUID():
             return str(value)
         case Array():
-            return [plain(one) for one in value.elements]
+            return [to_json(item) for item in value.elements]
         case Pairs():
-            return [[plain(key), plain(one)] for key, one in value]
+            return [[to_json(key), to_json(item)] for key, item in value]
         case dict():
-            return {key_text(key): plain(one) for key, one in value.items()}
+            return {key_text(key): to_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [plain(one) for one in value]
+            return [to_json(item) for item in value]
         case Described():
-            return {"descriptor": plain(value.descriptor), "value": plain(value.value)}
+            return {"descriptor": to_json(value.descriptor), "value": to_json(value.value)}
     return str(value)
 
 
 def key_text(key: Any) -> str:
+    """Return the key of a map as text."""
     return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
 
 
-def moment(milliseconds: int) -> str | None:
-    """A time since 1970 as ISO 8601, in UTC; None where no calendar has it."""
+def iso_time(milliseconds: int) -> str | None:
+    """Return a Unix time in milliseconds as ISO 8601 in UTC, or None if it is out of range."""
     try:
-        when = datetime.fromtimestamp(milliseconds / 1000, UTC)
+        time = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def oldest_as_json(oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
+    """Return the enqueued time and the age of the oldest message."""
+    if oldest_ms is None:
+        return {"oldest_time": None, "oldest_age_seconds": None}
+    return {
+        "oldest_time": iso_time(oldest_ms),
+        "oldest_age_seconds": max(now_ms - oldest_ms, 0) / 1000,
+    }

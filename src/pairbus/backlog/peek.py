@@ -1,14 +1,29 @@
-"""Messages of a queue, looked at in order of their sequence numbers. Each is billed as an
-operation; none is taken or locked."""
+"""Peek at messages in the order of their sequence numbers. Each message is billed as an operation.
+No message is received or locked."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-from pairbus.amqp.client import Client, Management
-from pairbus.backlog.message import BacklogMessage, read
-from pairbus.errors import ProtocolError
+from pairbus.amqp.client import Client, ClientOptions, Management
+from pairbus.backlog.discovery import QueueSearch
+from pairbus.backlog.message import BacklogMessage, read_message
+from pairbus.errors import EntityNotFound, NotAuthorized, ProtocolError
+from pairbus.servicebus.entity_paths import dead_letter_path
 
-AT_ONCE = 250
-DEAD_LETTERS = "/$DeadLetterQueue"
+BATCH_SIZE = 250
+"""The number of messages in a request."""
+CLOSE_TIMEOUT_S = 1.0
+"""The time to wait for the namespace to confirm that a connection is closed."""
+
+
+@contextmanager
+def connected(options: ClientOptions) -> Iterator[Client]:
+    """Yield a client, and close it."""
+    client = Client(options)
+    try:
+        yield client
+    finally:
+        client.close(CLOSE_TIMEOUT_S)
 
 
 def peek(
@@ -19,30 +34,56 @@ def peek(
     from_sequence: int = 1,
     count: int | None = None,
 ) -> Iterator[list[BacklogMessage]]:
-    """Messages from a sequence number on, in lots, at most `count`. Needs the right to listen.
-    Raises EntityNotFound and the other errors of the client."""
-    path = f"{queue}{DEAD_LETTERS}" if dead_letters else queue
-    left = count
+    """Yield batches of messages from a sequence number on, at most `count` messages in all. Needs
+    the Listen right. Raises EntityNotFound and the other errors of the client."""
+    path = dead_letter_path(queue) if dead_letters else queue
+    remaining = count
     management = Management(client, path)
-    while left is None or left > 0:
-        wanted = AT_ONCE if left is None else min(left, AT_ONCE)
-        found = [read(queue, payload) for payload in management.peek(from_sequence, wanted)]
-        if not found:
+    while remaining is None or remaining > 0:
+        limit = BATCH_SIZE if remaining is None else min(remaining, BATCH_SIZE)
+        payloads = management.peek(from_sequence, limit)
+        messages = [read_message(queue, payload) for payload in payloads]
+        if not messages:
             break
-        left = None if left is None else left - len(found)
-        yield found
-        from_sequence = _after(path, from_sequence, found)
-    # Not where it failed: somebody who is silent would not answer a detach either.
+        remaining = None if remaining is None else remaining - len(messages)
+        yield messages
+        from_sequence = _next_sequence(path, from_sequence, messages)
+    # Not after an error: a namespace that does not respond would not confirm a detach either.
     management.close()
 
 
-def _after(path: str, from_sequence: int, found: list[BacklogMessage]) -> int:
-    """Where to go on."""
-    known = [one.sequence_number for one in found if one.sequence_number is not None]
-    after = max(known, default=0) + 1
-    if after <= from_sequence and len(known) < len(found):
+def peek_queues(
+    client: Client, search: QueueSearch, *, dead_letters: bool = False, count: int | None = None
+) -> Iterator[list[BacklogMessage]]:
+    """Yield batches of messages of all queues of a search, at most `count` messages in all. A queue
+    that does not exist is reported to the search. Raises NotAuthorized and the other errors of the
+    client."""
+    remaining = count
+    for index in search:
+        path = search.path(index)
+        try:
+            for messages in peek(client, path, dead_letters=dead_letters, count=remaining):
+                remaining = None if remaining is None else remaining - len(messages)
+                yield messages
+            if remaining == 0:
+                return
+        except EntityNotFound:
+            search.missing()
+        except NotAuthorized:
+            if index < search.listing.expected or search.searched_to is None:
+                raise
+            search.stop()  # the key may be restricted to the expected queues
+
+
+def _next_sequence(path: str, from_sequence: int, messages: list[BacklogMessage]) -> int:
+    """Return the sequence number to continue with."""
+    numbers = [
+        message.sequence_number for message in messages if message.sequence_number is not None
+    ]
+    following = max(numbers, default=0) + 1
+    if following <= from_sequence and len(numbers) < len(messages):
         raise ProtocolError(
-            f"{path!r} gave messages without sequence numbers: what lies behind {from_sequence} "
-            "cannot be looked at"
+            f"{path!r} returned messages without sequence numbers, so messages after "
+            f"{from_sequence} cannot be peeked"
         )
-    return max(after, from_sequence + 1)
+    return max(following, from_sequence + 1)

@@ -1,55 +1,85 @@
-"""Whether namespaces answer: a connection, and a token that is taken. Never waits longer than it
-was told, not even for the name of a host to be found."""
+"""Probe namespaces: connect, and authorize with a token. A probe is bounded in time, the lookup of
+the host name included."""
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from pairbus.amqp.client import Client, ClientOptions
-from pairbus.backlog.queues import CLOSE_S
-from pairbus.backlog.status import ProbeResult
+from pairbus.amqp.client import ClientOptions
+from pairbus.backlog.peek import connected
 from pairbus.errors import AmqpError, NotAuthorized, PairbusError
-from pairbus.servicebus.addresses import label_of
+from pairbus.servicebus.addresses import format_address
 
 GRACE_S = 2.0
-"""How much longer than its time-out a try may take before it is given up: to hang up, for one."""
+"""The time by which a probe may exceed its timeout before it is abandoned, for example to close
+its connection."""
 
 
-def reach(namespaces: Mapping[str, tuple[ClientOptions, str]]) -> dict[str, ProbeResult]:
-    """Try namespaces side by side. For each: how to reach it, and a path that the token is for."""
-    found: dict[str, ProbeResult] = {}
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """The result of a probe of a namespace."""
 
-    def try_one(which: str, options: ClientOptions, path: str) -> None:
-        found[which] = try_it(options, path)
+    host: str
+    problem: str | None = None
+    """The reason why the probe failed, or None if it succeeded."""
+    unauthorized: bool = False
+    """True if the namespace is reachable and rejected the token."""
 
-    tries = [
-        # Daemons: one that waits for a resolver must not keep the process.
-        threading.Thread(target=try_one, args=(which, *how), name=f"reach {which}", daemon=True)
-        for which, how in namespaces.items()
+    @property
+    def available(self) -> bool:
+        return self.problem is None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "available": self.available,
+            "unauthorized": self.unauthorized,
+            "problem": self.problem,
+        }
+
+
+def probe_namespaces(
+    namespaces: Mapping[str, tuple[ClientOptions, str]],
+) -> dict[str, ProbeResult]:
+    """Probe namespaces at the same time. The values are the options for the connection and the path
+    that the token is for."""
+    results: dict[str, ProbeResult] = {}
+
+    def probe(role: str, options: ClientOptions, path: str) -> None:
+        results[role] = probe_namespace(options, path)
+
+    threads = [
+        # Daemon threads: a thread that waits for a name server must not keep the process alive.
+        threading.Thread(
+            target=probe, args=(role, *arguments), name=f"probe of the {role}", daemon=True
+        )
+        for role, arguments in namespaces.items()
     ]
-    for one in tries:
-        one.start()
-    for one, (options, _) in zip(tries, namespaces.values(), strict=True):
-        one.join(options.operation_timeout_s + GRACE_S)
+    for thread in threads:
+        thread.start()
+    for thread, (options, _) in zip(threads, namespaces.values(), strict=True):
+        thread.join(options.operation_timeout_s + GRACE_S)
     return {
-        which: found.get(which)
-        or ProbeResult(label_of(options.host, options.port), "no answer in time")
-        for which, (options, _) in namespaces.items()
+        role: results.get(role)
+        or ProbeResult(
+            format_address(options.host, options.port),
+            f"no response within {options.operation_timeout_s:g} s",
+        )
+        for role, (options, _) in namespaces.items()
     }
 
 
-def try_it(options: ClientOptions, path: str) -> ProbeResult:
-    """Connect, and put a token for a path; both within the time that a call may take."""
-    where = label_of(options.host, options.port)
+def probe_namespace(options: ClientOptions, path: str) -> ProbeResult:
+    """Connect and authorize for a path, together within the operation timeout."""
+    host = format_address(options.host, options.port)
     try:
-        client = Client(options)
-        try:
+        with connected(options) as client:
             deadline = client.deadline(None)
             client.connect(options.operation_timeout_s)
             client.authorize(path, deadline)
-        finally:
-            client.close(CLOSE_S)
     except AmqpError as exc:
-        return ProbeResult(where, exc.description, refused=isinstance(exc, NotAuthorized))
+        return ProbeResult(host, exc.description, unauthorized=isinstance(exc, NotAuthorized))
     except PairbusError as exc:
-        return ProbeResult(where, str(exc))
-    return ProbeResult(where)
+        return ProbeResult(host, str(exc))
+    return ProbeResult(host)

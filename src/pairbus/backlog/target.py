@@ -1,28 +1,28 @@
-"""Which pairing is looked at."""
+"""The pairing that a command inspects."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import backlog_path, backlog_paths, known_address, name_of
+from pairbus.servicebus.addresses import canonical_address, namespace_name
+from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
-
-NO_NAME = "the host of the primary has no name of its own: give its name, as for the pairing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Two namespaces, of which the primary may be unknown, and the backlog queues between them."""
+class InspectionTarget:
+    """Two namespaces and the backlog queues of their pairing. The primary may be unknown."""
 
     primary: ClientOptions | None = field(default=None, repr=False)
     secondary: ClientOptions = field(repr=False)
     primary_name: str | None = None
-    """None: nobody said, and the host does not tell. Then no backlog queue has a path."""
+    """None if it was not given and the host of the primary does not contain it. Then the paths of
+    the backlog queues are unknown."""
     backlog_queue_count: int = 10
 
     @classmethod
-    def of(
+    def from_connection_strings(
         cls,
         *,
         primary: str | None,
@@ -30,58 +30,70 @@ class Target:
         primary_name: str | None = None,
         backlog_queue_count: int = 10,
         timeout_s: float = 30.0,
-    ) -> "Target":
-        """From connection strings. `timeout_s` bounds every wait for an answer. Raises
-        ConfigurationError for a string that is wrong, and for one namespace twice."""
-        bounds = {"connect_timeout_s": timeout_s, "operation_timeout_s": timeout_s}
-        first = None if primary is None else _client("primary", primary, bounds)
-        second = _client("secondary", secondary, bounds)
-        if first is not None and _known(first) == _known(second):
-            raise ConfigurationError("primary and secondary are one namespace")
-        if primary_name is None and first is not None:
-            primary_name = name_of(first.host)
+    ) -> "InspectionTarget":
+        """Parse connection strings. `timeout_s` bounds every wait for a response. Raises
+        ConfigurationError for an invalid connection string, and if both name one namespace."""
+        timeouts = {"connect_timeout_s": timeout_s, "operation_timeout_s": timeout_s}
+        primary_options = None if primary is None else _client_options("primary", primary, timeouts)
+        secondary_options = _client_options("secondary", secondary, timeouts)
+        if primary_options is not None and _address(primary_options) == _address(secondary_options):
+            raise ConfigurationError(
+                "The primary and the secondary are the same namespace. Use two namespaces."
+            )
+        if primary_name is None and primary_options is not None:
+            primary_name = namespace_name(primary_options.host)
         if primary_name is not None:
-            backlog_paths(primary_name, backlog_queue_count)
+            backlog_paths(primary_name, backlog_queue_count)  # raises if the name is not valid
         return cls(
-            primary=first,
-            secondary=second,
+            primary=primary_options,
+            secondary=secondary_options,
             primary_name=primary_name,
             backlog_queue_count=backlog_queue_count,
         )
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
-        """Their paths. Raises ConfigurationError where the primary's name is not known."""
-        if self.primary_name is None:
-            raise ConfigurationError(NO_NAME)
-        return tuple(backlog_paths(self.primary_name, self.backlog_queue_count))
+        """The paths of the backlog queues. Raises ConfigurationError if the name of the primary is
+        unknown."""
+        return tuple(backlog_paths(self.known_primary_name(), self.backlog_queue_count))
 
-    def queue(self, given: str) -> str:
-        """The path of a backlog queue, by its index or by its path. The index may be one behind the
-        last that the pairing uses: nobody removes those."""
-        if not is_index(given):
-            return given
+    def queue_path(self, queue: str) -> str:
+        """Return the path of a backlog queue that is given by its index or by its path. The index
+        may be beyond `backlog_queue_count`: such queues can exist, because they are not removed
+        when the count becomes smaller."""
+        if not is_index(queue):
+            return queue
+        return backlog_path(self.known_primary_name(), int(queue))
+
+    def known_primary_name(self) -> str:
+        """Return the name of the primary. Raises ConfigurationError if it is unknown."""
         if self.primary_name is None:
-            raise ConfigurationError(NO_NAME)
-        return backlog_path(self.primary_name, int(given))
+            raise ConfigurationError(
+                "The name of the primary is unknown. Set primary_name to the same value as in the "
+                "senders."
+            )
+        return self.primary_name
 
 
 def is_index(queue: str) -> bool:
+    """Return whether a queue is given by its index, not by its path."""
     return queue.isascii() and queue.isdecimal()
 
 
-def _client(which: str, text: str, bounds: dict[str, Any]) -> ClientOptions:
+def _client_options(role: str, text: str, timeouts: dict[str, Any]) -> ClientOptions:
     try:
-        path = ConnectionString.parse(text).entity_path
-        options = ClientOptions.from_connection_string(text, **bounds)
+        entity_path = ConnectionString.parse(text).entity_path
+        options = ClientOptions.from_connection_string(text, **timeouts)
     except ConfigurationError as exc:
-        raise ConfigurationError(f"{which}: {exc}") from exc
+        raise ConfigurationError(f"Connection string of the {role}: {exc}") from exc
     if not _is_host(options.host):
-        raise ConfigurationError(f"{which}: {options.host!r} is not the name of a host")
-    if path is not None:
         raise ConfigurationError(
-            f"the connection string of the {which} is for {path!r} only (EntityPath=…): use the "
-            "connection string of the namespace"
+            f"Connection string of the {role}: {options.host!r} is not a valid host name."
+        )
+    if entity_path is not None:
+        raise ConfigurationError(
+            f"Connection string of the {role}: it is restricted to {entity_path!r} (EntityPath). "
+            "Use a connection string of the namespace."
         )
     return options
 
@@ -89,10 +101,10 @@ def _client(which: str, text: str, bounds: dict[str, Any]) -> ClientOptions:
 def _is_host(text: str) -> bool:
     try:
         text.encode("idna")
-    except UnicodeError:  # a label is empty, or too long
+    except UnicodeError:  # a label is empty or too long
         return False
     return text.isprintable() and " " not in text
 
 
-def _known(options: ClientOptions) -> tuple[str, int | None]:
-    return known_address(options.host, options.port, options.endpoint_host)
+def _address(options: ClientOptions) -> tuple[str, int | None]:
+    return canonical_address(options.host, options.port, options.endpoint_host)

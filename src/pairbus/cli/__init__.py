@@ -9,11 +9,11 @@ EXTRAS = {
     "jinja2": "report",
     "matplotlib": "report",
 }
-"""Packages that only some commands need, and what brings them."""
+"""Packages that only some commands need, and the extra of pairbus that installs them."""
 
 
 def main() -> None:
-    """Run the command line; say what is missing where its packages are not installed."""
+    """Run the command line. If a package is not installed, exit with the extra that installs it."""
     try:
         from pairbus.cli.app import app
 
@@ -23,5 +23,7 @@ def main() -> None:
         if missing == "pairbus":
             raise
         extra = EXTRAS.get(missing, "all")
-        more = ", and Java 17" if extra == "spark" else ""
-        sys.exit(f"This command needs {missing}: pip install 'pairbus[{extra}]'{more}")
+        java = ", and install Java 17" if extra == "spark" else ""
+        sys.exit(
+            f"This command needs the package {missing}. Run: pip install 'pairbus[{extra}]'{java}"
+        )

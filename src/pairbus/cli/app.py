@@ -1,4 +1,4 @@
-"""All commands, put together."""
+"""The application: all commands together."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ app = typer.Typer(
     epilog=status.EXAMPLE,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # text is filled to the width of the terminal
+    rich_markup_mode="markdown",  # wraps text to the width of the terminal
     add_completion=False,
 )
 app.command(epilog=status.EXAMPLE)(status.status)
@@ -24,16 +24,19 @@ app.add_typer(cost.app, name="cost", epilog=cost.EXAMPLE)
 app.command(epilog=emulator.EXAMPLE)(emulator.emulator)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
 
 @app.callback()
-def _common(
+def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass

@@ -1,4 +1,4 @@
-"""What is to be seen of a backlog: tables and, where a table is too wide for a terminal, lines."""
+"""The output of `pairbus backlog`: tables, or lines if a table is too wide for the terminal."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from pairbus.backlog.destinations import DestinationSummaries
+from pairbus.backlog.contents import BacklogContents, QueueContents
+from pairbus.backlog.destinations import DestinationSummaries, DestinationSummary
 from pairbus.backlog.message import BacklogMessage
-from pairbus.backlog.queues import BacklogContents, QueueContents
-from pairbus.cli.formatting import age, count, messages, printable, size, when
-from pairbus.cli.tables import add_row, show, table, width_of
-from pairbus.servicebus.addresses import TRANSFER
+from pairbus.cli.formatting import age, count, messages, printable, size, utc_time
+from pairbus.cli.tables import add_row, natural_width, new_table, print_table
+from pairbus.servicebus.backlog_paths import TRANSFER_SEGMENT
 
-_HEAD = (
+_COLUMNS = (
     "queue",
     "sequence",
     "enqueued",
@@ -26,130 +26,154 @@ _HEAD = (
     "size",
 )
 _NUMBERS = ("messages", "dead-lettered", "size", "oldest", "sequence", "age", "bytes")
-NOWHERE = "nowhere"
+NO_DESTINATION = "(none)"
 
 
-def show_queues(out: Console, found: BacklogContents, now_ms: int) -> None:
-    notes = [_note(one) for one in found.queues]
-    head = ("queue", "messages", "dead-lettered", "size", "oldest", "")
-    shown = table(out, head if any(notes) else head[:-1], _NUMBERS)
-    for one, note in zip(found.queues, notes, strict=True):
-        known = (
-            count(one.messages, more=one.more_messages),
-            count(one.dead_lettered, more=one.more_dead_lettered),
+def print_queues(out: Console, backlog: BacklogContents, now_ms: int) -> None:
+    notes = [_note(queue) for queue in backlog.queues]
+    columns = ("queue", "messages", "dead-lettered", "size", "oldest", "")
+    table = new_table(out, columns if any(notes) else columns[:-1], _NUMBERS)
+    for queue, note in zip(backlog.queues, notes, strict=True):
+        counts = (
+            count(queue.messages, more=queue.more_messages),
+            count(queue.dead_lettered, more=queue.more_dead_lettered),
         )
         row = (
-            index_of(one.path),
-            *(known if one.there else ("", "")),
-            size(one.size),
-            age(one.oldest_ms, now_ms),
+            queue_name(queue.path),
+            *(counts if queue.exists else ("", "")),
+            size(queue.size),
+            age(queue.oldest_ms, now_ms),
             note,
         )
-        add_row(shown, row if any(notes) else row[:-1])
-    folder = found.queues[0].path.rpartition("/")[0]
-    out.print(f"Backlog queues of {escape(folder)}/")
-    show(out, shown)
-    queues = "1 backlog queue" if found.there == 1 else f"{found.there} backlog queues"
-    if found.searched_to is not None:
-        queues = f"the {queues} found up to index {found.searched_to}"
-    out.print(
-        f"{messages(count(found.messages, more=found.more_messages))}, "
-        f"{count(found.dead_lettered, more=found.more_dead_lettered)} dead-lettered in {queues}."
-    )
+        add_row(table, row if any(notes) else row[:-1])
+    prefix = backlog.queues[0].path.rpartition("/")[0]
+    out.print(f"Backlog queues {escape(prefix)}/*")
+    print_table(out, table)
+    queue_count = len(backlog.found)
+    queues = "1 backlog queue" if queue_count == 1 else f"{queue_count} backlog queues"
+    if backlog.searched_to is not None:
+        queues = f"{queues} found up to index {backlog.searched_to}"
+    total = messages(count(backlog.messages, more=backlog.more_messages))
+    dead_lettered = count(backlog.dead_lettered, more=backlog.more_dead_lettered)
+    out.print(f"{total}, {dead_lettered} dead-lettered in {queues}.")
 
 
-def _note(one: QueueContents) -> str:
-    if one.problem is not None:
-        return "not known"
-    return "" if one.there else "not there"
+def _note(queue: QueueContents) -> str:
+    if queue.problem is not None:
+        return "unknown"
+    return "" if queue.exists else "does not exist"
 
 
-def index_of(path: str) -> str:
-    """A backlog queue as people call it, and as --queue takes it."""
-    return printable(path.partition(f"/{TRANSFER}/")[2] or path)
+def queue_name(path: str) -> str:
+    """Return the index of a backlog queue, or the path of another queue. --queue accepts both."""
+    return printable(path.partition(f"/{TRANSFER_SEGMENT}/")[2] or path)
 
 
-def show_messages(
-    out: Console, found: Sequence[BacklogMessage], now_ms: int, *, dead_letters: bool
+def print_messages(
+    out: Console, shown: Sequence[BacklogMessage], now_ms: int, *, dead_letters: bool
 ) -> None:
     last: tuple[str, ...] = ("reason", "description") if dead_letters else ("problem",)
-    rows = [(*_cells(one, now_ms), *_why(one, dead_letters=dead_letters)) for one in found]
+    rows = [
+        (*_cells(message, now_ms), *_problem_cells(message, dead_letters=dead_letters))
+        for message in shown
+    ]
     if not dead_letters and not any(row[-1] for row in rows):
         last, rows = (), [row[:-1] for row in rows]
-    head = (*_HEAD, *last)
-    shown = table(out, head, _NUMBERS)
+    columns = (*_COLUMNS, *last)
+    table = new_table(out, columns, _NUMBERS)
     for row in rows:
-        add_row(shown, row)
-    if out.is_terminal and width_of(out, shown) > out.width:
+        add_row(table, row)
+    if out.is_terminal and natural_width(out, table) > out.width:
         for row in rows:
-            _show_lines(out, head, row)
+            _print_lines(out, columns, row)
     elif rows:
-        show(out, shown)
-    kind = ", dead-lettered," if dead_letters else ""
-    out.print(f"{messages(count(len(found)))}{kind} shown. Nothing was taken.")
+        print_table(out, table)
+    kind = "dead-lettered " if dead_letters else ""
+    text = messages(count(len(shown))).replace("message", f"{kind}message")
+    out.print(f"{text} shown. Nothing was received or moved.")
 
 
-def _cells(one: BacklogMessage, now_ms: int) -> tuple[str, ...]:
+def _cells(message: BacklogMessage, now_ms: int) -> tuple[str, ...]:
     return (
-        index_of(one.queue),
-        "" if one.sequence_number is None else str(one.sequence_number),
-        when(one.enqueued_ms),
-        age(one.enqueued_ms, now_ms),
-        NOWHERE if one.destination is None else printable(one.destination),
-        "" if one.message_id is None else printable(one.message_id),
-        "" if one.session_id is None else printable(one.session_id),
-        size(one.size),
+        queue_name(message.queue),
+        "" if message.sequence_number is None else str(message.sequence_number),
+        utc_time(message.enqueued_ms),
+        age(message.enqueued_ms, now_ms),
+        _destination(message.destination),
+        "" if message.message_id is None else printable(message.message_id),
+        "" if message.session_id is None else printable(message.session_id),
+        size(message.size),
     )
 
 
-def _why(one: BacklogMessage, *, dead_letters: bool) -> tuple[str, ...]:
+def _destination(path: str | None) -> str:
+    return NO_DESTINATION if path is None else printable(path)
+
+
+def _problem_cells(message: BacklogMessage, *, dead_letters: bool) -> tuple[str, ...]:
     if dead_letters:
-        return printable(one.reason or ""), printable(one.description or "")
-    if one.problem is None:
+        return (
+            printable(message.dead_letter_reason or ""),
+            printable(message.dead_letter_description or ""),
+        )
+    if message.problem is None:
         return ("",)
-    return (f"would be dead-lettered: {one.problem}: {printable(one.problem_description or '')}",)
+    description = printable(message.problem_description or "")
+    return (f"would be dead-lettered: {message.problem}: {description}",)
 
 
-def _show_lines(out: Console, head: Sequence[str], row: Sequence[str]) -> None:
-    """One message where a table is too wide: a line for each thing that it says."""
+def _print_lines(out: Console, columns: Sequence[str], row: Sequence[str]) -> None:
+    """Print a message as one line per field."""
     lines = Table.grid(padding=(0, 2, 0, 0))
-    lines.add_column(no_wrap=True, min_width=max(map(len, head)))
+    lines.add_column(no_wrap=True, min_width=max(map(len, columns)))
     lines.add_column(overflow="fold")
-    for name, cell in zip(head, row, strict=True):
+    for name, cell in zip(columns, row, strict=True):
         if cell:
-            lines.add_row(name, Text(cell, "bold" if name == head[0] else ""))
+            lines.add_row(name, Text(cell, "bold" if name == columns[0] else ""))
     out.print(lines)
     out.print()
 
 
-def show_heaps(
-    out: Console, heaps: DestinationSummaries, now_ms: int, *, dead_letters: bool
+def print_destinations(
+    out: Console, summaries: DestinationSummaries, now_ms: int, *, dead_letters: bool
 ) -> None:
-    found = heaps.largest_first()
-    poison = not dead_letters and any(heap.problem is not None for heap in found)
-    last = ("problem",) if poison else ()
-    shown = table(out, ("destination", "messages", "size", "oldest", *last), _NUMBERS)
-    for heap in found:
-        name = NOWHERE if heap.destination is None else printable(heap.destination)
-        fate = "" if heap.problem is None else f"would be dead-lettered: {heap.problem}"
-        cells = (name, f"{heap.messages:,}", size(heap.bytes), age(heap.oldest_ms, now_ms), fate)
-        add_row(shown, cells if poison else cells[:-1])
-    if found:
-        show(out, shown)
-    kind = ", dead-lettered" if dead_letters else ""
+    rows = summaries.largest_first()
+    if rows:
+        print_summaries(out, rows, now_ms, problems=not dead_letters)
+    kind = " dead-lettered," if dead_letters else ","
     out.print(
-        f"{messages(count(heaps.messages))}{kind}, {heaps.none:,} without a destination. "
-        "Nothing was taken."
+        f"{messages(count(summaries.messages))}{kind} {summaries.without_destination:,} without a "
+        "destination. Nothing was received or moved."
     )
 
 
+def print_summaries(
+    out: Console, summaries: Sequence[DestinationSummary], now_ms: int, *, problems: bool = True
+) -> None:
+    """Print a table of destinations. The column for problems is left out if there are none."""
+    problems = problems and any(summary.problem is not None for summary in summaries)
+    last = ("problem",) if problems else ()
+    table = new_table(out, ("destination", "messages", "size", "oldest", *last), _NUMBERS)
+    for summary in summaries:
+        problem = "" if summary.problem is None else f"would be dead-lettered: {summary.problem}"
+        cells = (
+            _destination(summary.destination),
+            f"{summary.messages:,}",
+            size(summary.bytes),
+            age(summary.oldest_ms, now_ms),
+            problem,
+        )
+        add_row(table, cells if problems else cells[:-1])
+    print_table(out, table)
+
+
 class PeekProgress:
-    """A bar while messages are peeked, on a terminal; nothing elsewhere."""
+    """A progress bar while messages are peeked. Hidden if standard error is not a terminal."""
 
     def __init__(self, err: Console) -> None:
-        self.shown = err.is_terminal
+        self.visible = err.is_terminal
         self._progress = Progress(
-            TextColumn("looking at the backlog"),
+            TextColumn("reading the backlog"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -159,16 +183,16 @@ class PeekProgress:
         self._task = self._progress.add_task("", total=None)
 
     def __enter__(self) -> "PeekProgress":
-        if self.shown:
+        if self.visible:
             self._progress.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self.shown:
+        if self.visible:
             self._progress.stop()
 
-    def expect(self, total: int | None) -> None:
+    def set_total(self, total: int | None) -> None:
         self._progress.update(self._task, total=total)
 
-    def at(self, looked_at: int) -> None:
-        self._progress.update(self._task, completed=looked_at)
+    def update(self, peeked: int) -> None:
+        self._progress.update(self._task, completed=peeked)

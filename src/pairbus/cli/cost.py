@@ -1,257 +1,261 @@
-"""`pairbus cost`: what a pairing costs."""
+"""`pairbus cost`, and `pairbus cost forecast`: the cost of a pairing before it runs."""
 
 import json
 import re
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from pairbus.cli import cost_report
-from pairbus.cli.screen import complain, screens
-from pairbus.cli.tables import width_of
-from pairbus.cost.alternatives import alternatives, changes
-from pairbus.cost.forecast import Forecast
+from pairbus.cli.console import consoles, print_error
+from pairbus.cli.cost_tables import print_titled_table, titled_table
+from pairbus.cost.alternatives import alternatives, option_changes
+from pairbus.cost.forecast import CostItem, Forecast
 from pairbus.cost.forecast import forecast as forecast_cost
-from pairbus.cost.plan import Outage, PairingProfile, Traffic
+from pairbus.cost.forecast_json import PERIODS, forecast_to_json
+from pairbus.cost.inputs import Outage, PairingProfile, Traffic
+from pairbus.cost.money import format_money
 from pairbus.cost.prices import read_prices
-from pairbus.cost.summary import PERIODS, summary
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 
-WRONG = 2
+USAGE_ERROR = 2
 EXAMPLE = (
     "Example: pairbus cost forecast --backlog-queues 10 --clients 4 --entities 3 --rate 100 "
     "--size 1024 --outage 2h"
 )
-_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
-_LEAST, _SMALL = Decimal("0.000001"), Decimal("0.001")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
 
-app = typer.Typer(help="What a pairing costs.", no_args_is_help=True)
+app = typer.Typer(help="Forecast and report the cost of a pairing.", no_args_is_help=True)
 app.command(epilog=cost_report.EXAMPLE)(cost_report.report)
 
 
 @app.command(epilog=EXAMPLE)
 def forecast(
-    backlog_queues: Annotated[int, typer.Option(help="How many backlog queues there are.")] = 10,
+    backlog_queues: Annotated[int, typer.Option(help="Number of backlog queues.")] = 10,
     ping_interval: Annotated[
-        str, typer.Option(help="How often a path in failover is tried: 60, 90s, 2m.")
+        str, typer.Option(help="Time between pings of a path in failover: 60, 90s, 2m.")
     ] = "60s",
     failover_interval: Annotated[
-        str, typer.Option(help="How long sending fails before failover.")
+        str, typer.Option(help="Time for which sends must fail before a path fails over.")
     ] = "60s",
-    failback: Annotated[str, typer.Option(help="immediate, or after-drain.")] = "immediate",
-    clients: Annotated[int, typer.Option(help="Processes that send; each pings.")] = 1,
-    syphons: Annotated[int, typer.Option(help="Each polls all backlog queues.")] = 1,
-    poll: Annotated[str, typer.Option(help="How long an idle receive waits.")] = "15m",
+    failback: Annotated[
+        str,
+        typer.Option(
+            help="immediate: send to the primary as soon as it answers. "
+            "after-drain: wait until the backlog is empty."
+        ),
+    ] = "immediate",
+    clients: Annotated[
+        int, typer.Option(help="Number of sending processes; each sends pings.")
+    ] = 1,
+    syphons: Annotated[
+        int, typer.Option(help="Number of syphons; each polls all backlog queues.")
+    ] = 1,
+    poll: Annotated[
+        str, typer.Option(help="Wait time of a receive on an empty backlog queue.")
+    ] = "15m",
     drain_rate: Annotated[
-        float, typer.Option(help="Messages a second that the syphons move.")
+        float, typer.Option(help="Messages per second that all syphons together drain.")
     ] = 1000,
-    vain_receives: Annotated[
+    redeliveries: Annotated[
         int,
-        typer.Option(help="Receives of each message while its destination is still down."),
+        typer.Option(
+            help="How often the syphon receives a message that it cannot deliver yet "
+            "(each receive is billed)."
+        ),
     ] = 0,
-    rate: Annotated[float, typer.Option(help="Messages a second, all together.")] = 0,
-    size: Annotated[int, typer.Option(help="Bytes of a message, all of it.")] = 1024,
-    entities: Annotated[int, typer.Option(help="Queues and topics that are sent to.")] = 1,
-    outage: Annotated[str, typer.Option(help="How long: 90s, 15m, 2h, 1d12h.")] = "0",
-    share: Annotated[float, typer.Option(help="The part of entities that is down, 0 to 1.")] = 1.0,
-    tier: Annotated[str, typer.Option(help="basic, standard or premium.")] = "standard",
+    rate: Annotated[
+        float, typer.Option(help="Messages per second that all clients together send.")
+    ] = 0,
+    size: Annotated[
+        int, typer.Option(help="Size of a message in bytes, with headers and properties.")
+    ] = 1024,
+    entities: Annotated[
+        int, typer.Option(help="Number of queues and topics that the clients send to.")
+    ] = 1,
+    outage: Annotated[str, typer.Option(help="Length of the outage: 90s, 15m, 2h, 1d12h.")] = "0",
+    share: Annotated[
+        float, typer.Option(help="Fraction of the entities that the outage affects, 0 to 1.")
+    ] = 1.0,
+    tier: Annotated[str, typer.Option(help="Tier: basic, standard or premium.")] = "standard",
     messaging_units: Annotated[
-        int, typer.Option(help="Of each namespace; matters with Premium only.")
+        int, typer.Option(help="Messaging units of each namespace (Premium only).")
     ] = 1,
     prices: Annotated[
-        Path | None, typer.Option(help="A TOML file with your prices, instead of ours.")
+        Path | None, typer.Option(help="TOML file with prices, instead of the built-in ones.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Forecast what a pairing costs: idle, in an outage, and beside the alternatives.
+    """Forecast the cost of a pairing, and compare it with the alternatives.
 
-    Money is what something adds to the bill of 30 days.
+    The forecast covers an idle pairing and an outage. Each cost is the amount that is added to the
+    bill of 30 days.
 
-    Exit status: 0 done; 2 a wrong option or file.
+    Exit status: 0 success; 2 invalid option or file.
     """
-    out, err = screens()
+    out, err = consoles()
     try:
-        found = forecast_cost(
+        result = forecast_cost(
             pairing=PairingProfile(
                 options=SendAvailabilityOptions(
                     backlog_queue_count=backlog_queues,
-                    ping_primary_interval=_span("ping-interval", ping_interval),
-                    failover_interval=_span("failover-interval", failover_interval),
+                    ping_primary_interval=_parse_duration("ping-interval", ping_interval),
+                    failover_interval=_parse_duration("failover-interval", failover_interval),
                     failback=cast(Any, failback),
                 ),
                 clients=clients,
                 syphons=syphons,
-                poll=_span("poll", poll),
+                poll=_parse_duration("poll", poll),
                 drain_rate=drain_rate,
-                vain_receives=vain_receives,
+                redeliveries=redeliveries,
             ),
             traffic=Traffic(rate=rate, size=size, entities=entities),
-            outage=Outage(length=_span("outage", outage), share=share),
+            outage=Outage(length=_parse_duration("outage", outage), share=share),
             prices=read_prices(prices),
             tier=tier,
             messaging_units=messaging_units,
         )
     except ConfigurationError as exc:
-        complain(err, exc)
-        raise typer.Exit(WRONG) from exc
+        print_error(err, exc)
+        raise typer.Exit(USAGE_ERROR) from exc
     if as_json:
-        typer.echo(json.dumps(summary(found), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(forecast_to_json(result), indent=2, ensure_ascii=False))
     else:
-        _show(out, found)
+        _print_forecast(out, result)
 
 
-def _span(name: str, text: str) -> timedelta:
-    """A length of time as people write it: 90s, 15m, 2h, 1h30m; a number alone is seconds."""
-    match = _SPAN.fullmatch(text.strip())
+def _parse_duration(option: str, text: str) -> timedelta:
+    """Parse a duration such as 90s, 15m, 2h or 1h30m. A number without a unit is in seconds."""
+    match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
-        raise ConfigurationError(f"--{name}: a time is written 90s, 15m, 2h or 1d12h, not {text!r}")
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        raise ConfigurationError(
+            f"--{option} must be a duration such as 90s, 15m, 2h or 1d12h, not {text!r}"
+        )
+    days, hours, minutes, seconds = (float(group or 0) for group in match.groups())
     try:
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     except OverflowError:
-        raise ConfigurationError(f"--{name}: {text!r} is too long") from None
+        raise ConfigurationError(f"--{option}: the duration {text!r} is too long") from None
 
 
-def _show(out: Console, found: Forecast) -> None:
-    prices, course = found.prices, found.course
+def _print_forecast(out: Console, result: Forecast) -> None:
+    prices, traffic = result.prices, result.normal_traffic.total
     out.print(
-        f"Prices of {prices.as_of} in {escape(prices.currency)}: {found.tier}, "
-        f"{escape(prices.region)} ({escape(prices.name)})\n{escape(prices.source)}"
+        f"Prices of {prices.as_of} in {escape(prices.currency)}: {result.tier}, "
+        f"{escape(prices.region)} ({escape(prices.name)}), from\n{escape(prices.source)}"
     )
-    money = prices.currency
-    month = found.month.total
     out.print(
-        f"Normal traffic in 30 days: {month.amount.operations:,} operations, {_money(month.money)}"
+        f"Normal traffic in 30 days: {traffic.usage.operations:,} operations, "
+        f"{format_money(traffic.cost)} {escape(prices.currency)}"
     )
-    if found.second_namespace:
-        out.print(f"The second namespace in 30 days: {_money(found.second_namespace)}")
-
-    idle = _table(out, "Idle: long polls of the syphons", "", "receives", money)
-    for name, span in PERIODS.items():
-        total = found.idle[span].total
-        idle.add_row(name, f"{total.amount.operations:,}", _money(total.money))
-    _print(out, idle)
-
-    one = found.per_message
-    through = _table(out, "One message through the backlog", "", "charges")
-    through.add_row("2 sends, 2 receives", f"{one.units:,}")
-    through.add_row("with the 2 completes of peek-lock", f"{one.units_with_completes:,}")
-    _print(out, through)
-
-    if course.paths:
-        _show_outage(out, found)
+    if result.secondary_base_cost:
+        out.print(
+            "Base price of the secondary in 30 days: "
+            f"{format_money(result.secondary_base_cost)} {escape(prices.currency)}"
+        )
+    _print_idle(out, result)
+    _print_message(out, result)
+    if result.timeline.paths:
+        _print_outage(out, result)
     else:
-        out.print("\nNo failover: give an --outage that is longer than --failover-interval.")
+        out.print("\nNo failover. Set --outage to more than --failover-interval to see its cost.")
+    _print_option_changes(out, result)
+    _print_alternatives(out, result)
 
-    changed = _table(
-        out, "What other options would change", "", "30 days idle", money, "outage", money
+
+def _print_idle(out: Console, result: Forecast) -> None:
+    columns = ("period", "receives", result.prices.currency)
+    table = titled_table(out, "Idle: long polls of the syphons", columns)
+    for name, period in PERIODS.items():
+        total = result.idle[period].total
+        table.add_row(name, f"{total.usage.operations:,}", format_money(total.cost))
+    print_titled_table(out, table)
+
+
+def _print_message(out: Console, result: Forecast) -> None:
+    message = result.per_message
+    table = titled_table(out, "One message through the backlog", ("operations", "units"))
+    table.add_row("2 sends, 2 receives", f"{message.units:,}")
+    table.add_row("with the 2 completes of peek-lock", f"{message.units_with_completes:,}")
+    print_titled_table(out, table)
+
+
+def _print_outage(out: Console, result: Forecast) -> None:
+    timeline, bill, without_outage = result.timeline, result.outage_bill, result.without_outage
+    out.print(
+        f"\nOutage of {result.outage.length}: {timeline.paths} of {result.traffic.entities} "
+        f"entities are in failover for {timeline.failover}"
     )
-    for change in changes(found):
-        changed.add_row(
-            change.what,
+    out.print(
+        f"{timeline.through_backlog:,} messages go through the backlog; the drain takes at least "
+        f"{_round_up(timeline.drain)}"
+    )
+    if timeline.failed_sends:
+        out.print(f"{timeline.failed_sends:,} sends fail before failover")
+    columns = ("purpose", "operations", "units", "GB", result.prices.currency)
+    table = titled_table(out, "Outage by purpose", columns)
+    for purpose, item in bill.by_purpose.items():
+        table.add_row(*_item_cells(purpose, item))
+    table.add_section()
+    table.add_row(*_item_cells("total", bill.total))
+    table.add_row(*_item_cells("without an outage", without_outage))
+    extra_units = bill.total.usage.units - without_outage.usage.units
+    table.add_row(
+        "added by the outage", "", f"{extra_units:+,}", "", format_money(result.outage_extra_cost)
+    )
+    print_titled_table(out, table)
+
+
+def _item_cells(name: str, item: CostItem) -> tuple[str, ...]:
+    usage = item.usage
+    return (
+        name,
+        f"{usage.operations:,}",
+        f"{usage.units:,}",
+        _format_gb(usage.bytes),
+        format_money(item.cost),
+    )
+
+
+def _print_option_changes(out: Console, result: Forecast) -> None:
+    currency = result.prices.currency
+    columns = ("change", "idle units", currency, "outage units", currency)
+    table = titled_table(out, "Effect of other options in 30 days", columns)
+    for change in option_changes(result):
+        table.add_row(
+            change.description,
             f"{change.idle_units:+,}",
-            _money(change.idle_money),
+            format_money(change.idle_cost),
             f"{change.outage_units:+,}",
-            _money(change.outage_money),
+            format_money(change.outage_cost),
         )
-    _print(out, changed)
-
-    ways = _table(
-        out,
-        "30 days with this, and with the alternatives",
-        "",
-        "charges",
-        "GB",
-        money,
-        "in an outage",
-    )
-    for way in alternatives(found):
-        ways.add_row(way.name, f"{way.units:,}", _gb(way.bytes), _money(way.money), way.outage)
-    ways.columns[-1].justify = "left"
-    _print(out, ways)
+    print_titled_table(out, table)
 
 
-def _show_outage(out: Console, found: Forecast) -> None:
-    course, bill = found.course, found.outage_bill
-    out.print(
-        f"\nAn outage of {found.outage.length}: {course.paths} of {found.traffic.entities} "
-        f"entities in failover for {course.failover}"
-    )
-    out.print(
-        f"{course.through_backlog:,} messages through the backlog; the drain takes "
-        f"{_rounded(course.drain)} or more"
-    )
-    if course.refused:
-        out.print(f"{course.refused:,} messages get an error first, before failover")
-    outage = _table(
-        out, "The outage by part", "", "operations", "charges", "GB", found.prices.currency
-    )
-    for part, charge in [*bill.parts.items(), ("all", bill.total)]:
-        if part == "all":
-            outage.add_section()
-        amount = charge.amount
-        outage.add_row(
-            part,
-            f"{amount.operations:,}",
-            f"{amount.units:,}",
-            _gb(amount.bytes),
-            _money(charge.money),
+def _print_alternatives(out: Console, result: Forecast) -> None:
+    columns = ("alternative", "units", "GB", result.prices.currency, "in an outage")
+    table = titled_table(out, "30 days with the outage, by alternative", columns)
+    table.columns[-1].justify = "left"
+    for alternative in alternatives(result):
+        table.add_row(
+            alternative.name,
+            f"{alternative.units:,}",
+            _format_gb(alternative.bytes),
+            format_money(alternative.cost),
+            alternative.in_outage,
         )
-    instead = found.instead
-    outage.add_row(
-        "without an outage",
-        f"{instead.amount.operations:,}",
-        f"{instead.amount.units:,}",
-        _gb(instead.amount.bytes),
-        _money(instead.money),
-    )
-    added = bill.total.amount.units - instead.amount.units
-    outage.add_row("so it adds", "", f"{added:+,}", "", _money(found.outage_adds))
-    _print(out, outage)
+    print_titled_table(out, table)
 
 
-def _print(out: Console, table: Table) -> None:
-    # Nothing is cut, not even on a terminal that is too narrow: its lines are broken there.
-    out.width = max(out.width, width_of(out, table))
-    out.print(table)
-
-
-def _table(out: Console, title: str, *columns: str) -> Table:
-    """A frame on a terminal, columns of text elsewhere."""
-    framed = out.is_terminal
-    table = Table(
-        title=f"\n{title}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD if framed else None,
-        pad_edge=framed,
-        padding=(0, 1) if framed else (0, 2, 0, 0),
-    )
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=True)
-    return table
-
-
-def _money(value: Decimal) -> str:
-    """Cents, and more digits where it is less than one."""
-    if abs(value) >= 1 or value == 0:
-        return f"{value:,.2f}"
-    if abs(value) < _LEAST:
-        return f"< {_LEAST}"
-    return f"{value:.4f}" if abs(value) >= _SMALL else f"{value:.6f}"
-
-
-def _gb(size: int) -> str:
+def _format_gb(size: int) -> str:
     return f"{size / 1e9:,.3f}"
 
 
-def _rounded(span: timedelta) -> timedelta:
-    return timedelta(seconds=-(-span // timedelta(seconds=1)))
+def _round_up(duration: timedelta) -> timedelta:
+    """Round up to seconds."""
+    return timedelta(seconds=-(-duration // timedelta(seconds=1)))

@@ -1,27 +1,28 @@
-"""`pairbus cost report`: what a pairing did cost, from its ledgers."""
+"""`pairbus cost report`: the cost of a pairing, from its ledgers."""
 
 import json
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from pairbus.cli.background import in_background
-from pairbus.cli.places import ledger_folder
-from pairbus.cli.screen import complain, has_java, screens
-from pairbus.cli.spark_words import first_complaint, first_line
-from pairbus.cli.tables import width_of
-from pairbus.cost.prices import read_prices
+from pairbus.cli.console import check_java, consoles, print_error
+from pairbus.cli.cost_tables import print_titled_table, titled_table
+from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.spark_errors import error_summary, first_logged_error
+from pairbus.cli.threads import run_in_thread
+from pairbus.cost.prices import Prices, read_prices
 from pairbus.errors import ConfigurationError
 
-DONE, FAILED, WRONG, STOPPED = 0, 1, 2, 130
+if TYPE_CHECKING:  # Importing these takes a second, which `--help` does not need.
+    from pairbus.cost.report import Report
+
+SUCCESS, FAILURE, USAGE_ERROR, INTERRUPTED = 0, 1, 2, 130
 EXAMPLE = "Example: pairbus cost report ledgers/ --out report --html report.html"
 
 
@@ -30,153 +31,154 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="[LEDGER...]",
-            help="Files, folders or patterns, also s3a:// or abfss://; rows of an earlier report.",
+            help="Files, folders or glob patterns, also s3a:// or abfss://; "
+            "also the Parquet rows of earlier reports.",
             show_default="$XDG_STATE_HOME/pairbus/ledger",
         ),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="A folder for rows and tables as Parquet.")
+        str | None, typer.Option(help="Write rows and tables as Parquet to this folder.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="A file for a page with plots.", dir_okay=False)
+        Path | None,
+        typer.Option(help="Write a page with tables and plots to this file.", dir_okay=False),
     ] = None,
     prices: Annotated[
-        Path | None, typer.Option(help="A TOML file with your prices, instead of ours.")
+        Path | None, typer.Option(help="TOML file with prices, instead of the built-in ones.")
     ] = None,
-    tier: Annotated[str, typer.Option(help="basic, standard or premium.")] = "standard",
+    tier: Annotated[str, typer.Option(help="Tier: basic, standard or premium.")] = "standard",
     timezone: Annotated[
-        str, typer.Option(help="Of days and months, such as Europe/Berlin.")
+        str, typer.Option(help="Time zone of days and months, such as Europe/Berlin.")
     ] = "UTC",
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; without it, Spark runs in this process.")
+        str | None,
+        typer.Option(help="URL of a Spark master. Without it, Spark runs on this machine."),
     ] = None,
 ) -> None:
-    """Report what was done and what it cost: by day, entity, operation, part and outage.
+    """Report operations and their cost by outage, purpose, operation, day, namespace and entity.
 
-    What cannot be read is named, counted and left out.
+    Files and lines that cannot be read are listed and skipped.
 
-    Exit status: 0 done; 1 failed, or nothing could be read; 2 a wrong option or file; 130
+    Exit status: 0 success; 1 failure, or no file could be read; 2 invalid option or file; 130
     stopped by Ctrl-C.
     """
-    screen, err = screens()
+    console, err = consoles()
     try:
-        table_of_prices = read_prices(prices)
+        price_list = read_prices(prices)
         if html is not None and not html.absolute().parent.is_dir():
-            raise ConfigurationError(f"--html: there is no folder {html.absolute().parent}")
+            raise ConfigurationError(
+                f"--html: the folder {html.absolute().parent} does not exist. Create it first."
+            )
     except ConfigurationError as exc:
-        complain(err, exc)
-        raise typer.Exit(WRONG) from exc
-    if not has_java(err):
-        raise typer.Exit(FAILED)
-    found = _run(
+        print_error(err, exc)
+        raise typer.Exit(USAGE_ERROR) from exc
+    if not check_java(err):
+        raise typer.Exit(FAILURE)
+    result = _run(
         err,
         ledgers or [str(ledger_folder())],
-        table_of_prices,
+        price_list,
         master,
         out=out,
         tier=tier,
         timezone=timezone,
     )
     if html is not None:
-        from pairbus.cost.page import page
+        from pairbus.cost.page import render_page
 
         try:
-            html.write_text(page(found), "utf-8")
+            html.write_text(render_page(result), "utf-8")
         except OSError as exc:
-            complain(err, f"--html: {exc}")
-            raise typer.Exit(FAILED) from exc
+            print_error(err, f"--html: the page cannot be written: {exc}")
+            raise typer.Exit(FAILURE) from exc
     if as_json:
-        typer.echo(json.dumps(found.plain(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
     else:
-        _show(screen, found)
-        _complain(err, found)
-    raise typer.Exit(FAILED if found.problems and not found.files else DONE)
+        _print_report(console, result)
+        _print_problems(err, result)
+    raise typer.Exit(FAILURE if result.problems and not result.files else SUCCESS)
 
 
-def _run(err: Console, ledgers: list[str], prices: Any, master: str | None, **options: Any) -> Any:
-    """The report. Ends the command where there is none."""
+def _run(
+    err: Console, ledgers: list[str], prices: Prices, master: str | None, **options: Any
+) -> "Report":
+    """Return the report, or end the command with an error."""
     with tempfile.NamedTemporaryFile(
         "r", prefix="pairbus-", suffix=".log", errors="replace"
     ) as log:
-        work = partial(_on_spark, Path(log.name), ledgers, prices, master, **options)
+        make_report = partial(_run_on_spark, Path(log.name), ledgers, prices, master, **options)
         try:
-            with err.status("Starting Spark…") as shown:  # in a terminal alone
-                return in_background(partial(work, shown.update))
+            with err.status("Starting Spark…") as status:  # Shown on a terminal only.
+                return run_in_thread(partial(make_report, status.update))
         except ConfigurationError as exc:
-            complain(err, exc)
-            raise typer.Exit(WRONG) from exc
+            print_error(err, exc)
+            raise typer.Exit(USAGE_ERROR) from exc
         except KeyboardInterrupt as exc:
-            complain(err, "Stopped.", "yellow")
-            raise typer.Exit(STOPPED) from exc
-        except Exception as exc:  # whatever Spark says
-            complain(err, f"Spark failed: {first_complaint(log.read()) or first_line(exc)}")
-            raise typer.Exit(FAILED) from exc
+            print_error(err, "Stopped.", "yellow")
+            raise typer.Exit(INTERRUPTED) from exc
+        except Exception as exc:  # Spark raises errors of many types.
+            print_error(
+                err, f"Spark failed: {first_logged_error(log.read()) or error_summary(exc)}"
+            )
+            raise typer.Exit(FAILURE) from exc
 
 
-def _on_spark(
+def _run_on_spark(
     log: Path,
     ledgers: list[str],
-    prices: Any,
+    prices: Prices,
     master: str | None,
-    tell: Callable[[str], None],
+    update_status: Callable[[str], None],
     **options: Any,
-) -> Any:
+) -> "Report":
     from pairbus.cost.report import report as make_report
-    from pairbus.syphon.spark_session import own_session
+    from pairbus.spark.sessions import create_session
 
-    spark = own_session(master, "pairbus-cost-report", sums=True, log=log)
+    spark = create_session(master, "pairbus-cost-report", fast_start=False, log=log)
     try:
         if master is None or master.startswith("local"):
-            # Spark's 200 are for a cluster.
+            # Spark's default of 200 partitions is meant for a cluster.
             cores = spark.sparkContext.defaultParallelism
             spark.conf.set("spark.sql.shuffle.partitions", str(cores))
-        tell("Summing up the ledgers…")
+        update_status("Summing up the ledgers…")
         return make_report(spark, ledgers, prices, **options)
     finally:
         spark.stop()
 
 
-def _show(out: Console, found: Any) -> None:
-    from pairbus.cost import report_tables
+def _print_report(out: Console, result: "Report") -> None:
+    from pairbus.cost.report_tables import (
+        describe_input,
+        describe_prices,
+        key_figures,
+        report_tables,
+    )
 
-    out.print(escape(report_tables.span(found)))
-    out.print(escape(report_tables.prices(found)))
-    for name, value in report_tables.headline(found):
+    out.print(escape(describe_input(result)))
+    out.print(escape(describe_prices(result)))
+    for name, value in key_figures(result):
         out.print(f"  {name}: {escape(value)}")
-    for table in report_tables.tables(found):
-        if not table.rows:
+    for content in report_tables(result):
+        if not content.rows:
             continue
-        framed = out.is_terminal
-        shown = Table(
-            title=f"\n{table.title}",
-            title_justify="left",
-            title_style="bold",
-            box=box.SIMPLE_HEAD if framed else None,
-            pad_edge=framed,
-            padding=(0, 1) if framed else (0, 2, 0, 0),
-        )
-        for index, head in enumerate(table.head):
-            words = index < table.texts
-            shown.add_column(escape(head), justify="left" if words else "right", no_wrap=True)
-        for row in table.rows:
-            shown.add_row(*map(escape, row))
-        # Nothing is cut, not even on a terminal that is too narrow: its lines are broken there.
-        out.width = max(out.width, width_of(out, shown))
-        out.print(shown)
-        if table.note:
-            out.print(escape(table.note))
+        table = titled_table(out, content.title, content.head, text_columns=content.text_columns)
+        for row in content.rows:
+            table.add_row(*map(escape, row))
+        print_titled_table(out, table)
+        if content.note:
+            out.print(escape(content.note))
 
 
-def _complain(err: Console, found: Any) -> None:
-    from pairbus.cost import report_tables
+def _print_problems(err: Console, result: "Report") -> None:
+    from pairbus.cost.report_tables import describe_gaps, problem_cells
 
-    if lost := report_tables.missing(found):
-        complain(err, lost, "yellow")
-    for one in found.problems:
-        path, what, fate = report_tables.trouble(one)
-        complain(err, f"{path}: {what}: {fate}", "yellow")
-    if (more := found.problem_count - len(found.problems)) > 0:
-        complain(err, f"and {more:,} more", "yellow")
-    for path in found.copies:
-        complain(err, f"{path}: a copy, counted once", "yellow")
+    if gaps := describe_gaps(result):
+        print_error(err, gaps, "yellow")
+    for problem in result.problems:
+        path, description, consequence = problem_cells(problem)
+        print_error(err, f"{path}: {description} ({consequence})", "yellow")
+    if (hidden := result.problem_count - len(result.problems)) > 0:
+        print_error(err, f"Problems that are not shown: {hidden:,}", "yellow")
+    for path in result.copies:
+        print_error(err, f"{path}: a copy of another file (not counted)", "yellow")

@@ -1,4 +1,4 @@
-"""What is to be seen of a drain: a bar for the whole, and a line for each destination."""
+"""The progress of a drain: a bar for the whole, and a line for each destination."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -13,48 +13,49 @@ from rich.table import Table
 from rich.text import Text
 
 WINDOW_S = 5.0
-"""A rate is of so many seconds."""
-LINES = 15
-"""Destinations that are shown at most."""
+"""The time over which a rate is measured, and the interval of lines without a terminal."""
+MAX_DESTINATIONS = 15
+"""The maximum number of destinations on the screen."""
 
 
-class Speed:
-    """Messages a second, of the last few seconds. Whoever calls says what time it is."""
+class RateMeter:
+    """Measures messages a second over the last few seconds. The caller passes the time."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, Counter[str]]] = deque()
+        self._samples: deque[tuple[float, Counter[str]]] = deque()
 
-    def note(self, now: float, moved: Mapping[str, int]) -> None:
-        self._seen.append((now, Counter(moved)))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - WINDOW_S:
-            self._seen.popleft()
+    def add(self, now: float, moved: Mapping[str, int]) -> None:
+        """Add the number of messages moved so far, by destination."""
+        self._samples.append((now, Counter(moved)))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOW_S:
+            self._samples.popleft()
 
-    def of(self, path: str | None = None) -> float:
-        """For one destination, or for all."""
-        if len(self._seen) < 2:
+    def rate(self, destination: str | None = None) -> float:
+        """Return the rate of a destination, or of all destinations together."""
+        if len(self._samples) < 2:
             return 0.0
-        (began, first), (ended, last) = self._seen[0], self._seen[-1]
-        gone = last - first
-        count = gone.total() if path is None else gone[path]
-        return count / (ended - began) if ended > began else 0.0
+        (start, first), (end, last) = self._samples[0], self._samples[-1]
+        moved = last - first
+        count = moved.total() if destination is None else moved[destination]
+        return count / (end - start) if end > start else 0.0
 
 
-def time_to_go(left: int | None, rate: float) -> float | None:
-    """Seconds. None: nobody knows."""
-    return None if left is None or rate <= 0 else left / rate
+def seconds_to_go(remaining: int | None, rate: float) -> float | None:
+    """Return the time until the drain is complete, or None if it is unknown."""
+    return None if remaining is None or rate <= 0 else remaining / rate
 
 
 class DrainScreen:
-    """Shows a drain: in a terminal as a picture that changes, else as lines."""
+    """Shows the progress of a drain: live on a terminal, as lines elsewhere."""
 
     def __init__(self, out: Console, err: Console) -> None:
         self._out = out
         self._err = err
         self._live = Live(console=out, transient=True, auto_refresh=False)
         self._spinner = Spinner("dots")
-        self._told: tuple[int, int | None] = (0, None)
-        self._told_at = -WINDOW_S
-        self._complaints: dict[str, str] = {}
+        self._printed: tuple[int, int | None] = (0, None)
+        self._printed_at = -WINDOW_S
+        self._errors: dict[str, str] = {}
         self._moved_before = 0
 
     def __enter__(self) -> "DrainScreen":
@@ -65,61 +66,62 @@ class DrainScreen:
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
 
-    def show(self, status: Any, left: int | None, speed: Speed, now: float) -> None:
-        """Show how it is. `left` is what the backlog queues hold, if that is known."""
-        if left == 0:
-            # What comes later is another backlog, with a bar of its own.
+    def show(self, status: Any, remaining: int | None, meter: RateMeter, now: float) -> None:
+        """Show a status. `remaining` is the number of messages in the backlog, if it is known."""
+        if remaining == 0:
+            # Messages that arrive later are another backlog, and its bar starts at zero.
             self._moved_before = status.moved.total()
         if self._out.is_terminal:
-            self._live.update(self.picture(status, left, speed), refresh=True)
+            self._live.update(self.panel(status, remaining, meter), refresh=True)
         else:
-            self._tell(status, left, speed, now)
+            self._print_lines(status, remaining, meter, now)
 
-    def picture(self, status: Any, left: int | None, speed: Speed) -> RenderableType:
-        """One overall bar and a line for each destination."""
+    def panel(self, status: Any, remaining: int | None, meter: RateMeter) -> RenderableType:
+        """Return the progress for a terminal."""
         top = Table.grid(padding=(0, 1))
         moved = status.moved.total() - self._moved_before
-        waiting = left is None or left > 0
+        empty = remaining == 0
         if status.unreadable is not None:
             top.add_row(self._spinner, Text("the backlog cannot be read", "yellow"))
-        elif not waiting or (left is None and not status.moved and not status.errors):
+        elif empty or (remaining is None and not status.moved and not status.errors):
             top.add_row(self._spinner, "waiting for messages")
         else:
-            bar = ProgressBar(
-                total=None if left is None else moved + left, completed=moved, width=40
-            )
-            top.add_row(self._spinner, bar, _so_far(moved, left, speed.of()))
+            total = None if remaining is None else moved + remaining
+            bar = ProgressBar(total=total, completed=moved, width=40)
+            top.add_row(self._spinner, bar, _progress(moved, remaining, meter.rate()))
         lines = Table.grid(padding=(0, 2))
-        for path in sorted({*status.moved, *status.errors})[:LINES]:
+        for path in sorted({*status.moved, *status.errors})[:MAX_DESTINATIONS]:
             lines.add_row(
                 f"  {escape(path)}",
                 f"{status.moved[path]:,} moved",
-                f"{speed.of(path):,.0f}/s",
+                f"{meter.rate(path):,.0f}/s",
                 Text(status.errors.get(path, ""), "yellow", no_wrap=True, overflow="ellipsis"),
             )
         return Group(top, lines)
 
-    def _tell(self, status: Any, left: int | None, speed: Speed, now: float) -> None:
-        complaints = dict(status.errors)
+    def _print_lines(
+        self, status: Any, remaining: int | None, meter: RateMeter, now: float
+    ) -> None:
+        errors = dict(status.errors)
         if status.unreadable is not None:
-            complaints["the backlog cannot be read"] = status.unreadable
-        for what in sorted(complaints.keys() - self._complaints.keys()):
-            self._err.print(escape(f"{what}: {complaints[what]}"))
-        self._complaints = complaints
-        news = status.moved.total(), left
-        if now - self._told_at < WINDOW_S or news == self._told or not any(news):
+            errors["the backlog cannot be read"] = status.unreadable
+        for subject in sorted(errors.keys() - self._errors.keys()):
+            self._err.print(escape(f"{subject}: {errors[subject]}"))
+        self._errors = errors
+        progress = status.moved.total(), remaining
+        if now - self._printed_at < WINDOW_S or progress == self._printed or not any(progress):
             return
-        self._told, self._told_at = news, now
-        self._out.print(_so_far(status.moved.total(), left, speed.of()))
+        self._printed, self._printed_at = progress, now
+        self._out.print(_progress(status.moved.total(), remaining, meter.rate()))
 
 
-def _so_far(moved: int, left: int | None, rate: float) -> str:
+def _progress(moved: int, remaining: int | None, rate: float) -> str:
     parts = [f"{moved:,} moved"]
-    if left is not None:
-        parts.append(f"{left:,} left")
+    if remaining is not None:
+        parts.append(f"{remaining:,} remaining")
     parts.append(f"{rate:,.0f}/s")
-    seconds = time_to_go(left, rate)
-    if seconds is not None and left:
+    seconds = seconds_to_go(remaining, rate)
+    if seconds is not None and remaining:
         minutes, rest = divmod(round(seconds), 60)
         parts.append(f"{minutes // 60}:{minutes % 60:02}:{rest:02} to go")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""`pairbus drill`: an outage on purpose, and proof that nothing was lost."""
+"""`pairbus drill`: cause an outage, and prove that no message was lost."""
 
 import json
 import logging
@@ -12,31 +12,36 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from pairbus.cli.screen import complain, has_java, screens
+from pairbus.cli.console import check_java, consoles, print_error, print_warning
+from pairbus.cli.pairing_options import AsJson
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
     from pairbus.drill.environments import Environment
     from pairbus.drill.plan import DrillOptions
 
-PASSED, FAILED, WRONG, STOPPED = 0, 1, 2, 4
+PASSED, FAILED, USAGE_ERROR, STOPPED = 0, 1, 2, 4
 EXAMPLE = "Example: pairbus drill --senders 12 --rate 300 --outage 30"
 
 
 def drill(
-    senders: Annotated[int, typer.Option(help="Threads that send.")] = 6,
-    rate: Annotated[float, typer.Option(help="Messages a second, of all senders.")] = 150,
-    size: Annotated[int, typer.Option(help="Bytes of a body.")] = 1024,
-    outage: Annotated[float, typer.Option(help="Seconds that the primary is down.")] = 15,
-    backlog_queues: Annotated[int, typer.Option(help="How many backlog queues to have.")] = 4,
+    senders: Annotated[int, typer.Option(help="Number of sender threads.")] = 6,
+    rate: Annotated[float, typer.Option(help="Messages a second, of all senders together.")] = 150,
+    size: Annotated[int, typer.Option(help="Size of a message body in bytes.")] = 1024,
+    outage: Annotated[float, typer.Option(help="Length of the outage in seconds.")] = 15,
+    backlog_queues: Annotated[int, typer.Option(help="Number of backlog queues.")] = 4,
     failback: Annotated[
-        str, typer.Option(help="after-drain: keep order in sessions. immediate: sooner.")
+        str,
+        typer.Option(
+            help="after-drain: keep the order within sessions. immediate: send to the primary as "
+            "soon as it is available."
+        ),
     ] = "after-drain",
     primary: Annotated[
         str | None,
         typer.Option(
             envvar="PAIRBUS_DRILL_PRIMARY",
-            help="Connection string of a primary of your own, with the right to manage.",
+            help="Connection string of an existing primary, with the Manage right.",
             show_envvar=True,
         ),
     ] = None,
@@ -44,38 +49,40 @@ def drill(
         str | None,
         typer.Option(
             envvar="PAIRBUS_DRILL_SECONDARY",
-            help="Connection string of a secondary of your own, with the right to manage.",
+            help="Connection string of an existing secondary, with the Manage right.",
             show_envvar=True,
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before your own namespaces are used.")
+        bool, typer.Option("--yes", help="Do not ask before existing namespaces are used.")
     ] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="Keep data and ledger here; without it, nothing is kept.", file_okay=False
+            help="Keep the data and the ledger in this folder.",
+            show_default="temporary",
+            file_okay=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Make an outage on purpose, and prove that nothing was lost.
+    """Cause an outage, and prove that no message was lost.
 
-    Two namespaces are started on this machine and paired. Senders are at work when the primary is
-    killed; they go on. The primary comes back, the syphon moves the backlog on Spark, everything is
-    received, and each message that was acknowledged is looked for by its id.
+    The drill starts two namespaces on this machine and pairs them. Senders are running when it
+    kills the primary, and they continue to send. It restarts the primary, and the syphon moves the
+    backlog on Spark. Then it receives all messages and looks for every acknowledged message by its
+    id.
 
-    With --primary and --secondary the same is done on your own namespaces, after asking: on a
-    topic and two queues that it makes and removes. Its outage: they are disabled for sending.
+    With --primary and --secondary the drill uses your own namespaces, and asks first. It creates a
+    topic and two queues there and removes them at the end. Its outage disables these for sending.
 
-    Exit status: 0 nothing was lost; 1 something was, or the drill failed; 2 a wrong option; 4
-    stopped.
+    Exit status: 0 no message was lost; 1 a message was lost, or the drill failed; 2 invalid option;
+    4 stopped.
     """
-    out, err = screens()
-    screen_to = err if as_json else out
-    logging.getLogger("pairbus").setLevel(logging.CRITICAL)  # the screen says the same
-    logging.getLogger("azure").setLevel(logging.CRITICAL)
-    with ExitStack() as places:
+    out, err = consoles()
+    for name in ("pairbus", "azure"):  # the drill reports the same events
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with ExitStack() as resources:
         try:
             from pairbus.drill.plan import DrillOptions
 
@@ -87,60 +94,64 @@ def drill(
                 backlog_queue_count=backlog_queues,
                 failback=cast(Any, failback),
             )
-            place = _folder(folder, places)
-            site = _site(primary, secondary, place)
-            if not has_java(err):
+            data = _data_folder(folder, resources)
+            environment = _environment(primary, secondary, data)
+            if not check_java(err):
                 raise typer.Exit(FAILED)
             if primary is not None and not yes:
-                _ask(site, options)
+                _confirm(environment, options)
         except ConfigurationError as exc:
-            complain(err, exc)
-            raise typer.Exit(WRONG) from exc
-        status = _run(site, options, place, screen_to, err, as_json=as_json)
+            print_error(err, exc)
+            raise typer.Exit(USAGE_ERROR) from exc
+        status = _run(environment, options, data, out, err, as_json=as_json)
     raise typer.Exit(status)
 
 
-def _folder(given: Path | None, places: ExitStack) -> Path:
-    if given is None:
-        return Path(places.enter_context(tempfile.TemporaryDirectory(prefix="pairbus-drill-")))
-    if given.exists() and any(given.iterdir()):
-        raise ConfigurationError(f"--folder: {given} is not empty, and a drill begins anew")
-    given.mkdir(parents=True, exist_ok=True)
-    return given
+def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
+    if folder is None:
+        return Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="pairbus-drill-")))
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigurationError(f"--folder: {folder} is not empty. Use an empty or new folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
-def _site(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
-    from pairbus.backlog.target import Target
+def _environment(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
+    from pairbus.backlog.target import InspectionTarget
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
     if primary is None and secondary is None:
         return LocalEnvironment(folder)
     if primary is None or secondary is None:
-        raise ConfigurationError("--primary and --secondary are given together, or neither")
-    Target.of(primary=primary, secondary=secondary)  # two namespaces, and not one of them twice
+        raise ConfigurationError(
+            "--primary and --secondary belong together. Add the other one, or use neither."
+        )
+    InspectionTarget.from_connection_strings(primary=primary, secondary=secondary)  # checks both
     return ExistingEnvironment(primary, secondary)
 
 
-def _ask(site: "Environment", options: "DrillOptions") -> None:
+def _confirm(environment: "Environment", options: "DrillOptions") -> None:
     from pairbus.amqp.client import ClientOptions
 
-    hosts = [
-        ClientOptions.from_connection_string(one).host for one in (site.primary, site.secondary)
-    ]
-    count = round(options.rate * options.lasts.total_seconds())
+    primary, secondary = (
+        ClientOptions.from_connection_string(text).host
+        for text in (environment.primary, environment.secondary)
+    )
+    prefix = f"{environment.primary_name}/"
+    count = round(options.rate * options.duration.total_seconds())
     typer.echo(
-        f"This makes two queues and a topic below {site.primary_name}/ in {hosts[0]}, and "
-        f"{options.backlog_queue_count} queues below {site.primary_name}/ in {hosts[1]}. It sends "
-        f"some {count:,} messages of {options.size:,} bytes, which is billed, and removes "
-        "everything that it made. Nothing else is touched.",
+        f"The drill creates two queues and a topic below {prefix} in {primary}, and "
+        f"{options.backlog_queue_count} queues below {prefix} in {secondary}. It sends about "
+        f"{count:,} messages of {options.size:,} bytes, which are billed. At the end it removes "
+        "everything that it has created. It does not touch anything else.",
         err=True,
     )
-    if not typer.confirm("Go on?", err=True):
+    if not typer.confirm("Continue?", err=True):
         raise typer.Exit(STOPPED)
 
 
 def _run(
-    site: "Environment",
+    environment: "Environment",
     options: "DrillOptions",
     folder: Path,
     out: Console,
@@ -148,23 +159,24 @@ def _run(
     *,
     as_json: bool,
 ) -> int:
-    from pairbus.cli.drill_screen import DrillScreen, show_result
+    from pairbus.cli.drill_report import print_result
+    from pairbus.cli.drill_screen import DrillScreen
     from pairbus.drill.run import Drill
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with DrillScreen(out, err) as screen:
-            drill = Drill(site, options, folder, screen.tell)
-            screen.watch(drill.snapshot)
+        with DrillScreen(err if as_json else out, err) as screen:
+            drill = Drill(environment, options, folder, screen.report)
+            screen.show(drill.snapshot)
             result = drill.run()
     except KeyboardInterrupt:
-        complain(err, "Stopped. What the drill had made is removed.", "yellow")
+        print_warning(err, "Stopped. Everything that the drill had created was removed.")
         return STOPPED
     except (PairbusError, OSError) as exc:
-        complain(err, f"The drill failed: {exc}")
+        print_error(err, f"The drill failed: {exc}")
         return FAILED
     if as_json:
-        typer.echo(json.dumps(result.plain(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
     else:
-        show_result(out, result)
+        print_result(out, result)
     return PASSED if result.passed else FAILED

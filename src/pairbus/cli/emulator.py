@@ -1,7 +1,9 @@
-"""`pairbus emulator`: local namespaces until they are told to stop."""
+"""`pairbus emulator`: serve local namespaces until stopped."""
 
 import contextlib
+import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -9,10 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.logging import RichHandler
 
-from pairbus.cli.screen import complain, screens
-from pairbus.emulator.config import NamespaceConfig, read_config
+from pairbus.cli.console import consoles, print_error
+from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError, StateError
 
@@ -24,103 +27,146 @@ EXAMPLE = (
 
 def emulator(
     namespace: Annotated[
-        list[str] | None, typer.Option("--namespace", help="A namespace to serve; may be repeated.")
+        list[str] | None,
+        typer.Option("--namespace", help="Name of a namespace to serve. Can be repeated."),
     ] = None,
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", help="A queue to have in each; may be repeated.")
+        list[str] | None,
+        typer.Option("--queue", help="Queue to create in every namespace. Can be repeated."),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="A Config.json of the Azure Service Bus emulator."),
+        typer.Option(
+            "--config",
+            help="Config.json of the Azure Service Bus emulator: namespaces with their entities.",
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", help="Where data is kept; without it, nothing is kept."),
+        typer.Option(
+            "--folder", help="Folder to keep the data in. Without it, data is lost at the end."
+        ),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The first port; 0: any free ones.")
-    ] = 0,
+        list[int] | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Port of the first namespace; each further namespace gets the next number. "
+            "Repeat the option to set the port of each. 0, the default, is any free port.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one line of JSON instead of text, as soon as all namespaces accept "
+            "connections: name, port, connection string and CA file of each.",
+        ),
+    ] = False,
     while_input: Annotated[
         bool,
         typer.Option(
-            "--while-input", help="Stop when standard input ends: for programs that start it."
+            "--while-input",
+            help="Stop at the end of standard input, and so with the program that holds it open.",
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log connections and refused requests.")
+    ] = False,
 ) -> None:
-    """Serve Service Bus namespaces on this machine, without a cloud.
+    """Serve Service Bus namespaces on this machine.
 
-    Prints a connection string for each, which the azure-servicebus SDK takes as it is.
+    Prints a connection string for each namespace, for use with the azure-servicebus SDK.
 
-    Stop with Ctrl-C: everything that was accepted is on disk.
+    Runs until Ctrl-C or SIGTERM. Every accepted message is on disk.
 
-    Where the disk fails one of them, all stop.
+    If the disk fails for one namespace, all of them stop.
 
-    The folder of a namespace is served by one process at a time.
+    The folder of a namespace can be served by one process at a time.
 
     Exit status: 0 stopped; 1 failed, or the folder is in use; 2 a wrong option or file.
     """
-    out, err = screens()
+    out, err = consoles()
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
         format="%(message)s",
         handlers=[RichHandler(console=err, show_path=False)],
     )
     try:
-        wanted = _wanted(namespace, config)
+        configs = load_namespaces(namespace or [], config)
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
-        serving: list[LocalNamespace] = []
+        namespaces: list[LocalNamespace] = []
         with contextlib.ExitStack() as running:
-            for index, one in enumerate(wanted):
-                served = running.enter_context(
-                    LocalNamespace(
-                        one.name,
-                        folder=None if folder is None else folder / one.name,
-                        port=port + index if port else 0,
-                        on_failure=stopped.set,
-                    )
+            for index, namespace_config in enumerate(configs):
+                served = LocalNamespace(
+                    namespace_config.name,
+                    folder=None if folder is None else folder / namespace_config.name,
+                    port=port_for(port or [0], index),
+                    on_failure=stopped.set,
                 )
-                serving.append(served)
-                served.ensure(one, queue or [])
-                out.print(f"[bold]{one.name}[/bold]  port {served.port}")
-                out.print(f"  {served.connection_string}")
-                out.print(f"  CA for TLS and administration: {served.ca_file}")
-            kept = "nowhere: it goes when this stops" if folder is None else str(folder)
-            out.print(f"Data is kept {kept}. Stop with Ctrl-C.")
+                namespaces.append(running.enter_context(served))
+                served.ensure(namespace_config, queue or [])
+            if as_json:
+                _print_json(namespaces)
+            else:
+                _print_text(out, namespaces, folder)
             if while_input:
-                threading.Thread(target=_stop_at_end, args=(stopped,), daemon=True).start()
+                threading.Thread(target=_stop_at_end_of_input, args=(stopped,), daemon=True).start()
             stopped.wait()
-        out.print("Stopped.")
-        failed = [served for served in serving if served.failure is not None]
+        failed = [served for served in namespaces if served.failure is not None]
         for served in failed:
-            complain(err, f"{served.name} failed: {served.failure}")
+            print_error(err, f"{served.name} failed: {served.failure}")
         if failed:
             raise typer.Exit(1)
+        if not as_json:
+            out.print("Stopped.")
     except StateError as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(1) from exc
     except (ConfigurationError, OSError) as exc:
-        complain(err, exc)
+        print_error(err, exc)
         raise typer.Exit(2) from exc
 
 
-def _stop_at_end(stopped: threading.Event) -> None:
-    """Whoever started this holds its input, and is gone when it ends."""
-    while sys.stdin.buffer.read(1024):
-        pass
+def port_for(ports: list[int], index: int) -> int:
+    """Return the port of a namespace: as listed, or counted on from the last that is listed."""
+    if index < len(ports):
+        return ports[index]
+    return ports[-1] + index - len(ports) + 1 if ports[-1] else 0
+
+
+def _print_text(out: Console, namespaces: list[LocalNamespace], folder: Path | None) -> None:
+    for served in namespaces:
+        out.print(f"[bold]{served.name}[/bold]  port {served.port}")
+        out.print(f"  {served.connection_string}")
+        out.print(f"  CA file for TLS and administration: {served.ca_file}")
+    if folder is None:
+        out.print("Data is lost when the emulator stops: use --folder to keep it.")
+    else:
+        out.print(f"Data is kept in {folder}.")
+    out.print("Stop with Ctrl-C.")
+
+
+def _print_json(namespaces: list[LocalNamespace]) -> None:
+    addresses = [
+        {
+            "name": served.name,
+            "port": served.port,
+            "connection_string": served.connection_string,
+            "ca_file": served.ca_file,
+        }
+        for served in namespaces
+    ]
+    print(json.dumps({"namespaces": addresses}), flush=True)
+
+
+def _stop_at_end_of_input(stopped: threading.Event) -> None:
+    # Not through sys.stdin: the interpreter aborts if a thread is reading there when it ends.
+    with contextlib.suppress(OSError):
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
     stopped.set()
-
-
-def _wanted(names: list[str] | None, config: Path | None) -> list[NamespaceConfig]:
-    """The namespaces to serve: by name, and from a file."""
-    found: list[NamespaceConfig] = []
-    if config is not None:
-        try:
-            found += read_config(config.read_text(encoding="utf-8"))
-        except ConfigurationError as exc:
-            raise ConfigurationError(f"{config}: {exc}") from exc
-    known = {one.name for one in found}
-    found += [NamespaceConfig(name=name) for name in names or [] if name not in known]
-    return found or [NamespaceConfig(name="local")]

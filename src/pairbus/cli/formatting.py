@@ -1,17 +1,17 @@
-"""How commands write times, sizes, counts, and text that came from elsewhere."""
+"""Text for times, sizes, counts, and values that come from other systems."""
 
 from datetime import UTC, datetime
 
-_STEPS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"))
+_UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"))
 _SIZES = ("kB", "MB", "GB", "TB")
 
 
 def age(milliseconds: int | None, now_ms: int) -> str:
-    """How long ago something was, in at most two units; empty where it is not known."""
+    """Return the time since a Unix time, in at most two units. Empty if it is unknown."""
     if milliseconds is None:
         return ""
     seconds = max(now_ms - milliseconds, 0) // 1000
-    for large, name, small, smaller in _STEPS:
+    for large, name, small, smaller in _UNITS:
         if seconds >= large:
             rest = seconds % large // small
             return f"{seconds // large:,} {name} {rest} {smaller}"
@@ -19,7 +19,7 @@ def age(milliseconds: int | None, now_ms: int) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes, in thousands; empty where they are not known."""
+    """Return a number of bytes in decimal units. Empty if it is unknown."""
     if count is None:
         return ""
     if count < 1000:
@@ -32,8 +32,8 @@ def size(count: int | None) -> str:
     return f"{value:,.1f} {name}"
 
 
-def when(milliseconds: int | None) -> str:
-    """A time in UTC; empty where it is not known, or in no calendar."""
+def utc_time(milliseconds: int | None) -> str:
+    """Return a Unix time as date and time in UTC. Empty if it is unknown or out of range."""
     if milliseconds is None:
         return ""
     try:
@@ -43,18 +43,18 @@ def when(milliseconds: int | None) -> str:
 
 
 def count(number: int | None, *, more: bool = False) -> str:
-    """A number, with a plus where there may be more; a question mark where it is not known."""
+    """Return a number, with a plus sign if there may be more. A question mark if it is unknown."""
     if number is None:
         return "?"
     return f"{number:,}+" if more and number else f"{number:,}"
 
 
-def messages(shown: str) -> str:
-    """So many messages, `shown` being their count as text."""
-    return f"{shown} message" if shown == "1" else f"{shown} messages"
+def messages(number: str) -> str:
+    """Return a formatted number with the word "message" or "messages"."""
+    return f"{number} message" if number == "1" else f"{number} messages"
 
 
-def printable(text: object) -> str:
-    """Text that came from elsewhere, so that it can do nothing to a terminal."""
-    found = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in found)
+def printable(value: object) -> str:
+    """Return text from another system without characters that control a terminal."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

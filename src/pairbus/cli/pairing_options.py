@@ -1,10 +1,10 @@
-"""Options that several commands share: which pairing. They are said once, here."""
+"""Options of several commands that name a pairing."""
 
 from typing import Annotated
 
 import typer
 
-from pairbus.backlog.target import NO_NAME, Target
+from pairbus.backlog.target import InspectionTarget
 from pairbus.errors import ConfigurationError
 
 Primary = Annotated[
@@ -12,16 +12,18 @@ Primary = Annotated[
     typer.Option(
         "--primary",
         envvar="PAIRBUS_PRIMARY",
-        help="Connection string of the primary; better in the environment.",
+        help="Connection string of the primary. Prefer the variable PAIRBUS_PRIMARY: arguments are "
+        "visible in process lists.",
         show_envvar=True,
     ),
 ]
-PrimaryIfKnown = Annotated[
+OptionalPrimary = Annotated[
     str | None,
     typer.Option(
         "--primary",
         envvar="PAIRBUS_PRIMARY",
-        help="Connection string of the primary; only its name is used, so --primary-name will do.",
+        help="Connection string of the primary. Only the name in its host is used; --primary-name "
+        "is enough.",
         show_envvar=True,
     ),
 ]
@@ -30,7 +32,8 @@ Secondary = Annotated[
     typer.Option(
         "--secondary",
         envvar="PAIRBUS_SECONDARY",
-        help="Connection string of the secondary; better in the environment.",
+        help="Connection string of the secondary. Prefer the variable PAIRBUS_SECONDARY: arguments "
+        "are visible in process lists.",
         show_envvar=True,
     ),
 ]
@@ -38,7 +41,8 @@ PrimaryName = Annotated[
     str | None,
     typer.Option(
         "--primary-name",
-        help="The primary's name, where its host has none; as for the pairing.",
+        help="Name of the primary namespace. Needed when its host is localhost or an IP address; "
+        "must equal `primary_name` of the senders.",
     ),
 ]
 BacklogQueues = Annotated[
@@ -46,8 +50,8 @@ BacklogQueues = Annotated[
     typer.Option(
         "--backlog-queues",
         min=1,
-        help="Number of backlog queues; must equal the senders' backlog_queue_count, or queues are "
-        "not drained.",
+        help="Number of backlog queues; must equal `backlog_queue_count` of the senders, or queues "
+        "are not drained.",
     ),
 ]
 ExpectedQueues = Annotated[
@@ -55,18 +59,18 @@ ExpectedQueues = Annotated[
     typer.Option(
         "--backlog-queues",
         min=1,
-        help="Number of backlog queues that the senders use (backlog_queue_count). If others "
-        "exist, they are shown too, with a warning.",
+        help="Number of backlog queues; should equal `backlog_queue_count` of the senders. Other "
+        "queues that exist are shown too, with a warning.",
     ),
 ]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout", min=0.1, max=3600, help="Seconds to wait for an answer."),
+    typer.Option("--timeout", min=0.1, max=3600, help="Timeout of each request, in seconds."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def pair_of(
+def target_of(
     primary: str | None,
     secondary: str,
     primary_name: str | None,
@@ -74,17 +78,23 @@ def pair_of(
     timeout_s: float,
     *,
     needs_name: bool = True,
-) -> Target:
-    """The pairing that the options name. Raises ConfigurationError, in the words of the options."""
-    pair = Target.of(
+) -> InspectionTarget:
+    """Return the pairing that the options name. Raises ConfigurationError."""
+    target = InspectionTarget.from_connection_strings(
         primary=primary,
         secondary=secondary,
         primary_name=primary_name,
         backlog_queue_count=backlog_queues,
         timeout_s=timeout_s,
     )
-    if needs_name and pair.primary_name is None:
-        if pair.primary is None:
-            raise ConfigurationError("give --primary or --primary-name: backlog queues have it")
-        raise ConfigurationError(f"{NO_NAME} (--primary-name)")
-    return pair
+    if needs_name and target.primary_name is None:
+        if target.primary is None:
+            raise ConfigurationError(
+                "The name of the primary is missing; it is part of the paths of backlog queues. "
+                "Add --primary-name NAME."
+            )
+        raise ConfigurationError(
+            f"{target.primary.host!r} does not name a namespace. Add --primary-name NAME, the same "
+            "as `primary_name` in your senders."
+        )
+    return target

@@ -1,4 +1,4 @@
-"""Tables: framed on a terminal, columns of text elsewhere. Nothing is ever cut."""
+"""Tables: framed on a terminal, plain columns elsewhere. Cells are never truncated."""
 
 from collections.abc import Iterable
 
@@ -7,44 +7,45 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-WIDEST = 2000
+MAX_WIDTH = 2000
 
 
-def table(out: Console, columns: Iterable[str], right: Iterable[str] = ()) -> Table:
-    """An empty table; the columns of `right` hold numbers."""
+def new_table(out: Console, columns: Iterable[str], numbers: Iterable[str] = ()) -> Table:
+    """Return an empty table. The columns named in `numbers` are aligned to the right."""
     framed = out.is_terminal
-    made = Table(
-        box=box.SIMPLE_HEAD if framed else None,  # it puts a column between columns
+    table = Table(
+        box=box.SIMPLE_HEAD if framed else None,  # the frame separates the columns
         pad_edge=False,
         padding=(0, 1 if framed else 2, 0, 0),
     )
-    numbers = set(right)
+    numeric = set(numbers)
     for name in columns:
-        # On a terminal that is too narrow, text is folded and numbers stay whole.
-        made.add_column(
+        # On a terminal that is too narrow, text is wrapped and numbers are not.
+        table.add_column(
             name,
-            justify="right" if name in numbers else "left",
-            no_wrap=not framed or name in numbers,
+            justify="right" if name in numeric else "left",
+            no_wrap=not framed or name in numeric,
             overflow="fold",
         )
-    return made
+    return table
 
 
-def add_row(made: Table, cells: Iterable[str]) -> None:
-    made.add_row(*map(escape, cells))
+def add_row(table: Table, cells: Iterable[str]) -> None:
+    """Add a row of plain text, without markup."""
+    table.add_row(*map(escape, cells))
 
 
-def width_of(out: Console, made: Table) -> int:
-    """How wide a table would like to be."""
-    return out.measure(made, options=out.options.update(width=WIDEST)).maximum
+def natural_width(out: Console, table: Table) -> int:
+    """Return the width of a table without wrapped cells."""
+    return out.measure(table, options=out.options.update(width=MAX_WIDTH)).maximum
 
 
-def show(out: Console, made: Table) -> None:
+def print_table(out: Console, table: Table) -> None:
     if out.is_terminal:
-        out.print(made)
+        out.print(table)
         return
-    out.width = max(out.width, width_of(out, made))
+    out.width = max(out.width, natural_width(out, table))
     with out.capture() as captured:
-        out.print(made)
+        out.print(table)
     for line in captured.get().splitlines():
         out.print(line.rstrip(), markup=False)

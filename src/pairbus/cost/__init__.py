@@ -1,18 +1,31 @@
-"""What a pairing costs: a forecast before, a ledger during, a report after.
+"""The cost of a pairing: a forecast before, a report after.
 
-forecast(pairing=Pairing(clients=4), traffic=Traffic(rate=100), outage=Outage(length=...))
+forecast(
+    pairing=PairingProfile(clients=4),
+    traffic=Traffic(rate=100),
+    outage=Outage(length=timedelta(hours=2)),
+)
+
+The report needs Spark, and is in `pairbus.cost.report`.
 """
 
-from pairbus.cost.alternatives import Alternative, OptionChange, alternatives, changes
-from pairbus.cost.counts import CostKey, MessageGroup, Tally, TrafficCounts, lots, tally
+from pairbus.cost.alternatives import Alternative, OptionChange, alternatives, option_changes
+from pairbus.cost.counts import (
+    CostKey,
+    MessageGroup,
+    TrafficCounts,
+    UsageBreakdown,
+    calculate_usage,
+    group_by_size,
+)
 from pairbus.cost.forecast import Bill, CostItem, Forecast, forecast
-from pairbus.cost.plan import Outage, OutageTimeline, PairingProfile, Traffic
+from pairbus.cost.inputs import Outage, PairingProfile, Traffic
 from pairbus.cost.prices import Prices, Tier, parse_prices, read_prices
-from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part, units
+from pairbus.cost.timeline import OutageTimeline
+from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose, Usage, billable_units
 
 __all__ = [
     "Alternative",
-    "Amount",
     "Bill",
     "CostItem",
     "CostKey",
@@ -24,18 +37,19 @@ __all__ = [
     "Outage",
     "OutageTimeline",
     "PairingProfile",
-    "Part",
     "Prices",
-    "Tally",
+    "Purpose",
     "Tier",
     "Traffic",
     "TrafficCounts",
+    "Usage",
+    "UsageBreakdown",
     "alternatives",
-    "changes",
+    "billable_units",
+    "calculate_usage",
     "forecast",
-    "lots",
+    "group_by_size",
+    "option_changes",
     "parse_prices",
     "read_prices",
-    "tally",
-    "units",
 ]

@@ -1,30 +1,29 @@
-"""What a pairing will cost: idle, in an outage, by part.
+"""The forecast: the cost of a pairing when idle and in an outage.
 
-Money is what something *adds* to the bill of 30 days with the given traffic: with banded prices the
-same operation costs more or less, by what was done before it. Parts are put on top of each other in
-the order of `Part`, so that their sum is the whole. All of it is exact: integers and decimals.
+A cost is the amount that something *adds* to the bill of 30 days with the given traffic. Prices
+have bands, so the cost of an operation depends on the number of operations before it. The purposes
+are billed one after the other, in the order of `Purpose`, so that their sum is the total. All
+arithmetic is exact: integers and decimals.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
-from pairbus.cost.counts import MessageGroup, Tally, TrafficCounts, tally
-from pairbus.cost.plan import (
-    Outage,
+from pairbus.cost.counts import MessageGroup, TrafficCounts, UsageBreakdown, calculate_usage
+from pairbus.cost.inputs import Outage, PairingProfile, Traffic
+from pairbus.cost.prices import Prices, Tier, read_prices
+from pairbus.cost.timeline import (
     OutageTimeline,
-    PairingProfile,
-    Traffic,
-    course_of,
     direct_counts,
     idle_counts,
     normal_counts,
     outage_counts,
+    outage_timeline,
 )
-from pairbus.cost.prices import Prices, Tier, read_prices
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import Amount, Part
+from pairbus.usage.operations import Purpose, Usage
 
 HOUR, DAY, MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=30)
 MONTH_HOURS = 720
@@ -32,52 +31,53 @@ MONTH_HOURS = 720
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostItem:
-    """What one part costs."""
+    """An item of a bill: usage and its cost."""
 
-    amount: Amount = field(default_factory=Amount)
-    for_operations: Decimal = Decimal(0)
-    for_bandwidth: Decimal = Decimal(0)
-    """Each byte is charged at each stage, in and out. An upper bound: what stays within a region
-    is free."""
+    usage: Usage = field(default_factory=Usage)
+    operations_cost: Decimal = Decimal(0)
+    bandwidth_cost: Decimal = Decimal(0)
+    """The cost of all bytes, each time that they enter or leave a namespace. This is an upper
+    bound: transfers within a region are free."""
 
     @property
-    def money(self) -> Decimal:
-        return self.for_operations + self.for_bandwidth
+    def cost(self) -> Decimal:
+        return self.operations_cost + self.bandwidth_cost
 
     def __add__(self, other: "CostItem") -> "CostItem":
         return CostItem(
-            amount=self.amount + other.amount,
-            for_operations=self.for_operations + other.for_operations,
-            for_bandwidth=self.for_bandwidth + other.for_bandwidth,
+            usage=self.usage + other.usage,
+            operations_cost=self.operations_cost + other.operations_cost,
+            bandwidth_cost=self.bandwidth_cost + other.bandwidth_cost,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Charges by part."""
+    """Cost items by purpose."""
 
-    parts: Mapping[Part, CostItem]
+    by_purpose: Mapping[Purpose, CostItem]
 
     @property
     def total(self) -> CostItem:
-        return sum(self.parts.values(), CostItem())
+        return sum(self.by_purpose.values(), CostItem())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerMessage:
-    """What one message through the backlog is billed, in units of 64 KB."""
+class UsagePerMessage:
+    """The usage of one message that goes through the backlog."""
 
     units: int
-    """Send to backlog, receive from it, send to primary, receive from primary: 4 up to 64 KB."""
+    """The billable units to send it to the backlog, receive it there, send it to the primary and
+    receive it there: 4 up to 64 KB."""
     units_with_completes: int
-    """With the two completes of peek-lock: 6."""
+    """The billable units with the two completes of peek-lock: 6 up to 64 KB."""
     bytes: int
-    """Moved in these four stages."""
+    """The bytes that these operations transfer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What `forecast` found."""
+    """The result of `forecast`, with its inputs."""
 
     pairing: PairingProfile
     traffic: Traffic
@@ -85,25 +85,25 @@ class Forecast:
     prices: Prices
     tier: Tier
     messaging_units: int
-    month: Bill
-    """The traffic of 30 days without pairing and without an outage, from the first operation."""
+    normal_traffic: Bill
+    """The traffic of 30 days without pairing and without an outage."""
     idle: Mapping[timedelta, Bill]
-    """What the syphons add in an hour, a day and 30 days."""
-    second_namespace: Decimal
-    """What the secondary costs in 30 days, done anything or not."""
-    per_message: PerMessage
-    course: OutageTimeline
+    """The polls of the syphons in an hour, a day and 30 days."""
+    secondary_base_cost: Decimal
+    """The cost of the secondary namespace for 30 days, without any operation."""
+    per_message: UsagePerMessage
+    timeline: OutageTimeline
     outage_bill: Bill
-    """All that is done for messages in failover, their delivery with it."""
-    instead: CostItem
-    """What the same messages would have cost without an outage."""
-    operations: Tally
-    """The operations of the outage by namespace and kind."""
+    """All operations during the outage and the drain, with the delivery of the messages."""
+    without_outage: CostItem
+    """The cost of the same messages without an outage."""
+    outage_usage: UsageBreakdown
+    """The usage in `outage_bill`, by namespace and kind."""
 
     @property
-    def outage_adds(self) -> Decimal:
-        """What the outage adds to the bill."""
-        return self.outage_bill.total.money - self.instead.money
+    def outage_extra_cost(self) -> Decimal:
+        """The amount that the outage adds to the bill."""
+        return self.outage_bill.total.cost - self.without_outage.cost
 
 
 def forecast(
@@ -115,10 +115,10 @@ def forecast(
     tier: Tier | str = Tier.STANDARD,
     messaging_units: int = 1,
 ) -> Forecast:
-    """What a pairing will cost; where something is not given, its defaults are taken.
+    """Forecast the cost of a pairing.
 
-    Both namespaces are of one tier and in one subscription. `messaging_units`, of each namespace,
-    matter with Premium only. Raises ConfigurationError.
+    Both namespaces have the same tier and belong to one subscription. `messaging_units` is the
+    number for each namespace, and matters for Premium only. Raises ConfigurationError.
     """
     pairing = PairingProfile() if pairing is None else pairing
     traffic = Traffic() if traffic is None else traffic
@@ -126,20 +126,21 @@ def forecast(
     prices = read_prices() if prices is None else prices
     tier = Tier.named(tier)
     if isinstance(messaging_units, bool) or messaging_units < 1:
-        raise ConfigurationError(f"messaging_units is at least 1, not {messaging_units!r}")
+        raise ConfigurationError(f"messaging_units must be at least 1, not {messaging_units!r}")
 
-    normal = tally(normal_counts(traffic, MONTH))
-    idle = {span: tally(idle_counts(pairing, span)) for span in (HOUR, DAY, MONTH)}
-    course = course_of(pairing, traffic, outage)
-    lost = tally(outage_counts(pairing, traffic, course))
-    instead = tally(direct_counts(traffic, course.through_backlog))
-    # What goes through the backlog does not go straight to the primary.
-    before = normal.total.units + idle[MONTH].total.units
-    rest = max(0, before - instead.total.units)
-    fixed = [
-        prices.fixed(tier, MONTH_HOURS, namespaces=count, messaging_units=messaging_units)
+    normal = calculate_usage(normal_counts(traffic, MONTH))
+    idle = {period: calculate_usage(idle_counts(pairing, period)) for period in (HOUR, DAY, MONTH)}
+    timeline = outage_timeline(pairing, traffic, outage)
+    during_outage = calculate_usage(outage_counts(pairing, traffic, timeline))
+    without_outage = calculate_usage(direct_counts(traffic, timeline.through_backlog))
+    # Messages that go through the backlog are part of the normal traffic of the month: their direct
+    # sends are taken out before the operations of the outage are added.
+    month_units = normal.total.units + idle[MONTH].total.units
+    units_before = max(0, month_units - without_outage.total.units)
+    one_namespace, two_namespaces = (
+        prices.base_cost(tier, MONTH_HOURS, namespaces=count, messaging_units=messaging_units)
         for count in (1, 2)
-    ]
+    )
     return Forecast(
         pairing=pairing,
         traffic=traffic,
@@ -147,46 +148,38 @@ def forecast(
         prices=prices,
         tier=tier,
         messaging_units=messaging_units,
-        month=bill(normal, prices, tier),
+        normal_traffic=make_bill(normal, prices, tier),
         idle={
-            span: bill(done, prices, tier, before=normal.total.units) for span, done in idle.items()
+            period: make_bill(usage, prices, tier, before=normal.total.units)
+            for period, usage in idle.items()
         },
-        second_namespace=fixed[1] - fixed[0],
-        per_message=_per_message(traffic),
-        course=course,
-        outage_bill=bill(lost, prices, tier, before=rest),
-        instead=bill(instead, prices, tier, before=rest).total,
-        operations=lost,
+        secondary_base_cost=two_namespaces - one_namespace,
+        per_message=_usage_per_message(traffic),
+        timeline=timeline,
+        outage_bill=make_bill(during_outage, prices, tier, before=units_before),
+        without_outage=make_bill(without_outage, prices, tier, before=units_before).total,
+        outage_usage=during_outage,
     )
 
 
-def bill(done: Tally, prices: Prices, tier: Tier, *, before: int = 0) -> Bill:
-    """What operations cost in a month that had some units before. Raises nothing."""
-
-    def charges() -> Iterator[tuple[Part, CostItem]]:
-        reached = before
-        for part, amount in done.by_part().items():
-            yield (
-                part,
-                CostItem(
-                    amount=amount,
-                    for_operations=prices.operations(tier, amount.units, before=reached),
-                    for_bandwidth=prices.bandwidth(amount.bytes),
-                ),
-            )
-            reached += amount.units
-
-    return Bill(dict(charges()))
-
-
-def _per_message(traffic: Traffic) -> PerMessage:
-    one = tally(
-        TrafficCounts.through_backlog(
-            (MessageGroup(1, traffic.size),), alias_bytes=traffic.alias_bytes
+def make_bill(usage: UsageBreakdown, prices: Prices, tier: Tier, *, before: int = 0) -> Bill:
+    """Return the bill for some usage, after `before` units in the same month."""
+    items = {}
+    for purpose, amount in usage.by_purpose().items():
+        items[purpose] = CostItem(
+            usage=amount,
+            operations_cost=prices.operations_cost(tier, amount.units, before=before),
+            bandwidth_cost=prices.bandwidth_cost(amount.bytes),
         )
-    )
-    return PerMessage(
-        units=one.without_completes.units,
-        units_with_completes=one.total.units,
-        bytes=one.total.bytes,
+        before += amount.units
+    return Bill(items)
+
+
+def _usage_per_message(traffic: Traffic) -> UsagePerMessage:
+    message = (MessageGroup(1, traffic.size),)
+    usage = calculate_usage(TrafficCounts.through_backlog(message, alias_bytes=traffic.alias_bytes))
+    return UsagePerMessage(
+        units=usage.without_completes.units,
+        units_with_completes=usage.total.units,
+        bytes=usage.total.bytes,
     )

@@ -1,4 +1,4 @@
-"""The plots of a report, as SVG that takes its colours and its font from the page around it."""
+"""The plots of a report, as SVG elements that take colours and font from the HTML page."""
 
 import io
 import re
@@ -12,25 +12,27 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-from pairbus.cost.report.result import PastOutage, Report, Series
-from pairbus.usage.operations import Part
+from pairbus.cost.report.result import OutageSummary, Report, TimeSeries
+from pairbus.usage.operations import Purpose
 
 WIDTH, HEIGHT = 9.6, 3.3
 COLOURS = {
-    Part.TRAFFIC: "#5b8fd6",
-    Part.IDLE: "#9aa5b1",
-    Part.PINGS: "#d9a441",
-    Part.BACKLOG: "#d1675a",
-    Part.DRAIN: "#4fa58a",
-    Part.DELIVERY: "#8d7cc3",
+    Purpose.TRAFFIC: "#5b8fd6",
+    Purpose.IDLE: "#9aa5b1",
+    Purpose.PINGS: "#d9a441",
+    Purpose.BACKLOG: "#d1675a",
+    Purpose.DRAIN: "#4fa58a",
+    Purpose.DELIVERY: "#8d7cc3",
 }
-OUTAGE = "#d1675a"
-_number: Callable[..., Any] = date2num
-_concise: Callable[..., Any] = ConciseDateFormatter
-_locator: Callable[..., Any] = AutoDateLocator
-# Stand-ins that no plot uses otherwise: the page gives them their colours, light or dark.
+OUTAGE_COLOUR = "#d1675a"
+OUTAGE_LABEL = "outage"
+# Matplotlib does not type these.
+_date_to_number: Callable[..., Any] = date2num
+_date_formatter: Callable[..., Any] = ConciseDateFormatter
+_date_locator: Callable[..., Any] = AutoDateLocator
+# Placeholders that are replaced by CSS variables, so that the page can have a dark theme.
 _INK, _MUTED, _GRID = "#010203", "#010204", "#010205"
-_VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--grid)"}
+_CSS_VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--grid)"}
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pairbus",
@@ -61,73 +63,80 @@ _STYLE: Any = {
     "legend.labelcolor": _MUTED,
     "legend.fontsize": 9,
 }
-_WIDTHS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_TIME_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
-def svg(draw: Callable[[Report], Figure], report: Report) -> str:
-    """A plot as an SVG element for a page."""
+def render_svg(plot: Callable[[Report], Figure], report: Report) -> str:
+    """Return a plot as an SVG element."""
     with mpl.rc_context(_STYLE):
-        figure = draw(report)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    element = text.getvalue()
+        figure = plot(report)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    element = buffer.getvalue()
     element = element[element.index("<svg") :]
-    for stand_in, variable in _VARIABLES.items():
-        element = element.replace(stand_in, variable)
-    # Text in the page's own font; ids that no other plot of the page has.
+    for placeholder, variable in _CSS_VARIABLES.items():
+        element = element.replace(placeholder, variable)
+    # Use the font of the page.
     element = re.sub(r"font: ([^;\"']*?\d[\d.]*px)[^;\"]*", r"font: \1 var(--font)", element)
-    name = draw.__name__
+    # Make the ids unique in the page.
+    name = plot.__name__
     element = re.sub(r'\bid="', f'id="{name}-', element)
     element = element.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
-    label = f'<svg role="img" aria-label="{TITLES[draw]}" '
-    return re.sub(r"<svg ", label, re.sub(r' (width|height)="[\d.]+pt"', "", element), count=1)
+    # Let the page set the size.
+    element = re.sub(r' (width|height)="[\d.]+pt"', "", element)
+    return element.replace("<svg ", f'<svg role="img" aria-label="{TITLES[plot]}" ', 1)
 
 
 def operations_plot(report: Report) -> Figure:
-    """Operations over time, by part, with outages shaded."""
-    series, zone = report.series, report.zone
-    figure, axes = _axes()
+    """Plot operations over time by purpose, with outages shaded."""
+    series = report.series
+    figure, axes = _new_axes()
     axes.set_title("Operations over time")
-    parts = [part for part in Part if any(point.operations.get(part) for point in series.points)]
     times = [point.time for point in series.points]
-    width = timedelta(seconds=series.width_s)
-    bottom = [0] * len(times)
-    for part in parts:
-        heights = [point.operations.get(part, 0) for point in series.points]
+    interval = timedelta(seconds=series.interval_s)
+    totals = [0] * len(times)
+    for purpose in Purpose:
+        heights = [point.operations.get(purpose, 0) for point in series.points]
+        if not any(heights):
+            continue
         axes.bar(
-            _number(times),
+            _date_to_number(times),
             heights,
-            width / timedelta(days=1),
-            bottom=bottom,
+            interval / timedelta(days=1),
+            bottom=totals,
             align="edge",
-            color=COLOURS[part],
-            label=part.value,
+            color=COLOURS[purpose],
+            label=purpose.value,
             linewidth=0,
         )
-        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
-    _over_time(axes, series, zone)
-    _shade(axes, report.outages, _end(series))
-    axes.set_ylabel(f"operations {_each(series.width_s)}")
-    axes.set_ylim(0, max(bottom, default=0) * 1.05 or 1)
-    _legend(axes)
+        totals = [total + height for total, height in zip(totals, heights, strict=True)]
+    _set_time_axis(axes, series, report.zone)
+    _shade_outages(axes, report.outages, _end(series))
+    axes.set_ylabel(f"operations {_per_interval(series.interval_s)}")
+    axes.set_ylim(0, max(totals, default=0) * 1.05 or 1)
+    _add_legend(axes)
     return figure
 
 
 def cost_plot(report: Report) -> Figure:
-    """Money by part; charges where nothing has cost anything."""
-    found = [(part, report.by_part[part.value]) for part in Part if part.value in report.by_part]
-    free = not any(sums.money for _, sums in found)
-    figure, axes = _axes(height=0.7 + 0.36 * len(found))
-    values = [sums.units if free else sums.money for _, sums in found]
+    """Plot the cost by purpose, or the billable units if nothing has a cost."""
+    totals = {
+        purpose: report.by_purpose[purpose.value]
+        for purpose in Purpose
+        if purpose.value in report.by_purpose
+    }
+    is_free = not any(total.cost for total in totals.values())
+    figure, axes = _new_axes(height=0.7 + 0.36 * len(totals))
+    values = [total.units if is_free else total.cost for total in totals.values()]
     bars = axes.barh(
-        [part.value for part, _ in found],
+        [purpose.value for purpose in totals],
         values,
-        color=[COLOURS[part] for part, _ in found],
+        color=[COLOURS[purpose] for purpose in totals],
         height=0.62,
     )
-    axes.set_title("Charges by part" if free else "Cost by part", pad=8)
+    axes.set_title("Billable units by purpose" if is_free else "Cost by purpose", pad=8)
     currency = report.prices.currency
-    labels = [f"{value:,}" if free else f"{value:,.4f} {currency}" for value in values]
+    labels = [f"{value:,}" if is_free else f"{value:,.4f} {currency}" for value in values]
     axes.bar_label(bars, labels, padding=5, color=_INK)
     axes.invert_yaxis()
     axes.grid(visible=False)
@@ -139,105 +148,112 @@ def cost_plot(report: Report) -> Figure:
 
 
 def backlog_plot(report: Report) -> Figure:
-    """What was stored and had not come home, over time."""
+    """Plot the messages in the backlog over time."""
     series = report.series
-    figure, axes = _axes()
+    figure, axes = _new_axes()
     axes.set_title("Messages in the backlog")
-    width = timedelta(seconds=series.width_s)
+    interval = timedelta(seconds=series.interval_s)
     times, depths = [], []
     for time, depth in backlog_depths(series):
         times.append(time)
         depths.append(depth)
     if times:
-        times.append(times[-1] + width)
+        times.append(times[-1] + interval)
         depths.append(depths[-1])
-    numbers = _number(times)
-    axes.fill_between(numbers, depths, step="post", color=COLOURS[Part.BACKLOG], alpha=0.35, lw=0)
-    axes.step(numbers, depths, where="post", color=COLOURS[Part.BACKLOG], linewidth=1.4)
-    _over_time(axes, series, report.zone)
-    _shade(axes, report.outages, _end(series))
-    axes.set_ylabel("stored, not yet home")
+    x_values = _date_to_number(times)
+    colour = COLOURS[Purpose.BACKLOG]
+    axes.fill_between(x_values, depths, step="post", color=colour, alpha=0.35, lw=0)
+    axes.step(x_values, depths, where="post", color=colour, linewidth=1.4)
+    _set_time_axis(axes, series, report.zone)
+    _shade_outages(axes, report.outages, _end(series))
+    axes.set_ylabel("stored, not yet drained")
     axes.set_ylim(0, max(depths, default=0) * 1.08 or 1)
-    _legend(axes)
+    _add_legend(axes)
     return figure
 
 
 TITLES: dict[Callable[[Report], Figure], str] = {
     operations_plot: "Operations over time",
-    cost_plot: "Cost by part",
+    cost_plot: "Cost by purpose",
     backlog_plot: "Messages in the backlog over time",
 }
 
 
-def backlog_depths(series: Series) -> Iterator[tuple[datetime, int]]:
-    """How many messages were in the backlog at the end of each point. Where more came home than
-    was stored, the ledgers begin with a backlog: it is taken to have been there."""
-    depth, least = 0, 0
+def backlog_depths(series: TimeSeries) -> Iterator[tuple[datetime, int]]:
+    """Yield the number of messages in the backlog at the end of each interval.
+
+    If more messages were removed than stored, the backlog was not empty when the ledgers began. The
+    initial number is then the smallest that keeps the depth at 0 or above.
+    """
+    depth, lowest = 0, 0
     for point in series.points:
-        depth += point.stored - point.gone
-        least = min(least, depth)
-    depth = -least
-    before: datetime | None = None
-    width = timedelta(seconds=series.width_s)
+        depth += point.stored - point.removed
+        lowest = min(lowest, depth)
+    depth = -lowest
+    previous: datetime | None = None
+    interval = timedelta(seconds=series.interval_s)
     for point in series.points:
-        if before is not None and point.time - before > width:
-            yield before + width, depth
-        depth += point.stored - point.gone
-        before = point.time
+        if previous is not None and point.time - previous > interval:
+            yield previous + interval, depth
+        depth += point.stored - point.removed
+        previous = point.time
         yield point.time, depth
 
 
-def _axes(height: float = HEIGHT) -> tuple[Figure, Axes]:
+def _new_axes(height: float = HEIGHT) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
-def _over_time(axes: Axes, series: Series, zone: tzinfo) -> None:
-    locator = _locator(tz=zone, minticks=4, maxticks=9)
+def _set_time_axis(axes: Axes, series: TimeSeries, zone: tzinfo) -> None:
+    locator = _date_locator(tz=zone, minticks=4, maxticks=9)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(_concise(locator, tz=zone))
-    axes.yaxis.set_major_formatter(FuncFormatter(_short))
+    axes.xaxis.set_major_formatter(_date_formatter(locator, tz=zone))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_count))
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     if series.points:
-        axes.set_xlim(_number(series.points[0].time), _number(_end(series)))
+        start, end = series.points[0].time, _end(series)
+        axes.set_xlim(_date_to_number(start), _date_to_number(end))
 
 
-def _end(series: Series) -> datetime:
-    return series.points[-1].time + timedelta(seconds=series.width_s)
+def _end(series: TimeSeries) -> datetime:
+    return series.points[-1].time + timedelta(seconds=series.interval_s)
 
 
-def _shade(axes: Axes, outages: Sequence[PastOutage], end: datetime) -> None:
-    for index, (start, until) in enumerate(_merged(outages, end)):
+def _shade_outages(axes: Axes, outages: Sequence[OutageSummary], end: datetime) -> None:
+    for index, (start, until) in enumerate(_merge_outages(outages, end)):
         axes.axvspan(
-            _number(start),
-            _number(until),
-            color=OUTAGE,
+            _date_to_number(start),
+            _date_to_number(until),
+            color=OUTAGE_COLOUR,
             alpha=0.14,
             linewidth=0,
             zorder=0,
-            label="" if index else "outage",
+            label="" if index else OUTAGE_LABEL,
         )
 
 
-def _merged(outages: Iterable[PastOutage], end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Times with an outage of any entity: shaded once where they overlap."""
-    reached: tuple[datetime, datetime] | None = None
-    for one in sorted(outages, key=lambda one: one.start):
-        until = end if one.end is None else one.end
-        if reached is not None and one.start <= reached[1]:
-            reached = reached[0], max(reached[1], until)
+def _merge_outages(
+    outages: Iterable[OutageSummary], end: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the time spans in which at least one entity is in an outage, without overlaps."""
+    merged: tuple[datetime, datetime] | None = None
+    for outage in sorted(outages, key=lambda outage: outage.start):
+        until = end if outage.end is None else outage.end
+        if merged is not None and outage.start <= merged[1]:
+            merged = merged[0], max(merged[1], until)
             continue
-        if reached is not None:
-            yield reached
-        reached = one.start, until
-    if reached is not None:
-        yield reached
+        if merged is not None:
+            yield merged
+        merged = outage.start, until
+    if merged is not None:
+        yield merged
 
 
-def _legend(axes: Axes) -> None:
+def _add_legend(axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    # Outages are drawn first, and named last.
-    order = sorted(range(len(labels)), key=lambda index: labels[index] == "outage")
+    # Outages are drawn first, and come last in the legend.
+    order = sorted(range(len(labels)), key=lambda index: labels[index] == OUTAGE_LABEL)
     handles, labels = [handles[index] for index in order], [labels[index] for index in order]
     if handles:
         axes.legend(
@@ -253,14 +269,14 @@ def _legend(axes: Axes) -> None:
         )
 
 
-def _short(value: float, _: object) -> str:
-    """1500 is 1.5 k."""
+def _format_count(value: float, _: object) -> str:
+    """Return a number with an SI prefix: 1500 is 1.5 k."""
     return f"{value:g}" if value < 1000 else EngFormatter(sep=" ")(value)
 
 
-def _each(width_s: int) -> str:
-    for seconds, name in _WIDTHS:
-        if width_s % seconds == 0:
-            count = width_s // seconds
-            return f"per {name}" if count == 1 else f"in {count} {name}s"
-    raise AssertionError(width_s)
+def _per_interval(seconds: int) -> str:
+    for unit_seconds, name in _TIME_UNITS:
+        if seconds % unit_seconds == 0:
+            count = seconds // unit_seconds
+            return f"per {name}" if count == 1 else f"per {count} {name}s"
+    raise AssertionError(seconds)

@@ -1,1 +1,1 @@
-"""The outage drill: an outage on purpose, and proof that nothing was lost."""
+"""The outage drill: a deliberate outage, with reconciliation of all messages by their ids."""

@@ -1,4 +1,4 @@
-"""Takes everything out of the primary, and looks at what is elsewhere."""
+"""Receive all messages from the primary, and peek at those that are elsewhere."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,24 +7,26 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusSubQueue
 
-from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape
-from pairbus.drill.reconciliation import Key
+from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType
+from pairbus.drill.reconciliation import MessageKey
 from pairbus.pairing.ping import is_ping
-from pairbus.transfer import PATH_ALIAS
+from pairbus.servicebus.application_properties import PATH_ALIAS
 
-MANY = 200
+BATCH_SIZE = 200
 WAIT_S = 1.0
-LOOKS = 30
-"""What has not come after so many is taken for lost."""
+MAX_ATTEMPTS = 30
+"""A message that was not received after this many attempts counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    delivered: list[Key]
-    """In the order of delivery, of each entity."""
-    in_backlog: list[Key]
-    dead_lettered: dict[Key, str]
-    """With the reason."""
+class CollectedMessages:
+    """All messages at the end of a drill."""
+
+    delivered: list[MessageKey]
+    """In the order of delivery, per entity."""
+    in_backlog: list[MessageKey]
+    dead_lettered: dict[MessageKey, str]
+    """The dead-lettered messages with their reasons."""
 
 
 def collect(
@@ -33,72 +35,77 @@ def collect(
     entities: tuple[DrillEntity, ...],
     sessions: tuple[str, ...],
     backlog_queues: tuple[str, ...],
-) -> Collected:
+) -> CollectedMessages:
     """Receive all messages of the entities, and peek at the backlog and all dead-letter queues."""
-    delivered: list[Key] = []
-    in_backlog: list[Key] = []
-    dead: dict[Key, str] = {}
-    letters: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
+    delivered: list[MessageKey] = []
+    in_backlog: list[MessageKey] = []
+    dead_lettered: dict[MessageKey, str] = {}
+    dead_letters: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
     with ServiceBusClient.from_connection_string(primary) as client:
-        jobs = [(one, session) for one in entities for session in _sessions(one, sessions)]
-        with ThreadPoolExecutor(len(jobs)) as pool:
-            for found in pool.map(lambda job: _received(client, *job), jobs):
-                delivered += found
+        sources = [
+            (entity, session) for entity in entities for session in _sessions(entity, sessions)
+        ]
+        with ThreadPoolExecutor(len(sources)) as pool:
+            for keys in pool.map(lambda source: _receive(client, *source), sources):
+                delivered += keys
         for entity in entities:
-            for message in _peeked(_receiver(client, entity, **letters)):
-                dead[Key(entity.path, message.message_id)] = _reason(message)
+            for message in _peek(_receiver(client, entity, **dead_letters)):
+                dead_lettered[MessageKey(entity.path, message.message_id)] = _reason(message)
     with ServiceBusClient.from_connection_string(secondary) as client:
         for queue in backlog_queues:
-            in_backlog += map(_destined, _peeked(client.get_queue_receiver(queue)))
-            for message in _peeked(client.get_queue_receiver(queue, **letters)):
-                dead[_destined(message)] = _reason(message)
-    return Collected(delivered, in_backlog, dead)
+            in_backlog += map(_backlog_key, _peek(client.get_queue_receiver(queue)))
+            for message in _peek(client.get_queue_receiver(queue, **dead_letters)):
+                dead_lettered[_backlog_key(message)] = _reason(message)
+    return CollectedMessages(delivered, in_backlog, dead_lettered)
 
 
 def _sessions(entity: DrillEntity, sessions: tuple[str, ...]) -> tuple[str | None, ...]:
-    return sessions if entity.shape is Shape.SESSIONS else (None,)
+    return sessions if entity.type is EntityType.SESSION_QUEUE else (None,)
 
 
 def _receiver(client: ServiceBusClient, entity: DrillEntity, **options: Any) -> Any:
-    if entity.shape is Shape.TOPIC:
+    if entity.type is EntityType.TOPIC:
         return client.get_subscription_receiver(entity.path, SUBSCRIPTION, **options)
     return client.get_queue_receiver(entity.path, **options)
 
 
-def _received(client: ServiceBusClient, entity: DrillEntity, session: str | None) -> list[Key]:
+def _receive(
+    client: ServiceBusClient, entity: DrillEntity, session: str | None
+) -> list[MessageKey]:
     options: dict[str, Any] = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE}
     if session is not None:
         options["session_id"] = session
     with _receiver(client, entity, **options) as receiver:
-        found = [one for one in _taken(receiver) if not is_ping(one)]
-    return [Key(entity.path, str(one.message_id)) for one in found]
+        messages = [message for message in receive_all(receiver) if not is_ping(message)]
+    return [MessageKey(entity.path, str(message.message_id)) for message in messages]
 
 
-def _taken(receiver: Any) -> Iterator[Any]:
-    """All messages of a queue. That none came for a while does not say that none is there: the
-    namespace itself is asked."""
-    for _ in range(LOOKS):
+def receive_all(receiver: Any) -> Iterator[Any]:
+    """Yield all messages of a queue. An empty receive does not prove that the queue is empty, so a
+    peek has to confirm it."""
+    for _ in range(MAX_ATTEMPTS):
         empty = not receiver.peek_messages(1)
-        while messages := receiver.receive_messages(MANY, max_wait_time=WAIT_S):
+        while messages := receiver.receive_messages(BATCH_SIZE, max_wait_time=WAIT_S):
             yield from messages
         if empty:
             return
 
 
-def _peeked(receiver: Any) -> Iterator[Any]:
-    """All messages of a queue; they stay there."""
-    number = 1
+def _peek(receiver: Any) -> Iterator[Any]:
+    """Yield all messages of a queue without receiving them."""
+    sequence_number = 1
     with receiver:
-        while messages := receiver.peek_messages(MANY, sequence_number=number):
+        while messages := receiver.peek_messages(BATCH_SIZE, sequence_number=sequence_number):
             yield from messages
-            number = messages[-1].sequence_number + 1
+            sequence_number = messages[-1].sequence_number + 1
 
 
-def _destined(message: Any) -> Key:
-    """A message of the backlog, known by where it was going."""
+def _backlog_key(message: Any) -> MessageKey:
+    """Return the key of a message in the backlog, which has its destination in an alias."""
     properties = message.application_properties or {}
     path = properties.get(PATH_ALIAS, properties.get(PATH_ALIAS.encode(), b""))
-    return Key(path.decode() if isinstance(path, bytes) else str(path), str(message.message_id))
+    text = path.decode() if isinstance(path, bytes) else str(path)
+    return MessageKey(text, str(message.message_id))
 
 
 def _reason(message: Any) -> str:

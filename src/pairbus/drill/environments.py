@@ -1,138 +1,58 @@
-"""Where a drill takes place: on two namespaces of this machine, or on two of the user's own."""
+"""The environments of a drill: two local namespaces, or two existing ones."""
 
-import contextlib
-import os
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
 
-from azure.core.exceptions import AzureError, ResourceNotFoundError
-from azure.servicebus import ServiceBusClient
-from azure.servicebus.management import EntityStatus
+from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
+from pairbus.emulator.process import EmulatorProcess
+from pairbus.errors import EntityNotFound, PairbusError
+from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
+from pairbus.servicebus.entity_status import EntityStatus
 
-from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, Shape, entities
-from pairbus.emulator.port import HeldPort
-from pairbus.errors import StateError
-from pairbus.pairing.administration import administration_of
-
-STOP_S = 20.0
-HISTORY = timedelta(minutes=10)
-"""How long the entities know the ids of messages that were sent twice."""
+DUPLICATE_DETECTION_WINDOW = timedelta(minutes=10)
 
 
 class Environment(Protocol):
-    """Two namespaces, and a way to make an outage of the primary."""
+    """Two namespaces, and a way to cause an outage of the primary. The methods return a sentence
+    for the log of the drill."""
 
     primary_name: str
     entities: tuple[DrillEntity, ...]
 
     @property
     def primary(self) -> str:
-        """A connection string."""
+        """The connection string of the primary."""
 
     @property
-    def secondary(self) -> str: ...
+    def secondary(self) -> str:
+        """The connection string of the secondary."""
 
     def open(self) -> str:
-        """Prepare it; a sentence that says what was done."""
+        """Start the namespaces if necessary, and create the entities."""
 
-    def break_down(self) -> str:
-        """Make the primary unavailable."""
+    def start_outage(self) -> str:
+        """Make the primary unavailable for sending."""
 
-    def bring_back(self) -> str:
-        """Make it available again."""
+    def end_outage(self) -> str:
+        """Make the primary available again."""
 
     def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
-        """Remove what the drill has made; what could not be removed. Raises nothing."""
-
-
-class EmulatorProcess:
-    """A namespace as a process: `pairbus emulator` on a folder, always on the same port. It ends
-    with this process, whatever ends that."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self._name = name
-        self._folder = folder
-        self._port = HeldPort("127.0.0.1")
-        self.connection_string = ""
-        self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
-
-    def start(self) -> None:
-        """Raises StateError where it does not serve."""
-        self._port.hold()
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-u", "-m", "pairbus", "emulator", "--while-input"),
-                *("--namespace", self._name, "--folder", str(self._folder)),
-                *("--port", str(self._port.number)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for us: we stop it when we are done
-        )
-        assert self._process.stdout is not None
-        said = ""
-        while "Ctrl-C" not in said:
-            line = self._process.stdout.readline()
-            if not line:
-                raise StateError(f"the namespace {self._name} did not start: {said.strip()}")
-            said += line
-        self.connection_string = re.findall(r"Endpoint=\S+", said)[0]
-        self._port.number = int(re.findall(r"port (\d+)", said)[0])
-
-    def kill(self) -> int:
-        """Kill it with -9; its process id. Raises StateError where it ended otherwise."""
-        assert self._process is not None
-        os.kill(self.pid, signal.SIGKILL)
-        status = self._process.wait(STOP_S)
-        self._let_go(self._process)
-        if status != -signal.SIGKILL:
-            raise StateError(f"the namespace {self._name} ended by itself, with status {status}")
-        return self.pid
-
-    def close(self) -> None:
-        self._port.close()
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # it stops when its input ends
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(STOP_S)
-        self._let_go(self._process)
-
-    @staticmethod
-    def _let_go(process: "subprocess.Popen[str]") -> None:
-        for end in (process.stdin, process.stdout):
-            if end is not None:
-                with contextlib.suppress(OSError):
-                    end.close()
+        """Remove everything that the drill has created. Return the paths of entities that could not
+        be removed."""
 
 
 class LocalEnvironment:
-    """Two namespaces on this machine, each a process with its data on disk. The outage: the
-    primary's process is killed."""
+    """Two emulator processes with their data on disk. The outage kills the process of the
+    primary."""
 
     primary_name = "primary"
 
     def __init__(self, folder: Path) -> None:
-        self._primary = EmulatorProcess("primary", folder / "primary")
-        self._secondary = EmulatorProcess("secondary", folder / "secondary")
+        self._primary = EmulatorProcess("primary", folder=folder)
+        self._secondary = EmulatorProcess("secondary", folder=folder)
         self.entities = entities()
 
     @property
@@ -144,108 +64,105 @@ class LocalEnvironment:
         return self._secondary.connection_string
 
     def open(self) -> str:
-        for one in (self._primary, self._secondary):
-            one.start()
-        make_entities(self.primary, self.entities)
+        for emulator in (self._primary, self._secondary):
+            emulator.start()
+        create_entities(self.primary, self.entities)
         return (
-            f"Two namespaces serve on this machine, as processes {self._primary.pid} and "
-            f"{self._secondary.pid}: primary and secondary."
+            f"Started two local namespaces: primary (process {self._primary.pid}) and secondary "
+            f"(process {self._secondary.pid})."
         )
 
-    def break_down(self) -> str:
-        return f"The primary is killed: kill -9 {self._primary.kill()}."
+    def start_outage(self) -> str:
+        self._primary.kill()
+        return f"OUTAGE: killed the primary (kill -9 {self._primary.pid})."
 
-    def bring_back(self) -> str:
+    def end_outage(self) -> str:
         self._primary.start()
-        return f"The primary is started again, as process {self._primary.pid}."
+        return f"Restarted the primary (process {self._primary.pid})."
 
     def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
-        for one in (self._primary, self._secondary):
-            one.close()
+        for emulator in (self._primary, self._secondary):
+            emulator.close()
         return []
 
 
 class ExistingEnvironment:
-    """Two namespaces of the user's own, on entities that the drill makes and removes. The outage:
-    these entities are disabled for sending, which fails as an outage does."""
+    """Two existing namespaces, in which the drill creates its own entities and removes them. The
+    outage disables these entities for sending, so that sends fail as in a real outage."""
 
     def __init__(self, primary: str, secondary: str) -> None:
         self.primary = primary
         self.secondary = secondary
         self.primary_name = f"pairbus-drill-{uuid4().hex[:8]}"
         self.entities = entities(f"{self.primary_name}/")
-        self._made = False
+        self._created = False
 
     def open(self) -> str:
         with administration(self.primary) as admin:
-            next(iter(admin.list_queues()), None)  # whoever has no right has made nothing
-        self._made = True
-        make_entities(self.primary, self.entities)
-        return f"Made in the primary: {', '.join(one.path for one in self.entities)}."
+            admin.list_queues()  # fails without the Manage right, before anything is created
+        self._created = True
+        create_entities(self.primary, self.entities)
+        return f"Created in the primary: {', '.join(entity.path for entity in self.entities)}."
 
-    def break_down(self) -> str:
-        self._set(EntityStatus.SEND_DISABLED)
-        return "The drill's entities in the primary are disabled for sending."
+    def start_outage(self) -> str:
+        self._set_status(EntityStatus.SEND_DISABLED)
+        return "OUTAGE: disabled the entities of the drill for sending."
 
-    def bring_back(self) -> str:
-        self._set(EntityStatus.ACTIVE)
-        return "The drill's entities in the primary are enabled again."
+    def end_outage(self) -> str:
+        self._set_status(EntityStatus.ACTIVE)
+        return "Enabled the entities of the drill again."
 
     def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
-        left: list[str] = []
-        mine = self.entities if self._made else ()
+        remaining: list[str] = []
+        created = self.entities if self._created else ()
         with administration(self.primary) as admin:
-            for entity in mine:
-                remove = admin.delete_topic if entity.shape is Shape.TOPIC else admin.delete_queue
-                left += _not_removed(remove, entity.path)
+            for entity in created:
+                remove = (
+                    admin.delete_topic if entity.type is EntityType.TOPIC else admin.delete_queue
+                )
+                remaining += _remove(remove, entity.path)
         with administration(self.secondary) as admin:
             for queue in backlog_queues:
-                left += _not_removed(admin.delete_queue, queue)
-        return left
+                remaining += _remove(admin.delete_queue, queue)
+        return remaining
 
-    def _set(self, status: EntityStatus) -> None:
+    def _set_status(self, status: EntityStatus) -> None:
         with administration(self.primary) as admin:
             for entity in self.entities:
-                if entity.shape is Shape.TOPIC:
-                    topic = admin.get_topic(entity.path)
-                    topic.status = status
-                    admin.update_topic(topic)
-                else:
-                    queue = admin.get_queue(entity.path)
-                    queue.status = status
-                    admin.update_queue(queue)
+                admin.set_status(entity.path, status)
 
 
-def _not_removed(remove: Callable[[str], object], path: str) -> list[str]:
+def _remove(remove: Callable[[str], object], path: str) -> list[str]:
+    """Remove an entity. Return its path if this failed."""
     try:
         remove(path)
-    except ResourceNotFoundError:
+    except EntityNotFound:
         return []
-    except AzureError:
+    except PairbusError:
         return [path]
     return []
 
 
-def make_entities(primary: str, wanted: tuple[DrillEntity, ...]) -> None:
-    """All of them remove duplicates."""
-    detects: dict[str, Any] = {
-        "requires_duplicate_detection": True,
-        "duplicate_detection_history_time_window": HISTORY,
-    }
+def create_entities(primary: str, drill_entities: tuple[DrillEntity, ...]) -> None:
+    """Create the entities, with duplicate detection."""
     with administration(primary) as admin:
-        for entity in wanted:
-            if entity.shape is Shape.TOPIC:
-                admin.create_topic(entity.path, **detects)
+        for entity in drill_entities:
+            if entity.type is EntityType.TOPIC:
+                admin.create_topic(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=DUPLICATE_DETECTION_WINDOW,
+                )
                 admin.create_subscription(entity.path, SUBSCRIPTION)
             else:
-                sessions = entity.shape is Shape.SESSIONS
-                admin.create_queue(entity.path, requires_session=sessions, **detects)
+                admin.create_queue(
+                    entity.path,
+                    requires_duplicate_detection=True,
+                    duplicate_detection_history_time_window=DUPLICATE_DETECTION_WINDOW,
+                    requires_session=entity.type is EntityType.SESSION_QUEUE,
+                )
 
 
-@contextmanager
-def administration(connection_string: str) -> Iterator[Any]:
-    with (
-        ServiceBusClient.from_connection_string(connection_string) as client,
-        administration_of(client) as admin,
-    ):
-        yield admin
+def administration(connection_string: str) -> AdministrationClient:
+    """Return an administration client for a connection string."""
+    return AdministrationClient(AdministrationOptions.from_connection_string(connection_string))

@@ -1,4 +1,4 @@
-"""What a drill does: how much is sent, where, and how long things last."""
+"""The options of a drill, and the entities that it sends to."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,79 +8,83 @@ from typing import NamedTuple, get_args
 from pairbus.errors import ConfigurationError
 from pairbus.options import Failback
 
-MOST = 1000
-"""Messages a second: about what one process sends with the Azure SDK beside all else."""
+MAX_RATE = 1000
+"""Messages a second. One process can send about this many with the Azure SDK during a drill."""
 SUBSCRIPTION = "all"
 
 
-class Shape(Enum):
-    """What an entity is."""
+class EntityType(Enum):
+    """The type of an entity. The values are shown to the user."""
 
-    QUEUE = "a queue"
-    SESSIONS = "a queue with sessions"
-    TOPIC = "a topic"
+    QUEUE = "queue"
+    SESSION_QUEUE = "queue with sessions"
+    TOPIC = "topic"
 
 
 class DrillEntity(NamedTuple):
-    """A queue or topic of the primary that the drill makes, sends to and receives from. All of them
-    remove duplicates."""
+    """A queue or topic of the primary that the drill creates, sends to and receives from. It has
+    duplicate detection."""
 
     path: str
-    shape: Shape
+    type: EntityType
 
 
 def entities(prefix: str = "") -> tuple[DrillEntity, ...]:
+    """Return one entity of each type."""
     return (
-        DrillEntity(f"{prefix}orders", Shape.QUEUE),
-        DrillEntity(f"{prefix}payments", Shape.SESSIONS),
-        DrillEntity(f"{prefix}news", Shape.TOPIC),
+        DrillEntity(f"{prefix}orders", EntityType.QUEUE),
+        DrillEntity(f"{prefix}payments", EntityType.SESSION_QUEUE),
+        DrillEntity(f"{prefix}news", EntityType.TOPIC),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillOptions:
-    """Raises ConfigurationError where a value is out of bounds."""
+    """The size and the timing of a drill. Raises ConfigurationError for a value out of bounds."""
 
     senders: int = 6
-    """Threads that send, each to one of three entities."""
+    """The number of sender threads. Each sends to one of the entities."""
     rate: float = 150
     """Messages a second, of all senders together."""
     size: int = 1024
-    """Bytes of a body."""
+    """The size of a message body in bytes."""
     before: timedelta = timedelta(seconds=5)
-    """How long all is well."""
+    """The time before the outage."""
     outage: timedelta = timedelta(seconds=15)
-    """How long the primary is down."""
+    """The length of the outage."""
     after: timedelta = timedelta(seconds=3)
-    """How long senders go on when all is well again."""
+    """The time for which senders continue after the drain."""
     backlog_queue_count: int = 4
     failover_interval: timedelta = timedelta(seconds=2)
     ping_primary_interval: timedelta = timedelta(seconds=1)
     failback: Failback = "after-drain"
 
     def __post_init__(self) -> None:
-        _within("senders", self.senders, 3, 64)
-        _within("rate", self.rate, 1, MOST)
-        _within("size", self.size, 1, 200_000)
-        _within("backlog queues", self.backlog_queue_count, 1, 100)
+        _check("senders", self.senders, 3, 64)
+        _check("rate", self.rate, 1, MAX_RATE)
+        _check("size", self.size, 1, 200_000)
+        _check("backlog_queue_count", self.backlog_queue_count, 1, 100)
         for name in ("before", "outage", "after"):
-            _within(f"{name}, in seconds,", getattr(self, name).total_seconds(), 0, 3600)
+            _check(name, getattr(self, name).total_seconds(), 0, 3600, " seconds")
         if self.failback not in get_args(Failback):
             raise ConfigurationError(
-                f"failback is one of {', '.join(get_args(Failback))}, not {self.failback!r}"
+                f"failback must be one of {', '.join(get_args(Failback))}, not {self.failback!r}."
             )
         if self.outage <= self.failover_interval:
             raise ConfigurationError(
-                f"an outage of {self.outage} is not longer than the failover interval, "
-                f"{self.failover_interval}: there would be no failover"
+                f"An outage of {self.outage.total_seconds():g} s causes no failover. It must be "
+                f"longer than the failover interval, "
+                f"{self.failover_interval.total_seconds():g} s."
             )
 
     @property
-    def lasts(self) -> timedelta:
-        """How long messages are sent, without the drain."""
+    def duration(self) -> timedelta:
+        """The time for which messages are sent, without the drain."""
         return self.before + self.outage + self.after
 
 
-def _within(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise ConfigurationError(f"{name} is {least:g} to {most:g}, not {value:g}")
+def _check(name: str, value: float, minimum: float, maximum: float, unit: str = "") -> None:
+    if not minimum <= value <= maximum:
+        raise ConfigurationError(
+            f"{name} must be between {minimum:g} and {maximum:g}{unit}, not {value:g}."
+        )

@@ -1,104 +1,108 @@
-"""Every message whose send was acknowledged, looked for by its id wherever it can be (rule X1).
+"""Reconciliation: find every message whose send was acknowledged, by its id.
 
-Plain data in, plain data out: the drill and the fault tests reckon alike.
+Plain functions over plain data, which the drill and the fault tests share.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Key(NamedTuple):
-    """One message, wherever it is."""
+class MessageKey(NamedTuple):
+    """Identifies a message, in whatever queue it is."""
 
     path: str
-    """Where it was sent: a queue or a topic of the primary."""
+    """The queue or topic of the primary that it was sent to."""
     id: str
 
 
 class SentMessage(NamedTuple):
     """A message whose send was acknowledged."""
 
-    key: Key
+    key: MessageKey
     session: str | None = None
     number: int = 0
-    """Its place in its session, in the order of sending."""
+    """Its position in its session, in the order of sending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """Where the messages are. Each acknowledged one is counted once: as delivered if it was, else
+    """The location of all messages. Each acknowledged message is counted once: as delivered, else
     as in the backlog, else as dead-lettered, else as lost."""
 
     sent: int
-    """Acknowledged."""
+    """The number of acknowledged messages."""
     delivered: int
     in_backlog: int
     dead_lettered: int
-    lost: tuple[Key, ...]
-    duplicated: dict[Key, int]
-    """Messages that were delivered more than once, and how often more."""
-    still_to_come: tuple[Key, ...]
-    """Messages that were delivered, and are in the backlog still: they come a second time."""
-    out_of_order: tuple[Key, ...]
-    """Messages that came after a later one of their session."""
-    not_acknowledged: tuple[Key, ...]
-    """Messages that are there though their senders were told that they failed, or nothing."""
+    lost: tuple[MessageKey, ...]
+    duplicated: dict[MessageKey, int]
+    """Messages that were delivered more than once, with the number of extra deliveries."""
+    still_to_come: tuple[MessageKey, ...]
+    """Messages that were delivered and are still in the backlog: they will be delivered again."""
+    out_of_order: tuple[MessageKey, ...]
+    """Messages that were delivered after a later message of their session."""
+    not_acknowledged: tuple[MessageKey, ...]
+    """Messages that arrived although their send failed or never returned."""
     by_path: dict[str, "Reconciliation"] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Nothing is lost."""
+        """True if no message is lost."""
         return not self.lost
 
 
 def reconcile(
     sent: Iterable[SentMessage],
     *,
-    delivered: Sequence[Key],
-    in_backlog: Iterable[Key] = (),
-    dead_lettered: Iterable[Key] = (),
+    delivered: Sequence[MessageKey],
+    in_backlog: Iterable[MessageKey] = (),
+    dead_lettered: Iterable[MessageKey] = (),
 ) -> Reconciliation:
-    """Look for all that was sent. `delivered` is in the order of delivery."""
-    known = {one.key: one for one in sent}
+    """Find all messages that were sent. `delivered` is in the order of delivery."""
+    acknowledged = {message.key: message for message in sent}
     backlog, dead = set(in_backlog), set(dead_lettered)
 
-    def part(path: str | None) -> Reconciliation:
-        def mine(keys: Iterable[Key]) -> list[Key]:
+    def reconcile_path(path: str | None) -> Reconciliation:
+        """Reconcile the messages of one path, or of all paths."""
+
+        def on_path(keys: Iterable[MessageKey]) -> list[MessageKey]:
             return [key for key in keys if path is None or key.path == path]
 
-        wanted = mine(known)
-        arrived = Counter(mine(delivered))
-        rest = [key for key in wanted if key not in arrived]
+        expected = on_path(acknowledged)
+        arrived = Counter(on_path(delivered))
+        missing = [key for key in expected if key not in arrived]
+        located = {*arrived, *on_path(backlog), *on_path(dead)}
         return Reconciliation(
-            sent=len(wanted),
-            delivered=len(wanted) - len(rest),
-            in_backlog=sum(key in backlog for key in rest),
-            dead_lettered=sum(key in dead and key not in backlog for key in rest),
-            lost=tuple(key for key in rest if key not in backlog and key not in dead),
+            sent=len(expected),
+            delivered=len(expected) - len(missing),
+            in_backlog=sum(key in backlog for key in missing),
+            dead_lettered=sum(key in dead and key not in backlog for key in missing),
+            lost=tuple(key for key in missing if key not in backlog and key not in dead),
             duplicated={key: count - 1 for key, count in arrived.items() if count > 1},
-            still_to_come=tuple(sorted(key for key in mine(backlog) if key in arrived)),
-            out_of_order=tuple(overtaken(known, mine(delivered))),
-            not_acknowledged=tuple(sorted({*arrived, *mine(backlog), *mine(dead)} - known.keys())),
-            by_path={}
-            if path is not None
-            else {one: part(one) for one in sorted({key.path for key in known})},
+            still_to_come=tuple(sorted(key for key in on_path(backlog) if key in arrived)),
+            out_of_order=tuple(out_of_order(acknowledged, on_path(delivered))),
+            not_acknowledged=tuple(sorted(located - acknowledged.keys())),
+            by_path={name: reconcile_path(name) for name in paths} if path is None else {},
         )
 
-    return part(None)
+    paths = sorted({key.path for key in acknowledged})
+    return reconcile_path(None)
 
 
-def overtaken(known: dict[Key, SentMessage], delivered: Iterable[Key]) -> Iterable[Key]:
-    """Messages that first came after a later one of their session."""
-    last: dict[tuple[str, str], int] = {}
-    seen: set[Key] = set()
+def out_of_order(
+    acknowledged: dict[MessageKey, SentMessage], delivered: Iterable[MessageKey]
+) -> Iterator[MessageKey]:
+    """Yield messages whose first delivery came after a later message of their session."""
+    highest: dict[tuple[str, str], int] = {}
+    seen: set[MessageKey] = set()
     for key in delivered:
-        one = known.get(key)
-        if one is None or one.session is None or key in seen:
+        message = acknowledged.get(key)
+        if message is None or message.session is None or key in seen:
             continue
         seen.add(key)
-        place = key.path, one.session
-        if one.number < last.get(place, one.number):
+        session = key.path, message.session
+        if message.number < highest.get(session, message.number):
             yield key
-        last[place] = max(one.number, last.get(place, one.number))
+        highest[session] = max(message.number, highest.get(session, message.number))

@@ -1,62 +1,61 @@
-"""What came of a drill."""
+"""The result of a drill."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from pairbus.drill.bill import Cost
-from pairbus.drill.reconciliation import Key, Reconciliation
+from pairbus.drill.costs import DrillCost
+from pairbus.drill.milestones import MilestoneTimes
+from pairbus.drill.reconciliation import MessageKey, Reconciliation
 
-MOST = 20
-"""Messages that are named at most."""
+MAX_LOST_IDS = 20
+"""The maximum number of lost messages that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    reckoning: Reconciliation
-    reasons: dict[Key, str]
-    """Why messages were dead-lettered."""
+class DrillResult:
+    """The reconciliation, the times and the cost of a drill."""
+
+    reconciliation: Reconciliation
+    dead_letter_reasons: dict[MessageKey, str]
     through_backlog: int
+    """The number of messages that were sent to the backlog."""
     errors: int
-    """Calls that failed, whose messages were sent again."""
+    """The number of calls that failed. Their messages were sent again."""
     pings: int
-    moments: dict[str, datetime]
-    """When things happened: the outage began (`down`), every path was in failover (`failover`), the
-    outage ended (`back`), a ping had got through for every path (`pinged`), the syphon ran
-    (`drain`), all paths were healthy and the backlog empty (`drained`). What did not happen is not
-    there."""
-    cost: Cost
+    times: MilestoneTimes
+    cost: DrillCost
     problem: str | None
-    """What kept the drill from its end."""
+    """The reason why the drill was not completed."""
 
     @property
     def passed(self) -> bool:
-        return self.reckoning.complete and self.problem is None
+        return self.reconciliation.complete and self.problem is None
 
-    def plain(self) -> dict[str, Any]:
-        """For programs. Money is text: no digit is lost."""
+    def as_json(self) -> dict[str, Any]:
+        """Return everything for `json.dumps`. Amounts of money are strings, without rounding."""
         cost = self.cost
+        paths = self.reconciliation.by_path
         return {
             "passed": self.passed,
             "problem": self.problem,
-            **_plain(self.reckoning),
-            "paths": {path: _plain(one) for path, one in self.reckoning.by_path.items()},
-            "dead_letter_reasons": sorted(set(self.reasons.values())),
+            **_counts(self.reconciliation),
+            "paths": {path: _counts(reconciliation) for path, reconciliation in paths.items()},
+            "dead_letter_reasons": sorted(set(self.dead_letter_reasons.values())),
             "through_backlog": self.through_backlog,
             "errors": self.errors,
             "pings": self.pings,
-            "moments": {name: when.isoformat() for name, when in self.moments.items()},
+            "times": {milestone: time.isoformat() for milestone, time in self.times.items()},
             "cost": {
-                "parts": [
+                "purposes": [
                     {
-                        "part": part,
-                        "forecast_operations": cost.forecast[part].operations,
-                        "operations": cost.ledger[part].operations,
-                        "unanswered": cost.unanswered[part].operations,
-                        "charges": cost.ledger[part].units,
-                        "bytes": cost.ledger[part].bytes,
+                        "purpose": purpose,
+                        "forecast_operations": cost.forecast[purpose].operations,
+                        "operations": cost.ledger[purpose].operations,
+                        "unanswered": cost.unanswered[purpose].operations,
+                        "charges": cost.ledger[purpose].units,
+                        "bytes": cost.ledger[purpose].bytes,
                     }
-                    for part in cost.ledger
+                    for purpose in cost.ledger
                 ],
                 "money": str(cost.money),
                 "forecast_money": str(cost.forecast_money),
@@ -66,15 +65,15 @@ class Result:
         }
 
 
-def _plain(one: Reconciliation) -> dict[str, Any]:
+def _counts(reconciliation: Reconciliation) -> dict[str, Any]:
     return {
-        "sent": one.sent,
-        "delivered": one.delivered,
-        "in_backlog": one.in_backlog,
-        "dead_lettered": one.dead_lettered,
-        "lost": len(one.lost),
-        "duplicated": sum(one.duplicated.values()),
-        "out_of_order": len(one.out_of_order),
-        "not_acknowledged": len(one.not_acknowledged),
-        "lost_ids": [key.id for key in one.lost[:MOST]],
+        "sent": reconciliation.sent,
+        "delivered": reconciliation.delivered,
+        "in_backlog": reconciliation.in_backlog,
+        "dead_lettered": reconciliation.dead_lettered,
+        "lost": len(reconciliation.lost),
+        "duplicated": sum(reconciliation.duplicated.values()),
+        "out_of_order": len(reconciliation.out_of_order),
+        "not_acknowledged": len(reconciliation.not_acknowledged),
+        "lost_ids": [key.id for key in reconciliation.lost[:MAX_LOST_IDS]],
     }

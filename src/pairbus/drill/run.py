@@ -4,296 +4,301 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusClient
 
-from pairbus.drill.bill import Times, cost_of, foretell
-from pairbus.drill.collect import Collected, collect
+from pairbus.drill.collect import collect
+from pairbus.drill.costs import OutageTimes, drill_cost, forecast_counts
 from pairbus.drill.environments import Environment
+from pairbus.drill.milestones import Milestone
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.reconciliation import reconcile
-from pairbus.drill.result import Result
-from pairbus.drill.senders import Line, Senders
+from pairbus.drill.result import DrillResult
+from pairbus.drill.senders import SendCounts, Senders
+from pairbus.drill.spark_startup import BackgroundSpark
 from pairbus.errors import PairbusError, StateError
 from pairbus.events import Event, PathStatus, Pinged, StateChanged
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient, pair_namespace
+
+if TYPE_CHECKING:
+    from pairbus.syphon.query import Syphon
+    from pairbus.syphon.status import SyphonStatus
 
 RETRIES: dict[str, Any] = {
     "retry_total": 1,
     "retry_backoff_factor": 0.1,
     "retry_backoff_max": 1,
 }
-"""Few retries of the SDK's own, to see it sooner: by default they take 11 to 20 seconds."""
-LOOK_S = 0.1
+"""Few retries of the SDK, so that failover begins soon: the defaults take 11 to 20 seconds."""
+POLL_S = 0.1
 COUNT_S = 1.0
-PATIENCE_S = 90.0
-"""How long a stage may take without any progress."""
+STAGE_TIMEOUT_S = 90.0
+"""The maximum time of a stage without progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A drill now, for whoever watches."""
+class DrillSnapshot:
+    """The state of a drill at one moment."""
 
     states: dict[str, PathStatus]
-    lines: dict[str, Line]
+    counts: dict[str, SendCounts]
     pings: int
-    syphon: Any
-    """The status of the syphon, once it runs."""
-    left: int | None
-    """What the backlog holds, once the syphon runs and it is known."""
+    syphon: "SyphonStatus | None"
+    """None until the syphon runs."""
+    remaining: int | None
+    """The number of messages in the backlog, once the syphon runs and it is known."""
 
 
 class Drill:
-    """An outage of the primary while an application sends. `tell` hears each thing that happens, as
-    a sentence."""
+    """An outage of the primary while an application sends. `report` receives a sentence for each
+    event."""
 
     def __init__(
-        self, site: Environment, options: DrillOptions, folder: Path, tell: Callable[[str], None]
+        self,
+        environment: Environment,
+        options: DrillOptions,
+        folder: Path,
+        report: Callable[[str], None],
     ) -> None:
-        self._site = site
+        self._environment = environment
         self._options = options
         self._ledger = folder / "ledger"
-        self._tell = tell
+        self._report = report
         self._pings = 0
-        self._moments: dict[str, datetime] = {}
-        self._bus: PairedClient | None = None
-        self._fleet: Senders | None = None
-        self._syphon: Any = None
-        self._left: int | None = None
+        self._times: dict[Milestone, datetime] = {}
+        self._client: PairedClient | None = None
+        self._senders: Senders | None = None
+        self._syphon: Syphon | None = None
+        self._remaining: int | None = None
         self._pause = threading.Event()
 
-    def snapshot(self) -> Snapshot:
-        bus, fleet, syphon = self._bus, self._fleet, self._syphon
-        return Snapshot(
-            states={} if bus is None else {k: v.state for k, v in bus.status().paths.items()},
-            lines={} if fleet is None else fleet.lines,
+    def snapshot(self) -> DrillSnapshot:
+        client, senders, syphon = self._client, self._senders, self._syphon
+        paths = {} if client is None else client.status().paths
+        return DrillSnapshot(
+            states={path: snapshot.status for path, snapshot in paths.items()},
+            counts={} if senders is None else senders.counts,
             pings=self._pings,
             syphon=None if syphon is None else syphon.status(),
-            left=self._left,
+            remaining=self._remaining,
         )
 
-    def run(self) -> Result:
-        """All of it. Whatever happens, what the drill has made is removed again. Raises
-        PairbusError where it could not begin."""
+    def run(self) -> DrillResult:
+        """Run the whole drill, and remove everything that it has created. Raises PairbusError if it
+        could not start."""
         try:
             return self._run()
         except AzureError as exc:
             raise StateError(str(exc).splitlines()[0]) from exc
 
-    def _run(self) -> Result:
-        queues: tuple[str, ...] = ()
-        with contextlib.ExitStack() as made:
-            made.callback(lambda: self._clean_up(queues))
-            self._tell(self._site.open())
-            client = made.enter_context(
-                ServiceBusClient.from_connection_string(self._site.primary, **RETRIES)
+    def _run(self) -> DrillResult:
+        backlog_queues: tuple[str, ...] = ()
+        with contextlib.ExitStack() as resources:
+            resources.callback(lambda: self._clean_up(backlog_queues))
+            self._report(self._environment.open())
+            sdk_client = resources.enter_context(
+                ServiceBusClient.from_connection_string(self._environment.primary, **RETRIES)
             )
             options = self._pairing_options()
-            bus = self._bus = made.enter_context(pair_namespace(client, options))
-            queues = bus.backlog_queues
-            self._tell(
-                f"Paired: {len(queues)} backlog queues, failover after "
+            client = self._client = resources.enter_context(pair_namespace(sdk_client, options))
+            backlog_queues = client.backlog_queues
+            self._report(
+                f"Paired the namespaces: {len(backlog_queues)} backlog queues, failover after "
                 f"{_seconds(self._options.failover_interval)}, a ping every "
                 f"{_seconds(self._options.ping_primary_interval)}, failback "
                 f"{self._options.failback}."
             )
-            fleet = self._fleet = Senders(bus, self._site.entities, self._options)
-            made.callback(fleet.stop)
-            problem = None
-            with _Spark(self._ledger.with_name("spark.log")) as spark:
-                try:
-                    self._stages(bus, fleet, spark)
-                except PairbusError as exc:
-                    problem = str(exc)
-                    self._tell(f"The drill cannot go on: {problem}")
-                    with contextlib.suppress(Exception):
-                        self._end_outage()
-                fleet.stop()
-                self._stop_syphon()
-            if fleet.failures and problem is None:
-                problem = f"a sender ended: {fleet.failures[0]}"
-            self._tell("The senders have stopped. Everything is received.")
-            found = self._collect(fleet, queues)
-            primary = bus.status().primary
-            bus.close()  # the ledger is whole
-            moved = 0 if self._syphon is None else self._syphon.status().moved.total()
-            times = Times.of(self._moments, moved, self._options)
-            foretold = foretell(self._options, options, len(self._site.entities), times)
-            cost = cost_of(foretold, self._ledger, primary)
-            return Result(
-                reckoning=reconcile(
-                    fleet.sent,
-                    delivered=found.delivered,
-                    in_backlog=found.in_backlog,
-                    dead_lettered=found.dead_lettered,
-                ),
-                reasons=found.dead_lettered,
-                through_backlog=sum(line.stored for line in fleet.lines.values()),
-                errors=sum(line.errors for line in fleet.lines.values()),
-                pings=self._pings,
-                moments=dict(self._moments),
-                cost=cost,
-                problem=problem,
-            )
+            senders = self._senders = Senders(client, self._environment.entities, self._options)
+            resources.callback(senders.stop)
+            problem = self._run_stages(client, senders)
+            self._report("The senders have stopped. Receiving all messages from the primary.")
+            return self._result(client, senders, options, problem)
 
-    def _clean_up(self, queues: tuple[str, ...]) -> None:
-        if left := self._site.close(queues):
-            self._tell(f"These could not be removed; do so by hand: {', '.join(left)}")
+    def _result(
+        self,
+        client: PairedClient,
+        senders: Senders,
+        options: SendAvailabilityOptions,
+        problem: str | None,
+    ) -> DrillResult:
+        environment = self._environment
+        collected = collect(
+            environment.primary,
+            environment.secondary,
+            environment.entities,
+            senders.sessions,
+            client.backlog_queues,
+        )
+        primary = client.status().primary
+        client.close()  # writes the rest of the ledger
+        moved = 0 if self._syphon is None else self._syphon.status().moved.total()
+        times = OutageTimes.measure(self._times, moved, self._options)
+        forecast = forecast_counts(self._options, options, len(environment.entities), times)
+        return DrillResult(
+            reconciliation=reconcile(
+                senders.sent,
+                delivered=collected.delivered,
+                in_backlog=collected.in_backlog,
+                dead_lettered=collected.dead_lettered,
+            ),
+            dead_letter_reasons=collected.dead_lettered,
+            through_backlog=sum(counts.to_backlog for counts in senders.counts.values()),
+            errors=sum(counts.errors for counts in senders.counts.values()),
+            pings=self._pings,
+            times=dict(self._times),
+            cost=drill_cost(forecast, self._ledger, primary),
+            problem=problem,
+        )
+
+    def _clean_up(self, backlog_queues: tuple[str, ...]) -> None:
+        if remaining := self._environment.close(backlog_queues):
+            self._report(f"Could not remove {', '.join(remaining)}. Remove them by hand.")
 
     def _pairing_options(self) -> SendAvailabilityOptions:
         return SendAvailabilityOptions(
-            secondary=self._site.secondary,
-            primary_name=self._site.primary_name,
+            secondary=self._environment.secondary,
+            primary_name=self._environment.primary_name,
             backlog_queue_count=self._options.backlog_queue_count,
             failover_interval=self._options.failover_interval,
             ping_primary_interval=self._options.ping_primary_interval,
             failback=self._options.failback,
-            check_duplicate_detection=False,  # they all have it
+            check_duplicate_detection=False,  # all entities have it
             ledger=self._ledger,
-            on_event=self._heed,
+            on_event=self._on_event,
         )
 
     # The stages.
 
-    def _stages(self, bus: PairedClient, fleet: Senders, spark: "_Spark") -> None:
-        where = ", ".join(f"{one.path} ({one.shape.value})" for one in self._site.entities)
-        fleet.start()
-        self._tell(
+    def _run_stages(self, client: PairedClient, senders: Senders) -> str | None:
+        """Run all stages. Return the reason if they were not completed."""
+        problem = None
+        with BackgroundSpark(self._ledger.with_name("spark.log")) as spark:
+            try:
+                self._send_and_fail_over(client, senders, spark)
+                self._fail_back(client)
+                self._drain(client, spark)
+                self._pause.wait(self._options.after.total_seconds())
+            except PairbusError as exc:
+                problem = str(exc)
+                self._report(f"The drill cannot continue: {problem}")
+                with contextlib.suppress(Exception):
+                    self._end_outage()
+            senders.stop()
+            if self._syphon is not None:
+                self._syphon.stop()
+        if senders.failures and problem is None:
+            problem = f"A sender failed: {senders.failures[0]}"
+        return problem
+
+    def _send_and_fail_over(
+        self, client: PairedClient, senders: Senders, spark: BackgroundSpark
+    ) -> None:
+        entities = ", ".join(
+            f"{entity.path} ({entity.type.value})" for entity in self._environment.entities
+        )
+        senders.start()
+        self._report(
             f"{self._options.senders} senders send {self._options.rate:g} messages a second to "
-            f"{where}."
+            f"{entities}."
         )
         self._pause.wait(self._options.before.total_seconds())
-        self._tell(self._site.break_down())
-        self._note("down")
-        spark.start()  # it takes a while, and the outage is long enough for it
-        self._wait(lambda: self._are(bus, PathStatus.FAILOVER), "failover of every path")
-        self._note("failover")
-        self._tell("Every path is in failover: what is sent now goes to the backlog.")
-        gone = (datetime.now(UTC) - self._moments["down"]).total_seconds()
-        self._pause.wait(max(0.0, self._options.outage.total_seconds() - gone))
+        self._report(self._environment.start_outage())
+        self._record(Milestone.OUTAGE_STARTED)
+        spark.start()  # during the outage, because it takes some seconds
+        self._wait_for(client, "failover of every path", PathStatus.FAILOVER)
+        self._record(Milestone.FAILED_OVER)
+        self._report("Every path is in failover. Messages go to the backlog.")
+
+    def _fail_back(self, client: PairedClient) -> None:
+        outage = datetime.now(UTC) - self._times[Milestone.OUTAGE_STARTED]
+        self._pause.wait(max(0.0, (self._options.outage - outage).total_seconds()))
         self._end_outage()
-        healthy = (PathStatus.HEALTHY, PathStatus.DRAINING)
-        self._wait(lambda: self._are(bus, *healthy), "a ping to get through")
-        self._note("pinged")
-        self._drain(bus, spark)
-        self._pause.wait(self._options.after.total_seconds())
+        self._wait_for(client, "a successful ping", PathStatus.HEALTHY, PathStatus.DRAINING)
+        self._record(Milestone.PING_SUCCEEDED)
 
     def _end_outage(self) -> None:
-        if "down" in self._moments and "back" not in self._moments:
-            self._tell(self._site.bring_back())
-            self._note("back")
+        if Milestone.OUTAGE_STARTED in self._times and Milestone.OUTAGE_ENDED not in self._times:
+            self._report(self._environment.end_outage())
+            self._record(Milestone.OUTAGE_ENDED)
 
-    def _drain(self, bus: PairedClient, spark: "_Spark") -> None:
-        from pairbus.syphon.counts import backlog_size
+    def _drain(self, client: PairedClient, spark: BackgroundSpark) -> None:
         from pairbus.syphon.options import SyphonOptions
-        from pairbus.syphon.syphon import Syphon
+        from pairbus.syphon.query import Syphon
 
         spark.wait()
-        options: Any = {"primary": self._site.primary, "secondary": self._site.secondary}
+        namespaces: Any = {
+            "primary": self._environment.primary,
+            "secondary": self._environment.secondary,
+        }
         syphon = Syphon(
             SyphonOptions(
-                **options,
-                primary_name=self._site.primary_name,
+                **namespaces,
+                primary_name=self._environment.primary_name,
                 backlog_queue_count=self._options.backlog_queue_count,
                 ledger=str(self._ledger),
             )
         )
         syphon.start()
         self._syphon = syphon
-        self._note("drain")
-        self._tell("The syphon runs on Spark, and moves the backlog to where it was going.")
+        self._record(Milestone.DRAIN_STARTED)
+        self._report("The syphon runs on Spark and moves the backlog to the primary.")
+        self._wait_until_drained(client, syphon)
+        self._record(Milestone.DRAINED)
+        moved = syphon.status().moved.total()
+        self._report(f"The backlog is empty: {moved:,} messages were moved. Every path is healthy.")
+
+    def _wait_until_drained(self, client: PairedClient, syphon: "Syphon") -> None:
+        from pairbus.syphon.counts import backlog_size
+
         best: tuple[int, int] | None = None
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + STAGE_TIMEOUT_S
         while True:
-            self._left = backlog_size(syphon.options.secondary, syphon.options.backlog_queues)
-            if self._left == 0 and self._are(bus, PathStatus.HEALTHY):
-                break
+            self._remaining = backlog_size(syphon.options.secondary, syphon.options.backlog_queues)
+            if self._remaining == 0 and self._all_paths_are(client, PathStatus.HEALTHY):
+                return
             status = syphon.status()
             if status.failure is not None:
-                raise StateError(f"the syphon failed: {status.failure.splitlines()[0]}")
-            progress = status.moved.total(), -(self._left or 0)
+                raise StateError(f"The syphon failed: {status.failure.splitlines()[0]}")
+            progress = status.moved.total(), -(self._remaining or 0)
             if best is None or progress > best:
-                best, deadline = progress, time.monotonic() + PATIENCE_S
+                best, deadline = progress, time.monotonic() + STAGE_TIMEOUT_S
             if time.monotonic() > deadline:
-                raise StateError(f"there is no progress: {status.problem or 'messages are left'}")
+                problem = status.problem or "messages remain in the backlog"
+                raise StateError(f"The drain made no progress for {STAGE_TIMEOUT_S:g} s: {problem}")
             self._pause.wait(COUNT_S)
-        self._note("drained")
-        moved = syphon.status().moved.total()
-        self._tell(f"The backlog is empty: {moved:,} messages were moved. Every path is healthy.")
 
-    def _stop_syphon(self) -> None:
-        if self._syphon is not None:
-            self._syphon.stop()
+    # Events and waits.
 
-    def _collect(self, fleet: Senders, queues: tuple[str, ...]) -> Collected:
-        site = self._site
-        return collect(site.primary, site.secondary, site.entities, fleet.sessions, queues)
-
-    # Things that happen meanwhile.
-
-    def _heed(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         match event:
-            case StateChanged(path=path, from_state=was, to_state=now):
-                self._tell(f"{path}: {was.value} → {now.value}")
+            case StateChanged(path=path, from_state=before, to_state=after):
+                self._report(f"{path}: {before.value} → {after.value}")
             case Pinged():
                 self._pings += 1
 
-    def _are(self, bus: PairedClient, *states: PathStatus) -> bool:
-        """Whether every path is in one of these states."""
-        paths = bus.status().paths
-        return len(paths) == len(self._site.entities) and all(
-            path.state in states for path in paths.values()
+    def _all_paths_are(self, client: PairedClient, *states: PathStatus) -> bool:
+        paths = client.status().paths
+        return len(paths) == len(self._environment.entities) and all(
+            path.status in states for path in paths.values()
         )
 
-    def _note(self, name: str) -> None:
-        self._moments[name] = datetime.now(UTC)
+    def _record(self, milestone: Milestone) -> None:
+        self._times[milestone] = datetime.now(UTC)
 
-    def _wait(self, done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
+    def _wait_for(self, client: PairedClient, event: str, *states: PathStatus) -> None:
+        """Wait until every path is in one of these states."""
+        deadline = time.monotonic() + STAGE_TIMEOUT_S
+        while not self._all_paths_are(client, *states):
             if time.monotonic() > deadline:
-                raise StateError(f"waited {PATIENCE_S:g} s in vain for {what}")
-            self._pause.wait(LOOK_S)
+                raise StateError(f"Timed out after {STAGE_TIMEOUT_S:g} s waiting for {event}.")
+            self._pause.wait(POLL_S)
 
 
-class _Spark:
-    """Spark, started in the background, so that it is there when the syphon needs it."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._pool = ThreadPoolExecutor(1, "Spark starts")
-        self._started: Future[Any] | None = None
-
-    def __enter__(self) -> "_Spark":
-        return self
-
-    def start(self) -> None:
-        from pairbus.spark.sessions import take
-
-        self._started = self._pool.submit(take, None, self._log)
-
-    def wait(self) -> None:
-        """Raises StateError where Spark does not start."""
-        assert self._started is not None
-        try:
-            self._started.result()
-        except Exception as exc:
-            raise StateError(f"Spark did not start: {str(exc).splitlines()[0]}") from exc
-
-    def __exit__(self, *exc: object) -> None:
-        from pairbus.spark.sessions import give_back
-
-        if self._started is not None and self._started.exception() is None:
-            give_back()
-        self._pool.shutdown()
-
-
-def _seconds(span: Any) -> str:
+def _seconds(span: timedelta) -> str:
     return f"{span.total_seconds():g} s"

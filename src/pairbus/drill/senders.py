@@ -1,4 +1,4 @@
-"""An application that sends: some threads, each with a paired sender of its own."""
+"""The application of a drill: threads that send, each with its own paired sender."""
 
 import threading
 import time
@@ -10,78 +10,75 @@ from uuid import uuid4
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.drill.plan import DrillEntity, DrillOptions, Shape
-from pairbus.drill.reconciliation import Key, SentMessage
+from pairbus.drill.plan import DrillEntity, DrillOptions, EntityType
+from pairbus.drill.reconciliation import MessageKey, SentMessage
 from pairbus.errors import PairbusError
 from pairbus.events import PathStatus
 from pairbus.pairing.client import PairedClient
 
-TURNS_A_SECOND = 4
-SESSIONS = 2
-"""Of each sender of a queue with sessions."""
-AGAIN_S = 0.2
-"""After an error a sender waits so long, and sends the same messages again."""
+CALLS_PER_SECOND = 4
+SESSIONS_PER_SENDER = 2
+RETRY_S = 0.2
+"""The delay after an error. Then the sender sends the same messages again."""
 STOP_S = 60.0
-_STORED = (PathStatus.FAILOVER, PathStatus.DRAINING)
+_TO_BACKLOG = (PathStatus.FAILOVER, PathStatus.DRAINING)
 
 
 @dataclass(slots=True)
-class Line:
-    """What the senders of one path have done."""
+class SendCounts:
+    """The totals of the senders of one path."""
 
     sent: int = 0
-    """Acknowledged."""
-    stored: int = 0
-    """Of these, sent while the path was in failover or draining."""
+    """Messages whose send was acknowledged."""
+    to_backlog: int = 0
+    """Messages of these that were sent while the path was in failover or draining."""
     errors: int = 0
-    """Calls that failed; their messages were sent again."""
+    """Calls that failed. Their messages were sent again."""
 
 
 @dataclass(slots=True)
-class _Sender:
-    """One thread's own."""
+class _MessageSource:
+    """Creates the messages of one sender."""
 
     entity: DrillEntity
     sessions: tuple[str | None, ...]
     calls: int = 0
     numbers: Counter[str | None] = field(default_factory=Counter)
 
-    def next_call(self, count: int, size: int) -> list[tuple[SentMessage, ServiceBusMessage]]:
-        """Some messages, of one session where there are sessions."""
+    def create(self, count: int, size: int) -> list[tuple[SentMessage, ServiceBusMessage]]:
+        """Create the messages of one call. They are of one session."""
         session = self.sessions[self.calls % len(self.sessions)]
         self.calls += 1
-        made = []
+        messages = []
         for _ in range(count):
             self.numbers[session] += 1
-            key = Key(self.entity.path, str(uuid4()))
+            key = MessageKey(self.entity.path, str(uuid4()))
             body = f"{key.id} ".ljust(size, ".")[:size]
             message = ServiceBusMessage(body, message_id=key.id, session_id=session)
-            made.append((SentMessage(key, session, self.numbers[session]), message))
-        return made
+            messages.append((SentMessage(key, session, self.numbers[session]), message))
+        return messages
 
 
 class Senders:
-    """Sends until it is stopped. A message whose send fails is sent again, with the same id, before
-    the next one: so an application would do it that must not lose any."""
+    """Sends until it is stopped. After a failed call, a sender repeats the same messages with the
+    same ids before it continues, like an application that must not lose any."""
 
     def __init__(
-        self, bus: PairedClient, entities: tuple[DrillEntity, ...], options: DrillOptions
+        self, client: PairedClient, entities: tuple[DrillEntity, ...], options: DrillOptions
     ) -> None:
-        self._bus = bus
+        self._client = client
         self._options = options
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._pause = threading.Event()
-        self._give_up_at = float("inf")
+        self._retry_until = float("inf")
         self.sent: list[SentMessage] = []
-        self.not_acknowledged: list[Key] = []
-        """Given up when the fleet was stopped."""
-        self.lines = {entity.path: Line() for entity in entities}
+        self.counts = {entity.path: SendCounts() for entity in entities}
         self.failures: list[BaseException] = []
-        """What ended a sender before its time."""
+        """Unexpected exceptions that ended a sender."""
         self._threads = [
             threading.Thread(
-                target=self._work,
+                target=self._run,
                 args=(number, entities[number % len(entities)]),
                 name=f"sender {number}",
                 daemon=True,
@@ -91,66 +88,69 @@ class Senders:
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """The sessions that something was sent to."""
-        return tuple(sorted({one.session for one in self.sent if one.session is not None}))
+        """The sessions that messages were sent to."""
+        return tuple(
+            sorted({message.session for message in self.sent if message.session is not None})
+        )
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Let every sender bring its last messages home, in bounded time. Can be called again."""
-        self._give_up_at = min(self._give_up_at, time.monotonic() + STOP_S / 2)
+        """Wait a bounded time until every sender has sent its last messages. Idempotent."""
+        self._retry_until = min(self._retry_until, time.monotonic() + STOP_S / 2)
         self._stopped.set()
         deadline = time.monotonic() + STOP_S
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _work(self, number: int, entity: DrillEntity) -> None:
+    def _run(self, number: int, entity: DrillEntity) -> None:
         sessions: tuple[str | None, ...] = (None,)
-        if entity.shape is Shape.SESSIONS:
-            sessions = tuple(f"customer-{number}-{n}" for n in range(SESSIONS))
-        mine = _Sender(entity, sessions)
-        make = (
-            self._bus.get_topic_sender
-            if entity.shape is Shape.TOPIC
-            else self._bus.get_queue_sender
+        if entity.type is EntityType.SESSION_QUEUE:
+            sessions = tuple(f"customer-{number}-{n}" for n in range(SESSIONS_PER_SENDER))
+        source = _MessageSource(entity, sessions)
+        get_sender = (
+            self._client.get_topic_sender
+            if entity.type is EntityType.TOPIC
+            else self._client.get_queue_sender
         )
-        a_turn = self._options.rate / self._options.senders / TURNS_A_SECOND
-        began, due, turn = time.monotonic(), 0.0, 0
+        per_call = self._options.rate / self._options.senders / CALLS_PER_SECOND
+        start, due, calls = time.monotonic(), 0.0, 0
         try:
-            with make(entity.path) as sender:
+            with get_sender(entity.path) as sender:
                 while not self._stopped.is_set():
-                    turn += 1
-                    due += a_turn
+                    calls += 1
+                    due += per_call
                     count, due = int(due), due % 1
-                    # One by itself, the others together: both ways of sending are in the drill.
-                    for some in (min(count, 1), count - 1):
-                        if some > 0:
-                            self._send(sender, mine.next_call(some, self._options.size))
-                    self._stopped.wait(max(0.0, began + turn / TURNS_A_SECOND - time.monotonic()))
-        except Exception as exc:  # noqa: BLE001  whoever waits for the fleet is told
+                    # One message alone and the others as a list, so that the drill covers both.
+                    for part in (min(count, 1), count - 1):
+                        if part > 0:
+                            self._send(sender, source.create(part, self._options.size))
+                    next_call = start + calls / CALLS_PER_SECOND
+                    self._stopped.wait(max(0.0, next_call - time.monotonic()))
+        except Exception as exc:  # noqa: BLE001  the drill reports it
             self.failures.append(exc)
 
-    def _send(self, sender: Any, call: list[tuple[SentMessage, ServiceBusMessage]]) -> None:
-        path = call[0][0].key.path
-        messages = [message for _, message in call]
+    def _send(self, sender: Any, pairs: list[tuple[SentMessage, ServiceBusMessage]]) -> None:
+        """Send messages until the call succeeds, or until the senders have to stop."""
+        path = pairs[0][0].key.path
+        messages = [message for _, message in pairs]
         while True:
             try:
                 sender.send_messages(messages[0] if len(messages) == 1 else messages)
             except (ServiceBusError, PairbusError):
                 with self._lock:
-                    self.lines[path].errors += 1
-                if time.monotonic() > self._give_up_at:
-                    self.not_acknowledged += [one.key for one, _ in call]
+                    self.counts[path].errors += 1
+                if time.monotonic() > self._retry_until:
                     return
-                self._pause.wait(AGAIN_S)
+                self._pause.wait(RETRY_S)
             else:
                 break
-        state = self._bus.status().paths[path].state
+        state = self._client.status().paths[path].status
         with self._lock:
-            self.sent += [one for one, _ in call]
-            self.lines[path].sent += len(call)
-            if state in _STORED:
-                self.lines[path].stored += len(call)
+            self.sent += [message for message, _ in pairs]
+            self.counts[path].sent += len(pairs)
+            if state in _TO_BACKLOG:
+                self.counts[path].to_backlog += len(pairs)

@@ -1,5 +1,6 @@
-"""A durable Service Bus namespace in one Python process."""
+"""A durable Service Bus namespace on this machine: in this process, or in a child process."""
 
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
 
-__all__ = ["LocalNamespace"]
+__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace"]

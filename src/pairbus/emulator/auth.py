@@ -1,14 +1,14 @@
-"""Who may do what: shared access rules, the tokens they sign, and the rights that a token carries.
+"""Authorization: shared access rules, the tokens that they sign, and the rights of a token.
 
-A shared access signature is checked in full: its signature against both keys of the rule that it
-names, its expiry, and what it covers. A token for the namespace covers every entity; one for an
-entity covers what lies below it (`/Subscriptions/x`, `/$management`, `/$DeadLetterQueue`). The host
-is not compared: a local namespace is reached by many names.
+A shared access signature is verified in full: the signature with both keys of the rule that it
+names, the expiry, and the path that it covers. A token for the namespace covers every entity. One
+for an entity also covers the paths below it (`/Subscriptions/x`, `/$management`,
+`/$DeadLetterQueue`). The host is not compared, because a local namespace has many names.
 
-Other tokens (the JWTs of Microsoft Entra ID) are signed by somebody whose keys are not at hand.
-They are refused, unless the namespace was told to trust them unseen.
+Other tokens (JWTs of Microsoft Entra ID) cannot be verified without the keys of their issuer. They
+are refused, unless the namespace trusts all bearer tokens.
 
-Tokens and keys are in no `repr` and in no error.
+Tokens and keys appear in no `repr` and in no error.
 """
 
 import base64
@@ -16,6 +16,7 @@ import binascii
 import hmac
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,18 +24,18 @@ from enum import StrEnum
 from urllib.parse import quote_plus, unquote_plus
 
 from pairbus.errors import ConfigurationError, NotAuthorized
-from pairbus.servicebus.entity_paths import covers, path_of, same_path
+from pairbus.servicebus.entity_paths import covers, normalize_path, path_from_address
 
 GRACE_S = 300.0
-"""How long an expired token still counts: the SDK's administration client renews its token only
-60 seconds after it has expired."""
+"""Time for which an expired token is still accepted. The SDK's administration client renews its
+token only 60 seconds after it has expired."""
 
 MAX_TOKEN = 16384
 _SIGNATURE, _BEARER = "sharedaccesssignature", "bearer"
 
 
 class Right(StrEnum):
-    """What a rule grants."""
+    """A right that a rule grants."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -55,28 +56,30 @@ class SharedAccessRule:
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 256:
             raise ConfigurationError(
-                f"the name of an authorization rule has 1 to 256 characters, not {len(self.name)}"
+                "The name of an authorization rule must have 1 to 256 characters, not"
+                f" {len(self.name)}."
             )
-        for which, key in (("primary", self.primary_key), ("secondary", self.secondary_key)):
+        for kind, key in (("primary", self.primary_key), ("secondary", self.secondary_key)):
             if key is not None and not 1 <= len(key) <= 256:
                 raise ConfigurationError(
-                    f"the {which} key of rule {self.name!r} has 1 to 256 characters, not {len(key)}"
+                    f"The {kind} key of rule {self.name!r} must have 1 to 256 characters, not"
+                    f" {len(key)}."
                 )
         if not self.rights:
-            raise ConfigurationError(f"rule {self.name!r} grants nothing: give it a right")
+            raise ConfigurationError(f"Rule {self.name!r} grants no right. Add one.")
         if Right.MANAGE in self.rights and self.rights != frozenset(Right):
             raise ConfigurationError(
-                f"rule {self.name!r} grants Manage, and so has to grant Send and Listen too"
+                f"Rule {self.name!r} grants Manage. It must also grant Send and Listen."
             )
 
     def has_key(self, key: str) -> bool:
-        """Whether it is one of the two keys, compared in constant time."""
+        """Return True if it is one of the two keys, compared in constant time."""
         return any(hmac.compare_digest(own.encode(), key.encode()) for own in self._keys())
 
     def signed(self, text: str, signature: bytes) -> bool:
-        """Whether one of the two keys gives this signature over the text."""
-        made = (hmac.digest(key.encode(), text.encode(), "sha256") for key in self._keys())
-        return any(hmac.compare_digest(one, signature) for one in made)
+        """Return True if one of the two keys has signed the text with this signature."""
+        expected = (hmac.digest(key.encode(), text.encode(), "sha256") for key in self._keys())
+        return any(hmac.compare_digest(digest, signature) for digest in expected)
 
     def _keys(self) -> list[str]:
         return [key for key in (self.primary_key, self.secondary_key) if key is not None]
@@ -84,15 +87,15 @@ class SharedAccessRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a token or a key gives: rights over a path and all below it, until a time."""
+    """Rights that a token or a key grants, over a path and all paths below it, until a time."""
 
-    who: str
+    issuer: str
     """The name of the rule, for logs."""
     path: str
-    """Empty: the whole namespace."""
+    """An empty path is the whole namespace."""
     rights: frozenset[Right]
     expires_at: float = math.inf
-    """Seconds since 1970, as the token says."""
+    """Expiry of the token, in seconds since 1970."""
 
     def allows(self, path: str, right: Right) -> bool:
         return right in self.rights and covers(self.path, path)
@@ -102,8 +105,11 @@ class Claims:
 
 
 class Authority:
-    """Turns tokens and keys into claims. `entity_rules` gives the rules of an entity by its path
-    (in lower case), none where there is no entity."""
+    """Verifies tokens and keys, and returns their claims.
+
+    `entity_rules` returns the rules of an entity by its path in lower case, or none if there is no
+    such entity.
+    """
 
     def __init__(
         self,
@@ -117,43 +123,44 @@ class Authority:
         self._trust_bearer_tokens = trust_bearer_tokens
 
     def claims_of_token(self, token: str, now: float) -> Claims:
-        """What a token from CBS or from an Authorization header gives. Its kind is told by its
-        content: the SDK sends shared access signatures over CBS with type `jwt`.
+        """Return the claims of a token from CBS or from an Authorization header.
 
-        Raises NotAuthorized where it is malformed, expired, signed by nobody known, or not ours.
+        The kind of token is detected from its content, because the SDK sends shared access
+        signatures over CBS with type `jwt`. Raises NotAuthorized if the token is malformed,
+        expired, not signed by a known rule, or of another kind.
         """
         token = token.strip()
         scheme, _, rest = token.partition(" ")
         if scheme.lower() == _BEARER:
-            # The SDK's administration client also calls a signature that it was given a bearer.
+            # The SDK's administration client sends a ready-made signature as a bearer token.
             token = rest.strip()
             scheme, _, rest = token.partition(" ")
         if not token:
-            raise NotAuthorized("MissingToken: the request carries no token")
+            raise NotAuthorized("MissingToken: the request has no token")
         if len(token) > MAX_TOKEN:
-            raise NotAuthorized(f"MalformedToken: a token has at most {MAX_TOKEN} characters")
+            raise NotAuthorized(f"MalformedToken: the token is longer than {MAX_TOKEN} characters")
         if scheme.lower() == _SIGNATURE:
             claims = self._claims_of_signature(rest)
         elif self._trust_bearer_tokens:
             expiry = _expiry_of_jwt(token)
-            claims = Claims(who="bearer", path="", rights=frozenset(Right), expires_at=expiry)
+            claims = Claims(issuer="bearer", path="", rights=frozenset(Right), expires_at=expiry)
         else:
             raise NotAuthorized(
                 "InvalidIssuer: this is not a shared access signature, and a local namespace "
-                "cannot check tokens of Microsoft Entra ID; use a shared access key, or start the "
-                "namespace with trust_bearer_tokens"
+                "cannot verify tokens of Microsoft Entra ID. Use a shared access key, or start the "
+                "namespace with trust_bearer_tokens."
             )
         if claims.expired(now):
-            raise NotAuthorized(f"ExpiredToken: the token of {claims.who!r} has expired")
+            raise NotAuthorized(f"ExpiredToken: the token of {claims.issuer!r} has expired")
         return claims
 
     def claims_of_key(self, name: str, key: str) -> Claims:
-        """What SASL PLAIN gives, where the user is a rule of the namespace and the password one of
-        its keys. Raises NotAuthorized."""
+        """Return the claims of SASL PLAIN, with a rule of the namespace as the user and one of its
+        keys as the password. Raises NotAuthorized."""
         for rule in self._rules:
             if rule.name == name and rule.has_key(key):
-                return Claims(who=rule.name, path="", rights=rule.rights)
-        raise NotAuthorized("no rule of the namespace has this name and this key")
+                return Claims(issuer=rule.name, path="", rights=rule.rights)
+        raise NotAuthorized("No rule of the namespace has this name and key.")
 
     def _claims_of_signature(self, text: str) -> Claims:
         fields = _fields(text)
@@ -170,10 +177,10 @@ class Authority:
         for rule in self._rules_over(path):
             if rule.name not in names:
                 continue
-            for spelled in _spellings(resource):
-                if rule.signed(f"{spelled}\n{expiry}", signature):
+            for spelling in _spellings(resource):
+                if rule.signed(f"{spelling}\n{expiry}", signature):
                     return Claims(
-                        who=rule.name, path=path, rights=rule.rights, expires_at=float(expiry)
+                        issuer=rule.name, path=path, rights=rule.rights, expires_at=float(expiry)
                     )
         raise NotAuthorized(
             "InvalidSignature: no rule over this resource has the token's name and signature"
@@ -187,13 +194,13 @@ class Authority:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """The four fields of a signature, still encoded: the signature is over the encoded resource."""
+    """Return the four fields of a signature, still encoded, because the encoded form is signed."""
     fields: dict[str, str] = {}
     for part in text.split("&"):
         name, _, value = part.partition("=")
         name = name.strip().lower()
         if name in fields:
-            raise NotAuthorized(f"MalformedToken: {name[:8]} is there twice")
+            raise NotAuthorized(f"MalformedToken: {name[:8]} occurs twice")
         fields[name] = value.strip()
     for name in ("sr", "sig", "se", "skn"):
         if not fields.get(name):
@@ -202,28 +209,23 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _resource_path(resource: str) -> str:
-    """The path in `sr`, with or without scheme, in the form that `same_path` gives."""
+    """Return the normalized path in `sr`, which may have a scheme or not."""
     address = unquote_plus(resource)
     if "://" not in address:
         address = f"sb://{address}"
-    return same_path(path_of(address))
+    return normalize_path(path_from_address(address))
 
 
 def _spellings(resource: str) -> list[str]:
-    """What may have been signed: the resource as it was sent, or encoded with capital letters, as
-    Python does, or small ones, as .NET does."""
+    """Return the forms of a resource that may have been signed: the resource as it was sent, and
+    percent-encoded with upper-case digits (as in Python) and with lower-case ones (as in .NET)."""
     encoded = quote_plus(unquote_plus(resource))
-    small = "%".join(
-        [
-            part if not at else part[:2].lower() + part[2:]
-            for at, part in enumerate(encoded.split("%"))
-        ]
-    )
-    return list(dict.fromkeys((resource, encoded, small)))
+    lower = re.sub("%..", lambda escape: escape[0].lower(), encoded)
+    return list(dict.fromkeys((resource, encoded, lower)))
 
 
 def _expiry_of_jwt(token: str) -> float:
-    """What an unchecked token says of its expiry; never, where it says nothing."""
+    """Return the expiry that a token claims, or infinity if it has none."""
     parts = token.split(".")
     if len(parts) != 3:
         return math.inf

@@ -1,26 +1,29 @@
-"""The official emulator's Config.json: namespaces, queues, topics, subscriptions and rules.
+"""Config.json of the Azure Service Bus emulator: namespaces, queues, topics, subscriptions, rules.
 
-Read as the emulator reads it: comments (`//` and `/* */`) and trailing commas are passed over, and
-the case of names does not matter. What is left out has the service's default, not the emulator's
-(which keeps messages for an hour, and delivers them three times): a namespace is to behave like the
-cloud's. The properties of an entity may be any that its description has. `Logging` is passed over.
+The file is read as the official emulator reads it: comments (`//` and `/* */`) and trailing commas
+are allowed, and names are case-insensitive. Properties that are left out have the defaults of
+Service Bus, not those of the official emulator (which keeps messages for an hour, and delivers them
+three times), so that a namespace behaves as in the cloud. An entity may have every property of its
+description. `Logging` is ignored.
 
-Whatever is unknown or wrong is a ConfigurationError that says where it is.
+A wrong file is a ConfigurationError that names the position.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from pairbus.emulator.admin.atom_rules import CORRELATED
+from pairbus.emulator.admin.atom_rules import CORRELATION_PROPERTIES
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
-    from_text,
+    parse_setting,
     property_name,
-    settings_of,
+    setting_fields,
 )
 from pairbus.emulator.filters.rules import (
     CorrelationFilter,
@@ -32,64 +35,86 @@ from pairbus.emulator.filters.rules import (
 )
 from pairbus.emulator.jsonc import JsonNode, parse_jsonc
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import check_name, check_path, path_of, same_path
+from pairbus.servicebus.entity_paths import (
+    check_name,
+    check_path,
+    normalize_path,
+    path_from_address,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionConfig:
+    """A subscription and its rules."""
+
     description: SubscriptionDescription
     rules: tuple[Rule, ...] = ()
-    """Empty: the rule that takes everything."""
+    """Without any, the subscription gets the rule that selects all messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
+    """A topic and its subscriptions."""
+
     description: TopicDescription
     subscriptions: tuple[SubscriptionConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceConfig:
+    """A namespace and its entities."""
+
     name: str
     queues: tuple[QueueDescription, ...] = ()
     topics: tuple[TopicConfig, ...] = ()
 
 
+def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceConfig]:
+    """Return the namespaces to serve: those of a Config.json, then one without entities for each
+    further name. With neither there is one namespace, `local`.
+
+    Raises ConfigurationError if the file is not valid, and OSError if it cannot be read.
+    """
+    namespaces: list[NamespaceConfig] = []
+    if file is not None:
+        try:
+            namespaces += read_config(file.read_text(encoding="utf-8"))
+        except ConfigurationError as exc:
+            raise ConfigurationError(f"{file}: {exc}") from exc
+    configured = {namespace.name for namespace in namespaces}
+    namespaces += [NamespaceConfig(name=name) for name in names if name not in configured]
+    return namespaces or [NamespaceConfig(name="local")]
+
+
 def read_config(content: str) -> tuple[NamespaceConfig, ...]:
-    """The namespaces that a Config.json describes. Raises ConfigurationError."""
+    """Return the namespaces of a Config.json. Raises ConfigurationError."""
     root = parse_jsonc(content)
-    user = root.members("UserConfig", "$schema").get("UserConfig")
-    if user is None:
-        raise ConfigurationError("Config.json has no UserConfig")
-    listed = user.members("Namespaces", "Logging").get("Namespaces")
+    user_config = root.members("UserConfig", "$schema").get("UserConfig")
+    if user_config is None:
+        raise root.error("UserConfig is missing")
+    listed = user_config.members("Namespaces", "Logging").get("Namespaces")
     if listed is None:
-        raise user.wrong("Namespaces is needed here")
-    namespaces = [(node, _namespace(node)) for node in listed.items()]
-    _check_unique("namespace", [(node, found.name) for node, found in namespaces])
-    return tuple(found for _, found in namespaces)
+        raise user_config.error("Namespaces is missing")
+    namespaces = [(node, _read_namespace(node)) for node in listed.items()]
+    _check_unique("namespace", [(node, namespace.name) for node, namespace in namespaces])
+    return tuple(namespace for _, namespace in namespaces)
 
 
-def _namespace(node: JsonNode) -> NamespaceConfig:
-    parts = node.members("Name", "Queues", "Topics")
-    name = _name(node, parts, lambda name: check_name("namespace", name))
-    queues = [(item, _queue(item)) for item in _list(parts, "Queues")]
-    topics = [(item, _topic(item)) for item in _list(parts, "Topics")]
-    described: list[tuple[JsonNode, Description]] = [
+def _read_namespace(node: JsonNode) -> NamespaceConfig:
+    members = node.members("Name", "Queues", "Topics")
+    name = _read_name(node, members, partial(check_name, "namespace"))
+    queues = [(item, _read_queue(item)) for item in _items(members, "Queues")]
+    topics = [(item, _read_topic(item)) for item in _items(members, "Topics")]
+    entities: list[tuple[JsonNode, EntityDescription]] = [
         *queues,
         *((item, topic.description) for item, topic in topics),
     ]
-    _check_unique("entity", [(item, one.path) for item, one in described])
-    targets = {same_path(one.path) for _, one in described}
+    _check_unique("entity", [(item, entity.path) for item, entity in entities])
+    targets = {normalize_path(entity.path) for _, entity in entities}
     for item, topic in topics:
-        described += [(item, below.description) for below in topic.subscriptions]
-    for item, one in described:
-        for field in ("forward_to", "forward_dead_lettered_messages_to"):
-            target = getattr(one, field, None)
-            if target is not None and same_path(path_of(target)) not in targets:
-                raise item.wrong(
-                    f"{property_name(field)} of {one.path!r} is {target!r}, which is no queue or "
-                    "topic of this namespace"
-                )
+        entities += [(item, subscription.description) for subscription in topic.subscriptions]
+    for item, entity in entities:
+        _check_forwarding(item, entity, targets)
     return NamespaceConfig(
         name=name,
         queues=tuple(queue for _, queue in queues),
@@ -97,118 +122,131 @@ def _namespace(node: JsonNode) -> NamespaceConfig:
     )
 
 
-def _queue(node: JsonNode) -> QueueDescription:
-    parts = node.members("Name", "Properties")
-    name = _name(node, parts, lambda name: check_path("queue", name))
-    given = _settings(parts, QueueDescription)
-    return node.tried(lambda: QueueDescription(name=name, **given))
+def _read_queue(node: JsonNode) -> QueueDescription:
+    members = node.members("Name", "Properties")
+    name = _read_name(node, members, partial(check_path, "queue"))
+    settings = _read_settings(members, QueueDescription)
+    return node.build(lambda: QueueDescription(name=name, **settings))
 
 
-def _topic(node: JsonNode) -> TopicConfig:
-    parts = node.members("Name", "Properties", "Subscriptions")
-    name = _name(node, parts, lambda name: check_path("topic", name))
-    given = _settings(parts, TopicDescription)
-    found = [(item, _subscription(item, name)) for item in _list(parts, "Subscriptions")]
-    _check_unique("subscription", [(item, one.description.name) for item, one in found])
+def _read_topic(node: JsonNode) -> TopicConfig:
+    members = node.members("Name", "Properties", "Subscriptions")
+    name = _read_name(node, members, partial(check_path, "topic"))
+    settings = _read_settings(members, TopicDescription)
+    subscriptions = [
+        (item, _read_subscription(item, name)) for item in _items(members, "Subscriptions")
+    ]
+    _check_unique(
+        "subscription",
+        [(item, subscription.description.name) for item, subscription in subscriptions],
+    )
     return TopicConfig(
-        description=node.tried(lambda: TopicDescription(name=name, **given)),
-        subscriptions=tuple(one for _, one in found),
+        description=node.build(lambda: TopicDescription(name=name, **settings)),
+        subscriptions=tuple(subscription for _, subscription in subscriptions),
     )
 
 
-def _subscription(node: JsonNode, topic: str) -> SubscriptionConfig:
-    parts = node.members("Name", "Properties", "Rules")
-    name = _name(node, parts, lambda name: check_name("subscription", name))
-    given = _settings(parts, SubscriptionDescription)
-    rules = [(item, _rule(item)) for item in _list(parts, "Rules")]
+def _read_subscription(node: JsonNode, topic: str) -> SubscriptionConfig:
+    members = node.members("Name", "Properties", "Rules")
+    name = _read_name(node, members, partial(check_name, "subscription"))
+    settings = _read_settings(members, SubscriptionDescription)
+    rules = [(item, _read_rule(item)) for item in _items(members, "Rules")]
     _check_unique("rule", [(item, rule.name) for item, rule in rules])
     return SubscriptionConfig(
-        description=node.tried(lambda: SubscriptionDescription(topic=topic, name=name, **given)),
+        description=node.build(lambda: SubscriptionDescription(topic=topic, name=name, **settings)),
         rules=tuple(rule for _, rule in rules),
     )
 
 
-def _rule(node: JsonNode) -> Rule:
-    parts = node.members("Name", "Properties")
-    name = _name(node, parts, lambda name: check_name("rule", name))
-    if "Properties" not in parts:
-        raise node.wrong("a rule needs Properties")
-    properties = parts["Properties"]
-    given = properties.members("FilterType", "CorrelationFilter", "SqlFilter", "Action")
-    kind = given["FilterType"].text() if "FilterType" in given else ""
-    wanted = {"sql": "SqlFilter", "correlation": "CorrelationFilter"}.get(kind.lower())
-    if wanted is None:
-        raise properties.wrong(f"FilterType is Sql or Correlation, not {kind!r}")
-    if wanted not in given:
-        raise properties.wrong(f"FilterType is {kind}, and so {wanted} is needed")
+def _read_rule(node: JsonNode) -> Rule:
+    members = node.members("Name", "Properties")
+    name = _read_name(node, members, partial(check_name, "rule"))
+    if "Properties" not in members:
+        raise node.error("Properties is missing")
+    properties = members["Properties"]
+    parts = properties.members("FilterType", "CorrelationFilter", "SqlFilter", "Action")
+    filter_type = parts["FilterType"].text() if "FilterType" in parts else ""
+    filter_name = {"sql": "SqlFilter", "correlation": "CorrelationFilter"}.get(filter_type.lower())
+    if filter_name is None:
+        raise properties.error(f"FilterType must be Sql or Correlation, not {filter_type!r}")
+    if filter_name not in parts:
+        raise properties.error(f"FilterType is {filter_type}, but {filter_name} is missing")
     filter_: Filter
-    if wanted == "SqlFilter":
-        filter_ = SqlFilter(_sql(given[wanted]))
+    if filter_name == "SqlFilter":
+        filter_ = SqlFilter(_read_sql(parts[filter_name]))
     else:
-        filter_ = _correlation(given[wanted])
-    action = SqlAction(_sql(given["Action"])) if "Action" in given else None
+        filter_ = _read_correlation(parts[filter_name])
+    action = SqlAction(_read_sql(parts["Action"])) if "Action" in parts else None
     rule = Rule(name=name, filter=filter_, action=action)
-    properties.tried(lambda: compile_rules([rule]))
+    properties.build(lambda: compile_rules([rule]))
     return rule
 
 
-def _sql(node: JsonNode) -> str:
-    expression = node.members("SqlExpression", "CompatibilityLevel", "RequiresPreprocessing").get(
-        "SqlExpression"
-    )
-    if expression is None:
-        raise node.wrong("SqlExpression is needed here")
-    return expression.text()
+def _read_sql(node: JsonNode) -> str:
+    members = node.members("SqlExpression", "CompatibilityLevel", "RequiresPreprocessing")
+    if "SqlExpression" not in members:
+        raise node.error("SqlExpression is missing")
+    return members["SqlExpression"].text()
 
 
-def _correlation(node: JsonNode) -> CorrelationFilter:
-    given = node.members(*CORRELATED, "Properties", "RequiresPreprocessing")
-    given.pop("RequiresPreprocessing", None)
-    properties: dict[str, Any] = {}
-    if (own := given.pop("Properties", None)) is not None:
-        for key, value in own.mapping().items():
+def _read_correlation(node: JsonNode) -> CorrelationFilter:
+    members = node.members(*CORRELATION_PROPERTIES, "Properties", "RequiresPreprocessing")
+    members.pop("RequiresPreprocessing", None)
+    application_properties: dict[str, Any] = {}
+    if (properties := members.pop("Properties", None)) is not None:
+        for key, value in properties.mapping().items():
             if not isinstance(value.value, str | int | float):
-                raise value.wrong("a string, number or boolean is needed here")
-            properties[key] = value.value
-    texts = {CORRELATED[name]: value.text() for name, value in given.items()}
-    return node.tried(lambda: CorrelationFilter(**texts, properties=properties))
+                raise value.error("expected a string, number or boolean")
+            application_properties[key] = value.value
+    texts = {CORRELATION_PROPERTIES[name]: value.text() for name, value in members.items()}
+    return node.build(lambda: CorrelationFilter(**texts, properties=application_properties))
 
 
-def _name(node: JsonNode, parts: dict[str, JsonNode], check: Callable[[str], None]) -> str:
-    if "Name" not in parts:
-        raise node.wrong("a Name is needed here")
-    name = parts["Name"].text()
-    parts["Name"].tried(lambda: check(name))
+def _read_name(node: JsonNode, members: dict[str, JsonNode], check: Callable[[str], None]) -> str:
+    if "Name" not in members:
+        raise node.error("Name is missing")
+    name = members["Name"].text()
+    members["Name"].build(lambda: check(name))
     return name
 
 
-def _list(parts: dict[str, JsonNode], name: str) -> list[JsonNode]:
-    return parts[name].items() if name in parts else []
+def _items(members: dict[str, JsonNode], name: str) -> list[JsonNode]:
+    return members[name].items() if name in members else []
 
 
-def _settings(parts: dict[str, JsonNode], kind: type[Description]) -> dict[str, Any]:
-    if "Properties" not in parts:
+def _read_settings(members: dict[str, JsonNode], kind: type[EntityDescription]) -> dict[str, Any]:
+    if "Properties" not in members:
         return {}
-    known = settings_of(kind)
+    known = setting_fields(kind)
     known.pop("AuthorizationRules", None)  # keys do not belong in this file
-    found: dict[str, Any] = {}
-    for name, value in parts["Properties"].members(*known).items():
+    settings: dict[str, Any] = {}
+    for name, value in members["Properties"].members(*known).items():
         field, type_ = known[name]
-        found[field] = _setting(value, type_)
-    return found
+        settings[field] = _read_setting(value, type_)
+    return settings
 
 
-def _setting(node: JsonNode, kind: Any) -> Any:
+def _read_setting(node: JsonNode, kind: Any) -> Any:
     if kind is int:
         return node.number()
     if kind in (bool, bool | None):
         return node.flag()
-    return node.tried(lambda: from_text(node.text(), kind))
+    return node.build(lambda: parse_setting(node.text(), kind))
 
 
 def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for node, name in named:
-        if same_path(name) in seen:
-            raise node.wrong(f"there is another {kind} of the name {name!r}")
-        seen.add(same_path(name))
+        if normalize_path(name) in names:
+            raise node.error(f"another {kind} has the name {name!r}")
+        names.add(normalize_path(name))
+
+
+def _check_forwarding(node: JsonNode, entity: EntityDescription, targets: set[str]) -> None:
+    for field in ("forward_to", "forward_dead_lettered_messages_to"):
+        target = getattr(entity, field, None)
+        if target is not None and normalize_path(path_from_address(target)) not in targets:
+            raise node.error(
+                f"{property_name(field)} of {entity.path!r} is {target!r}, which is not a queue or "
+                "topic of this namespace"
+            )

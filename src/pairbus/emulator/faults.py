@@ -1,27 +1,27 @@
-"""Faults on demand: what a namespace does wrong, where, how often; and how often it really did.
+"""Injected faults: errors and outages that a namespace produces on request.
 
-| kind | what happens |
+| kind | effect |
 | --- | --- |
-| refuse-connections | a connection is closed as soon as it is made |
-| cut | the connection is cut when a message arrives, before it is stored |
-| lose-answer | messages are stored, the answer is not given, and the connection is cut |
-| answer-late | messages are stored, the answer comes `seconds` later |
+| refuse-connections | a new connection is closed at once |
+| cut | the connection is aborted when a message arrives, before it is stored |
+| lose-answer | messages are stored, but the connection is aborted instead of a reply |
+| answer-late | messages are stored, and the reply is sent `seconds` later |
 | throttle | messages are rejected with `com.microsoft:server-busy` |
 | internal-error | messages are rejected with `amqp:internal-error` |
 | detach | the link is detached when a message arrives, before it is stored |
 | stop-reading | nothing more is read from a connection on which a message arrives |
-| expire-tokens | links end as if their tokens had expired, without grace |
-| ignore-tokens | a token that is put on `$cbs` is not taken, and there is no answer |
-| refuse-tokens | a token that is put on `$cbs` is not taken; the answer has `status` |
-| disable | the entity acts as if it were disabled, for sending and receiving |
+| expire-tokens | links are detached as if their tokens had expired, without a grace period |
+| ignore-tokens | a token that is sent to `$cbs` is discarded, without a response |
+| refuse-tokens | a token that is sent to `$cbs` is refused with `status` |
+| disable | the entity behaves as if it were disabled for sending and receiving |
 
-Messages that are scheduled over the management link of an entity arrive like those that are sent
-to it: all of one request are one occasion. They are rejected with a response: status 503 for
-throttle, 500 for internal-error, 400 for disable, and the condition. The link that is detached is
-the one that brings requests. Other requests (to cancel, settle, peek, and so on) are no occasion.
+Messages that are scheduled over the management link arrive like messages that are sent: all
+messages of one request trigger a fault once. They are rejected with a response: status 503 for
+throttle, 500 for internal-error, 400 for disable, and the condition. The fault `detach` detaches
+the link that carries requests. Other requests (cancel, settle, peek and so on) trigger no fault.
 
-A fault can be held to an entity (not refuse-connections), to a number of times, and to what comes
-after `after` others. The entity of a token is the path in its audience.
+A fault can be limited to an entity (except refuse-connections) and to a number of times, and it can
+skip the first `after` occasions. The entity of a token is the path in its audience.
 """
 
 import math
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.entity_paths import same_path
+from pairbus.servicebus.entity_paths import normalize_path
 
 KINDS = (
     "refuse-connections",
@@ -55,53 +55,57 @@ ON_SEND = (
     "lose-answer",
     "answer-late",
 )
-"""Those that a message which arrives can set off, in this order."""
+"""Faults that an arriving message can trigger, in this order."""
 ON_TOKEN = ("ignore-tokens", "refuse-tokens")
 
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One thing to go wrong. `fired` says how often it did."""
+    """A fault to inject."""
 
     kind: str
     entity: str | None = None
-    """None: everywhere."""
+    """Path of the entity, or None for all."""
     count: int | None = None
-    """How often at most; None: until it is removed."""
+    """Number of times that the fault occurs, or None until it is removed."""
     after: int = 0
-    """How many occasions to let pass first."""
+    """Number of occasions to skip first."""
     seconds: float = 0.0
+    """Delay of the reply (answer-late)."""
     status: int = 401
-    """What refuse-tokens answers."""
+    """Status of the response (refuse-tokens)."""
     fired: int = 0
+    """Number of times that the fault has occurred."""
     number: int = 0
+    """Identifies the fault in its namespace."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigurationError(f"there is no fault {self.kind!r}; {', '.join(KINDS)}")
+            raise ConfigurationError(f"Unknown fault {self.kind!r}. Use one of {', '.join(KINDS)}.")
         if self.count is not None and self.count < 1:
-            raise ConfigurationError(f"count is at least 1, not {self.count}")
+            raise ConfigurationError(f"count must be at least 1, not {self.count}.")
         if self.after < 0 or not 0 <= self.seconds < math.inf:
-            raise ConfigurationError("after and seconds are numbers not below 0")
+            raise ConfigurationError("after and seconds must be at least 0.")
         if self.status not in range(400, 600):
-            raise ConfigurationError(f"status is from 400 to 599, not {self.status!r}")
+            raise ConfigurationError(f"status must be from 400 to 599, not {self.status!r}.")
         if self.entity is not None and not isinstance(self.entity, str):
-            raise ConfigurationError(f"entity is a path, not {self.entity!r}")
+            raise ConfigurationError(f"entity must be a path, not {self.entity!r}.")
         if self.entity is not None and self.kind == "refuse-connections":
-            raise ConfigurationError("a connection is refused before it is for any entity")
+            raise ConfigurationError("refuse-connections cannot be limited to an entity.")
 
     @property
     def spent(self) -> bool:
+        """True if the fault has occurred as often as it should."""
         return self.count is not None and self.fired >= self.count
 
-    def concerns(self, path: str | None) -> bool:
+    def applies_to(self, path: str | None) -> bool:
         return self.entity is None or (
-            path is not None and same_path(self.entity) == same_path(path)
+            path is not None and normalize_path(self.entity) == normalize_path(path)
         )
 
 
 class Faults:
-    """The faults of a namespace."""
+    """The injected faults of a namespace."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -124,19 +128,19 @@ class Faults:
         self._faults.clear()
 
     def all(self) -> list[Fault]:
-        """Every fault that was added and not removed, spent ones too."""
+        """Return all faults that were added and not removed, also spent ones."""
         return list(self._faults)
 
     def find(self, number: int) -> Fault | None:
         return next((fault for fault in self._faults if fault.number == number), None)
 
     def fire(self, kinds: Iterable[str], path: str | None = None) -> Fault | None:
-        """The fault that happens on this occasion, if one does. It has happened then."""
+        """Return the fault that occurs now, if any, and count it. The first kind comes first."""
         if not self._faults:
             return None
         for kind in kinds:
             for fault in self._faults:
-                if fault.kind != kind or fault.spent or not fault.concerns(path):
+                if fault.kind != kind or fault.spent or not fault.applies_to(path):
                     continue
                 if fault.after > 0:
                     fault.after -= 1
@@ -145,8 +149,8 @@ class Faults:
                 return fault
         return None
 
-    def told(self) -> list[dict[str, Any]]:
-        """All faults as plain values."""
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return all faults as JSON values."""
         return [
             {
                 "number": fault.number,

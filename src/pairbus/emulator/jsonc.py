@@ -1,7 +1,7 @@
-"""JSON with comments and trailing commas, as .NET reads configuration, and the place of each value.
+"""JSON with comments and trailing commas, as .NET reads configuration, with the path of each value.
 
-Every mistake is a ConfigurationError that says where it is: by line and column where the text is
-not JSON, by its path (`UserConfig.Namespaces[0].Queues[2]`) where a value is not what is needed.
+Every error is a ConfigurationError that names the position: the line and column if the text is not
+JSON, or the path (`UserConfig.Namespaces[0].Queues[2]`) if a value is not valid.
 """
 
 import json
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
-# A comma with nothing before it is not a trailing one.
+# A comma right after an opening bracket is not a trailing comma.
 _COMMA = re.compile(rf"{_STRING}|[{{\[]\s*,|,(?=\s*[}}\]])")
 
 
 def parse_jsonc(content: str) -> "JsonNode":
-    """The value that the text describes. Raises ConfigurationError."""
+    """Return the value that the text describes. Raises ConfigurationError."""
     plain = _COMMENT.sub(_blank, content.removeprefix("\ufeff"))
     plain = _COMMA.sub(_blank, plain)
     try:
@@ -29,7 +29,7 @@ def parse_jsonc(content: str) -> "JsonNode":
         raise
     except json.JSONDecodeError as exc:
         raise ConfigurationError(
-            f"line {exc.lineno}, column {exc.colno}: this is not JSON: {exc.msg}"
+            f"line {exc.lineno}, column {exc.colno}: invalid JSON: {exc.msg}"
         ) from exc
     except (ValueError, RecursionError) as exc:
         raise ConfigurationError(f"the file cannot be read: {exc}") from exc
@@ -37,82 +37,83 @@ def parse_jsonc(content: str) -> "JsonNode":
 
 
 class JsonNode:
-    """A value of the file, and where it stands."""
+    """A value of the file, and its path."""
 
-    def __init__(self, value: Any, place: str) -> None:
+    def __init__(self, value: Any, path: str) -> None:
         self.value = value
-        self.place = place
+        self.path = path
 
-    def wrong(self, message: str) -> ConfigurationError:
-        return ConfigurationError(f"{self.place or 'the file'}: {message}")
+    def error(self, message: str) -> ConfigurationError:
+        """Return an error that names the path of this value."""
+        return ConfigurationError(f"{self.path or 'the file'}: {message}")
 
-    def members(self, *known: str) -> dict[str, "JsonNode"]:
-        """The members of an object by their right spelling; those that are null are left out."""
-        spelled = {name.lower(): name for name in known}
-        found: dict[str, JsonNode] = {}
+    def members(self, *names: str) -> dict[str, "JsonNode"]:
+        """Return the members of an object by these names, in any case, without those that are
+        null. Raises ConfigurationError for any other name."""
+        spelling = {name.lower(): name for name in names}
+        members: dict[str, JsonNode] = {}
         for key, node in self.mapping().items():
-            name = spelled.get(key.lower())
+            name = spelling.get(key.lower())
             if name is None:
-                raise self.wrong(f"{key!r} is not known here; known are {', '.join(known)}")
+                raise self.error(f"unknown name {key!r}. Use one of {', '.join(names)}.")
             if node.value is not None:
-                found[name] = node
-        return found
+                members[name] = node
+        return members
 
     def mapping(self) -> dict[str, "JsonNode"]:
-        """The members of an object, as they are."""
+        """Return all members of an object."""
         if not isinstance(self.value, dict):
-            raise self.wrong(f"an object is needed here, not {shown(self.value)}")
-        before = f"{self.place}." if self.place else ""
-        return {key: JsonNode(value, before + key) for key, value in self.value.items()}
+            raise self._unexpected("an object")
+        prefix = f"{self.path}." if self.path else ""
+        return {key: JsonNode(value, prefix + key) for key, value in self.value.items()}
 
     def items(self) -> list["JsonNode"]:
         if not isinstance(self.value, list):
-            raise self.wrong(f"a list is needed here, not {shown(self.value)}")
-        return [JsonNode(value, f"{self.place}[{at}]") for at, value in enumerate(self.value)]
+            raise self._unexpected("a list")
+        return [JsonNode(value, f"{self.path}[{index}]") for index, value in enumerate(self.value)]
 
     def text(self) -> str:
         if not isinstance(self.value, str):
-            raise self.wrong(f"a string is needed here, not {shown(self.value)}")
+            raise self._unexpected("a string")
         return self.value
 
     def flag(self) -> bool:
         if not isinstance(self.value, bool):
-            raise self.wrong(f"true or false is needed here, not {shown(self.value)}")
+            raise self._unexpected("true or false")
         return self.value
 
     def number(self) -> int:
         if not isinstance(self.value, int) or isinstance(self.value, bool):
-            raise self.wrong(f"a whole number is needed here, not {shown(self.value)}")
+            raise self._unexpected("a whole number")
         return self.value
 
-    def tried(self, make: Callable[[], T]) -> T:
-        """What `make` makes; its complaint, if it has one, gets this place."""
+    def build(self, factory: Callable[[], T]) -> T:
+        """Return what `factory` returns. An error that it raises gets the path of this value."""
         try:
-            return make()
+            return factory()
         except ConfigurationError as exc:
-            raise self.wrong(str(exc)) from exc
+            raise self.error(str(exc)) from exc
+
+    def _unexpected(self, expected: str) -> ConfigurationError:
+        text = json.dumps(self.value)
+        shown = text if len(text) <= 40 else text[:39] + "…"
+        return self.error(f"expected {expected}, not {shown}")
 
 
-def shown(value: Any) -> str:
-    """A value for an error message."""
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:39] + "…"
-
-
-def _blank(found: re.Match[str]) -> str:
-    """Spaces instead of a comment or comma, so that lines and columns stay; strings as they are."""
-    text = found[0]
+def _blank(match: re.Match[str]) -> str:
+    """Return spaces for a comment or comma, so that lines and columns stay, and strings as is."""
+    text = match[0]
     return text if text.startswith(('"', "{", "[")) else re.sub(r"[^\n]", " ", text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, str] = {}
+    keys: set[str] = set()
     for key, _ in pairs:
-        if key.lower() in found:
-            raise ConfigurationError(f"{key!r} is twice in one object")
-        found[key.lower()] = key
+        if key.lower() in keys:
+            raise ConfigurationError(f"{key!r} occurs twice in one object")
+        keys.add(key.lower())
     return dict(pairs)
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ConfigurationError(f"{constant} is not JSON")
+    raise ConfigurationError(f"{constant} is not valid JSON")

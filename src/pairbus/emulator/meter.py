@@ -1,19 +1,18 @@
-"""What was done, counted as Service Bus bills it: by entity and kind of operation. Durable.
+"""The meter: billable operations by entity and kind, counted as Service Bus bills them.
 
-A batch of a hundred messages is a hundred operations; each counts in units of 64 KB, at least one.
-An empty long poll is one receive without a message.
+A batch of a hundred messages is a hundred operations. Each operation has one unit per 64 KB, at
+least one. An empty receive is one operation without a message. Readings survive a restart.
 """
 
 from dataclasses import dataclass, replace
 
 from pairbus.emulator.storage.store import Store
-
-UNIT = 64 * 1024
+from pairbus.servicebus.limits import BILLING_UNIT
 
 
 @dataclass(slots=True)
-class Reading:
-    """The sums for one entity and kind."""
+class MeterReading:
+    """The totals of one kind of operation on one entity."""
 
     operations: int = 0
     messages: int = 0
@@ -22,21 +21,21 @@ class Reading:
 
 
 class Meter:
-    """Counts in memory, and on disk with each commit."""
+    """Counts in memory, and writes the totals with each commit."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._readings: dict[tuple[str, str], Reading] = {
-            (entity, kind): Reading(*sums) for entity, kind, *sums in store.meter_rows()
+        self._readings: dict[tuple[str, str], MeterReading] = {
+            (entity, kind): MeterReading(*totals) for entity, kind, *totals in store.meter_rows()
         }
         self._changed: set[tuple[str, str]] = set()
 
     def add(self, entity: str, kind: str, size: int = 0) -> None:
-        """One operation on one message of this size."""
-        self._add(entity, kind, 1, 1, size, max(1, -(-size // UNIT)))
+        """Count one operation on one message of this size."""
+        self._add(entity, kind, 1, 1, size, max(1, -(-size // BILLING_UNIT)))
 
     def add_without_message(self, entity: str, kind: str) -> None:
-        """One operation that moved no message."""
+        """Count one operation without a message."""
         self._add(entity, kind, 1, 0, 0, 1)
 
     def _add(
@@ -45,7 +44,7 @@ class Meter:
         key = entity, kind
         reading = self._readings.get(key)
         if reading is None:
-            reading = self._readings[key] = Reading()
+            reading = self._readings[key] = MeterReading()
         reading.operations += operations
         reading.messages += messages
         reading.bytes += size
@@ -53,16 +52,16 @@ class Meter:
         self._changed.add(key)
 
     def save(self) -> None:
-        """Write what has changed, as part of the commit that comes."""
+        """Write changed totals, as part of the next commit."""
         if self._changed:
-            self._store.put_meter(
+            self._store.put_meter_rows(
                 (*key, r.operations, r.messages, r.bytes, r.units)
                 for key, r in ((key, self._readings[key]) for key in self._changed)
             )
             self._changed.clear()
 
-    def readings(self) -> dict[tuple[str, str], Reading]:
-        """All sums as they are now, by entity and kind."""
+    def readings(self) -> dict[tuple[str, str], MeterReading]:
+        """Return a copy of the totals by entity and kind of operation."""
         return {key: replace(reading) for key, reading in self._readings.items()}
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""A Service Bus namespace in this process, for tests and for trying things out.
+"""A Service Bus namespace in this process, for tests and experiments.
 
 with LocalNamespace("orders") as namespace:
     namespace.create_queue("incoming")
@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ipaddress
 import json
+import logging
 import secrets
 import shutil
 import socket
@@ -24,48 +25,55 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pairbus.emulator.admin.api import Admin
-from pairbus.emulator.admin.control import PREFIX, Control
+from pairbus.emulator.admin.api import AdministrationApi
+from pairbus.emulator.admin.control import CONTROL_PREFIX, ControlApi
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
-from pairbus.emulator.connections.server import Handler, Listener
+from pairbus.emulator.connections.protocols import RequestHandler
+from pairbus.emulator.connections.server import Listener
+from pairbus.emulator.connections.transports import OpenTransports
 from pairbus.emulator.entities.descriptions import (
-    Description,
+    EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.meter import Reading
-from pairbus.emulator.port import HeldPort
+from pairbus.emulator.meter import MeterReading
+from pairbus.emulator.port import ReservedPort
+from pairbus.emulator.provisioning import create_missing
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
-from pairbus.errors import ConfigurationError, EntityNotFound, StateError
+from pairbus.errors import ConfigurationError, StateError
+
+logger = logging.getLogger(__name__)
 
 ROOT_RULE = "RootManageSharedAccessKey"
-_STOP_S = 10.0
+_TIMEOUT_S = 10.0
+"""Time for the namespace's thread to start, to stop, or to execute a call."""
 
 T = TypeVar("T")
 
 
 class LocalNamespace:
-    """A namespace on a free port of the loopback interface, in a thread of its own.
+    """A namespace on a port of this machine, served by a thread of this process.
 
-    What it has accepted is on disk, in `folder`. Without a folder it is a temporary one, which goes
-    when the namespace is closed. `stop` and `start` keep data, port and keys. A folder is served by
-    one namespace of one process at a time: while it is in use, the constructor and `start` raise
-    StateError, and nothing in the folder is changed.
+    Data is kept in `folder`: every accepted message is on disk. Without a folder it is kept in a
+    temporary one, which `close` removes. `stop` and `start` keep data, port and keys. A folder is
+    served by one namespace at a time. While it is in use, the constructor and `start` raise
+    StateError, and change nothing in the folder.
 
-    On a `host` that others can reach only TLS is served, for that name and for `names`, unless
-    `plaintext_to_network` says that tokens and messages may cross the network for all to read.
-    `rules` are the namespace's shared access rules besides the root's.
+    `rules` are shared access rules of the namespace, in addition to that of the root. If `host` is
+    reachable from the network, only TLS is served. The certificate is valid for `host` and for
+    `host_names`. `allow_plaintext` also serves connections without TLS, over which anyone on the
+    network can read tokens and messages.
 
-    Where the disk fails it (full, or broken), it stops by itself: nothing of what is not on disk is
-    confirmed, all clients are cut off, and every use raises StateError, until `start` is called
-    again. `failure` says why; `on_failure` is called then, in the namespace's thread.
+    If the disk fails (it is full or broken), the namespace stops by itself: it confirms nothing
+    that is not on disk, closes all connections, and every call raises StateError until `start` is
+    called. `failure` has the reason. `on_failure` is called in the namespace's thread.
     """
 
     def __init__(
@@ -78,32 +86,32 @@ class LocalNamespace:
         now_ms: Callable[[], int] | None = None,
         trust_bearer_tokens: bool = False,
         rules: Iterable[SharedAccessRule] = (),
-        names: Iterable[str] = (),
-        plaintext_to_network: bool = False,
+        host_names: Iterable[str] = (),
+        allow_plaintext: bool = False,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
-        self._rules = _checked(rules)
-        self._tls_only = not (_is_loopback(host) or plaintext_to_network)
-        self._own_folder = folder is None
+        self._rules = _checked_rules(rules)
+        self._tls_only = not (_is_loopback(host) or allow_plaintext)
+        self._folder_is_temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._host = host
-        self._held_port = HeldPort(host, port)
+        self._port = ReservedPort(host, port)
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
-        self._reached_as = "localhost" if _is_loopback(host) or _is_any(host) else host
+        self._public_host = "localhost" if _is_loopback(host) or _is_any(host) else host
         self._database = self.folder / "namespace.db"
-        with StoreLock(self._database):  # two first starts at once would make two keys
+        with StoreLock(self._database):  # two first starts at once would create two keys
             self._certificates = ensure_certificates(
-                self.folder, (self._reached_as, *names), now=datetime.now(UTC)
+                self.folder, (self._public_host, *host_names), now=datetime.now(UTC)
             )
-            self._key = _key_of(self.folder / "keys.json")
+            self._key = _load_key(self.folder / "keys.json")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._core: NamespaceRuntime | None = None
+        self._runtime: NamespaceRuntime | None = None
         self._store: Store | None = None
-        """The last one: it knows whether it has failed."""
+        """The last store. It knows if it has failed."""
         self._stopping: asyncio.Event | None = None
         self._calls: set[Future[Any]] = set()
         self._on_failure = on_failure
@@ -122,37 +130,41 @@ class LocalNamespace:
 
     @property
     def port(self) -> int:
-        """0 until it is known, where any will do."""
-        return self._held_port.number
+        """The port, or 0 until the first start if any free port was asked for."""
+        return self._port.number
 
     @property
     def connection_string(self) -> str:
-        """For AMQP without TLS, where that is served; the administration client takes it as it
-        is."""
+        """Connection string of the root, for clients and the administration client of the SDK.
+
+        Clients connect without TLS, unless the namespace serves TLS only.
+        """
         return self.connection_string_of(ROOT_RULE, self._key)
 
     def connection_string_of(self, rule: str, key: str) -> str:
-        """The same with a rule of the namespace or of an entity, and its key."""
-        plain = "" if self._tls_only else "UseDevelopmentEmulator=true;"
-        host = f"[{self._reached_as}]" if ":" in self._reached_as else self._reached_as
+        """Return a connection string with the key of another shared access rule."""
+        plaintext = "" if self._tls_only else "UseDevelopmentEmulator=true;"
+        host = f"[{self._public_host}]" if ":" in self._public_host else self._public_host
         return (
             f"Endpoint=sb://{host}:{self.port}/;SharedAccessKeyName={rule};"
-            f"SharedAccessKey={key};{plain}"
+            f"SharedAccessKey={key};{plaintext}"
         )
 
     @property
     def ca_file(self) -> str:
-        """What `connection_verify` of the SDK takes."""
+        """The file that verifies the TLS certificate (`connection_verify` of the SDK)."""
         return str(self._certificates.ca_file)
 
     @property
     def failure(self) -> StateError | None:
-        """Why the namespace has stopped by itself; None: it has not, since it was started."""
+        """The error that stopped the namespace since its last start, or None."""
         return None if self._store is None else self._store.failure
 
     def start(self) -> None:
-        """Start serving; returns when connections are accepted. Can be called again. Raises
-        StateError where the data cannot be read or written, or another process serves it."""
+        """Start serving, and return when connections are accepted. Can be called again.
+
+        Raises StateError if the data cannot be read or written, or the folder is in use.
+        """
         if self.failure is not None:
             self.stop()
         if self._thread is not None:
@@ -163,33 +175,33 @@ class LocalNamespace:
         )
         self._thread.start()
         try:
-            started.result(timeout=_STOP_S)
+            started.result(timeout=_TIMEOUT_S)
         except BaseException:
-            self._thread.join(_STOP_S)
+            self._thread.join(_TIMEOUT_S)
             self._thread = None
             raise
 
     def stop(self) -> None:
-        """Hang up on everybody and stop. What was accepted stays. Can be called again."""
+        """Close all connections and stop. Data is kept. Can be called again."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         assert self._loop is not None
         assert self._stopping is not None
-        with contextlib.suppress(RuntimeError):  # it has stopped by itself: the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it stopped by itself
             self._loop.call_soon_threadsafe(self._stopping.set)
-        thread.join(_STOP_S)
-        self._loop = self._core = None
+        thread.join(_TIMEOUT_S)
+        self._loop = self._runtime = None
 
     def close(self) -> None:
-        """Stop, and remove the folder if it was temporary. Can be called again."""
+        """Stop, release the port, and remove a temporary folder. Can be called again."""
         self.stop()
-        self._held_port.close()
-        if self._own_folder:
+        self._port.close()
+        if self._folder_is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def reset(self) -> None:
-        """Forget all entities, messages and readings."""
+        """Delete all entities, messages and meter readings."""
         running = self._thread is not None
         self.stop()
         with Store(self._database) as store:
@@ -198,9 +210,10 @@ class LocalNamespace:
             self.start()
 
     def ensure(self, config: NamespaceConfig, queues: Iterable[str] = ()) -> None:
-        """Make the entities of a configuration that are not there yet; those that are stay."""
+        """Create the entities of a configuration, and these queues. Existing ones are kept."""
         extra = (QueueDescription(name=name) for name in queues)
-        self.call(lambda core: _ensure(core, replace(config, queues=(*config.queues, *extra))))
+        wanted = replace(config, queues=(*config.queues, *extra))
+        self.call(lambda runtime: create_missing(runtime.entities, wanted, runtime.now_ms()))
 
     def create_queue(self, name: str, **settings: Any) -> None:
         self._create(QueueDescription(name=name, **settings))
@@ -213,36 +226,38 @@ class LocalNamespace:
     ) -> None:
         self._create(SubscriptionDescription(topic=topic, name=name, **settings), rule)
 
-    def _create(self, description: Description, rule: Rule | None = None) -> None:
-        def create(core: NamespaceRuntime) -> None:
-            core.entities.create(description, core.now_ms(), rule)
+    def _create(self, description: EntityDescription, rule: Rule | None = None) -> None:
+        def create(runtime: NamespaceRuntime) -> None:
+            runtime.entities.create(description, runtime.now_ms(), rule)
 
         self.call(create)
 
-    def meter(self) -> dict[tuple[str, str], Reading]:
-        """What was done so far, by entity and kind."""
-        return self.call(lambda core: core.meter.readings())
+    def meter(self) -> dict[tuple[str, str], MeterReading]:
+        """Return the billable operations so far, by entity and kind of operation."""
+        return self.call(lambda runtime: runtime.meter.readings())
 
     def add_fault(self, kind: str, entity: str | None = None, **limits: Any) -> Fault:
-        """Let something go wrong: see `pairbus.emulator.faults`. `fired` says how often it did."""
-        return self.call(lambda core: core.faults.add(Fault(kind, entity, **limits)))
+        """Inject a fault (see `pairbus.emulator.faults`). Its `fired` counts how often it did."""
+        return self.call(lambda runtime: runtime.faults.add(Fault(kind, entity, **limits)))
 
     def clear_faults(self) -> None:
-        self.call(lambda core: core.faults.clear())
+        self.call(lambda runtime: runtime.faults.clear())
 
     def call(self, work: Callable[[NamespaceRuntime], T]) -> T:
-        """Run something in the namespace's own thread, between two turns. Raises StateError where
-        it does not run, or stops before that is on disk."""
-        loop, core = self._loop, self._core
-        if loop is None or core is None or self.failure is not None:
+        """Call `work` in the namespace's thread, and return its result once changes are on disk.
+
+        Raises StateError if the namespace is not running, or stops before.
+        """
+        loop, runtime = self._loop, self._runtime
+        if loop is None or runtime is None or self.failure is not None:
             raise self._not_running()
         result: Future[T] = Future()
 
         def run() -> None:
             try:
-                value = work(core)
-                core.turn()
-            except BaseException as exc:  # noqa: BLE001  it is raised where it was asked for
+                value = work(runtime)
+                runtime.turn()
+            except BaseException as exc:  # noqa: BLE001  it is raised in the calling thread
                 result.set_exception(exc)
             else:
                 result.set_result(value)
@@ -250,7 +265,7 @@ class LocalNamespace:
         self._calls.add(result)
         try:
             loop.call_soon_threadsafe(run)
-            return result.result(timeout=_STOP_S)
+            return result.result(timeout=_TIMEOUT_S)
         except RuntimeError as exc:
             if isinstance(exc, StateError) or not loop.is_closed():
                 raise
@@ -261,8 +276,8 @@ class LocalNamespace:
     def _not_running(self) -> StateError:
         failure = self.failure
         if failure is None:
-            return StateError(f"the namespace {self.name!r} is not running")
-        error = StateError(f"the namespace {self.name!r} has stopped: {failure}")
+            return StateError(f"Namespace {self.name!r} is not running. Call start() first.")
+        error = StateError(f"Namespace {self.name!r} has stopped: {failure}")
         error.__cause__ = failure.__cause__
         return error
 
@@ -272,86 +287,78 @@ class LocalNamespace:
         except BaseException as exc:  # noqa: BLE001  it is raised by `start`
             if not started.done():
                 started.set_exception(exc)
-        for result in tuple(self._calls):  # those that came too late to be carried out
+        for result in tuple(self._calls):  # calls that were never executed
             if not result.done():
                 result.set_exception(self._not_running())
         if self.failure is not None and self._on_failure is not None:
             self._on_failure()
 
     async def _serve(self, started: "Future[None]") -> None:
-        with contextlib.ExitStack() as opened:
-            # First, so that no client connects before the folder is known to be free.
-            store = self._store = opened.enter_context(Store(self._database))
-            self._held_port.hold()
-            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-            listening = opened.enter_context(
-                socket.create_server((self._host, self._held_port.number), family=family)
+        transports = OpenTransports()
+        stopping = self._stopping = asyncio.Event()
+
+        def on_store_failure() -> None:
+            logger.error(
+                "Namespace %s stops: %s. Everything it has confirmed is on disk. Fix the cause"
+                " (disk space, permissions, hardware) and start it again.",
+                self.name,
+                self.failure,
             )
-            self._held_port.number = listening.getsockname()[1]
-            core = self._core = self._made(store)
-            self._stopping = asyncio.Event()
+            transports.abort()
+            stopping.set()
+
+        with contextlib.ExitStack() as resources:
+            # The store comes first, so that no client connects before the folder is locked.
+            store = self._store = resources.enter_context(
+                Store(self._database, on_failure=on_store_failure)
+            )
+            listening = resources.enter_context(self._listen())
+            runtime = self._runtime = self._create_runtime(store)
             listener = Listener(
-                core,
+                runtime,
                 listening,
+                transports,
                 self._certificates.server_context(),
-                self._admin(core),
+                self._administration(runtime),
                 tls_only=self._tls_only,
-                on_failure=self._stopping.set,
             )
             self._loop = asyncio.get_running_loop()
             listener.start()
             started.set_result(None)
             try:
-                await self._stopping.wait()
+                await stopping.wait()
             finally:
                 await listener.stop()
+                runtime.close()
 
-    def _made(self, store: Store) -> NamespaceRuntime:
-        rule = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
+    def _listen(self) -> socket.socket:
+        self._port.reserve()
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listening = socket.create_server((self._host, self._port.number), family=family)
+        self._port.number = listening.getsockname()[1]
+        return listening
+
+    def _create_runtime(self, store: Store) -> NamespaceRuntime:
+        root = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
         return NamespaceRuntime(
             self.name,
             store,
-            (rule, *self._rules),
+            (root, *self._rules),
             now_ms=self._now_ms,
+            call_soon=asyncio.get_running_loop().call_soon,
             trust_bearer_tokens=self._trust_bearer_tokens,
         )
 
-    def _admin(self, core: NamespaceRuntime) -> Handler:
-        admin = Admin(
-            core.entities,
-            core.authority,
+    def _administration(self, runtime: NamespaceRuntime) -> RequestHandler:
+        admin = AdministrationApi(
+            runtime.entities,
+            runtime.authority,
             namespace=self.name,
             created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
-            meter=core.meter.add_without_message,
-            extensions={PREFIX: Control(core.faults, core.meter).handle},
+            meter=runtime.meter.add_without_message,
+            extensions={CONTROL_PREFIX: ControlApi(runtime.faults, runtime.meter).handle},
         )
-        return lambda request, scheme: admin.handle(request, core.now_ms(), scheme=scheme)
-
-
-def _ensure(core: NamespaceRuntime, config: NamespaceConfig) -> None:
-    subscriptions = [one for topic in config.topics for one in topic.subscriptions]
-    topics: list[Description] = [topic.description for topic in config.topics]
-    todo = [*topics, *config.queues, *(one.description for one in subscriptions)]
-    rules = {one.description.path: one.rules for one in subscriptions}
-    waiting = [one for one in todo if core.entities.find(one.path) is None]
-    while waiting:
-        # What forwards to another comes after it.
-        later = []
-        for description in waiting:
-            try:
-                first, *others = rules.get(description.path) or (None,)
-                core.entities.create(description, core.now_ms(), first)
-            except EntityNotFound:
-                later.append(description)
-            else:
-                for rule in others:
-                    if rule is not None:
-                        core.entities.put_rule(
-                            description.path, rule, core.now_ms(), replace_it=False
-                        )
-        if len(later) == len(waiting):
-            raise ConfigurationError(f"{later[0].path!r} forwards to what is not there")
-        waiting = later
+        return lambda request, scheme: admin.handle(request, runtime.now_ms(), scheme=scheme)
 
 
 def _now_ms() -> int:
@@ -366,26 +373,28 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_any(host: str) -> bool:
-    """Whether it stands for every interface."""
+    """Return True if a server on this host listens on every interface."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return not host
 
 
-def _checked(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:
-    given = tuple(rules)
-    names = [ROOT_RULE, *(rule.name for rule in given)]
+def _checked_rules(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:
+    checked = tuple(rules)
+    names = [ROOT_RULE, *(rule.name for rule in checked)]
     if len(set(names)) < len(names):
-        raise ConfigurationError(f"two rules of the namespace have one name: {', '.join(names)}")
-    return given
+        raise ConfigurationError(
+            f"Two shared access rules of the namespace have the same name: {', '.join(names)}"
+        )
+    return checked
 
 
-def _key_of(path: Path) -> str:
-    """The namespace's key, made once and kept."""
-    if path.exists():
-        return str(json.loads(path.read_text())[ROOT_RULE])
+def _load_key(file: Path) -> str:
+    """Return the key of the root, created at the first start."""
+    if file.exists():
+        return str(json.loads(file.read_text())[ROOT_RULE])
     key = b64encode(secrets.token_bytes(32)).decode()
-    path.touch(mode=0o600)
-    path.write_text(json.dumps({ROOT_RULE: key}))
+    file.touch(mode=0o600)
+    file.write_text(json.dumps({ROOT_RULE: key}))
     return key

@@ -1,32 +1,42 @@
-"""One namespace at run time: what happens between two commits, and what waits for the next.
+"""One namespace without its sockets: entities, rights, faults, meter, and the turns that commit.
 
-A turn: links have brought messages and settlements; now receivers get what there is, everything is
-committed, and only then are answers given. The server calls `turn` after every round of its event
-loop in which something happened, and `tick` now and then. Where the store fails, nothing of the
-turn is answered, and there is no other turn.
+Links accept messages and settlements at any time. A turn then delivers messages to receivers,
+commits everything in one transaction, and only after the commit sends the replies. A turn runs
+after each round of the event loop in which something happened. If the store fails, the replies of
+that turn are not sent, and there are no further turns.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pairbus.emulator.auth import Authority, SharedAccessRule
-from pairbus.emulator.entities.queue import Queue
-from pairbus.emulator.entities.registry import Entity, EntityRegistry
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.faults import Faults
 from pairbus.emulator.meter import Meter
-from pairbus.emulator.storage.store import Store, StoreFailed
+from pairbus.emulator.storage.database import StoreFailed
+from pairbus.emulator.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from pairbus.emulator.connections.links import IncomingLink, OutgoingLink
+    from pairbus.emulator.connections.incoming_links import IncomingLink
+    from pairbus.emulator.connections.outgoing_links import OutgoingLink
+
+
+class Flushable(Protocol):
+    """A connection with output that is written at the end of the turn."""
+
+    def flush(self) -> None: ...
 
 
 class NamespaceRuntime:
-    """A namespace without its sockets."""
+    """The state of a namespace. Used by one thread, that of its event loop."""
 
     def __init__(
         self,
@@ -35,31 +45,35 @@ class NamespaceRuntime:
         rules: tuple[SharedAccessRule, ...],
         *,
         now_ms: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
         trust_bearer_tokens: bool = False,
     ) -> None:
+        """`call_soon` schedules a callback for the next round of the event loop."""
         self.name = name
         self.store = store
         self.now_ms = now_ms
-        self.wake: Callable[[], None] = _nothing
-        """Asks for a turn."""
-        self._ready: dict[int, Queue] = {}
-        self._outlets: dict[int, list[OutgoingLink]] = {}
-        self.inlets: set[IncomingLink] = set()
-        """Those that are attached."""
-        self._answers: list[Callable[[], object]] = []
+        self.new_token = partial(os.urandom, 16)
+        self.incoming_links: set[IncomingLink] = set()
+        self.outgoing_links: dict[int, list[OutgoingLink]] = {}
+        """Attached receivers by the id of their queue."""
         self.meter = Meter(store)
         self.faults = Faults()
-        self.new_token = partial(os.urandom, 16)
-        self.entities = EntityRegistry(store, self.new_token, on_queue=self._watch)
-        self.entities.on_gone = self._on_gone
+        self.entities = EntityRegistry(
+            store,
+            self.new_token,
+            on_available=self.messages_available,
+            on_deleted=self._detach_receivers,
+        )
         self.authority = Authority(
             rules,
             entity_rules=self._entity_rules,
             trust_bearer_tokens=trust_bearer_tokens,
         )
-
-    def _watch(self, queue: Queue) -> None:
-        queue.arrived = partial(self.arrived, queue)
+        self._call_soon = call_soon
+        self._turn_scheduled = False
+        self._queues_to_deliver: dict[int, MessageQueue] = {}
+        self._replies: list[Callable[[], object]] = []
+        self._unflushed: dict[Flushable, None] = {}
 
     def _entity_rules(self, path: str) -> tuple[SharedAccessRule, ...]:
         entity = self.entities.find(path)
@@ -67,78 +81,106 @@ class NamespaceRuntime:
 
     # Receivers.
 
-    def arrived(self, queue: Queue) -> None:
-        """Something can be taken from a queue."""
-        self._ready[queue.id] = queue
-        self.wake()
+    def messages_available(self, queue: MessageQueue) -> None:
+        """Deliver messages of a queue in the next turn."""
+        self._queues_to_deliver[queue.id] = queue
+        self.schedule_turn()
 
-    def add_outlet(self, outlet: "OutgoingLink") -> None:
-        self._outlets.setdefault(outlet.queue.id, []).append(outlet)
+    def add_receiver(self, link: "OutgoingLink") -> None:
+        self.outgoing_links.setdefault(link.queue.id, []).append(link)
 
-    def remove_outlet(self, outlet: "OutgoingLink") -> None:
-        outlets = self._outlets.get(outlet.queue.id, [])
-        if outlet in outlets:
-            outlets.remove(outlet)
+    def remove_receiver(self, link: "OutgoingLink") -> None:
+        links = self.outgoing_links.get(link.queue.id, [])
+        if link in links:
+            links.remove(link)
 
-    def _on_gone(self, entity: Entity) -> None:
+    def _detach_receivers(self, entity: Entity) -> None:
         for queue in entity.queues:
-            for outlet in self._outlets.pop(queue.id, []):
-                outlet.on_entity_gone()
-            self._ready.pop(queue.id, None)
+            for link in self.outgoing_links.pop(queue.id, []):
+                link.on_entity_deleted()
+            self._queues_to_deliver.pop(queue.id, None)
 
     # Turns.
 
-    def after_commit(self, answer: Callable[[], object]) -> None:
-        """Say something once all that was done so far is on disk."""
-        self._answers.append(answer)
-        self.wake()
+    def schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            # After all sockets that are readable now: their messages share one commit.
+            self._call_soon(self._run_scheduled_turn)
+
+    def after_commit(self, reply: Callable[[], object]) -> None:
+        """Call `reply` as soon as everything done so far is on disk."""
+        self._replies.append(reply)
+        self.schedule_turn()
+
+    def flush_after_turn(self, connection: Flushable) -> None:
+        self._unflushed[connection] = None
+        self.schedule_turn()
+
+    def forget(self, connection: Flushable) -> None:
+        """Do not flush a connection that was lost."""
+        self._unflushed.pop(connection, None)
 
     def turn(self) -> None:
-        """Hand out, commit, answer. Raises StoreFailed, and answers nothing then."""
-        ready, self._ready = self._ready, {}
-        for queue_id in ready:
-            outlets = self._outlets.get(queue_id)
-            if outlets:
-                # Whoever was first this time is last the next.
-                outlets.append(outlets.pop(0))
-                for outlet in tuple(outlets):
-                    self._guard(outlet, outlet.pump)
+        """Deliver, commit and reply. Raises StoreFailed, and then has sent no reply."""
+        queues, self._queues_to_deliver = self._queues_to_deliver, {}
+        for queue_id in queues:
+            links = self.outgoing_links.get(queue_id)
+            if links:
+                # Rotate, so that every receiver gets its turn.
+                links.append(links.pop(0))
+                for link in tuple(links):
+                    self._isolate(link, link.deliver)
         self.meter.save()
         self.store.commit()
-        answers, self._answers = self._answers, []
-        for answer in answers:
+        replies, self._replies = self._replies, []
+        for reply in replies:
             try:
-                answer()
-            except Exception:  # the others want theirs
-                logger.exception("an answer could not be given")
+                reply()
+            except Exception:  # the other replies must still be sent
+                logger.exception("A reply could not be sent.")
 
-    def _guard(self, outlet: "OutgoingLink", work: Callable[[], None]) -> None:
-        """What goes wrong for one receiver costs it its connection, and nobody else anything."""
+    def _run_scheduled_turn(self) -> None:
+        self._turn_scheduled = False
+        try:
+            self.turn()
+        except StoreFailed:
+            return
+        connections, self._unflushed = self._unflushed, {}
+        for connection in connections:
+            connection.flush()
+
+    def tick(self) -> None:
+        """Let time pass: locks, messages and sessions expire, scheduled messages become active.
+        Raises StoreFailed."""
+        now_ms = self.now_ms()
+        for incoming in self.incoming_links:
+            self.entities.touch(incoming.entity, now_ms)
+        for links in self.outgoing_links.values():
+            for link in links:
+                self.entities.touch(link.entity, now_ms)
+        while self.entities.tick(now_ms):
+            pass
+        for links in list(self.outgoing_links.values()):
+            for link in tuple(links):
+                self._isolate(link, partial(link.tick, now_ms))
+        if self.store.is_dirty:
+            self.schedule_turn()
+
+    def _isolate(self, link: "OutgoingLink", work: Callable[[], None]) -> None:
+        """Close the connection of a receiver that raises, and leave all others untouched."""
         try:
             work()
         except StoreFailed:
             raise
         except Exception:
-            logger.exception("a receiver of %s failed", outlet.path)
-            outlet.peer.fail()
+            logger.exception("A receiver of %s failed.", link.path)
+            link.connection.fail()
 
-    def tick(self) -> None:
-        """Let time pass: locks, messages and sessions expire, schedules come due. Raises
-        StoreFailed."""
-        now_ms = self.now_ms()
-        for inlet in self.inlets:
-            self.entities.touch(inlet.entity, now_ms)
-        for outlets in self._outlets.values():
-            for outlet in outlets:
-                self.entities.touch(outlet.entity, now_ms)
-        while self.entities.tick(now_ms):
-            pass
-        for outlets in list(self._outlets.values()):
-            for outlet in tuple(outlets):
-                self._guard(outlet, partial(outlet.tick, now_ms))
-        if self.store.dirty:
-            self.wake()
-
-
-def _nothing() -> None:
-    pass
+    def close(self) -> None:
+        """Run a last turn, and close the store. Does not raise if the store fails."""
+        # Receives that ended with their connections are metered too.
+        self._run_scheduled_turn()
+        self._turn_scheduled = True
+        with contextlib.suppress(StoreFailed):
+            self.store.close()

@@ -1,1 +1,1 @@
-"""Paired namespaces on the Azure SDK: a sender that goes on when the primary does not."""
+"""Paired clients and senders: failover of sends to a backlog in a second namespace."""

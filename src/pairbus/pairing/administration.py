@@ -22,14 +22,12 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 
-from pairbus.amqp.client.tokens import SAS_TYPE, sign
-from pairbus.pairing.namespaces import SdkClient
-from pairbus.servicebus.addresses import split_host
+from pairbus.pairing.sdk import SdkClient
+from pairbus.servicebus.addresses import AMQP_PORT, HTTPS_PORT, split_host
+from pairbus.servicebus.tokens import SAS_TYPE, sign_token
 
 OPERATION_TIMEOUT_S = 10.0
 _TOKEN_LIFETIME_S = 3600
-_AMQP_PORT = 5672
-_HTTPS_PORT = 443
 
 
 def administration_of(
@@ -49,7 +47,7 @@ def administration_of(
     options = transport_options(client, operation_timeout_s)
     if client._ssl_context is not None:
         options["session"] = _session(client._ssl_context, use_env=options["use_env_settings"])
-    transport = _Transport(RequestsTransport(**options), Route.of(client), tell)
+    transport = _Transport(RequestsTransport(**options), HttpRoute.of(client), tell)
     credential: Any = _Signing(client) if is_signed(client) else client._credential
     return ServiceBusAdministrationClient(
         client.fully_qualified_namespace,
@@ -61,8 +59,8 @@ def administration_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Where requests really go, and how they show who sends them."""
+class HttpRoute:
+    """The address and the authorization scheme of requests."""
 
     scheme: str
     netloc: str
@@ -72,11 +70,11 @@ class Route:
     signed: bool
 
     @classmethod
-    def of(cls, client: SdkClient) -> "Route":
+    def of(cls, client: SdkClient) -> "HttpRoute":
         plain = not client._config.use_tls
         namespace, endpoint = client.fully_qualified_namespace, client._custom_endpoint_address
         host, port = split_host(endpoint or namespace)
-        default = _AMQP_PORT if plain and not endpoint else _HTTPS_PORT
+        default = AMQP_PORT if plain and not endpoint else HTTPS_PORT
         netloc = f"[{host}]" if ":" in host else host
         return cls(
             "http" if plain else "https",
@@ -97,7 +95,7 @@ class Route:
 
 
 def is_signed(client: SdkClient) -> bool:
-    """Whether the credential gives shared access signatures, and not tokens of Entra ID."""
+    """Return whether the credential provides shared access signatures, not Entra ID tokens."""
     credential: Any = client._credential
     if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
         return True
@@ -116,7 +114,7 @@ def signature_of(credential: Any, audience: str) -> str | None:
         return credential.signature
     if isinstance(credential, AzureNamedKeyCredential):
         name, key = credential.named_key
-        return sign(audience, name, key, int(time.time()) + _TOKEN_LIFETIME_S)
+        return sign_token(audience, name, key, int(time.time()) + _TOKEN_LIFETIME_S)
     return None
 
 
@@ -178,7 +176,9 @@ def telling(tell: Callable[[str, bool], None] | None, request: Any) -> Iterator[
 class _Transport(HttpTransport[Any, Any]):
     """Around azure-core's, on another route."""
 
-    def __init__(self, inner: Any, route: Route, tell: Callable[[str, bool], None] | None) -> None:
+    def __init__(
+        self, inner: Any, route: HttpRoute, tell: Callable[[str, bool], None] | None
+    ) -> None:
         self._inner = inner
         self._route = route
         self._tell = tell
@@ -210,8 +210,7 @@ def _session(context: ssl.SSLContext, *, use_env: bool) -> requests.Session:
 
 
 class _ContextAdapter(HTTPAdapter):
-    """Connections with an SSL context that somebody else made, and nothing added to it: requests
-    would load its own CAs into it."""
+    """An adapter that uses an SSL context unchanged: requests would load its own CAs into it."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context

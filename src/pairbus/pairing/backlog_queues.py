@@ -1,17 +1,16 @@
-"""The backlog queues of the secondary: look for them, and create those that are not there.
+"""The operation that finds the backlog queues of the secondary, and creates those that are missing.
 
-What to do after which answer is decided in `steps`, without I/O, for the synchronous and the
-asynchronous SDK; the two only make the calls.
+A queue that exists is used as it is, and never altered.
 """
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from azure.core.exceptions import (
     AzureError,
@@ -22,12 +21,13 @@ from azure.core.exceptions import (
 )
 
 from pairbus.errors import BacklogUnavailable
+from pairbus.pairing.effects import Operation, SendRequest, Sleep
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger("pairbus.pairing")
 
-# DefaultMessageTimeToLive and AutoDeleteOnIdle are left out: what the service sets then is exactly
-# the longest time span, P10675199DT2H48M5.4775807S. The SDK cannot say that: as a text it goes out
-# rounded up, to …5.477581S, which is longer than the longest; as a timedelta as …5.477539S.
+# DefaultMessageTimeToLive and AutoDeleteOnIdle are not set: the default of the service is exactly
+# the longest time span, P10675199DT2H48M5.4775807S. The SDK cannot express it: it rounds a text up
+# to …5.477581S, which is longer than the longest, and a timedelta to …5.477539S.
 QUEUE_SETTINGS: Mapping[str, Any] = MappingProxyType(
     {
         "max_size_in_megabytes": 5120,
@@ -39,212 +39,167 @@ QUEUE_SETTINGS: Mapping[str, Any] = MappingProxyType(
 )
 
 
-class Administration(Protocol):
-    """What is used of the SDK's administration client."""
-
-    fully_qualified_namespace: str
-
-    def get_queue(self, queue_name: str, **kwargs: Any) -> Any: ...
-
-    def create_queue(self, queue_name: str, **kwargs: Any) -> Any: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How long to try."""
+class CreationLimits:
+    """Limits of retries and of time."""
 
     attempts: int = 3
-    """For each queue."""
+    """The number of attempts for each queue."""
     backoff_s: float = 0.5
-    """Before the second attempt; twice as long before each that follows."""
+    """The pause before the second attempt; it doubles for each further attempt."""
     request_timeout_s: float = 10.0
-    """For one request: to connect, and again to get an answer."""
+    """The timeout of one request: for connecting, and again for the response."""
     deadline_s: float = 60.0
-    """For all of it. A request that runs then may still wait for its answer as long as it would
-    take to connect."""
+    """The time for all queues. A request that is in progress then may still take its timeout."""
 
 
-DEFAULT_BOUNDS = Bounds()
+DEFAULT_LIMITS = CreationLimits()
 
 
-def bounds_within(operation_timeout_s: float) -> Bounds:
-    """No request takes longer than an operation may. All of them together may: a service that
-    answers is given the time that it takes to create many queues."""
-    return Bounds(request_timeout_s=min(Bounds().request_timeout_s, operation_timeout_s))
+def limits_for(operation_timeout_s: float) -> CreationLimits:
+    """Return limits with which no request takes longer than an operation may. All requests together
+    may: a service that answers gets the time to create many queues."""
+    return CreationLimits(
+        request_timeout_s=min(DEFAULT_LIMITS.request_timeout_s, operation_timeout_s)
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    path: str
-    timeout_s: float
+class QueueAnswer(Enum):
+    """The meaning of the response to a request about a queue."""
 
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    path: str
-    timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    seconds: float
-
-
-Step: TypeAlias = Look | Create | Wait
-
-
-class Verdict(Enum):
-    """What an answer means."""
-
-    THERE = auto()
+    EXISTS = auto()
     MISSING = auto()
-    RACED = auto()
-    """Somebody else creates it at this moment."""
-    AGAIN = auto()
-    """It may pass."""
+    CONFLICT = auto()
+    """Another process creates the queue at this moment."""
+    RETRY = auto()
+    """The error is temporary."""
     UNREACHABLE = auto()
-    """It may pass, but is not about this queue: the others would fail alike."""
+    """The error is temporary and does not concern this queue: requests for others would fail
+    too."""
     IMPOSSIBLE = auto()
     """The same request would be refused again."""
     FORBIDDEN = auto()
 
 
-def verdict(error: Exception | None, *, creating: bool) -> Verdict:
-    """What the answer to a look or a creation means; None is an answer without an error."""
+def interpret(error: Exception | None, *, creating: bool) -> QueueAnswer:
+    """Return the meaning of a response to a read or create request; None means success."""
     if error is None:
-        return Verdict.THERE
+        return QueueAnswer.EXISTS
     if isinstance(error, ClientAuthenticationError):
-        return Verdict.FORBIDDEN
+        return QueueAnswer.FORBIDDEN
     if isinstance(error, ResourceNotFoundError):
-        return Verdict.AGAIN if creating else Verdict.MISSING
+        return QueueAnswer.RETRY if creating else QueueAnswer.MISSING
     if isinstance(error, ResourceExistsError):
-        return Verdict.RACED if creating else Verdict.AGAIN
+        return QueueAnswer.CONFLICT if creating else QueueAnswer.RETRY
     if isinstance(error, HttpResponseError):
         status = error.status_code
         if status == 401 or (status == 403 and not creating):
-            return Verdict.FORBIDDEN
-        # Who may look may create: that is forbidden only where a quota of the namespace is full.
-        passing = status is None or status in (408, 409, 429) or status >= 500
-        return Verdict.AGAIN if passing else Verdict.IMPOSSIBLE
+            return QueueAnswer.FORBIDDEN
+        # A credential that may read may also create, so a 403 for a creation means that a quota of
+        # the namespace is exceeded.
+        temporary = status is None or status in (408, 409, 429) or status >= 500
+        return QueueAnswer.RETRY if temporary else QueueAnswer.IMPOSSIBLE
     if isinstance(error, AzureError | OSError):
-        return Verdict.UNREACHABLE
-    # Such as the AttributeError that the SDK raises on a look at a topic.
-    return Verdict.IMPOSSIBLE
+        return QueueAnswer.UNREACHABLE
+    # For example the AttributeError that the SDK raises when the path is that of a topic.
+    return QueueAnswer.IMPOSSIBLE
 
 
-def steps(
+def ensure_queues(
+    administration: Any,
     paths: Iterable[str],
-    where: str,
-    bounds: Bounds = DEFAULT_BOUNDS,
+    limits: CreationLimits = DEFAULT_LIMITS,
     clock: Callable[[], float] = time.monotonic,
-) -> Generator[Step, Exception | None, list[str]]:
-    """What to do next; it is told the error of that, or None, and gives the paths that exist.
+) -> Operation[tuple[str, ...]]:
+    """Find or create the queues at these paths, and return the paths that exist.
 
-    A queue that cannot be had is left out, with a warning. Once one could not be reached in all its
-    attempts, the rest is given up. Raises BacklogUnavailable where nothing is left, and at once
-    where rights are missing. `where` is the namespace, for messages.
+    A queue that cannot be found or created is left out, with a warning. When the namespace could
+    not be reached in all attempts for one queue, the others are not tried. Raises
+    BacklogUnavailable if no queue is left, and immediately if a right is missing.
     """
-    deadline = clock() + bounds.deadline_s
-    there: list[str] = []
+    namespace: str = administration.fully_qualified_namespace
+    deadline = clock() + limits.deadline_s
+    existing: list[str] = []
     left_out: dict[str, Exception] = {}
-    lost: Exception | None = None
+    unreachable: Exception | None = None
     for path in paths:
-        error = lost
+        error = unreachable
         if error is None:
-            error = yield from _one(path, where, bounds, deadline, clock)
+            error = yield from _ensure_queue(administration, path, limits, deadline, clock)
         if error is None:
-            there.append(path)
+            existing.append(path)
             continue
         left_out[path] = error
-        if verdict(error, creating=False) is Verdict.UNREACHABLE:
-            lost = error
-    if left_out and not there:
+        if interpret(error, creating=False) is QueueAnswer.UNREACHABLE:
+            unreachable = error
+    if left_out and not existing:
         path, cause = next(reversed(left_out.items()))
         raise BacklogUnavailable(
-            f"none of the {len(left_out)} backlog queues can be had in {where}; of {path!r}: "
-            f"{_said(cause)}"
+            f"Could not find or create any of {len(left_out)} backlog queues in {namespace}. Last "
+            f"error ({path!r}): {_describe(cause)}"
         ) from cause
     for path, error in left_out.items():
-        _log.warning("The backlog queue %r of %s is left out: %s", path, where, _said(error))
-    return there
+        logger.warning("Backlog queue %r of %s is left out: %s", path, namespace, _describe(error))
+    return tuple(existing)
 
 
-def _one(
-    path: str, where: str, bounds: Bounds, deadline: float, clock: Callable[[], float]
-) -> Generator[Step, Exception | None, Exception | None]:
-    """Look for one queue, and create it if need be; the error where that cannot be done."""
+def _ensure_queue(
+    administration: Any,
+    path: str,
+    limits: CreationLimits,
+    deadline: float,
+    clock: Callable[[], float],
+) -> Operation[Exception | None]:
+    """Find one queue, or create it. Return the error if neither is possible."""
 
-    def left_s() -> float:
-        return max(min(bounds.request_timeout_s, deadline - clock()), 0.001)
+    def request(send: Callable[..., Any], **settings: Any) -> Operation[Exception | None]:
+        timeout_s = max(min(limits.request_timeout_s, deadline - clock()), 0.001)
+        options = request_options(timeout_s)
+        try:
+            yield SendRequest(lambda: send(path, **settings, **options), timeout_s)
+        except Exception as exc:  # noqa: BLE001  `interpret` decides
+            return exc
+        return None
 
     error: Exception | None = None
-    for attempt in range(bounds.attempts):
-        pause_s = bounds.backoff_s * 2 ** (attempt - 1) if attempt else 0.0
+    for attempt in range(limits.attempts):
+        pause_s = limits.backoff_s * 2 ** (attempt - 1) if attempt else 0.0
         if clock() + pause_s >= deadline:
-            late = TimeoutError(f"the {bounds.deadline_s:g} s for all backlog queues are over")
+            late = TimeoutError(
+                f"the time for all backlog queues ({limits.deadline_s:g} s) is over"
+            )
             late.__cause__ = error
             return late
         if attempt:
-            yield Wait(pause_s)
-        error = yield Look(path, left_s())
-        what = verdict(error, creating=False)
-        if what is Verdict.MISSING:
-            error = yield Create(path, left_s())
-            what = verdict(error, creating=True)
-        if what is Verdict.RACED:
-            # It may have become a topic, or not be there yet.
-            error = yield Look(path, left_s())
-            what = verdict(error, creating=False)
-        if what is Verdict.FORBIDDEN:
+            yield Sleep(pause_s)
+        error = yield from request(administration.get_queue)
+        answer = interpret(error, creating=False)
+        if answer is QueueAnswer.MISSING:
+            error = yield from request(administration.create_queue, **QUEUE_SETTINGS)
+            answer = interpret(error, creating=True)
+        if answer is QueueAnswer.CONFLICT:
+            # The other process may have created a topic, or may not be ready.
+            error = yield from request(administration.get_queue)
+            answer = interpret(error, creating=False)
+        if answer is QueueAnswer.FORBIDDEN:
+            namespace = administration.fully_qualified_namespace
             raise BacklogUnavailable(
-                f"the credential for {where} has no right to look for the backlog queue {path!r} "
-                "or to create it: use one with the Manage right, or create the queues beforehand "
-                f"and pair with create_backlog=False; {_said(error)}"
+                f"The credential for {namespace} may neither read nor create the backlog queue "
+                f"{path!r}. Use a credential with the Manage right, or create the queues "
+                f"beforehand and pair with create_backlog=False. {_describe(error)}"
             ) from error
-        if what in (Verdict.THERE, Verdict.IMPOSSIBLE):
+        if answer in (QueueAnswer.EXISTS, QueueAnswer.IMPOSSIBLE):
             break
     return error
 
 
-def _said(error: Exception | None) -> str:
+def _describe(error: Exception | None) -> str:
     if isinstance(error, AttributeError):
-        return f"it seems that something else than a queue has this name ({error})"
+        return f"an entity of this name exists that is not a queue ({error})"
     return f"{type(error).__name__}: {str(error).strip() or 'no description'}"
 
 
-def ensure_queues(
-    administration: Administration,
-    paths: Iterable[str],
-    *,
-    bounds: Bounds = DEFAULT_BOUNDS,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], object] = time.sleep,
-) -> list[str]:
-    """The paths at which there is a queue, in the end. One that exists is used as it is, and never
-    altered; the others are created. See `steps` for what happens where that fails."""
-    todo = steps(paths, administration.fully_qualified_namespace, bounds, clock)
-    error: Exception | None = None
-    while True:
-        try:
-            step = todo.send(error)
-        except StopIteration as done:
-            return list(done.value)
-        error = None
-        try:
-            match step:
-                case Look(path, timeout_s):
-                    administration.get_queue(path, **request_options(timeout_s))
-                case Create(path, timeout_s):
-                    administration.create_queue(
-                        path, **QUEUE_SETTINGS, **request_options(timeout_s)
-                    )
-                case Wait(seconds):
-                    sleep(seconds)
-        except Exception as exc:  # noqa: BLE001  whatever the SDK makes of an answer: `steps` decides
-            error = exc
-
-
 def request_options(timeout_s: float) -> dict[str, Any]:
-    """For one request, also of an administration client that somebody else made: retries are
-    ours."""
+    """Return the options of one request. They hold for an administration client of the user too:
+    retries are made here."""
     return {"connection_timeout": timeout_s, "read_timeout": timeout_s, "retry_total": 0}

@@ -1,238 +1,272 @@
-"""What the sync and the async shell have in common: all that does not wait."""
+"""The parts of paired clients and senders that do not depend on threads or an event loop."""
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from weakref import WeakSet
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+import azure.servicebus.aio
+from azure.servicebus import (
+    AutoLockRenewer,
+    ServiceBusMessageBatch,
+    ServiceBusReceiveMode,
+    ServiceBusSessionFilter,
+    ServiceBusSubQueue,
+)
 
-from pairbus.errors import StateError
 from pairbus.events import PathStatus
-from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.health import PeekResult
-from pairbus.pairing.hosting import EmbeddedSyphon
-from pairbus.pairing.operations import ManagementUsage, SenderCall
+from pairbus.pairing.calls import SenderCall
+from pairbus.pairing.client_state import ClientState
+from pairbus.pairing.duplicates import check_duplicate_detection
+from pairbus.pairing.effects import Operation, StopBackground
+from pairbus.pairing.embedded_syphon import EmbeddedSyphon
+from pairbus.pairing.links import LinkFactory, SenderLinks
+from pairbus.pairing.operations import check_backlog_size
+from pairbus.pairing.payloads import PairedBatch, prepare
 from pairbus.pairing.plan import PairingPlan
-from pairbus.pairing.sdk import STANDARD_LIMIT, PairedBatch, size_of
-from pairbus.pairing.sides import Side
-from pairbus.pairing.state import PairingState, PairingStatus, PathState
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.pairing.recovery import recover
+from pairbus.pairing.snapshots import PairingStatus
+from pairbus.pairing.state import PairingState, PathState
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+
+if TYPE_CHECKING:
+    from pairbus.syphon.query import Syphon
+
+__all__ = ["NamespaceClient", "ReceiverOptions", "SenderOptions", "SessionListOptions"]
 
 logger = logging.getLogger("pairbus.pairing")
 
-PING_S = 10.0
-"""How long a ping waits for its answer at most."""
-CLOSE_S = 10.0
-"""How long something is waited for that is closed."""
+R = TypeVar("R")
+"""None in `pairbus`, an awaitable of None in `pairbus.aio`."""
 
 
-class NamespaceClient:
-    """One of the two clients of a pairing. Each can be closed or faulted by itself; a syphon that
-    the application hosts faults the other if it is not down within 5 seconds."""
+class SenderOptions(TypedDict, total=False):
+    """The options of a sender, as in the SDK."""
 
-    def __init__(self, side: Side, shut: Callable[[], Any]) -> None:
-        self._side = side
-        self._shut = shut
+    client_identifier: str | None
+    socket_timeout: float | None
+
+
+class ReceiverOptions(TypedDict, total=False):
+    """The options of a receiver, as in the SDK."""
+
+    client_identifier: str | None
+    socket_timeout: float | None
+    session_id: str | ServiceBusSessionFilter | None
+    sub_queue: ServiceBusSubQueue | str | None
+    receive_mode: ServiceBusReceiveMode | str
+    max_wait_time: float | None
+    auto_lock_renewer: AutoLockRenewer | azure.servicebus.aio.AutoLockRenewer | None
+    prefetch_count: int
+
+
+class SessionListOptions(TypedDict, total=False):
+    """The options of a list of sessions, as in the SDK."""
+
+    state_updated_after: datetime | None
+    timeout: float | None
+
+
+class NamespaceClient(Generic[R]):
+    """The client of one of the two namespaces of a pairing. Each can be closed or faulted
+    separately; an embedded syphon faults the other one 5 seconds later.
+
+    In `pairbus.aio` the results of `close` and `fault` must be awaited.
+    """
+
+    def __init__(self, state: ClientState, close: Callable[[], R]) -> None:
+        self._state = state
+        self._close = close
 
     @property
     def fully_qualified_namespace(self) -> str:
-        return self._side.name
+        """The host of the namespace."""
+        return self._state.name
 
     @property
     def closed(self) -> bool:
-        return self._side.closed
+        """True after the client was closed."""
+        return self._state.closed
 
     @property
     def cause(self) -> BaseException | None:
-        """Why it is faulted, if it is."""
-        return self._side.fault
+        """The reason why the client is faulted; None if it is not."""
+        return self._state.fault
 
-    def close(self) -> Any:
-        """Close it, and what depends on it. To be awaited in `pairbus.aio`. Can be called again."""
-        return self._shut()
+    def close(self) -> R:
+        """Close the client and everything that depends on it. Can be called repeatedly."""
+        return self._close()
 
-    def fault(self, cause: BaseException) -> Any:
-        """Give it up: every later call raises PairingFaulted with this cause. To be awaited in
-        `pairbus.aio`."""
-        if self._side.give_up(cause):
-            logger.error("%s is given up: %s", self._side.name, cause)
-        return self._shut()
+    def fault(self, cause: BaseException) -> R:
+        """Fault the client: every later call raises PairingFaulted with this cause."""
+        if self._state.set_fault(cause):
+            logger.error("The client of %s was faulted: %s", self._state.name, cause)
+        return self._close()
 
 
-class PairedClientBase:
-    """A paired client, but for its I/O."""
-
-    def _shut_primary(self) -> Any:
-        raise NotImplementedError
-
-    def _shut_secondary(self) -> Any:
-        raise NotImplementedError
+class PairedClientBase(Generic[R]):
+    """A paired client without its I/O."""
 
     def __init__(
         self,
         plan: PairingPlan,
-        options: SendAvailabilityOptions,
         queues: tuple[str, ...],
         *,
+        close_primary: Callable[[], R],
+        close_secondary: Callable[[], R],
+        on_change: Callable[[], None],
+        start: Callable[[Operation[None], str], None],
+        interruptible: bool,
         now: Callable[[], float],
         random: Random | None,
     ) -> None:
         self.fully_qualified_namespace: str = plan.primary.fully_qualified_namespace
         self._plan = plan
-        self._primary = plan.primary
-        self._looked_at: set[str] = set()
-        self.pairing = PairingState(
-            options,
+        self._start = start
+        self._factory = LinkFactory(
+            plan.primary, plan.secondary, plan.usage, interruptible=interruptible
+        )
+        self._pairing = PairingState(
+            plan.options,
             primary=str(plan.primary_id),
             secondary=str(plan.secondary_id),
             queues=queues,
+            on_change=on_change,
+            start_recovery=self._start_recovery,
+            record_change=None if plan.usage is None else plan.usage.add_change,
             now=now,
             random=random,
         )
-        self.ping_s = min(PING_S, self.pairing.operation_timeout_s)
-        self.primary = NamespaceClient(self.pairing.primary, self._shut_primary)
-        self.secondary = NamespaceClient(self.pairing.secondary, self._shut_secondary)
-        self._host: EmbeddedSyphon | None = None
-        self.books = plan.books
-        if self.books is not None:
-            self.pairing.note_change = self.books.changed
+        self.primary: NamespaceClient[R] = NamespaceClient(self._pairing.primary, close_primary)
+        self.secondary: NamespaceClient[R] = NamespaceClient(
+            self._pairing.secondary, close_secondary
+        )
+        self._embedded_syphon: EmbeddedSyphon | None = None
+        self._open_links: WeakSet[SenderLinks] = WeakSet()
+        self._checked_paths: set[str] = set()
         logger.info(
-            "%s is paired with %s: %d of %d backlog queues",
+            "%s is paired with %s, with %d of %d backlog queues",
             plan.primary_id,
             plan.secondary_id,
             len(queues),
-            options.backlog_queue_count,
+            plan.options.backlog_queue_count,
         )
-
-    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> Any:
-        """A receiver of the primary, the SDK's own."""
-        self.pairing.check_open()
-        return self._primary.get_queue_receiver(queue_name, **kwargs)
-
-    def get_subscription_receiver(
-        self, topic_name: str, subscription_name: str, **kwargs: Any
-    ) -> Any:
-        """A receiver of the primary, the SDK's own."""
-        self.pairing.check_open()
-        return self._primary.get_subscription_receiver(topic_name, subscription_name, **kwargs)
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
-        """The backlog queues that there really are."""
-        return self.pairing.rotation.queues
+        """The paths of the backlog queues that are in use."""
+        return self._pairing.rotation.queues
 
     @property
-    def syphon(self) -> Any:
-        """The `pairbus.syphon.Syphon` that runs here, once it has started; None: there is none."""
-        return None if self._host is None else self._host.syphon
+    def syphon(self) -> "Syphon | None":
+        """The embedded syphon, while it runs."""
+        return None if self._embedded_syphon is None else self._embedded_syphon.syphon
 
     def status(self) -> PairingStatus:
-        """The state of each path and of each backlog queue."""
-        return self.pairing.status()
+        """Return the state of each path and of each backlog queue."""
+        return self._pairing.status()
 
     def mark_path_healthy(self, path: str) -> None:
-        """End the failover of a path by hand."""
-        self.pairing.check_open()
-        self.pairing.mark_healthy(self.pairing.path(path))
+        """End the failover of a path."""
+        self._pairing.check_open()
+        self._pairing.mark_healthy(self._pairing.path(path))
 
-    def watched(self, sender: Any) -> Any:
-        """A sender of the SDK, whose sends are counted where there is a ledger."""
-        return sender if self.books is None else self.books.watch(sender)
+    def _start_recovery(self, path: PathState) -> None:
+        self._start(recover(self._pairing, self._factory, path), f"recovery of {path.name}")
 
-    def count(
-        self,
-        sender: Any,
-        path: str,
-        part: Part,
-        *,
-        answered: bool,
-        charge: ManagementUsage | None = None,
-    ) -> None:
-        """A call of a sender has ended."""
-        if self.books is not None:
-            if charge is not None:
-                self.books.add(path, charge.kind, part, charge.sizes(), answered=answered)
-            self.books.sent(sender, path, part, answered=answered)
-
-    def peeked(self, path: str, messages: list[Any]) -> PeekResult:
-        """A backlog queue was looked at, for a path that drains."""
-        if self.books is not None:
-            sizes = [size_of(message) for message in messages]
-            self.books.add(path, OperationKind.PEEK, Part.DRAIN, sizes)
-        if not messages:
-            return PeekResult(0)
-        first = messages[0]
-        age_s = (datetime.now(UTC) - first.enqueued_time_utc).total_seconds()
-        return PeekResult(len(messages), first.sequence_number, age_s)
-
-    def _wants_a_look(self, path: str) -> bool:
-        """Whether nobody has looked yet if this entity removes duplicates."""
+    def _check_duplicate_detection(self, path: str, administration_of: Any) -> None:
+        """Check in the background, once for each path, whether duplicate detection is enabled."""
         name = path.casefold()
-        wanted = self.pairing.options.check_duplicate_detection and name not in self._looked_at
-        self._looked_at.add(name)
-        return wanted
+        if not self._plan.options.check_duplicate_detection or name in self._checked_paths:
+            return
+        self._checked_paths.add(name)
+        recorder = self._plan.request_recorder(secondary=False)
+        check = check_duplicate_detection(
+            lambda: administration_of(self._plan.primary, tell=recorder), path
+        )
+        self._start(check, f"duplicate detection check of {path}")
+
+    def _create_links(self, path: str, create_primary: Callable[[], Any], lock: Any) -> SenderLinks:
+        self._pairing.check_open()
+        state = self._pairing.path(path)
+        links = SenderLinks(self._pairing, state, path, self._factory, create_primary, lock)
+        self._open_links.add(links)
+        return links
+
+    def _close_primary_operation(self) -> Operation[None]:
+        if not self._pairing.mark_closed(self._pairing.primary):
+            return
+        try:
+            for links in list(self._open_links):
+                yield from links.close()
+            yield StopBackground()
+        finally:
+            self._plan.release()
+
+    def _close_secondary_operation(self) -> Operation[None]:
+        if self._pairing.mark_closed(self._pairing.secondary):
+            yield from self._plan.close_secondary()
 
 
 class PairedSenderBase:
-    """A paired sender, but for its I/O."""
+    """A paired sender without its I/O."""
 
-    def __init__(
-        self, pairing: PairingState, path: str, connect: Callable[[], Any], identifier: str | None
-    ) -> None:
-        self._pairing = pairing
-        self._path: PathState = pairing.path(path)
-        self._connect = connect
-        self._primary: Any = connect()
-        self._identifier = identifier or self._primary.client_identifier
-        self._backlog: dict[str, Any] = {}
-        """Senders of the backlog queues that were used."""
-        self._closed = False
-        self.entity_name = path
-        self.fully_qualified_namespace: str = self._primary.fully_qualified_namespace
+    def __init__(self, links: SenderLinks, identifier: str | None) -> None:
+        self._links = links
+        self._pairing = links.pairing
+        self._path = links.path
+        self._health = links.path.health
+        sender = links.primary_sender()
+        self._identifier = str(identifier or sender.client_identifier)
+        self.entity_name = links.entity
+        self.fully_qualified_namespace: str = sender.fully_qualified_namespace
 
     def __str__(self) -> str:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
     @property
     def client_identifier(self) -> str:
-        return str(self._identifier)
+        """The identifier of the sender, as in the SDK."""
+        return self._identifier
 
-    def _goes_straight(self, message: Any) -> bool:
-        """Whether there is nothing to decide before the primary is asked. It is so for nearly every
-        message, and what is decided for the others should cost these nothing."""
-        return (
-            type(message) is ServiceBusMessage
-            and self._path.health.state is PathStatus.HEALTHY
-            and not self._closed
-            and not self._pairing.primary.down
-            and not self._pairing.options.check_backlog_size
-            and not message.application_properties
-            and message.message_id is not None
-        )
+    def _is_healthy(self) -> bool:
+        """Return whether the SDK sender of the primary can be called directly."""
+        return self._health.status is PathStatus.HEALTHY and not self._links.closed
 
-    def _call(self, timeout: float | None = None, began: float | None = None) -> SenderCall:
-        if self._pairing.primary.fault is not None:
-            self._pairing.check_open()  # it has closed the senders, and says why
-        if self._closed:
-            # The words of the SDK.
+    def _prepare(self, messages: Any, timeout: float | None) -> Any:
+        """Check the arguments of `send_messages`, and return the prepared messages."""
+        self._check_usable(timeout)
+        prepared = prepare(messages)
+        if self._pairing.options.check_backlog_size:
+            check_backlog_size(prepared, self.entity_name)
+        return prepared
+
+    def _check_usable(self, timeout: float | None) -> None:
+        if self._links.closed or self._pairing.primary.down:
+            if self._pairing.primary.fault is not None or not self._links.closed:
+                self._pairing.check_open()
+            # The error of the SDK.
             raise ValueError(
                 "The handler has already been shutdown. Please use ServiceBusClient to create a "
                 "new instance."
             )
-        return SenderCall.of(self._pairing, self._path, self, timeout, self.entity_name, began)
+        if timeout is not None and timeout <= 0:
+            raise ValueError("The timeout must be greater than 0.")
 
-    def _check_not_closed(self) -> None:
-        """Raises for a call that has waited for its turn until the sender was closed."""
-        if self._closed:
-            self._pairing.check_open()
-            raise StateError("the sender was closed before this call had its turn")
+    def _begin_call(self, timeout: float | None = None) -> SenderCall:
+        self._check_usable(timeout)
+        return self._call_since(self._pairing.now(), timeout)
+
+    def _call_since(self, started_at: float, timeout: float | None) -> SenderCall:
+        timeout_s = self._pairing.operation_timeout_s if timeout is None else timeout
+        return SenderCall(self._pairing, self._path, self._links, started_at + timeout_s)
 
 
-def paired_batch(made: ServiceBusMessageBatch | None, asked: int | None) -> PairedBatch:
-    """A batch by the limits of one that was made; None: nobody answers, so by a limit that is safe
-    anywhere."""
-    if made is None:
-        return PairedBatch(max_size_in_bytes=STANDARD_LIMIT if asked is None else asked)
-    return PairedBatch.like(made)
+def paired_batch(batch: ServiceBusMessageBatch | None, size: int | None) -> PairedBatch:
+    """Return a paired batch with the limits of a batch of the SDK. None means that no namespace
+    answered; then the limit is one that every namespace accepts."""
+    if batch is None:
+        return PairedBatch(max_size_in_bytes=MAX_MESSAGE_SIZE_STANDARD if size is None else size)
+    return PairedBatch.like(batch)

@@ -1,8 +1,8 @@
-"""Calls of the SDK that take too long are ended.
+"""Time limits for SDK calls that run in threads.
 
-The SDK alone hangs for ever on a host that is frozen. A call runs in its caller's thread, so that a
-healthy one costs nothing; a thread looks now and then for calls whose time is over, and ends their
-sockets until they return.
+The SDK hangs for ever on a host that does not answer. A call runs in the thread of its caller, so
+that a limit costs a healthy call almost nothing. A monitor thread checks regularly for calls that
+took too long, and shuts their sockets down until they return.
 """
 
 import threading
@@ -10,82 +10,76 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
-from azure.servicebus.exceptions import OperationTimeoutError
-
-from pairbus.pairing.sdk import break_off, hang_up
+from pairbus.pairing.effects import timed_out
+from pairbus.pairing.sdk import close_socket, interrupt
 
 T = TypeVar("T")
 
-LOOK_S = 0.25
+CHECK_INTERVAL_S = 0.25
 
 
-class CallTimedOut(OperationTimeoutError):
-    """A call was ended because its time was over. What it sent may have arrived. Whoever made it
-    must not use its sender again."""
+class MonitoredCall:
+    """An SDK call in progress."""
 
+    __slots__ = ("deadline", "interrupted", "link")
 
-class _Watched:
-    __slots__ = ("broken", "deadline", "sender")
-
-    def __init__(self, sender: Any, deadline: float) -> None:
-        self.sender = sender
+    def __init__(self, link: Any, deadline: float) -> None:
+        self.link = link
         self.deadline = deadline
-        self.broken = False
+        self.interrupted = False
 
 
 class DeadlineMonitor:
-    """Ends calls that take too long. One thread, which sleeps while there are no calls."""
+    """Interrupts SDK calls that take too long, with one thread that sleeps while there are none."""
 
     def __init__(self) -> None:
-        self._calls: set[_Watched] = set()
-        self._some = threading.Event()
+        self._calls: set[MonitoredCall] = set()
+        self._has_calls = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._start_lock = threading.Lock()
 
-    def run(self, sender: Any, call: Callable[[Any], T], seconds: float) -> T:
-        """The call's result. Raises what it raises, or Overrun."""
-        watched = _Watched(sender, monotonic() + seconds)
-        self._calls.add(watched)
-        if not self._some.is_set():
-            self._some.set()
+    def run(self, link: Any, function: Callable[[Any], T], timeout_s: float) -> T:
+        """Call a function with a sender or receiver of the SDK. Raises CallTimedOut."""
+        call = MonitoredCall(link, monotonic() + timeout_s)
+        self._calls.add(call)
+        if not self._has_calls.is_set():
+            self._has_calls.set()
             self._start()
         try:
-            return call(sender)
+            return function(link)
         except Exception as exc:
-            if watched.broken:
-                hang_up(sender)
-                raise CallTimedOut(
-                    message=f"no answer within {seconds:g} s: the call was given up"
-                ) from exc
+            if call.interrupted:
+                close_socket(link)
+                raise timed_out(timeout_s) from exc
             raise
         finally:
-            self._calls.discard(watched)
+            self._calls.discard(call)
 
     def _start(self) -> None:
-        with self._starting:
+        with self._start_lock:
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._look, name="pairbus watch", daemon=True
+                    target=self._monitor, name="pairbus deadlines", daemon=True
                 )
                 self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking. Calls that are under way are looked after to their end."""
+        """Stop the thread when the calls in progress have ended."""
         self._stopped = True
-        self._some.set()
+        self._has_calls.set()
 
-    def _look(self) -> None:
+    def _monitor(self) -> None:
         pause = threading.Event()
         while not (self._stopped and not self._calls):
-            self._some.wait()
+            self._has_calls.wait()
             now = monotonic()
-            for watched in tuple(self._calls):
-                if now >= watched.deadline:
-                    watched.broken = True
-                    break_off(watched.sender)
+            for call in tuple(self._calls):
+                if now >= call.deadline:
+                    call.interrupted = True
+                    interrupt(call.link)
             if not self._calls and not self._stopped:
-                self._some.clear()
-                if self._calls:  # one came in between
-                    self._some.set()
-            pause.wait(LOOK_S)
+                self._has_calls.clear()
+                if self._calls:  # a call began in the meantime
+                    self._has_calls.set()
+            pause.wait(CHECK_INTERVAL_S)

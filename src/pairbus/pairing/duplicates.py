@@ -1,22 +1,44 @@
-"""Whether entities of the primary remove duplicates. One that does not may get a message twice
-after an answer was lost; whoever reads the log should know."""
+"""The operation that checks an entity of the primary for duplicate detection.
+
+Without duplicate detection, a message whose acknowledgement is lost may be delivered twice: once by
+the primary, and once from the backlog.
+"""
 
 import logging
+from collections.abc import Callable
 from typing import Any
+
+from azure.core.exceptions import ResourceNotFoundError
+
+from pairbus.pairing.effects import CloseObject, Operation, SendRequest
 
 logger = logging.getLogger("pairbus.pairing")
 
+_REQUEST_TIMEOUT_S = 10.0
 
-def tell(path: str, properties: Any) -> None:
-    """Warn of an entity without duplicate detection."""
+
+def check_duplicate_detection(open_administration: Callable[[], Any], path: str) -> Operation[None]:
+    """Log a warning if an entity has no duplicate detection. Errors are logged for debugging only:
+    the credential may lack the Manage right."""
+    try:
+        properties = yield from _get_properties(open_administration, path)
+    except Exception as exc:  # noqa: BLE001  the check is only a hint
+        logger.debug("%s: could not check for duplicate detection: %s", path, exc)
+        return
     if not properties.requires_duplicate_detection:
         logger.warning(
-            "%s has no duplicate detection: a message whose answer is lost when the primary goes "
-            "down may arrive twice, with one message id",
+            "%s has no duplicate detection. A message whose acknowledgement is lost when the "
+            "primary goes down may be delivered twice, with the same message id",
             path,
         )
 
 
-def could_not(path: str, error: BaseException) -> None:
-    """It is not known, and need not be: the right to manage may be missing."""
-    logger.debug("%s: whether it removes duplicates is not known: %s", path, error)
+def _get_properties(open_administration: Callable[[], Any], path: str) -> Operation[Any]:
+    administration = open_administration()
+    try:
+        try:
+            return (yield SendRequest(lambda: administration.get_queue(path), _REQUEST_TIMEOUT_S))
+        except (ResourceNotFoundError, AttributeError):  # raised for a topic
+            return (yield SendRequest(lambda: administration.get_topic(path), _REQUEST_TIMEOUT_S))
+    finally:
+        yield CloseObject(administration)

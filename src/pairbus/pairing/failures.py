@@ -1,16 +1,15 @@
-"""What a failed call of the SDK means: the one place that decides (rule S2).
+"""The meaning of a failed SDK call. All decisions about it are in this module.
 
-The SDK's class alone does not tell. CBS says 401 and 503 by the same class; a rejected message, an
-internal error and a message that cannot be encoded are all a plain ServiceBusError. So the first of
-these that has something to say decides:
+The class of the SDK's exception is not sufficient: CBS reports 401 and 503 with the same class; a
+rejected message, an internal error and a message that cannot be encoded are all a plain
+ServiceBusError. The first of these that applies decides:
 
 1. a token failure among the causes, by its status;
 2. the AMQP condition;
 3. the class;
-4. where the class is ServiceBusError itself: what it wraps, then the status of a management answer.
+4. for ServiceBusError itself: the wrapped exception, then the status of a management response.
 
-All that is private in the SDK and read by us is read here; tests/unit/pairing/test_failures.py pins
-each piece. docs/failures.md is the same for people.
+docs/failures.md has the same rules as a table.
 """
 
 import struct
@@ -21,25 +20,16 @@ from types import MappingProxyType
 from azure.core.exceptions import AzureError
 from azure.servicebus import exceptions as sdk
 
-
-class FailureKind(Enum):
-    """What the caller's send, and the health of the path, learn from a failure."""
-
-    UNAVAILABLE = "unavailable"
-    """The primary cannot be reached or cannot answer: starts the failover timer."""
-    UNKNOWN = "unknown"
-    """As unavailable, but it is hidden why a link ended: one fresh look decides before failover."""
-    BUSY = "busy"
-    """Throttled: the caller gets the error."""
-    CALLER = "caller"
-    """The caller's own: too large, not encodable, not found, no rights, bad arguments, quota."""
+from pairbus.options import FailureKind
+from pairbus.pairing.sdk import condition_of, management_status_of
+from pairbus.servicebus import conditions
 
 
 class BacklogFailure(Enum):
-    """The meaning of a failed send to a backlog queue: which part is at fault."""
+    """The meaning of a failed send to a backlog queue: the part that is at fault."""
 
     QUEUE_UNAVAILABLE = "queue unavailable"
-    """The queue or its namespace takes no messages: the queue leaves the rotation."""
+    """The queue or its namespace accepts no messages: the queue is pulled from the rotation."""
     LINK_LOST = "link lost"
     """The link ended for a hidden reason: a new link to the queue decides."""
     BUSY = "busy"
@@ -54,15 +44,15 @@ CLASSES: Mapping[type[BaseException], FailureKind] = MappingProxyType(
         sdk.ServiceBusCommunicationError: FailureKind.UNAVAILABLE,
         sdk.OperationTimeoutError: FailureKind.UNAVAILABLE,
         sdk.MessagingEntityDisabledError: FailureKind.UNAVAILABLE,
-        sdk.ServiceBusAuthenticationError: FailureKind.UNAVAILABLE,  # without a status
-        sdk.ServiceBusError: FailureKind.UNAVAILABLE,  # after what it wraps
+        sdk.ServiceBusAuthenticationError: FailureKind.UNAVAILABLE,  # if it has no status
+        sdk.ServiceBusError: FailureKind.UNAVAILABLE,  # if the wrapped exception does not decide
         sdk.ServiceBusServerBusyError: FailureKind.BUSY,
         sdk.ServiceBusAuthorizationError: FailureKind.CALLER,
         sdk.ServiceBusQuotaExceededError: FailureKind.CALLER,
         sdk.MessageSizeExceededError: FailureKind.CALLER,
         sdk.MessagingEntityNotFoundError: FailureKind.CALLER,
         sdk.MessagingEntityAlreadyExistsError: FailureKind.CALLER,
-        # Of receivers: a send does not raise them.
+        # Raised by receivers only.
         sdk.MessageAlreadySettled: FailureKind.CALLER,
         sdk.MessageLockLostError: FailureKind.CALLER,
         sdk.MessageNotFoundError: FailureKind.CALLER,
@@ -72,76 +62,78 @@ CLASSES: Mapping[type[BaseException], FailureKind] = MappingProxyType(
         sdk.AutoLockRenewTimeout: FailureKind.CALLER,
     }
 )
-"""Every class of azure.servicebus.exceptions."""
+"""The kind of every class of azure.servicebus.exceptions."""
 
 CONDITIONS: Mapping[str, FailureKind] = MappingProxyType(
     {
-        "amqp:not-allowed": FailureKind.CALLER,
-        "com.microsoft:argument-error": FailureKind.CALLER,
-        "com.microsoft:argument-out-of-range": FailureKind.CALLER,
-        "amqp:not-implemented": FailureKind.CALLER,
-        "amqp:decode-error": FailureKind.CALLER,
-        "amqp:invalid-field": FailureKind.CALLER,
-        "amqp:precondition-failed": FailureKind.CALLER,
-        "com.microsoft:precondition-failed": FailureKind.CALLER,
-        "amqp:resource-deleted": FailureKind.CALLER,
-        "amqp:internal-error": FailureKind.UNAVAILABLE,
-        "amqp:connection:forced": FailureKind.UNAVAILABLE,
-        "amqp:link:detach-forced": FailureKind.UNAVAILABLE,
-        "amqp:unknown-error": FailureKind.UNKNOWN,
-        # These have classes of their own, but where a connection is closed with them while it
-        # opens, the SDK raises ServiceBusConnectionError all the same.
-        "amqp:unauthorized-access": FailureKind.CALLER,
-        "com.microsoft:auth-failed": FailureKind.CALLER,
-        "amqp:resource-limit-exceeded": FailureKind.CALLER,
-        "com.microsoft:server-busy": FailureKind.BUSY,
+        conditions.NOT_ALLOWED: FailureKind.CALLER,
+        conditions.ARGUMENT_ERROR: FailureKind.CALLER,
+        conditions.ARGUMENT_OUT_OF_RANGE: FailureKind.CALLER,
+        conditions.NOT_IMPLEMENTED: FailureKind.CALLER,
+        conditions.DECODE_ERROR: FailureKind.CALLER,
+        conditions.INVALID_FIELD: FailureKind.CALLER,
+        conditions.PRECONDITION_FAILED: FailureKind.CALLER,
+        conditions.SERVICE_PRECONDITION_FAILED: FailureKind.CALLER,
+        conditions.RESOURCE_DELETED: FailureKind.CALLER,
+        conditions.INTERNAL_ERROR: FailureKind.UNAVAILABLE,
+        conditions.CONNECTION_FORCED: FailureKind.UNAVAILABLE,
+        conditions.DETACH_FORCED: FailureKind.UNAVAILABLE,
+        conditions.SDK_UNKNOWN_ERROR: FailureKind.UNKNOWN,
+        # The SDK has classes for these, but raises ServiceBusConnectionError when the service
+        # closes a connection with them while it is being opened.
+        conditions.UNAUTHORIZED_ACCESS: FailureKind.CALLER,
+        conditions.AUTH_FAILED: FailureKind.CALLER,
+        conditions.RESOURCE_LIMIT_EXCEEDED: FailureKind.CALLER,
+        conditions.SERVER_BUSY: FailureKind.BUSY,
     }
 )
-"""The conditions that decide. `amqp:not-found` is not among them: a connection closed with it is a
-namespace that is gone, a ServiceBusCommunicationError."""
+"""The conditions that decide. `amqp:not-found` is not among them: a connection that is closed with
+it means a deleted namespace, which the SDK reports as ServiceBusCommunicationError."""
 
 QUEUE_CLASSES = (
     sdk.ServiceBusQuotaExceededError,
     sdk.MessagingEntityNotFoundError,
     sdk.ServiceBusAuthorizationError,
 )
-"""The classes of kind CALLER that are about the entity, whatever the message."""
+"""The classes of kind CALLER that concern the entity and not the message."""
 
 QUEUE_CONDITIONS = frozenset(
     {
-        "amqp:resource-limit-exceeded",
-        "amqp:resource-deleted",
-        "amqp:unauthorized-access",
-        "com.microsoft:auth-failed",
+        conditions.RESOURCE_LIMIT_EXCEEDED,
+        conditions.RESOURCE_DELETED,
+        conditions.UNAUTHORIZED_ACCESS,
+        conditions.AUTH_FAILED,
     }
 )
-"""The conditions of kind CALLER that are about the entity, whatever the message."""
+"""The conditions of kind CALLER that concern the entity and not the message."""
 
 NOT_ENCODABLE = (TypeError, ValueError, KeyError, struct.error, RecursionError)
-"""What the SDK's encoder raises for a message; a RecursionError for one that contains itself."""
+"""The exceptions of the SDK's encoder; RecursionError for a message that contains itself."""
 
-HIDDEN = "amqp:client-error"
-"""On a plain ServiceBusError: the SDK's own word, for a management link that was refused or closed.
-The service's reason is lost."""
+HIDDEN = conditions.SDK_CLIENT_ERROR
+"""The condition that the SDK sets on a plain ServiceBusError when a management link was refused or
+closed. The reason of the service is lost."""
 
 MANAGEMENT_LINK_LOST = "Management Operation error occurred."
-"""The text of a ValueError, all that is left of a link or connection that ended in mid-request. No
-type or field tells it from a value that cannot be encoded."""
+"""The text of the ValueError that the SDK raises when a link or connection ends during a management
+request. No type or field distinguishes it from a value that cannot be encoded."""
 
 
 def classify_failure(error: BaseException) -> FailureKind:
-    """What a failed call means. Never raises; an error of nobody's that we know is the caller's.
+    """Return the meaning of a failed call. An unknown exception counts as the caller's fault.
 
-    Causes are followed, contexts are not: an application that sends while it handles an error of
-    its own must not have that one judged.
+    Causes are followed, contexts are not: an application may send while it handles an unrelated
+    exception.
     """
     for cause in _causes(error):
         if _is_token_failure(cause):
-            return _kind_of_status(_number(cause, "status_code"))
+            status = getattr(cause, "status_code", None)
+            # CBS sets None or an AMQP condition when the service returned no status.
+            return _kind_of_status(status if isinstance(status, int) else None)
     if isinstance(error, sdk.ServiceBusError):
-        decided = CONDITIONS.get(_condition_of(error))
-        return _kind_of_class(error) if decided is None else decided
-    if isinstance(error, OSError | AzureError):  # TimeoutError and a bad certificate are OSErrors
+        kind = CONDITIONS.get(condition_of(error))
+        return _kind_of_class(error) if kind is None else kind
+    if isinstance(error, OSError | AzureError):  # TimeoutError and SSLError are OSErrors
         return FailureKind.UNAVAILABLE
     return FailureKind.CALLER
 
@@ -149,11 +141,11 @@ def classify_failure(error: BaseException) -> FailureKind:
 def backlog_failure_of(
     error: BaseException, kind: FailureKind, *, link_open: bool
 ) -> BacklogFailure:
-    """Return the meaning of a failed send to a backlog queue; `kind` is what `classify` returned.
+    """Return the meaning of a failed send to a backlog queue; `kind` is the result of `classify`.
 
-    On the primary the kind is enough: a full queue and a bad message both go back to the caller.
-    Here there are other queues to try, so the fault of a queue and that of a message differ. While
-    the link is not open yet, no message was offered and none can be at fault.
+    For the primary the kind is sufficient: a full queue and a bad message are both reported to the
+    caller. For the backlog there are other queues to try, so it matters whether the queue or the
+    message is at fault. Before the link is open no message was sent, so none can be at fault.
     """
     if kind is FailureKind.BUSY:
         return BacklogFailure.BUSY
@@ -167,33 +159,33 @@ def backlog_failure_of(
 
 
 def _is_about_entity(error: BaseException) -> bool:
-    """Return whether an error of kind CALLER would meet any other message, too."""
+    """Return whether an error of kind CALLER would occur for any other message too."""
     if any(_is_token_failure(cause) for cause in _causes(error)):
         return True
     if not isinstance(error, sdk.ServiceBusError):
         return False
-    return isinstance(error, QUEUE_CLASSES) or _condition_of(error) in QUEUE_CONDITIONS
+    return isinstance(error, QUEUE_CLASSES) or condition_of(error) in QUEUE_CONDITIONS
 
 
 def _kind_of_class(error: sdk.ServiceBusError) -> FailureKind:
-    known = next(one for one in type(error).__mro__ if one in CLASSES)
+    known = next(cls for cls in type(error).__mro__ if cls in CLASSES)
     return _kind_of_plain(error) if known is sdk.ServiceBusError else CLASSES[known]
 
 
 def _kind_of_plain(error: sdk.ServiceBusError) -> FailureKind:
     inner = error.inner_exception
-    if _condition_of(error) == HIDDEN or _is_lost_management_link(inner):
+    if condition_of(error) == HIDDEN or _is_lost_management_link(inner):
         return FailureKind.UNKNOWN
     if isinstance(inner, NOT_ENCODABLE) and not isinstance(inner, OSError):
         return FailureKind.CALLER
-    status = _number(error, "_status_code")
+    status = management_status_of(error)
     if inner is None and status is not None:
         return _kind_of_status(status)
     return CLASSES[sdk.ServiceBusError]
 
 
 def _kind_of_status(status: int | None) -> FailureKind:
-    """Of a token or a management request. None: there was no answer."""
+    """Return the kind for the status of a token or management request; None means no response."""
     match status:
         case 408:
             return FailureKind.UNAVAILABLE
@@ -206,34 +198,24 @@ def _kind_of_status(status: int | None) -> FailureKind:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it says that it comes from."""
+    """Iterate over an exception and its causes."""
     seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+    pending: list[BaseException | None] = [error]
+    while pending:
+        cause = pending.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        # Not `exc_value`: that is whatever was being handled, the application's error too.
-        waiting += [one.__cause__, one.inner_exception if isinstance(one, AzureError) else None]
+        seen.add(id(cause))
+        yield cause
+        # Not `exc_value`, which is any exception being handled, the application's included.
+        inner = cause.inner_exception if isinstance(cause, AzureError) else None
+        pending += [cause.__cause__, inner]
 
 
 def _is_token_failure(error: BaseException) -> bool:
-    """The SDK's private TokenAuthFailure, and HttpResponseError from a credential: both have a
-    status."""
+    """Return whether this is the SDK's private TokenAuthFailure, or an HttpResponseError of a
+    credential: both have a status."""
     return hasattr(error, "status_code")
-
-
-def _number(error: BaseException, field: str) -> int | None:
-    """CBS puts None or an AMQP condition there where the service gave no status."""
-    value = getattr(error, field, None)
-    return value if isinstance(value, int) else None
-
-
-def _condition_of(error: sdk.ServiceBusError) -> str:
-    condition = getattr(error, "_condition", None)
-    return condition.decode(errors="replace") if isinstance(condition, bytes) else str(condition)
 
 
 def _is_lost_management_link(error: BaseException | None) -> bool:

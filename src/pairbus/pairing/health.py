@@ -1,11 +1,12 @@
-"""The health of one path: where its sends go, and what is to be done next. No I/O, no clock.
+"""The health of one path: the state machine that decides where its sends go. No I/O, no clock.
 
     HEALTHY ──failure──▶ SUSPECT ──interval over──▶ FAILOVER ──ping──▶ HEALTHY
        ▲                    │                          │
        └──success───────────┘                          └──ping, after-drain──▶ DRAINING ──▶ HEALTHY
 
-With an interval of 0 a failure leads straight to FAILOVER. Every method takes the time, changes the
-state, and returns nothing or what the caller must do; `changes` gathers the events.
+With an interval of 0, a failure leads directly to FAILOVER. Every method takes the time and changes
+the state; some return what the caller must do. `changes` collects the status changes until the
+owner takes them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,71 +17,78 @@ from random import Random
 from typing import NamedTuple
 
 from pairbus.events import PathStatus
-from pairbus.pairing.failures import FailureKind
+from pairbus.options import FailureKind
 
-HOLD_CHECKS = 10
-"""How often the backlog is looked at within a hold."""
+PEEKS_PER_HOLD = 10
+"""The number of peeks at the backlog within one hold."""
 DRAIN_CHECK_S = 1.0
+"""The time between two peeks while sends are not held."""
 SMALL = 10
-"""So many messages in each backlog queue are few enough to wait for."""
-YOUNG = 0.5
-"""And so are any number, where the oldest is younger than this part of the hold: the syphon keeps
-up, and what is there will be gone within the hold once no more is sent."""
-MOST_HOLDS = 12
-"""After holds in vain, the next one comes later and later, up to so many times as long as one."""
+"""A backlog is small when no queue has more messages than this."""
+YOUNG_FRACTION = 0.5
+"""A backlog of any size counts as small when its oldest message is younger than this fraction of
+the hold: the syphon keeps up, and will empty the backlog within the hold."""
+MAX_BACKOFF_HOLDS = 12
+"""After holds that did not empty the backlog, the pause before the next one grows up to the length
+of this many holds."""
 
 
 class Route(Enum):
-    """Where a send goes now."""
+    """The target of a send."""
 
     PRIMARY = "primary"
     BACKLOG = "backlog"
     HOLD = "hold"
-    """Nowhere yet: the last of the backlog is on its way."""
+    """The send waits: the rest of the backlog is about to be drained."""
 
 
 class FailureAction(Enum):
-    """What a call does whose send to the primary failed."""
+    """The next action of a call whose send to the primary failed."""
 
     RAISE = "raise"
-    LOOK = "look"
-    """Ping, and tell `looked` what came of it."""
+    """Raise the error to the caller."""
+    PROBE = "probe"
+    """Ping the primary, and report the result to `probed`."""
     STORE = "store"
-    """Go on into the backlog."""
+    """Send to the backlog."""
 
 
 class HealthTask(Enum):
-    """What somebody must do for a path that is not healthy."""
+    """A task that is due for a path that is not healthy."""
 
-    ENGAGE = "engage"
-    LOOK = "look"
+    FAIL_OVER = "fail over"
+    PROBE = "probe"
     PING = "ping"
     PEEK = "peek"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """The next task of a path, and the time at which it is due."""
+
     task: HealthTask
     at: float
 
 
 class PeekResult(NamedTuple):
-    """What a peek at one backlog queue showed."""
+    """The result of a peek at one backlog queue."""
 
     messages: int
     first: int | None = None
-    """The first sequence number; None: it is empty."""
+    """The first sequence number; None if the queue is empty."""
     age_s: float = inf
-    """How long ago the first message was stored, by the clocks of two machines."""
+    """The age of the first message, by the clocks of two machines."""
 
 
-def is_small(looks: Iterable[PeekResult], hold_s: float) -> bool:
-    """Whether a hold is worth trying: a guess, which costs callers a hold where it is wrong."""
-    return all(look.messages <= SMALL or look.age_s < hold_s * YOUNG for look in looks)
+def is_small(peeks: Iterable[PeekResult], hold_s: float) -> bool:
+    """Return whether a hold is likely to see the backlog emptied."""
+    return all(peek.messages <= SMALL or peek.age_s < hold_s * YOUNG_FRACTION for peek in peeks)
 
 
 @dataclass(frozen=True, slots=True)
 class StatusChange:
+    """A change of the status of a path."""
+
     from_state: PathStatus
     to_state: PathStatus
     cause: BaseException | None
@@ -88,6 +96,8 @@ class StatusChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
+    """The options of a pairing that concern the health of a path, in seconds."""
+
     failover_interval_s: float
     ping_interval_s: float
     ping_jitter: float
@@ -97,175 +107,180 @@ class HealthSettings:
 
 
 class PathHealth:
-    """One path."""
+    """The health of one path."""
 
     def __init__(self, settings: HealthSettings, random: Random, now: float) -> None:
         self._settings = settings
         self._random = random
-        self.state = PathStatus.HEALTHY
+        self.status = PathStatus.HEALTHY
         self.since = now
         self.cause: BaseException | None = None
-        """Why the path is not healthy."""
+        """The error because of which the path is not healthy."""
         self.changes: list[StatusChange] = []
-        """What changed since somebody last took them away."""
+        """The changes that the owner has not taken yet."""
         self.stalled = False
-        """The drain makes no progress, and nobody was told yet."""
-        self._unsure = False
-        """The cause hides what really happened."""
-        self._next = 0.0
+        """The drain makes no progress, and the owner has not reported it yet."""
         self.in_flight = 0
-        """Sends to the backlog that have not ended."""
+        """The number of sends to the backlog that have not ended."""
         self.hold_until: float | None = None
-        self._vain_holds = 0
-        self._empty_looks = 0
-        self._seen: tuple[int | None, ...] = ()
+        """The end of the current hold; None if sends are not held."""
+        self._cause_unclear = False
+        """The SDK hides the reason of the failure, so a probe decides about failover."""
+        self._next_at = 0.0
+        self._failed_holds = 0
+        self._empty_peeks = 0
+        self._first_numbers: tuple[int | None, ...] = ()
         self._progress_at = 0.0
 
     # Sends.
 
     def route(self, now: float) -> Route:
-        if self.state in (PathStatus.HEALTHY, PathStatus.SUSPECT):
+        """Return the target of a send."""
+        if self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT):
             return Route.PRIMARY
         if self.hold_until is not None and now < self.hold_until:
             return Route.HOLD
         return Route.BACKLOG
 
     def succeeded(self, now: float) -> None:
-        """The primary took a message."""
-        if self.state is PathStatus.SUSPECT:
+        """Record that the primary accepted a message."""
+        if self.status is PathStatus.SUSPECT:
             self._become(PathStatus.HEALTHY, now)
 
     def failed(self, kind: FailureKind, error: BaseException, now: float) -> FailureAction:
-        """A send to the primary failed."""
+        """Record that a send to the primary failed."""
         if kind in (FailureKind.BUSY, FailureKind.CALLER):
             return FailureAction.RAISE
-        if self.state in (PathStatus.FAILOVER, PathStatus.DRAINING):
-            return self._join()
-        unsure = kind is FailureKind.UNKNOWN
+        if self.status in (PathStatus.FAILOVER, PathStatus.DRAINING):
+            return self._join_failover()
+        unclear = kind is FailureKind.UNKNOWN
         if self._settings.failover_interval_s == 0:
-            if unsure:
-                return FailureAction.LOOK
-            self.engage(error, now)
+            if unclear:
+                return FailureAction.PROBE
+            self.fail_over(error, now)
             return FailureAction.STORE
-        if self.state is PathStatus.HEALTHY:
+        if self.status is PathStatus.HEALTHY:
             self._become(PathStatus.SUSPECT, now, error)
-            self._unsure = unsure
-            self._next = now + self._settings.failover_interval_s
-        elif self._unsure and not unsure:
-            self.cause, self._unsure = error, False
+            self._cause_unclear = unclear
+            self._next_at = now + self._settings.failover_interval_s
+        elif self._cause_unclear and not unclear:
+            self.cause, self._cause_unclear = error, False
         return FailureAction.RAISE
 
-    def looked(self, kind: FailureKind | None, error: BaseException, now: float) -> FailureAction:
-        """A ping went out because a failure hid its reason. `kind` is what it met, None for
-        success; `error` is the failure, or what the ping met."""
-        if self.state in (PathStatus.FAILOVER, PathStatus.DRAINING):
-            return self._join()
+    def probed(self, kind: FailureKind | None, error: BaseException, now: float) -> FailureAction:
+        """Record the result of a probe after a failure whose reason is unclear. `kind` is the kind
+        of the probe's failure, None for success; `error` becomes the cause of a failover."""
+        if self.status in (PathStatus.FAILOVER, PathStatus.DRAINING):
+            return self._join_failover()
         if self._settings.failover_interval_s > 0 and (
-            self.state is PathStatus.HEALTHY or now < self._next
+            self.status is PathStatus.HEALTHY or now < self._next_at
         ):
-            return FailureAction.RAISE  # a send got through while the ping was under way
+            return FailureAction.RAISE  # a send succeeded while the probe was in progress
         if kind in (FailureKind.UNAVAILABLE, FailureKind.UNKNOWN):
-            self.engage(error, now)
+            self.fail_over(error, now)
             return FailureAction.STORE
-        # The primary answers: it was the message, or the caller's rights.
-        if self.state is PathStatus.SUSPECT:
+        # The primary answers, so the message or the caller's rights are at fault.
+        if self.status is PathStatus.SUSPECT:
             self._become(PathStatus.HEALTHY, now)
         return FailureAction.RAISE
 
-    def _join(self) -> FailureAction:
-        """Others have failed over while this call waited for the primary."""
-        # It goes into the backlog, hold or not, and a look that is under way may miss it.
-        self._empty_looks = -1
+    def _join_failover(self) -> FailureAction:
+        """Send to the backlog, because the path failed over while this call waited."""
+        # The message is stored even during a hold, and a peek in progress may miss it.
+        self._empty_peeks = -1
         return FailureAction.STORE
 
-    # What must be done.
+    # Tasks.
 
     def next_step(self) -> Step | None:
-        """What is to be done next, and when. None: nothing."""
-        if self.state is PathStatus.SUSPECT:
-            return Step(HealthTask.LOOK if self._unsure else HealthTask.ENGAGE, self._next)
-        if self.state is PathStatus.FAILOVER:
-            return Step(HealthTask.PING, self._next)
-        if self.state is PathStatus.DRAINING:
-            return Step(HealthTask.PEEK, self._next)
+        """Return the next task and its time; None if the path is healthy."""
+        if self.status is PathStatus.SUSPECT:
+            task = HealthTask.PROBE if self._cause_unclear else HealthTask.FAIL_OVER
+            return Step(task, self._next_at)
+        if self.status is PathStatus.FAILOVER:
+            return Step(HealthTask.PING, self._next_at)
+        if self.status is PathStatus.DRAINING:
+            return Step(HealthTask.PEEK, self._next_at)
         return None
 
-    def engage(self, error: BaseException | None, now: float) -> None:
-        """Fail over."""
+    def fail_over(self, error: BaseException | None, now: float) -> None:
+        """Start the failover."""
         self._become(PathStatus.FAILOVER, now, self.cause if error is None else error)
-        self._plan_ping(now)
+        self._schedule_ping(now)
 
-    def _plan_ping(self, now: float) -> None:
+    def _schedule_ping(self, now: float) -> None:
         jitter = self._settings.ping_jitter * self._random.uniform(-1, 1)
-        self._next = now + self._settings.ping_interval_s * (1 + jitter)
+        self._next_at = now + self._settings.ping_interval_s * (1 + jitter)
 
-    def pinged(self, got_through: bool, now: float) -> None:
-        if self.state is not PathStatus.FAILOVER:
+    def pinged(self, succeeded: bool, now: float) -> None:
+        """Record the result of a ping."""
+        if self.status is not PathStatus.FAILOVER:
             return
-        if not got_through:
-            self._plan_ping(now)
+        if not succeeded:
+            self._schedule_ping(now)
         elif self._settings.after_drain:
             self._become(PathStatus.DRAINING, now)
-            self._next = self._progress_at = now
-            self._seen, self.hold_until, self._empty_looks, self._vain_holds = (), None, 0, 0
+            self._next_at = self._progress_at = now
+            self._first_numbers, self._empty_peeks, self._failed_holds = (), 0, 0
         else:
             self._become(PathStatus.HEALTHY, now)
 
     def mark_healthy(self, now: float) -> None:
-        """End failover by hand."""
-        if self.state is not PathStatus.HEALTHY:
+        """End the failover on request of the user."""
+        if self.status is not PathStatus.HEALTHY:
             self._become(PathStatus.HEALTHY, now)
 
-    def peeked(self, first: Sequence[int | None], *, small: bool, quiet: bool, now: float) -> None:
-        """The backlog was looked at. `first` is the first sequence number of each queue, `small`
-        says that a hold is worth trying, `quiet` that nothing was in flight when the look began."""
-        if self.state is not PathStatus.DRAINING:
+    def peeked(self, first: Sequence[int | None], *, small: bool, idle: bool, now: float) -> None:
+        """Record a peek at all backlog queues. `first` has the first sequence number of each queue,
+        `small` tells whether to try a hold, `idle` whether no send to the backlog was in flight
+        when the peek began."""
+        if self.status is not PathStatus.DRAINING:
             return
-        self._note_progress(tuple(first), now)
+        self._record_progress(tuple(first), now)
         if self.hold_until is None:
-            self._empty_looks = 0
-            self._next = now if small else now + DRAIN_CHECK_S
+            self._empty_peeks = 0
+            self._next_at = now if small else now + DRAIN_CHECK_S
             self.hold_until = now + self._settings.hold_s if small else None
             return
-        if now >= self.hold_until:  # in vain: callers get on for a while
+        if now >= self.hold_until:  # the backlog was not emptied: let sends pass for a while
             self.hold_until = None
-            wait = min(self._vain_holds, MOST_HOLDS) * self._settings.hold_s
-            self._vain_holds += 1
-            self._next = now + DRAIN_CHECK_S + wait
+            pause_s = min(self._failed_holds, MAX_BACKOFF_HOLDS) * self._settings.hold_s
+            self._failed_holds += 1
+            self._next_at = now + DRAIN_CHECK_S + pause_s
             return
         empty = all(number is None for number in first)
-        self._empty_looks = self._empty_looks + 1 if empty and quiet else 0
-        if self._empty_looks == 2:
+        self._empty_peeks = self._empty_peeks + 1 if empty and idle else 0
+        if self._empty_peeks == 2:
             self._become(PathStatus.HEALTHY, now)
         else:
-            self._next = now + self._settings.hold_s / HOLD_CHECKS
+            self._next_at = now + self._settings.hold_s / PEEKS_PER_HOLD
 
     def join_hold(self, until: float, now: float) -> None:
-        """Another path of the pairing holds its sends. The backlog is one for all: what this path
-        sent there meanwhile would keep it from being empty, so they are held at the same time."""
-        if self.state is PathStatus.DRAINING and self.hold_until is None:
-            self.hold_until, self._next = until, now
-            self._empty_looks = -1  # a look that is under way began before
+        """Hold sends together with another path of the pairing. All paths share the backlog, so
+        sends of this path would keep it from becoming empty."""
+        if self.status is PathStatus.DRAINING and self.hold_until is None:
+            self.hold_until, self._next_at = until, now
+            self._empty_peeks = -1  # a peek in progress began before the hold
 
     def peek_failed(self, now: float) -> None:
-        """The backlog could not be looked at."""
-        if self.state is PathStatus.DRAINING:
-            self._note_progress(self._seen, now)
+        """Record that a peek at the backlog failed."""
+        if self.status is PathStatus.DRAINING:
+            self._record_progress(self._first_numbers, now)
             self.hold_until = None
-            self._next = now + DRAIN_CHECK_S
+            self._next_at = now + DRAIN_CHECK_S
 
-    def _note_progress(self, seen: tuple[int | None, ...], now: float) -> None:
-        if seen != self._seen:
-            self._seen, self._progress_at = seen, now
+    def _record_progress(self, first_numbers: tuple[int | None, ...], now: float) -> None:
+        if first_numbers != self._first_numbers:
+            self._first_numbers, self._progress_at = first_numbers, now
         elif now >= self._progress_at + self._settings.drain_timeout_s:
             self.stalled, self._progress_at = True, now
 
-    def _become(self, state: PathStatus, now: float, cause: BaseException | None = None) -> None:
-        self.changes.append(StatusChange(self.state, state, cause))
-        self.state, self.since = state, now
-        self._unsure = False
+    def _become(self, status: PathStatus, now: float, cause: BaseException | None = None) -> None:
+        self.changes.append(StatusChange(self.status, status, cause))
+        self.status, self.since = status, now
+        self._cause_unclear = False
         self.hold_until = None
-        if state is PathStatus.HEALTHY:
+        if status is PathStatus.HEALTHY:
             self.cause = None
         elif cause is not None:
             self.cause = cause

@@ -1,128 +1,157 @@
-"""What a caller wants sent, as the primary gets it and as the backlog does."""
+"""The messages of a call: prepared for the primary, and encoded for the backlog."""
 
 import calendar
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.section_edit import read_fields
-from pairbus.amqp.sections import GROUP_ID, Message
+from pairbus.amqp.sections import GROUP_ID
+from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.sdk import PairedBatch, annotated, encode, members, with_id
-from pairbus.transfer import reserved_in, to_backlog
+from pairbus.pairing.sdk import batch_settings, encode, members, raw_message, with_id
+from pairbus.servicebus.limits import MAX_HEADER_SIZE
+from pairbus.transfer import reserved_name, to_backlog
 
-MAX_HEADER_BYTES = 64 * 1024
+MessageTypes: TypeAlias = (
+    ServiceBusMessage
+    | AmqpAnnotatedMessage
+    | Mapping[str, object]
+    | Iterable[ServiceBusMessage]
+    | Iterable[AmqpAnnotatedMessage]
+    | Iterable[Mapping[str, object]]
+)
+"""One or several messages, as the senders of the SDK accept them."""
 
 
-def checked(message: Any) -> Any:
-    """A single message with an id, fit for the backlog. What is no message at all is left to the
-    SDK to complain about. Raises ReservedProperty."""
+def prepare(messages: Any) -> Any:
+    """Return messages as a sender of the SDK accepts them, each with a message id. A value that is
+    not a message is returned unchanged, and the SDK raises its error. Raises ReservedProperty."""
+    if type(messages) is ServiceBusMessage:  # the most frequent case
+        return prepare_message(messages)
+    if isinstance(messages, ServiceBusMessageBatch):
+        if not isinstance(messages, PairedBatch):  # which checked each message when it was added
+            for member in members(messages):
+                _check_reserved(AmqpMessage.parse(member).read_application_properties())
+        return messages
+    if isinstance(messages, Iterable) and not isinstance(messages, Mapping):
+        # A generator can be read only once, and the messages may be sent twice.
+        return [prepare_message(message) for message in messages]
+    return prepare_message(messages)
+
+
+def prepare_message(message: Any) -> Any:
+    """Return a single message with a message id. Raises ReservedProperty."""
     if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
         if not isinstance(message, Mapping):
             return message
         try:
-            # Made once, so that it has one id wherever it goes.
+            # Converted once, so that the primary and the backlog get the same message id.
             message = ServiceBusMessage(**message)
         except TypeError:
             return message
-    _refuse_reserved(annotated(message).application_properties)
+    _check_reserved(raw_message(message).application_properties)
     return with_id(message)
 
 
-def _refuse_reserved(properties: Mapping[Any, Any] | None) -> None:
-    name = reserved_in(properties) if properties else None
+def _check_reserved(properties: Mapping[Any, Any] | None) -> None:
+    name = reserved_name(properties) if properties else None
     if name is not None:
         raise ReservedProperty(
-            f"the application property {name!r} is one that pairbus needs for messages in the "
-            "backlog; give it another name"
+            f"The application property {name!r} is reserved for messages in the backlog. Use "
+            "another name."
         )
 
 
-def no_message(given: Any) -> TypeError:
-    """What the SDK raises for something that it cannot send, in its words."""
+def not_a_message(value: object) -> TypeError:
+    """Return the error that the SDK raises for a value that is not a message."""
     return TypeError(
         "Only AmqpAnnotatedMessage, ServiceBusMessage instances or Mappings representing messages "
-        f"are supported. Received instead: {type(given).__name__}"
+        f"are supported. Received instead: {type(value).__name__}"
     )
 
 
-class OutgoingMessages:
-    """One call's messages. `primary` is what the SDK's own call takes."""
+class PairedBatch(ServiceBusMessageBatch):
+    """A batch of the SDK that adds missing message ids, and refuses reserved property names."""
+
+    @classmethod
+    def like(cls, batch: ServiceBusMessageBatch) -> "PairedBatch":
+        """Return an empty batch with the limits of another batch."""
+        return cls(**batch_settings(batch))
+
+    def add_message(self, message: Any) -> None:
+        """Add a message, as `ServiceBusMessageBatch.add_message` does. Raises ReservedProperty."""
+        super().add_message(prepare_message(message))
+
+
+class Payloads:
+    """The encoded messages of one call. `messages` is a result of `prepare`."""
 
     def __init__(self, messages: Any) -> None:
-        self.primary: Any = messages
+        self._messages = messages
         self._encoded: list[bytes] | None = None
-        if type(messages) is ServiceBusMessage:  # mostly
-            self.primary = checked(messages)
-        elif isinstance(messages, ServiceBusMessageBatch):
-            if not isinstance(messages, PairedBatch):  # which has looked at each message
-                for one in members(messages):
-                    _refuse_reserved(Message.parse(one).read_application_properties())
-        elif isinstance(messages, Iterable) and not isinstance(messages, Mapping):
-            # A generator can be read once, and there may be two places to send to.
-            self.primary = [checked(message) for message in messages]
-        else:
-            self.primary = checked(messages)
 
     def encoded(self) -> list[bytes]:
-        """The messages as the plain SDK would send them."""
+        """Return the messages as the SDK would send them to the primary."""
         if self._encoded is None:
             self._encoded = self._encode()
         return self._encoded
 
     def _encode(self) -> list[bytes]:
-        if isinstance(self.primary, ServiceBusMessageBatch):
-            return members(self.primary)
-        singles = self.primary if isinstance(self.primary, list) else [self.primary]
-        for message in singles:
+        if isinstance(self._messages, ServiceBusMessageBatch):
+            return members(self._messages)
+        messages = self._messages if isinstance(self._messages, list) else [self._messages]
+        for message in messages:
             if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
-                raise no_message(message)
-        return [encode(message) for message in singles]
+                raise not_a_message(message)
+        return [encode(message) for message in messages]
 
-    def for_backlog(self, path: str, at: datetime | None = None) -> list[bytes]:
-        """The messages as they are in the backlog; `at` is when they are to be enqueued."""
-        scheduled_ms = None if at is None else _milliseconds(at)
-        return [to_backlog(one, path, scheduled_ms=scheduled_ms) for one in self.encoded()]
+    def for_backlog(self, path: str, enqueue_at: datetime | None = None) -> list[bytes]:
+        """Return the messages as they are stored in the backlog for a path."""
+        scheduled_ms = None if enqueue_at is None else _milliseconds(enqueue_at)
+        return [to_backlog(payload, path, scheduled_ms=scheduled_ms) for payload in self.encoded()]
 
     def sessions(self) -> list[str | None]:
-        """The session of each message."""
+        """Return the session id of each message."""
         return [
-            read_fields(Message.parse(one).properties, (GROUP_ID,))[0] for one in self.encoded()
+            read_fields(AmqpMessage.parse(payload).properties, (GROUP_ID,))[0]
+            for payload in self.encoded()
         ]
 
 
-def _milliseconds(at: datetime) -> int:
-    # As the SDK does: a time without a zone is UTC. `timestamp()` loses a millisecond now and then.
-    return int(calendar.timegm(at.utctimetuple()) * 1000 + at.microsecond / 1000)
+def _milliseconds(time: datetime) -> int:
+    # As in the SDK: a time without a zone is UTC. `timestamp()` loses milliseconds by rounding.
+    return int(calendar.timegm(time.utctimetuple()) * 1000 + time.microsecond / 1000)
 
 
 def check_size(payload: bytes, limit: int) -> None:
-    """Raises MessageTooLargeForBacklog for a message that a backlog queue does not take."""
+    """Raise MessageTooLargeForBacklog if a message exceeds the limits of a backlog queue."""
     size = size_in_batch(len(payload))
     if size > limit:
         raise MessageTooLargeForBacklog(
-            f"a message takes {size} bytes in the backlog, of {limit}; it was not sent"
+            f"A message of {size} bytes does not fit into the backlog, which allows {limit} bytes. "
+            "It was not sent."
         )
-    if len(payload) > MAX_HEADER_BYTES:
-        headers = len(payload) - len(Message.parse(payload).body)
-        if headers > MAX_HEADER_BYTES:
+    if len(payload) > MAX_HEADER_SIZE:
+        headers = len(payload) - len(AmqpMessage.parse(payload).body)
+        if headers > MAX_HEADER_SIZE:
             raise MessageTooLargeForBacklog(
-                f"all but the body of a message takes {headers} bytes in the backlog, "
-                f"of {MAX_HEADER_BYTES}; it was not sent"
+                f"The headers and properties of a message take {headers} bytes in the backlog, "
+                f"which allows {MAX_HEADER_SIZE} bytes. It was not sent."
             )
 
 
-def fill(payloads: list[bytes], places: list[int], limit: int) -> list[int]:
-    """As many of the messages at these places as one batch takes, in order; at least one."""
+def fill_batch(payloads: list[bytes], positions: list[int], limit: int) -> list[int]:
+    """Return the first positions whose messages fit into one batch, at least one."""
     size = 0
-    taken: list[int] = []
-    for place in places:
-        size += size_in_batch(len(payloads[place]))
-        if taken and size > limit:
+    filled: list[int] = []
+    for position in positions:
+        size += size_in_batch(len(payloads[position]))
+        if filled and size > limit:
             break
-        taken.append(place)
-    return taken
+        filled.append(position)
+    return filled

@@ -1,21 +1,23 @@
-"""What a ping is, and how a receiver knows one."""
+"""Pings: empty messages that test whether an entity of the primary accepts messages."""
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+__all__ = ["PING_CONTENT_TYPE", "drop_pings", "is_ping", "make_ping"]
+
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
+
 _TIME_TO_LIVE = timedelta(seconds=1)
 
-M = TypeVar("M", bound=ServiceBusMessage)
+M = TypeVar("M", bound=ServiceBusReceivedMessage)
 
 
 def make_ping() -> ServiceBusMessage:
-    """An empty message that asks whether an entity takes messages. It has a session id, because
-    entities with sessions take nothing without one."""
+    """Return a new ping. It has a session id, because entities with sessions require one."""
     return ServiceBusMessage(
         b"",
         content_type=PING_CONTENT_TYPE,
@@ -24,19 +26,19 @@ def make_ping() -> ServiceBusMessage:
     )
 
 
-def is_ping(message: Any) -> bool:
-    """Whether a received message is a ping. A namespace that knows pings delivers none; for one
-    that does not, a receiver completes them and goes on."""
-    kind = message.content_type
-    return bool(kind == PING_CONTENT_TYPE or kind == PING_CONTENT_TYPE.encode())
+def is_ping(message: ServiceBusMessage) -> bool:
+    """Return whether a received message is a ping. Some namespaces do not deliver pings; receivers
+    of the others must complete them."""
+    content_type: str | bytes | None = message.content_type
+    return content_type in (PING_CONTENT_TYPE, PING_CONTENT_TYPE.encode())
 
 
-def drop_pings(receiver: Any, messages: Iterable[M]) -> list[M]:
-    """The messages that are none, in their order; pings are completed on their receiver."""
-    kept = []
+def drop_pings(receiver: ServiceBusReceiver, messages: Iterable[M]) -> list[M]:
+    """Complete the pings among the received messages, and return the other messages in order."""
+    others = []
     for message in messages:
         if is_ping(message):
             receiver.complete_message(message)
         else:
-            kept.append(message)
-    return kept
+            others.append(message)
+    return others

@@ -1,96 +1,156 @@
-"""What is checked before two namespaces are paired, and what comes of it."""
+"""The checks before two namespaces are paired, and their result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.namespaces import NamespaceId, refuse_entity_path, registry
-from pairbus.pairing.to_syphon import syphon_options
+from pairbus.pairing.backlog_queues import ensure_queues, limits_for
+from pairbus.pairing.effects import CloseObject, Operation, StopBackground
+from pairbus.pairing.embedded_syphon import syphon_options
+from pairbus.pairing.namespaces import NamespaceId, check_no_entity_path, registry
+from pairbus.pairing.sdk import check_client
 from pairbus.pairing.usage import PairingUsage
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
+
+if TYPE_CHECKING:
+    from pairbus.syphon.options import SyphonOptions
+
+RequestRecorder = Callable[[str, bool], None]
+"""Called after each administration request, with the path and whether there was a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairingPlan:
-    """A pairing that is allowed, and noted as one. `give_up` must follow, sooner or later."""
+    """A pairing that passed the checks and is registered. The owner calls `release` when it ends,
+    or runs `abandon` if it does not begin."""
 
+    options: SendAvailabilityOptions
     primary: Any
     secondary: Any
     primary_id: NamespaceId
     secondary_id: NamespaceId
-    own_secondary: bool
-    """The secondary's client was made here, and is closed here."""
+    owns_secondary: bool
+    """The client of the secondary was created here, and is closed with the pairing."""
     paths: tuple[str, ...]
-    syphon: Any = None
-    """What a syphon in this process needs to know; None: there is to be none."""
-    books: PairingUsage | None = None
-    """Where to write down what is billable, if that is wanted."""
+    """The paths of the backlog queues."""
+    syphon: "SyphonOptions | None" = None
+    """The options of the embedded syphon, if it is enabled."""
+    usage: PairingUsage | None = None
+    """The writer of the usage ledger, if one is kept."""
 
-    def managed(self, *, secondary: bool) -> Callable[[str, bool], None] | None:
-        """Whom an administration client tells about its requests: the path, and whether there was
-        an answer."""
-        if self.books is None:
-            return None
-        return partial(self.books.managed, secondary=secondary)
+    def request_recorder(self, *, secondary: bool) -> RequestRecorder | None:
+        """Return the function that records administration requests in the ledger."""
+        return None if self.usage is None else partial(self.usage.add_request, secondary=secondary)
 
-    def give_up(self) -> None:
-        """Nothing is paired any more. Can be called again."""
+    def backlog_queues(self, administration_of: Callable[..., Any]) -> Operation[tuple[str, ...]]:
+        """Find or create the backlog queues. `administration_of` creates the administration client
+        for a client of the SDK."""
+        if not self.options.create_backlog:
+            return self.paths
+        limits = limits_for(self.options.operation_timeout.total_seconds())
+        administration = self.options.secondary_administration
+        if administration is not None:
+            return (yield from ensure_queues(administration, self.paths, limits))
+        recorder = self.request_recorder(secondary=True)
+        administration = administration_of(self.secondary, tell=recorder)
+        try:
+            return (yield from ensure_queues(administration, self.paths, limits))
+        finally:
+            yield CloseObject(administration)
+
+    def release(self) -> None:
+        """End the registration, and close the ledger. Can be called repeatedly."""
         registry.leave(self.primary)
-        if self.books is not None:
-            self.books.close()
+        if self.usage is not None:
+            self.usage.close()
+
+    def abandon(self) -> Operation[None]:
+        """Release the plan of a pairing that could not begin."""
+        self.release()
+        yield from self.close_secondary()
+        yield StopBackground()
+
+    def close_secondary(self) -> Operation[None]:
+        """Close the client of the secondary if it belongs to the pairing."""
+        if self.owns_secondary:
+            yield CloseObject(self.secondary)
 
 
-def make_plan(primary: Any, options: SendAvailabilityOptions | None, client: Any) -> PairingPlan:
-    """Check and note a pairing. `client` is the class of SDK clients that it is for. Raises a
-    ConfigurationError of its own for each mistake, and nothing is paired then."""
+def make_plan(
+    primary: Any, options: SendAvailabilityOptions | None, client_class: Any
+) -> PairingPlan:
+    """Check and register a pairing of clients of this class. Raises a subclass of
+    ConfigurationError for each mistake; then nothing is registered."""
     if options is None:
         raise OptionsMissing("pair_namespace needs SendAvailabilityOptions(secondary=…)")
     if not options.secondary:
         raise SecondaryMissing(
-            "the options name no secondary: set it to a connection string or a client"
+            "The options name no secondary. Set it to a connection string or a client."
         )
-    if not isinstance(primary, client):
-        raise ConfigurationError(f"the primary is a {_name(client)}, not {primary!r}")
-    refuse_entity_path(primary, "primary")
-    own = isinstance(options.secondary, str)
-    if own:
-        refuse_entity_path(options.secondary, "secondary")
-        try:
-            secondary = client.from_connection_string(options.secondary)
-        except (ValueError, UnboundLocalError) as exc:  # the latter for a string without a key
-            raise ConfigurationError(f"the secondary's connection string is wrong: {exc}") from exc
-    else:
-        secondary = options.secondary
-        if not isinstance(secondary, client):
-            raise ConfigurationError(
-                f"the secondary is a connection string or a {_name(client)}, "
-                f"not {type(secondary).__name__}"
-            )
-        refuse_entity_path(secondary, "secondary")
+    if not isinstance(primary, client_class):
+        raise ConfigurationError(f"The primary must be a {_name_of(client_class)}, not {primary!r}")
+    check_client(primary)
+    check_no_entity_path(primary, "primary")
+    secondary = _secondary_client(options.secondary, client_class)
     primary_id, secondary_id = NamespaceId.of(primary), NamespaceId.of(secondary)
     registry.enter(primary, primary_id, secondary_id)
     try:
-        name = name_of(primary_id.host) if options.primary_name is None else options.primary_name
+        name = (
+            namespace_name(primary_id.host)
+            if options.primary_name is None
+            else options.primary_name
+        )
         if name is None:
             raise ConfigurationError(
-                f"{primary_id} has no name of its own: set primary_name, which names the backlog "
-                "queues"
+                f"{str(primary_id)!r} does not name a namespace. Set primary_name, which is used "
+                "in the paths of the backlog queues."
             )
         paths = tuple(backlog_paths(name, options.backlog_queue_count))
         syphon = None
         if options.enable_syphon:
             syphon = syphon_options(primary, secondary, options, paths)
-        books = None
+        usage = None
         if options.ledger is not None:
-            books = PairingUsage(options.ledger, str(primary_id), str(secondary_id))
+            usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id))
     except BaseException:
         registry.leave(primary)
         raise
-    return PairingPlan(primary, secondary, primary_id, secondary_id, own, paths, syphon, books)
+    return PairingPlan(
+        options=options,
+        primary=primary,
+        secondary=secondary,
+        primary_id=primary_id,
+        secondary_id=secondary_id,
+        owns_secondary=isinstance(options.secondary, str),
+        paths=paths,
+        syphon=syphon,
+        usage=usage,
+    )
 
 
-def _name(client: Any) -> str:
-    return f"{client.__module__.partition('._')[0]}.{client.__name__}"
+def _secondary_client(secondary: Any, client_class: Any) -> Any:
+    """Return the client of the secondary; create it from a connection string."""
+    if isinstance(secondary, str):
+        check_no_entity_path(secondary, "secondary")
+        try:
+            return client_class.from_connection_string(secondary)
+        except (ValueError, UnboundLocalError) as exc:  # the latter for a string without a key
+            raise ConfigurationError(
+                f"The connection string of the secondary is invalid: {exc}"
+            ) from exc
+    if not isinstance(secondary, client_class):
+        raise ConfigurationError(
+            f"The secondary must be a connection string or a {_name_of(client_class)}, "
+            f"not {type(secondary).__name__}"
+        )
+    check_client(secondary)
+    check_no_entity_path(secondary, "secondary")
+    return secondary
+
+
+def _name_of(client_class: Any) -> str:
+    return f"{client_class.__module__.partition('._')[0]}.{client_class.__name__}"

@@ -1,4 +1,5 @@
-"""Which backlog queues are in use. One for all senders of a pairing; no I/O, no clock."""
+"""The rotation: which backlog queues are in use. Shared by all senders of a pairing; no I/O, no
+clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,28 +7,29 @@ from random import Random
 
 
 @dataclass(slots=True)
-class _Out:
-    """A queue that failed."""
+class PulledQueue:
+    """A backlog queue that failed and is out of the rotation."""
 
     cause: BaseException
     since: float
-    probed: bool = False
-    """Somebody tries it now."""
+    probing: bool = False
+    """A sender tries the queue at this moment."""
 
 
 class Rotation:
-    """The backlog queues. One that fails is out for a cool-down, and then tried by one sender at a
-    time until it takes a message."""
+    """The backlog queues of a pairing. A queue that fails is pulled. After a cool-down one sender
+    at a time tries it, until it accepts a message."""
 
     def __init__(self, queues: Sequence[str], *, cool_down_s: float, random: Random) -> None:
         self.queues = tuple(queues)
         self._cool_down_s = cool_down_s
         self._random = random
-        self._out: dict[str, _Out] = {}
+        self._pulled: dict[str, PulledQueue] = {}
 
-    def pick(self, now: float, without: Sequence[str] = ()) -> str | None:
-        """One of the queues that can be used, each as likely as the others. None: there is none."""
-        usable = [one for one in self.queues if one not in without and self._usable(one, now)]
+    def claim_any(self, now: float, exclude: Sequence[str] = ()) -> str | None:
+        """Claim one of the usable queues, chosen uniformly at random. Return None if there is
+        none."""
+        usable = [q for q in self.queues if q not in exclude and self._is_usable(q, now)]
         if not usable:
             return None
         queue = self._random.choice(usable)
@@ -35,41 +37,41 @@ class Rotation:
         return queue
 
     def claim(self, queue: str, now: float) -> bool:
-        """Whether a sender may use a queue now. If it was out, this sender is the one that tries
-        it: `succeeded`, `failed` or `let_go` must follow."""
-        if not self._usable(queue, now):
+        """Claim a queue for one send, and return whether that is allowed. A claim ends with
+        `succeeded`, `failed` or `release`."""
+        if not self._is_usable(queue, now):
             return False
-        out = self._out.get(queue)
-        if out is not None:
-            out.probed = True
+        pulled = self._pulled.get(queue)
+        if pulled is not None:
+            pulled.probing = True
         return True
 
-    def _usable(self, queue: str, now: float) -> bool:
-        out = self._out.get(queue)
-        return out is None or (not out.probed and now >= out.since + self._cool_down_s)
+    def _is_usable(self, queue: str, now: float) -> bool:
+        pulled = self._pulled.get(queue)
+        return pulled is None or (not pulled.probing and now >= pulled.since + self._cool_down_s)
 
     def failed(self, queue: str, cause: BaseException, now: float) -> bool:
-        """Take a queue out. True: it was in until now."""
-        was_in = queue not in self._out
-        self._out[queue] = _Out(cause, now)
-        return was_in
+        """Pull a queue. Return whether it was in the rotation until now."""
+        was_in_rotation = queue not in self._pulled
+        self._pulled[queue] = PulledQueue(cause, now)
+        return was_in_rotation
 
     def succeeded(self, queue: str) -> bool:
-        """A queue took a message. True: it had been out, and is in again."""
-        return self._out.pop(queue, None) is not None
+        """Record that a queue accepted a message. Return whether this restores a pulled queue."""
+        return self._pulled.pop(queue, None) is not None
 
-    def let_go(self, queue: str) -> None:
-        """A queue was tried, and nothing is known: the message was at fault."""
-        out = self._out.get(queue)
-        if out is not None:
-            out.probed = False
+    def release(self, queue: str) -> None:
+        """End a claim that showed nothing about the queue, because the message was at fault."""
+        pulled = self._pulled.get(queue)
+        if pulled is not None:
+            pulled.probing = False
 
     @property
     def last_cause(self) -> BaseException | None:
-        """Why the queue that went last is out."""
-        last = max(self._out.values(), key=lambda out: out.since, default=None)
+        """The error of the queue that was pulled last."""
+        last = max(self._pulled.values(), key=lambda pulled: pulled.since, default=None)
         return None if last is None else last.cause
 
-    def out(self) -> dict[str, tuple[BaseException, float]]:
-        """The queues that are out, why, and since when."""
-        return {queue: (out.cause, out.since) for queue, out in self._out.items()}
+    def pulled(self) -> dict[str, PulledQueue]:
+        """Return the queues that are out of the rotation."""
+        return dict(self._pulled)

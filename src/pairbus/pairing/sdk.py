@@ -1,42 +1,83 @@
-"""Everything that is private in the Azure SDK and used here all the same, in one place.
+"""All access to private names of the Azure SDK. No other module of pairbus uses such names.
 
-A test pins each name. The SDK has no public way to learn what bytes it would send, to send bytes
-that are there already, to end a call that hangs, or to make a sender that does not retry.
+The SDK has no public way to read the bytes that it would send, to send bytes that are encoded
+already, to end a call that hangs, to create a sender that does not retry, or to read the settings
+of a client. `require` fails with a clear message when the installed version lacks a name.
 """
 
 import contextlib
+import inspect
 import select
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
+import azure.servicebus.aio
 import certifi
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, TransportType
-from azure.servicebus._pyamqp.constants import SessionTransferState
-from azure.servicebus._pyamqp.message import BatchMessage
-from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusMessageBatch,
+    ServiceBusSender,
+    TransportType,
+    __version__,
+)
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import ServiceBusError
 
-STANDARD_LIMIT = 256 * 1024
-"""What a message may weigh where no link has said otherwise."""
-_LOOK_S = 0.25
-_DATA = 5
-"""Where a batch keeps its members."""
+from pairbus.errors import ConfigurationError
+from pairbus.servicebus.tokens import SAS_TYPE
 
-Single = ServiceBusMessage | AmqpAnnotatedMessage
+try:
+    from azure.servicebus._pyamqp.constants import SessionTransferState
+    from azure.servicebus._pyamqp.message import BatchMessage
+    from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+except ImportError as exc:
+    raise ImportError(
+        f"azure-servicebus {__version__} is not supported by this version of pairbus: {exc}. "
+        "Install a supported version of azure-servicebus."
+    ) from exc
+
+_HANDSHAKE_CHECK_S = 0.25
+_DATA_SECTION = 5
+"""The index of the encoded messages in the private message of a batch."""
+
+SdkClient: TypeAlias = ServiceBusClient | azure.servicebus.aio.ServiceBusClient
+Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
 
-def annotated(message: Single) -> AmqpAnnotatedMessage:
+def require(owner: Any, *names: str) -> None:
+    """Raise ConfigurationError if an object or class of the SDK lacks one of these names."""
+    for name in names:
+        if not hasattr(owner, name):
+            type_name = owner.__name__ if inspect.isclass(owner) else type(owner).__name__
+            raise ConfigurationError(
+                f"azure-servicebus {__version__} is not supported by this version of pairbus: "
+                f"{type_name} has no {name!r}. Install a supported version of azure-servicebus."
+            )
+
+
+require(PyamqpTransport, "to_outgoing_amqp_message", "encode_message")
+for _sender_class in (ServiceBusSender, azure.servicebus.aio.ServiceBusSender):
+    require(_sender_class, "_open", "_create_handler")
+require(ServiceBusMessage(None), "_message", "_raw_amqp_message")
+require(ServiceBusMessageBatch(), "_message", "_count", "_amqp_transport", "_tracing_attributes")
+
+
+# Messages.
+
+
+def raw_message(message: Message) -> AmqpAnnotatedMessage:
+    """Return the AMQP message behind a message."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
 
 
-def encode(message: Single) -> bytes:
-    """The bytes that the SDK would send. The message is not changed."""
-    # The SDK turns bytes among the application properties into text, in the caller's dictionary.
-    raw = copy(annotated(message))
+def encode(message: Message) -> bytes:
+    """Return the bytes that the SDK would send. The message is not changed."""
+    # The SDK converts bytes among the application properties to text, in the caller's dictionary.
+    raw = copy(raw_message(message))
     if raw.application_properties:
         raw.application_properties = dict(raw.application_properties)
     holder = ServiceBusMessage(None)
@@ -44,17 +85,9 @@ def encode(message: Single) -> bytes:
     return bytes(PyamqpTransport.encode_message(holder))
 
 
-def size_of(received: Any) -> int:
-    """About how many bytes a message had that was received; 0 where the SDK cannot write it."""
-    try:
-        return len(encode(received.raw_amqp_message))
-    except Exception:  # noqa: BLE001  it is only counted
-        return 0
-
-
-def with_id(message: Single) -> Single:
-    """The message, or a copy of it with an id if it has none."""
-    raw = annotated(message)
+def with_id(message: Message) -> Message:
+    """Return the message, or a copy with a new message id if it has none."""
+    raw = raw_message(message)
     if raw.properties is not None and raw.properties.message_id is not None:
         return message
     properties = AmqpMessageProperties() if raw.properties is None else copy(raw.properties)
@@ -68,196 +101,202 @@ def with_id(message: Single) -> Single:
     return twin
 
 
+# Batches.
+
+
 def members(batch: ServiceBusMessageBatch) -> list[bytes]:
-    """The encoded messages of a batch."""
-    return [bytes(member) for member in batch._message[_DATA]]
+    """Return the encoded messages of a batch."""
+    return [bytes(member) for member in batch._message[_DATA_SECTION]]
 
 
 def batch_of(payloads: Iterable[bytes], like: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
-    """A batch of messages that are encoded already, for the sender that made the batch `like`."""
-    # Of another transport than its own the async SDK makes a new batch, out of what was added by
-    # `add_message`: here nothing. It would send that, and report success.
+    """Return a batch of encoded messages for the sender that created the batch `like`."""
+    # If the transport of a batch is not its own, the async SDK builds a new batch from the messages
+    # that were added with `add_message`. Here there are none: it would send an empty batch.
     batch = ServiceBusMessageBatch(amqp_transport=like._amqp_transport)
-    batch._message[_DATA].extend(bytearray(payload) for payload in payloads)
-    batch._count = len(batch._message[_DATA])
+    batch._message[_DATA_SECTION].extend(bytearray(payload) for payload in payloads)
+    batch._count = len(batch._message[_DATA_SECTION])
     return batch
 
 
-class PairedBatch(ServiceBusMessageBatch):
-    """A batch of the SDK that gives messages without an id one, and refuses those whose application
-    properties use a name that the backlog needs."""
-
-    @classmethod
-    def like(cls, batch: ServiceBusMessageBatch) -> "PairedBatch":
-        return cls(
-            max_size_in_bytes=batch.max_size_in_bytes,
-            amqp_transport=batch._amqp_transport,
-            tracing_attributes=batch._tracing_attributes,
-        )
-
-    def add_message(self, message: Single | Mapping[str, Any]) -> None:
-        from pairbus.pairing.payloads import checked
-
-        super().add_message(checked(message))
+def batch_settings(batch: ServiceBusMessageBatch) -> dict[str, Any]:
+    """Return the constructor arguments for another batch of the same sender."""
+    return {
+        "max_size_in_bytes": batch.max_size_in_bytes,
+        "amqp_transport": batch._amqp_transport,
+        "tracing_attributes": batch._tracing_attributes,
+    }
 
 
-def keep_transfers(sender: Any) -> None:
-    """From now on a sender keeps the sizes of the messages of each delivery that it hands to its
-    link, in `_pairbus_transfers`, until somebody takes them from there."""
-    kept: list[list[int]] = []
-    create = sender._create_handler
-
-    def create_and_listen(auth: Any) -> None:
-        create(auth)
-        handler = sender._handler
-        if hasattr(handler, "_transfer_message_async"):
-            _listen_async(handler, kept)
-        else:
-            _listen(handler, kept)
-
-    sender._create_handler = create_and_listen
-    sender._pairbus_transfers = kept
+# Errors.
 
 
-def _listen(handler: Any, kept: list[list[int]]) -> None:
-    transfer = handler._transfer_message
-    known: Any = None
-
-    def listen(*args: Any, **options: Any) -> Any:
-        nonlocal known
-        session = handler._link._session
-        if session is not known:
-            known, send = session, session._outgoing_transfer
-
-            def outgoing(delivery: Any, *more: Any) -> None:
-                sizes = _sizes(delivery)
-                send(delivery, *more)
-                _keep(kept, handler, delivery, sizes)
-
-            session._outgoing_transfer = outgoing
-        return transfer(*args, **options)
-
-    handler._transfer_message = listen
+def condition_of(error: ServiceBusError) -> str:
+    """Return the AMQP condition of an error."""
+    condition = getattr(error, "_condition", None)
+    return condition.decode(errors="replace") if isinstance(condition, bytes) else str(condition)
 
 
-def _listen_async(handler: Any, kept: list[list[int]]) -> None:
-    transfer = handler._transfer_message_async
-    known: Any = None
-
-    async def listen(*args: Any, **options: Any) -> Any:
-        nonlocal known
-        session = handler._link._session
-        if session is not known:
-            known, send = session, session._outgoing_transfer
-
-            async def outgoing(delivery: Any, *more: Any) -> None:
-                sizes = _sizes(delivery)
-                await send(delivery, *more)
-                _keep(kept, handler, delivery, sizes)
-
-            session._outgoing_transfer = outgoing
-        return await transfer(*args, **options)
-
-    handler._transfer_message_async = listen
+def management_status_of(error: ServiceBusError) -> int | None:
+    """Return the status of the management response that an error reports."""
+    status = getattr(error, "_status_code", None)
+    return status if isinstance(status, int) else None
 
 
-def _sizes(delivery: Any) -> list[int]:
-    """The bytes of each message of a delivery that is about to go out."""
-    if isinstance(delivery.message, BatchMessage):
-        members: Any = delivery.message[_DATA]
-        return list(map(len, members))
-    return [len(delivery.frame["payload"])]
+# Clients.
 
 
-def _keep(kept: list[list[int]], handler: Any, delivery: Any, sizes: list[int]) -> None:
-    # A session that is out of window sends nothing, and is asked again. The management link is on
-    # this session, too, and is counted elsewhere.
-    link = handler._link
-    if (
-        delivery.transfer_state == SessionTransferState.OKAY
-        and link is not None
-        and delivery.frame["handle"] == link.handle
-    ):
-        kept.append(sizes)
+def check_client(client: SdkClient) -> None:
+    """Raise ConfigurationError if a client lacks a private name that pairbus uses."""
+    require(client, "_config", "_credential", "_ssl_context", "_connection_verify")
+    require(client, "_custom_endpoint_address", "_entity_name")
+    require(client._config, "use_tls", "transport_type", "ssl_context", "connection_verify")
+    require(client._config, "retry_total", "http_proxy")
+
+
+def credential_of(client: SdkClient) -> Any:
+    """Return the credential of a client."""
+    return client._credential
+
+
+def connection_string_credential_of(client: SdkClient) -> tuple[str, str] | str | None:
+    """Return the key name and key, or the shared access signature, of a client that was created
+    from a connection string; None for other clients."""
+    credential: Any = client._credential
+    # The SDK itself recognizes its credentials of connection strings by this attribute.
+    if getattr(credential, "token_type", b"") != SAS_TYPE.encode():
+        return None
+    if hasattr(credential, "policy"):
+        return credential.policy, credential.key
+    return str(credential.token)
+
+
+def ssl_context_of(client: SdkClient) -> ssl.SSLContext | None:
+    """Return the SSL context of a client."""
+    return client._ssl_context
+
+
+def ca_file_of(client: SdkClient) -> str | None:
+    """Return the CA file of a client."""
+    return client._connection_verify
+
+
+def custom_endpoint_of(client: SdkClient) -> str | None:
+    """Return the custom endpoint address of a client."""
+    return client._custom_endpoint_address
+
+
+def entity_path_of(client: SdkClient) -> str | None:
+    """Return the EntityPath of the connection string of a client."""
+    return client._entity_name
+
+
+def uses_tls(client: SdkClient) -> bool:
+    """Return whether a client connects with TLS."""
+    return bool(client._config.use_tls)
+
+
+def uses_plain_tcp(client: SdkClient) -> bool:
+    """Return whether a client speaks AMQP over TCP, without WebSockets and without a proxy."""
+    config = client._config
+    return config.transport_type is TransportType.Amqp and not config.http_proxy
 
 
 def without_retries(client: Any) -> Any:
-    """A client like this one, whose senders and receivers try once."""
+    """Return a copy of a client whose senders and receivers do not retry."""
     twin = copy(client)
     twin._config = copy(client._config)
     twin._config.retry_total = 0
     return twin
 
 
-def make_handshake_endable(sender: Any) -> None:
-    """See to it that `break_off` reaches a sender in its TLS handshake. The SDK does that without a
-    limit, and nobody else has the socket then."""
-    config = sender._config
+# Senders and receivers.
+
+
+def check_link(link: Any) -> None:
+    """Raise ConfigurationError if a sender or receiver lacks a private name that pairbus uses."""
+    require(link, "_open", "_handler", "_config", "_running")
+
+
+def is_open(link: Any) -> bool:
+    """Return whether the link of a sender or receiver is open."""
+    return bool(link._running)
+
+
+def make_handshake_interruptible(link: Any) -> None:
+    """Let `interrupt` reach a sender or receiver during its TLS handshake. The SDK's handshake has
+    no time limit, and its socket is not accessible from outside."""
+    config = link._config
     if not config.use_tls or config.transport_type is not TransportType.Amqp:
         return
     context = config.ssl_context
     if context is None:
-        # As the SDK makes it; a file that is not there is for the SDK to complain about.
+        # The same context as the SDK's. If the CA file does not exist, the SDK reports it.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             context.load_verify_locations(config.connection_verify or certifi.where())
         except OSError:
             return
-    config.ssl_context = EndableHandshake(context)
+    config.ssl_context = InterruptibleHandshake(context)
 
 
-class EndableHandshake:
-    """A TLS context whose handshakes can be ended from another thread."""
+class InterruptibleHandshake:
+    """A TLS context whose handshakes can be interrupted from another thread."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self.ended = False
+        self.interrupted = False
 
     def wrap_socket(self, sock: Any, **options: Any) -> Any:
+        """Wrap a socket, as `SSLContext.wrap_socket` does."""
         wrapped = self._context.wrap_socket(sock, do_handshake_on_connect=False, **options)
         wrapped.setblocking(False)
-        while not self.ended:
+        while not self.interrupted:
             try:
                 wrapped.do_handshake()
             except ssl.SSLWantReadError:
-                select.select([wrapped], [], [], _LOOK_S)
+                select.select([wrapped], [], [], _HANDSHAKE_CHECK_S)
             except ssl.SSLWantWriteError:
-                select.select([], [wrapped], [], _LOOK_S)
+                select.select([], [wrapped], [], _HANDSHAKE_CHECK_S)
             except BaseException:
                 wrapped.close()
                 raise
             else:
-                wrapped.setblocking(True)  # the SDK sets its own limit afterwards
+                wrapped.setblocking(True)  # the SDK sets its timeout afterwards
                 return wrapped
         wrapped.close()
-        raise TimeoutError("the TLS handshake was given up")
+        raise TimeoutError("the TLS handshake was interrupted")
 
 
-class BrokenOff(ServiceBusError):
-    """What a call of the SDK meets that was given up. One of its own errors, so that it does not
-    log a stack for it."""
+class CallInterrupted(ServiceBusError):
+    """Raised inside an SDK call that was interrupted. It is a ServiceBusError, so that the SDK does
+    not log a traceback."""
 
 
-def break_off(sender: Any) -> None:
-    """Make a call that hangs in another thread fail: its socket ends, and it gets no other. Can be
-    called again, and must be: the SDK may be between two sockets."""
-    sender._open = _broken_off
-    if isinstance(sender._config.ssl_context, EndableHandshake):
-        sender._config.ssl_context.ended = True
-    handler = sender._handler
+def interrupt(link: Any) -> None:
+    """Make a call that hangs in another thread fail: shut its socket down, and prevent another
+    connection. Must be repeated until the call ends, because the SDK may be between two sockets."""
+    link._open = _raise_interrupted
+    if isinstance(link._config.ssl_context, InterruptibleHandshake):
+        link._config.ssl_context.interrupted = True
+    handler = link._handler
     if handler is None:
         return
-    handler.open = _broken_off
+    handler.open = _raise_interrupted
     sock = _socket_of(handler)
     if sock is not None:
         with contextlib.suppress(OSError, AttributeError, ValueError):
             sock.shutdown(2)
 
 
-def hang_up(sender: Any) -> None:
-    """Close the socket of a sender whose call was broken off, and has returned. The SDK's own close
-    does nothing while there is no session, and would leave it open."""
-    sock = None if sender._handler is None else _socket_of(sender._handler)
+def _raise_interrupted(*args: Any, **options: Any) -> None:
+    raise CallInterrupted("the call was interrupted, because it took too long")
+
+
+def close_socket(link: Any) -> None:
+    """Close the socket of a link after its call was interrupted. The SDK's `close` does nothing
+    while there is no session, and would leave the socket open."""
+    sock = None if link._handler is None else _socket_of(link._handler)
     if sock is not None:
         with contextlib.suppress(OSError):
             sock.close()
@@ -269,17 +308,103 @@ def _socket_of(handler: Any) -> Any:
     return None if transport is None else transport.sock
 
 
-def cut_off(one: Any) -> None:
-    """Cut the connection of something of the async SDK, if it has one. Closing would not: it does
-    nothing while a handshake is under way, and the socket would stay open."""
-    handler = getattr(one, "_handler", None)
+def abort_connection(link: Any) -> None:
+    """Abort the connection of a link of the async SDK. The SDK's `close` does nothing during the
+    handshake, and would leave the socket open."""
+    handler = getattr(link, "_handler", None)
     connection = None if handler is None else handler._connection
     transport = None if connection is None else connection._transport
-    # Not over a web socket; there, the session ends with its last user.
+    # A WebSocket transport has no writer; its session is closed with its last user.
     writer = getattr(transport, "writer", None)
     if writer is not None:
         writer.transport.abort()
 
 
-def _broken_off(*args: Any, **options: Any) -> None:
-    raise BrokenOff("this call was given up: it took too long")
+# Transfers, for the usage ledger.
+
+
+def record_transfers(sender: Any) -> None:
+    """Record the message sizes of each delivery that a sender transfers from now on, until
+    `take_transfers` takes them.
+
+    Only the session of the SDK knows the exact usage. One call of `send_messages` makes several
+    transfers when the SDK retries, or none when it fails before; the size of a message is known
+    after the SDK encoded it, and encoding it a second time would double the cost of a send. So the
+    transfers are recorded in the session, for both flavours by the same functions.
+    """
+    transfers: list[list[int]] = []
+    create_handler = sender._create_handler
+
+    def create_and_record(auth: Any) -> None:
+        create_handler(auth)
+        _record_handler(sender._handler, transfers)
+
+    sender._create_handler = create_and_record
+    sender._pairbus_transfers = transfers
+
+
+def take_transfers(sender: Any) -> list[list[int]]:
+    """Return the recorded transfers, the last one first, and forget them."""
+    transfers: list[list[int]] = sender._pairbus_transfers
+    taken = transfers[::-1]
+    transfers.clear()
+    return taken
+
+
+def _record_handler(handler: Any, transfers: list[list[int]]) -> None:
+    # The session is created when the handler opens, so it is looked up at each transfer.
+    name = "_transfer_message"
+    if hasattr(handler, "_transfer_message_async"):
+        name = "_transfer_message_async"
+    transfer_message: Callable[..., Any] = getattr(handler, name)
+    recorded: Any = None
+
+    def transfer(*args: Any, **options: Any) -> Any:
+        nonlocal recorded
+        session = handler._link._session
+        if session is not recorded:
+            recorded = session
+            _record_session(session, handler, transfers)
+        return transfer_message(*args, **options)
+
+    setattr(handler, name, transfer)
+
+
+def _record_session(session: Any, handler: Any, transfers: list[list[int]]) -> None:
+    outgoing_transfer = session._outgoing_transfer
+
+    def transfer(delivery: Any, *args: Any) -> Any:
+        sizes = _message_sizes(delivery)
+        result = outgoing_transfer(delivery, *args)
+        if result is None:
+            return _record(delivery, sizes, handler, transfers)
+        return _record_when_done(result, delivery, sizes, handler, transfers)
+
+    session._outgoing_transfer = transfer
+
+
+async def _record_when_done(
+    result: Any, delivery: Any, sizes: list[int], handler: Any, transfers: list[list[int]]
+) -> None:
+    await result
+    _record(delivery, sizes, handler, transfers)
+
+
+def _message_sizes(delivery: Any) -> list[int]:
+    """Return the size of each message of a delivery, before it is transferred."""
+    if isinstance(delivery.message, BatchMessage):
+        data: Any = delivery.message[_DATA_SECTION]
+        return list(map(len, data))
+    return [len(delivery.frame["payload"])]
+
+
+def _record(delivery: Any, sizes: list[int], handler: Any, transfers: list[list[int]]) -> None:
+    # A session whose window is closed transfers nothing, and the SDK tries again. The management
+    # link uses the same session; its requests are counted by the operations.
+    link = handler._link
+    if (
+        delivery.transfer_state == SessionTransferState.OKAY
+        and link is not None
+        and delivery.frame["handle"] == link.handle
+    ):
+        transfers.append(sizes)

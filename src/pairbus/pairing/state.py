@@ -1,18 +1,15 @@
-"""What all senders of a pairing share: the health of paths, the rotation, events. No I/O.
+"""The state that all senders of a pairing share: health of paths, rotation, events. No I/O.
 
-The sync and the async shell ask it what to do and tell it what came of it. It can be used from any
-thread.
+Operations ask it what to do and report the results. Its methods can be called from any thread.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from threading import RLock
 from time import monotonic
-from typing import Any
 from zlib import crc32
 
 from pairbus.errors import SendUnavailable
@@ -25,8 +22,10 @@ from pairbus.events import (
     Pinged,
     StateChanged,
 )
-from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.failures import FailureKind, classify_failure
+from pairbus.options import FailureKind, SendAvailabilityOptions
+from pairbus.pairing.claims import Hold, InFlightSend, QueueClaim
+from pairbus.pairing.client_state import ClientState
+from pairbus.pairing.failures import classify_failure
 from pairbus.pairing.health import (
     FailureAction,
     HealthSettings,
@@ -39,7 +38,7 @@ from pairbus.pairing.health import (
     is_small,
 )
 from pairbus.pairing.rotation import Rotation
-from pairbus.pairing.sides import Side
+from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus, PathSnapshot
 
 logger = logging.getLogger("pairbus.pairing")
 
@@ -49,66 +48,38 @@ _LEVELS = {
     PathStatus.FAILOVER: logging.ERROR,
     PathStatus.DRAINING: logging.WARNING,
 }
-_SAID = {
-    PathStatus.HEALTHY: "sends go to the primary",
-    PathStatus.SUSPECT: "sending fails: the failover timer runs",
-    PathStatus.FAILOVER: "sends go to the backlog",
-    PathStatus.DRAINING: "the primary is back: sends go to the backlog until it is empty",
+_EXPLANATIONS = {
+    PathStatus.HEALTHY: "messages go to the primary",
+    PathStatus.SUSPECT: "sending fails, and the failover timer runs",
+    PathStatus.FAILOVER: "messages go to the backlog",
+    PathStatus.DRAINING: "the primary is back; messages go to the backlog until it is empty",
 }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathSnapshot:
-    """One path now."""
-
-    state: PathStatus
-    since: datetime
-    cause: BaseException | None
-    backlog_queues: tuple[str, ...]
-    """The backlog queues that its senders use."""
-    last_ping: Pinged | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogQueueSnapshot:
-    """One backlog queue now."""
-
-    in_rotation: bool
-    cause: BaseException | None = None
-    """Why it is not."""
-    since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairingStatus:
-    """A pairing now."""
-
-    primary: str
-    secondary: str
-    paths: dict[str, PathSnapshot]
-    backlog: dict[str, BacklogQueueSnapshot]
-    fault: BaseException | None
-    closed: bool
+ChangeRecorder = Callable[[str, str, str, str | None], None]
+"""Called with the path, the old and the new status, and the cause of each change."""
 
 
 class PathState:
-    """A queue or topic of the primary that somebody sends to."""
+    """A queue or topic of the primary that has a sender."""
 
     def __init__(self, name: str, health: PathHealth) -> None:
         self.name = name
         self.health = health
-        self.chosen: dict[object, str] = {}
-        """The backlog queues that senders stay with."""
+        self.queue_of_sender: dict[object, str] = {}
+        """The backlog queue that each sender stays with."""
         self.last_ping: Pinged | None = None
-        self.attended = False
-        """Somebody does what `next_step` says."""
-        self.unseen = False
-        """The backlog could not be looked at, which was said."""
+        self.recovering = False
+        """A recovery operation carries out the steps of this path."""
+        self.peek_failure_logged = False
 
 
 class PairingState:
-    """Two namespaces. `on_change` is called, without the lock, after each change that somebody may
-    wait for; `attend` when a path begins to need somebody who does its steps."""
+    """The state of a pairing of two namespaces.
+
+    After each change, `version` grows and `on_change` is called, without the lock.
+    `start_recovery` is called when a path begins to need a recovery operation, `record_change` for
+    each change of a path's status.
+    """
 
     def __init__(
         self,
@@ -117,18 +88,23 @@ class PairingState:
         primary: str,
         secondary: str,
         queues: tuple[str, ...],
+        on_change: Callable[[], None],
+        start_recovery: Callable[[PathState], None],
+        record_change: ChangeRecorder | None = None,
         now: Callable[[], float] = monotonic,
         random: Random | None = None,
     ) -> None:
         self.options = options
         self.now = now
-        self.primary = Side(primary)
-        self.secondary = Side(secondary)
-        self.on_change: Callable[[], None] = _nothing
-        self.attend: Callable[[PathState], None] = _nothing_for
-        self.note_change: Callable[[str, str, str, str | None], None] = _nothing_for
+        self.primary = ClientState(primary)
+        self.secondary = ClientState(secondary)
         self.classify: Callable[[BaseException], FailureKind] = options.classify or classify_failure
         self.lock = RLock()
+        self.version = 0
+        """Grows with each change, so that a waiter can tell whether it missed one."""
+        self._on_change = on_change
+        self._start_recovery = start_recovery
+        self._record_change = record_change
         self._random = Random() if random is None else random
         self._paths: dict[str, PathState] = {}
         self.rotation = Rotation(
@@ -143,13 +119,16 @@ class PairingState:
             drain_timeout_s=options.drain_timeout.total_seconds(),
         )
         self.after_drain = self._settings.after_drain
-        self.immediate = self._settings.failover_interval_s == 0
         self.operation_timeout_s = options.operation_timeout.total_seconds()
-        self.primary_budget_s = self.operation_timeout_s / (2 if self.immediate else 1)
-        """A call that may go on into the backlog keeps half of its time for that."""
+        # A call that may continue with the backlog keeps half of its time for that.
+        self._primary_share = 0.5 if self._settings.failover_interval_s == 0 else 1.0
+
+    def primary_timeout_s(self, timeout_s: float) -> float:
+        """Return the part of a call's time that may be spent on the primary."""
+        return timeout_s * self._primary_share
 
     def path(self, name: str) -> PathState:
-        """A path; names differ by more than case."""
+        """Return the state of a path. Case does not distinguish paths."""
         with self.lock:
             key = name.casefold()
             if key not in self._paths:
@@ -158,176 +137,208 @@ class PairingState:
                 )
             return self._paths[key]
 
+    def notify(self) -> None:
+        """Wake everything that waits for a change."""
+        with self.lock:
+            self.version += 1
+        self._on_change()
+
+    def changed_since(self, version: int) -> Callable[[], bool]:
+        """Return a function that tells whether the state has changed since a version."""
+        return lambda: self.version != version
+
+    # Clients.
+
     def check_open(self) -> None:
-        """Raises PairingFaulted or StateError where nothing more can be done."""
+        """Raise PairingFaulted or StateError if the client of the primary is not open."""
         self.primary.check_open()
+
+    def mark_closed(self, client: ClientState) -> bool:
+        """Mark a client as closed. Return False if it was closed before."""
+        with self.lock:
+            if client.closed:
+                return False
+            client.closed = True
+        self.notify()
+        return True
 
     # Sends.
 
-    def route(self, path: PathState) -> tuple[Route, float]:
-        """Where a send goes, and how long it must wait for that at most. BACKLOG: `stored` must
-        follow."""
+    def route(self, path: PathState) -> InFlightSend | Hold | None:
+        """Decide where a send goes: None means to the primary."""
         self.check_open()
         health = path.health
-        if health.state is PathStatus.HEALTHY:
-            return Route.PRIMARY, 0.0
+        if health.status is PathStatus.HEALTHY:
+            return None
         with self.lock:
             now = self.now()
             route = health.route(now)
+            if route is Route.PRIMARY:
+                return None
             if route is Route.BACKLOG:
-                health.in_flight += 1
-            return route, 0.0 if health.hold_until is None else health.hold_until - now
+                return InFlightSend(path.health, self.lock)
+            assert health.hold_until is not None
+            return Hold(health.hold_until - now, self.version)
 
-    def succeeded(self, path: PathState) -> None:
-        """The primary took a message."""
-        if path.health.state is PathStatus.SUSPECT:
+    def send_succeeded(self, path: PathState) -> None:
+        """Record that the primary accepted a message."""
+        if path.health.status is PathStatus.SUSPECT:
             with self._changing(path) as now:
                 path.health.succeeded(now)
 
-    def failed(self, path: PathState, error: BaseException) -> FailureAction:
-        """A send to the primary failed. STORE: `stored` must follow."""
+    def send_failed(self, path: PathState, error: BaseException) -> FailureAction | InFlightSend:
+        """Record that a send to the primary failed. Return what the call does: raise the error,
+        probe the primary, or send to the backlog."""
         kind = self.classify(error)
         with self._changing(path) as now:
-            verdict = path.health.failed(kind, error, now)
-            path.health.in_flight += verdict is FailureAction.STORE
-        return verdict
+            action = path.health.failed(kind, error, now)
+            return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else action
 
-    def looked(
-        self,
-        path: PathState,
-        error: BaseException,
-        met: BaseException | None,
-        *,
-        waits: bool = True,
-    ) -> FailureAction:
-        """A ping was sent to find out what `error` hides; it met another, or None. `waits` says
-        that a call waits for this, which then must tell `stored`."""
-        kind = None if met is None else self.classify(met)
+    def probed(
+        self, path: PathState, error: BaseException, probe_error: BaseException | None
+    ) -> InFlightSend | None:
+        """Record the result of a probe that a failed call made. Return None if the call raises its
+        `error`."""
         with self._changing(path) as now:
-            verdict = path.health.looked(kind, error, now)
-            path.health.in_flight += waits and verdict is FailureAction.STORE
-        return verdict
+            action = path.health.probed(self._kind_of(probe_error), error, now)
+            return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else None
 
-    def stored(self, path: PathState) -> None:
-        """A send to the backlog has ended, well or not."""
-        with self.lock:
-            path.health.in_flight -= 1
+    def _kind_of(self, error: BaseException | None) -> FailureKind | None:
+        return None if error is None else self.classify(error)
 
     # Backlog queues.
 
     def queue_of_session(self, path: PathState, session: str) -> str:
-        """Where the messages of a session go, always."""
+        """Return the backlog queue of a session, which never changes."""
         queues = self.rotation.queues
         key = f"{path.name.casefold()}\n{session}".encode()
         return queues[crc32(key) % len(queues)]
 
-    def claim(self, path: PathState, who: object, tried: tuple[str, ...]) -> str | None:
-        """A backlog queue for a sender: the one that it has, or another. None: there is none."""
+    def claim_any_queue(
+        self, path: PathState, sender: object, tried: tuple[str, ...] = ()
+    ) -> QueueClaim | None:
+        """Claim the backlog queue that a sender stays with, or else another one. Return None if no
+        queue is usable."""
         if self.secondary.down:
             return None
         with self.lock:
             now = self.now()
-            queue = path.chosen.get(who)
+            queue = path.queue_of_sender.get(sender)
             if queue is None or queue in tried or not self.rotation.claim(queue, now):
-                queue = self.rotation.pick(now, tried)
-                if queue is not None:
-                    path.chosen[who] = queue
-            return queue
+                queue = self.rotation.claim_any(now, tried)
+                if queue is None:
+                    return None
+                path.queue_of_sender[sender] = queue
+            return self._claim(queue)
 
-    def claim_this(self, queue: str) -> bool:
+    def claim_queue(self, queue: str) -> QueueClaim | None:
+        """Claim one backlog queue. Return None if it is not usable."""
         with self.lock:
-            return not self.secondary.down and self.rotation.claim(queue, self.now())
+            usable = not self.secondary.down and self.rotation.claim(queue, self.now())
+            return self._claim(queue) if usable else None
 
-    def queue_failed(self, queue: str, error: BaseException) -> None:
-        with self.lock:
-            pulled = self.rotation.failed(queue, error, self.now())
-        if pulled:
-            logger.warning("backlog queue %s is left alone for a while: %s", queue, error)
-            self.emit(BacklogQueuePulled(when=_wall(), queue=queue, cause=error))
-
-    def queue_succeeded(self, queue: str) -> None:
-        with self.lock:
-            restored = self.rotation.succeeded(queue)
-        if restored:
-            logger.info("backlog queue %s takes messages again", queue)
-            self.emit(BacklogQueueRestored(when=_wall(), queue=queue))
-
-    def let_go(self, queue: str) -> None:
-        with self.lock:
-            self.rotation.let_go(queue)
-
-    def forget(self, path: PathState, who: object) -> None:
-        """A sender is closed."""
-        with self.lock:
-            path.chosen.pop(who, None)
-
-    def unavailable(self, path: PathState, error: BaseException | None) -> SendUnavailable:
-        """Neither the primary nor the backlog took a message."""
-        why = self.secondary.error() or error or self.rotation.last_cause
-        return SendUnavailable(
-            f"{path.name!r} could not be sent to: the primary is down, and no backlog queue takes "
-            f"the message (of {len(self.rotation.queues)}); nothing was sent",
-            primary_error=path.health.cause,
-            backlog_error=why,
+    def _claim(self, queue: str) -> QueueClaim:
+        return QueueClaim(
+            queue, restore=self._restore_queue, pull=self.pull_queue, release=self._release_queue
         )
 
-    # Steps.
+    def _release_queue(self, queue: str) -> None:
+        with self.lock:
+            self.rotation.release(queue)
+
+    def pull_queue(self, queue: str, error: BaseException) -> None:
+        """Take a backlog queue out of the rotation for the cool-down."""
+        with self.lock:
+            was_in_rotation = self.rotation.failed(queue, error, self.now())
+        if was_in_rotation:
+            logger.warning("Backlog queue %s failed and is not used for a while: %s", queue, error)
+            self.emit(BacklogQueuePulled(when=_utc_now(), queue=queue, cause=error))
+
+    def _restore_queue(self, queue: str) -> None:
+        """Put a backlog queue that accepted a message back into the rotation."""
+        with self.lock:
+            was_pulled = self.rotation.succeeded(queue)
+        if was_pulled:
+            logger.info("Backlog queue %s accepts messages again", queue)
+            self.emit(BacklogQueueRestored(when=_utc_now(), queue=queue))
+
+    def forget_sender(self, path: PathState, sender: object) -> None:
+        """Forget the backlog queue of a sender that was closed."""
+        with self.lock:
+            path.queue_of_sender.pop(sender, None)
+
+    def send_unavailable(self, path: PathState, error: BaseException | None) -> SendUnavailable:
+        """Return the error for a message that neither the primary nor the backlog accepted."""
+        return SendUnavailable(
+            f"Nothing was sent to {path.name!r}: the primary is down, and none of the "
+            f"{len(self.rotation.queues)} backlog queues accepts the message. Retry later.",
+            primary_error=path.health.cause,
+            backlog_error=self.secondary.error() or error or self.rotation.last_cause,
+        )
+
+    # Recovery.
 
     def next_step(self, path: PathState) -> Step | None:
-        """What is to be done for a path, by the one who attends to it. None: no more; another is
-        asked to attend when there is."""
+        """Return the next step of a path for its recovery operation. None ends the operation;
+        `start_recovery` is called when another one is needed."""
         with self.lock:
             step = None if self.primary.down else path.health.next_step()
-            path.attended = step is not None
+            path.recovering = step is not None
             return step
 
-    def engage(self, path: PathState) -> None:
-        """The timer has fired, unless a message got through in the meantime."""
+    def failover_timer_fired(self, path: PathState) -> None:
+        """Fail over, unless a send succeeded in the meantime."""
         with self._changing(path) as now:
             step = path.health.next_step()
-            if step is not None and step.task is HealthTask.ENGAGE and step.at <= now:
-                path.health.engage(None, now)
+            if step is not None and step.task is HealthTask.FAIL_OVER and step.at <= now:
+                path.health.fail_over(None, now)
+
+    def probed_in_background(self, path: PathState, probe_error: BaseException | None) -> None:
+        """Record the result of a probe that the recovery operation made."""
+        with self._changing(path) as now:
+            error = path.health.cause or TimeoutError()
+            path.health.probed(self._kind_of(probe_error), error, now)
 
     def pinged(self, path: PathState, error: BaseException | None) -> None:
-        """A ping got through, or met an error."""
-        refused = error is not None and self.classify(error) is FailureKind.CALLER
-        ping = Pinged(when=_wall(), path=path.name, error=error, callers_fault=refused)
+        """Record the result of a ping."""
+        refused = self._kind_of(error) is FailureKind.CALLER
+        ping = Pinged(when=_utc_now(), path=path.name, error=error, refused=refused)
         path.last_ping = ping
         if refused:
             logger.error(
-                "%s: the primary answers, and refuses: %s; messages go to the backlog",
-                path.name,
-                error,
+                "%s: the primary refused the ping; messages go to the backlog: %s", path.name, error
             )
         self.emit(ping)
         with self._changing(path) as now:
             path.health.pinged(error is None, now)
 
     def mark_healthy(self, path: PathState) -> None:
+        """End the failover of a path on request of the user."""
         with self._changing(path) as now:
             path.health.mark_healthy(now)
 
-    def quiet(self, path: PathState) -> bool:
-        """Whether nothing is on its way to the backlog."""
+    def is_idle(self, path: PathState) -> bool:
+        """Return whether no send of the path to the backlog is in flight."""
         with self.lock:
             return path.health.in_flight == 0
 
-    def peeked(self, path: PathState, looks: list[PeekResult], *, quiet: bool) -> None:
-        """The backlog was looked at, each queue by itself."""
-        small = is_small(looks, self.options.failback_hold.total_seconds())
-        path.unseen = False
+    def peeked(self, path: PathState, peeks: list[PeekResult], *, idle: bool) -> None:
+        """Record a peek at all backlog queues. `idle` is the value of `is_idle` when it began."""
+        small = is_small(peeks, self._settings.hold_s)
+        path.peek_failure_logged = False
         with self._changing(path) as now:
-            held = path.health.hold_until
-            path.health.peeked([look.first for look in looks], small=small, quiet=quiet, now=now)
+            was_held = path.health.hold_until is not None
+            path.health.peeked([peek.first for peek in peeks], small=small, idle=idle, now=now)
             until = path.health.hold_until
-            if held is None and until is not None:
+            if until is not None and not was_held:
                 for other in self._paths.values():
                     other.health.join_hold(until, now)
 
     def peek_failed(self, path: PathState, error: BaseException) -> None:
-        if not path.unseen:  # it is tried every second
-            logger.warning("%s: the backlog could not be looked at: %s", path.name, error)
-        path.unseen = True
+        """Record that a peek at the backlog failed."""
+        if not path.peek_failure_logged:  # a peek is tried every second
+            logger.warning("%s: the peek at the backlog failed: %s", path.name, error)
+        path.peek_failure_logged = True
         with self._changing(path, error) as now:
             path.health.peek_failed(now)
 
@@ -335,43 +346,43 @@ class PairingState:
 
     @contextmanager
     def _changing(self, path: PathState, error: BaseException | None = None) -> Iterator[float]:
-        """Change a path's health, and tell about it when that is done."""
+        """Change the health of a path under the lock, and report the changes afterwards."""
         health = path.health
         with self.lock:
             yield self.now()
             changes, health.changes = health.changes, []
             stalled, health.stalled = health.stalled, False
-            wanted = not path.attended and health.next_step() is not None and not self.primary.down
-            path.attended = path.attended or wanted
+            start = not path.recovering and health.next_step() is not None and not self.primary.down
+            path.recovering = path.recovering or start
         for change in changes:
-            self._tell(path, change)
+            self._report(path, change)
         if stalled:
             logger.error(
-                "%s: the backlog has not become less for %s: does a syphon run?",
+                "%s: the backlog did not shrink for %s. Check that a syphon is running",
                 path.name,
                 self.options.drain_timeout,
             )
-            self.emit(DrainStalled(when=_wall(), path=path.name, error=error))
-        if wanted:
-            self.attend(path)
-        self.on_change()
+            self.emit(DrainStalled(when=_utc_now(), path=path.name, error=error))
+        if start:
+            self._start_recovery(path)
+        self.notify()
 
-    def _tell(self, path: PathState, change: StatusChange) -> None:
-        because = "" if change.cause is None else f" ({change.cause})"
+    def _report(self, path: PathState, change: StatusChange) -> None:
+        cause = None if change.cause is None else str(change.cause)
         logger.log(
             _LEVELS[change.to_state],
             "%s: %s to %s; %s%s",
             path.name,
             change.from_state.value,
             change.to_state.value,
-            _SAID[change.to_state],
-            because,
+            _EXPLANATIONS[change.to_state],
+            "" if cause is None else f" ({cause})",
         )
-        cause = None if change.cause is None else str(change.cause)
-        self.note_change(path.name, change.from_state.value, change.to_state.value, cause)
+        if self._record_change is not None:
+            self._record_change(path.name, change.from_state.value, change.to_state.value, cause)
         self.emit(
             StateChanged(
-                when=_wall(),
+                when=_utc_now(),
                 path=path.name,
                 from_state=change.from_state,
                 to_state=change.to_state,
@@ -380,53 +391,49 @@ class PairingState:
         )
 
     def emit(self, event: Event) -> None:
-        """Tell the hook. What it does wrong is its own."""
+        """Call the user's event handler. Its exceptions are logged."""
         if self.options.on_event is not None:
             try:
                 self.options.on_event(event)
-            except Exception:  # a hook must not fail a send
-                logger.exception("the hook for events failed")
+            except Exception:  # an event handler must not fail a send
+                logger.exception("on_event raised an exception")
+
+    # Status.
 
     def status(self) -> PairingStatus:
-        """How everything is now."""
+        """Return the current status of the pairing."""
         with self.lock:
-            out = self.rotation.out()
+            pulled = self.rotation.pulled()
             return PairingStatus(
                 primary=self.primary.name,
                 secondary=self.secondary.name,
-                paths={path.name: self._path_status(path) for path in self._paths.values()},
+                paths={path.name: self._path_snapshot(path) for path in self._paths.values()},
                 backlog={
                     queue: BacklogQueueSnapshot(
-                        in_rotation=queue not in out,
-                        cause=out[queue][0] if queue in out else None,
-                        since=self._date(out[queue][1]) if queue in out else None,
+                        in_rotation=False,
+                        cause=pulled[queue].cause,
+                        since=self._to_datetime(pulled[queue].since),
                     )
+                    if queue in pulled
+                    else BacklogQueueSnapshot(in_rotation=True)
                     for queue in self.rotation.queues
                 },
                 fault=self.primary.fault,
                 closed=self.primary.closed,
             )
 
-    def _path_status(self, path: PathState) -> PathSnapshot:
+    def _path_snapshot(self, path: PathState) -> PathSnapshot:
         return PathSnapshot(
-            state=path.health.state,
-            since=self._date(path.health.since),
+            status=path.health.status,
+            since=self._to_datetime(path.health.since),
             cause=path.health.cause,
-            backlog_queues=tuple(sorted(set(path.chosen.values()))),
+            backlog_queues=tuple(sorted(set(path.queue_of_sender.values()))),
             last_ping=path.last_ping,
         )
 
-    def _date(self, at: float) -> datetime:
-        return datetime.fromtimestamp(_wall().timestamp() - (self.now() - at), UTC)
+    def _to_datetime(self, at: float) -> datetime:
+        return datetime.fromtimestamp(_utc_now().timestamp() - (self.now() - at), UTC)
 
 
-def _wall() -> datetime:
+def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _nothing_for(*any_of_it: Any) -> None:
-    pass

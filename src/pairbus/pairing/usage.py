@@ -1,77 +1,94 @@
-"""What a pairing did, for the ledger: each operation that a namespace may bill.
+"""The usage of a pairing: every billable operation of its senders, for the ledger.
 
-Sends are counted by what the SDK handed to its links. Of several attempts in one call only the last
-can have been answered, and only if the call succeeded: the SDK retries what was not accepted.
+Sends are counted by the transfers of the SDK. Of several attempts in one call only the last can
+have been answered, and only if the call succeeded: the SDK retries when a message was not accepted.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pairbus.pairing.sdk import keep_transfers
+from pairbus.pairing.sdk import encode, record_transfers, take_transfers
 from pairbus.usage.ledger import Ledger
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.usage.operations import OperationKind, Purpose
 
-# For each send: Python 3.11 takes its time to find a member of an enum.
-_PINGS, _AT_SECONDARY = Part.PINGS, (Part.BACKLOG, Part.DRAIN)
+# Module constants for the hot path: Python 3.11 is slow to look up members of an enum.
+_PINGS, _SECONDARY_PARTS = Purpose.PINGS, (Purpose.BACKLOG, Purpose.DRAIN)
 _PING, _SEND = OperationKind.PING, OperationKind.SEND
 
 
-class PairingUsage:
-    """Writes to a ledger. Can be used from any thread."""
+class ManagementUsage(NamedTuple):
+    """The usage of a call over a management link: one operation for each message."""
 
-    def __init__(self, folder: str | Path, primary: str, secondary: str) -> None:
-        self._ledger = Ledger(folder, writer="pairing")
+    kind: OperationKind
+    sizes: Callable[[], list[int]]
+    """Returns the size of each message; called only if there is a ledger."""
+
+
+class PairingUsage:
+    """Writes the usage of a pairing to a ledger. Can be used from any thread."""
+
+    def __init__(self, folder: str | os.PathLike[str], primary: str, secondary: str) -> None:
+        self._ledger = Ledger(Path(folder), writer="pairing")
         self._ledger.start()
         self._primary = primary
         self._secondary = secondary
 
-    def watch(self, sender: Any) -> Any:
-        """Count what a sender of the SDK sends from now on."""
-        keep_transfers(sender)
-        return sender
+    def watch(self, sender: Any) -> None:
+        """Record the transfers of a sender of the SDK from now on."""
+        record_transfers(sender)
 
-    def sent(self, sender: Any, path: str, part: Part, *, answered: bool) -> None:
-        """A call of a sender has ended."""
-        kept = sender._pairbus_transfers
-        while kept:
-            namespace = self._secondary if part in _AT_SECONDARY else self._primary
-            kind = _PING if part is _PINGS else _SEND
-            self._ledger.add_each(kept.pop(), namespace, path, kind, part, answered)
+    def add_transfers(self, sender: Any, path: str, purpose: Purpose, *, answered: bool) -> None:
+        """Add the transfers of a call that has ended."""
+        for sizes in take_transfers(sender):
+            namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
+            kind = _PING if purpose is _PINGS else _SEND
+            self._ledger.add_messages(sizes, namespace, path, kind, purpose, answered)
             answered = False
 
-    def add(
+    def add_management(self, usage: ManagementUsage, path: str, *, answered: bool) -> None:
+        """Add a call over the management link of a sender of the primary."""
+        self._add(path, usage.kind, Purpose.TRAFFIC, usage.sizes(), answered=answered)
+
+    def add_peek(self, path: str, messages: Sequence[Any]) -> None:
+        """Add a peek at a backlog queue."""
+        self._add(
+            path, OperationKind.PEEK, Purpose.DRAIN, [_size_of(message) for message in messages]
+        )
+
+    def _add(
         self,
         path: str,
         kind: OperationKind,
-        part: Part,
+        purpose: Purpose,
         sizes: Sequence[int],
         *,
         answered: bool = True,
     ) -> None:
-        """An operation on each of some messages, or one on none."""
-        self._ledger.add_each(
+        self._ledger.add_messages(
             sizes,
-            namespace=self._secondary if part in _AT_SECONDARY else self._primary,
+            namespace=self._secondary if purpose in _SECONDARY_PARTS else self._primary,
             entity=path,
             kind=kind,
-            part=part,
+            purpose=purpose,
             answered=answered,
         )
 
-    def managed(self, entity: str, answered: bool, *, secondary: bool) -> None:
-        """A request to the administration API."""
+    def add_request(self, entity: str, answered: bool, *, secondary: bool) -> None:
+        """Add a request to the administration API."""
         self._ledger.add(
             namespace=self._secondary if secondary else self._primary,
             entity=entity,
             kind=OperationKind.MANAGEMENT,
-            part=Part.BACKLOG if secondary else Part.TRAFFIC,
+            purpose=Purpose.BACKLOG if secondary else Purpose.TRAFFIC,
             messages=0,
             answered=answered,
         )
 
-    def changed(self, path: str, from_state: str, to_state: str, cause: str | None) -> None:
-        self._ledger.change(
+    def add_change(self, path: str, from_state: str, to_state: str, cause: str | None) -> None:
+        """Add a change of the status of a path."""
+        self._ledger.add_state_change(
             namespace=self._primary,
             entity=path,
             from_state=from_state,
@@ -80,4 +97,13 @@ class PairingUsage:
         )
 
     def close(self) -> None:
+        """Write the rest to the ledger and close it."""
         self._ledger.close()
+
+
+def _size_of(received: Any) -> int:
+    """Return the approximate size of a received message; 0 if the SDK cannot encode it."""
+    try:
+        return len(encode(received.raw_amqp_message))
+    except Exception:  # noqa: BLE001  a size for the ledger must not fail a peek
+        return 0

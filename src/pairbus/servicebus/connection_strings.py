@@ -1,11 +1,11 @@
-"""Service Bus connection strings."""
+"""Connection strings of Service Bus."""
 
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from pairbus.errors import ConfigurationError
 
-_PARTS = (
+_FIELDS = (
     "Endpoint",
     "SharedAccessKeyName",
     "SharedAccessKey",
@@ -13,12 +13,13 @@ _PARTS = (
     "EntityPath",
     "UseDevelopmentEmulator",
 )
-_KNOWN = {name.lower() for name in _PARTS}
+_FIELD_NAMES = {name.lower() for name in _FIELDS}
+_SCHEMES = ("sb", "amqp", "amqps")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """What a connection string says. Secrets are not shown by `repr`."""
+    """The fields of a connection string. `repr` does not show secrets."""
 
     host: str
     port: int | None
@@ -27,50 +28,57 @@ class ConnectionString:
     signature: str | None = field(default=None, repr=False)
     entity_path: str | None = None
     emulator: bool = False
-    """`UseDevelopmentEmulator=true`: AMQP without TLS, to the host and port that are given."""
+    """`UseDevelopmentEmulator=true`: connect without TLS, to exactly this host and port."""
 
     @classmethod
     def parse(cls, text: str) -> "ConnectionString":
-        """Raises ConfigurationError, without the text: it holds a secret."""
-        parts: dict[str, str] = {}
-        for place, part in enumerate(text.split(";"), start=1):
+        """Parse a connection string. Raises ConfigurationError; its message never quotes the text,
+        which holds a secret."""
+        fields: dict[str, str] = {}
+        for position, part in enumerate(text.split(";"), start=1):
             name, equals, value = part.partition("=")
             if not part.strip():
                 continue
-            if not equals or name.strip().lower() not in _KNOWN:
+            if not equals or name.strip().lower() not in _FIELD_NAMES:
                 raise ConfigurationError(
-                    f"part {place} of the connection string is none of {'=, '.join(_PARTS)}=; it "
-                    "looks like Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=…;"
-                    "SharedAccessKey=…"
+                    f"part {position} of the connection string is none of {'=, '.join(_FIELDS)}=; "
+                    "a connection string looks like Endpoint=sb://NAME.servicebus.windows.net/;"
+                    "SharedAccessKeyName=…;SharedAccessKey=…"
                 )
-            parts[name.strip().lower()] = value.strip()
-        endpoint = parts.get("endpoint")
+            fields[name.strip().lower()] = value.strip()
+        endpoint = fields.get("endpoint")
         if not endpoint:
             raise ConfigurationError("the connection string has no Endpoint=sb://…")
         try:
             url = urlsplit(endpoint)
             host, port = url.hostname, url.port
         except ValueError:
-            raise _wrong_endpoint() from None  # what it quotes may be a key in the wrong place
-        if url.scheme not in ("sb", "amqp", "amqps") or not host:
-            raise _wrong_endpoint()
-        key_name, key = parts.get("sharedaccesskeyname"), parts.get("sharedaccesskey")
+            # Not chained: the exception quotes the endpoint, which may be a misplaced key.
+            raise _invalid_endpoint() from None
+        if url.scheme not in _SCHEMES or not host:
+            raise _invalid_endpoint()
+        key_name, key = fields.get("sharedaccesskeyname"), fields.get("sharedaccesskey")
         if bool(key_name) != bool(key):
-            raise ConfigurationError("SharedAccessKeyName and SharedAccessKey go together")
-        if key and parts.get("sharedaccesssignature"):
-            raise ConfigurationError("give a SharedAccessKey or a SharedAccessSignature, not both")
+            raise ConfigurationError(
+                "the connection string must have SharedAccessKeyName and SharedAccessKey together"
+            )
+        if key and fields.get("sharedaccesssignature"):
+            raise ConfigurationError(
+                "the connection string must have a SharedAccessKey or a SharedAccessSignature, not "
+                "both"
+            )
         return cls(
             host,
             port,
             key_name or None,
             key or None,
-            parts.get("sharedaccesssignature") or None,
-            parts.get("entitypath") or None,
-            parts.get("usedevelopmentemulator", "").lower() == "true",
+            fields.get("sharedaccesssignature") or None,
+            fields.get("entitypath") or None,
+            fields.get("usedevelopmentemulator", "").lower() == "true",
         )
 
 
-def _wrong_endpoint() -> ConfigurationError:
+def _invalid_endpoint() -> ConfigurationError:
     return ConfigurationError(
-        "the connection string's Endpoint is not of the form sb://host[:port]/"
+        "the connection string has an Endpoint that is not of the form sb://host[:port]/"
     )

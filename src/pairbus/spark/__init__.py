@@ -1,1 +1,1 @@
-"""Spark sessions, the Service Bus connector, and the readers and writers that share them."""
+"""Spark sessions, the Service Bus connector, and the readers and writers that queries share."""

@@ -1,4 +1,4 @@
-"""Connections of one process, kept between micro-batches. Spark uses its workers again."""
+"""Connections of one process. Spark reuses its workers, so they serve many micro-batches."""
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 
@@ -7,30 +7,33 @@ _senders: dict[tuple[ClientOptions, str], Sender] = {}
 _managements: dict[tuple[ClientOptions, str], Management] = {}
 
 
-def client_of(options: ClientOptions) -> Client:
-    """The connection to a namespace. It is made anew when it is lost."""
+def client_for(options: ClientOptions) -> Client:
+    """Return the client of this process for a namespace. It reconnects when it is used again."""
     if options not in _clients:
         _clients[options] = Client(options)
     return _clients[options]
 
 
-def sender_of(options: ClientOptions, path: str) -> Sender:
+def sender_for(options: ClientOptions, path: str) -> Sender:
+    """Return the sender of this process for a queue or topic."""
     key = options, path
     if key not in _senders:
-        _senders[key] = Sender(client_of(options), path)
+        _senders[key] = Sender(client_for(options), path)
     return _senders[key]
 
 
-def management_of(options: ClientOptions, path: str) -> Management:
+def management_for(options: ClientOptions, path: str) -> Management:
+    """Return the management link of this process for a queue."""
     key = options, path
     if key not in _managements:
-        _managements[key] = Management(client_of(options), path)
+        _managements[key] = Management(client_for(options), path)
     return _managements[key]
 
 
 def close_all() -> None:
-    """Hang up. A worker need not: its connections end with it."""
+    """Close all connections. Workers need not call it: their connections end with the process."""
     for client in _clients.values():
         client.close()
-    for kept in (_clients, _senders, _managements):
-        kept.clear()
+    _clients.clear()
+    _senders.clear()
+    _managements.clear()

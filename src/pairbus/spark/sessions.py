@@ -1,43 +1,135 @@
-"""Which Spark session a syphon uses that is given none, and who stops it."""
+"""Spark sessions: created here, or shared with the application that already runs Spark.
 
+A process has one Spark context. `lease_session` shares it: the first lease starts Spark unless the
+application has started it, and the last release stops Spark if a lease started it.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
 import threading
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pairbus.syphon.spark_session import own_session, set_for_streams
+import pairbus.errors
+from pairbus.spark.rows import ROWS_PER_BATCH
+
+FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""JVM options that shorten the start of Spark by a third. They slow down long computations."""
+LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+
+
+def create_session(
+    master: str | None,
+    app_name: str = "pairbus",
+    *,
+    fast_start: bool = True,
+    log: Path | None = None,
+) -> SparkSession:
+    """Create a Spark session, embedded in this process unless `master` is given.
+
+    Pass `fast_start=False` when Spark itself computes much, rather than Python in its workers.
+    `log` is a file for the standard error of the JVM and of the workers, which is that of this
+    process otherwise.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    is_local = master is None or master.startswith("local[")
+    java_options = [f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}"]
+    if fast_start and is_local:
+        java_options += FAST_START
+    settings: dict[str, Any] = {
+        "spark.app.name": app_name,
+        "spark.master": master or "local[*]",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+    }
+    if master is None:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    if log is not None:
+        with log.open("ab") as file:
+            conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+            gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+    session = SparkSession.builder.config(map=settings).getOrCreate()
+    if not is_local:
+        session.sparkContext.addPyFile(package_archive())
+    configure_streaming(session)
+    return session
+
+
+def configure_streaming(session: SparkSession) -> None:
+    """Set what makes a drain fast. These settings belong to the session, not to the context."""
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
+    session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
+
+
+def package_archive() -> str:
+    """Return the path of a zip file with this package, for workers that do not have it."""
+    source = Path(pairbus.errors.__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="pairbus-"))
+    return shutil.make_archive(str(folder / "pairbus"), "zip", source.parent, source.name)
+
+
+class SessionLease:
+    """The use of a session that this process shares, until `release`."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self._released = False
+
+    def __enter__(self) -> SparkSession:
+        return self.session
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """End the lease. The last one stops Spark if a lease started it. Idempotent."""
+        global _leases, _started_session  # noqa: PLW0603  a process has one Spark context
+        with _lock:
+            if self._released:
+                return
+            self._released = True
+            _leases -= 1
+            if _leases == 0 and _started_session is not None:
+                _started_session.stop()
+                _started_session = None
+
 
 _lock = threading.Lock()
 _leases = 0
-_ours: SparkSession | None = None
+_started_session: SparkSession | None = None
 
 
-def take(master: str | None, log: Path | None = None) -> SparkSession:
-    """A session. A process has one Spark: where the application or another syphon runs it already,
-    it is shared, with settings apart. `log` is where one that is started here writes its
-    errors. `give_back` must follow."""
-    global _leases, _ours  # noqa: PLW0603  as there is one Spark in a process
+def lease_session(master: str | None, log: Path | None = None) -> SessionLease:
+    """Lease the session of this process, and start Spark if it does not run yet.
+
+    Where Spark runs already, the lease has a new session of the same context, so that its settings
+    do not change those of the application. `master` and `log` apply only if Spark is started here.
+    """
+    global _leases, _started_session  # noqa: PLW0603  a process has one Spark context
     with _lock:
+        # Not SparkSession.getActiveSession(), which is a property of the thread.
+        if SparkContext._active_spark_context is None:
+            session = _started_session = create_session(master, log=log)
+        else:
+            session = SparkSession.builder.getOrCreate().newSession()
+            configure_streaming(session)
         _leases += 1
-        try:
-            # The active session is a thread's, this is the process's.
-            if SparkContext._active_spark_context is None:
-                _ours = own_session(master, log=log)
-                return _ours
-            shared = SparkSession.builder.getOrCreate().newSession()
-            set_for_streams(shared)
-        except BaseException:
-            _leases -= 1
-            raise
-        return shared
-
-
-def give_back() -> None:
-    """The last one stops Spark, if it was started here."""
-    global _leases, _ours  # noqa: PLW0603
-    with _lock:
-        _leases -= 1
-        if _leases == 0 and _ours is not None:
-            _ours.stop()
-            _ours = None
+        return SessionLease(session)

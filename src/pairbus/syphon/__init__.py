@@ -1,4 +1,4 @@
-"""The syphon: moves the backlog to where it was going, on Spark; and a Service Bus connector.
+"""The syphon: a Spark query that drains the backlog; and the Service Bus connector for Spark.
 
 with Syphon(SyphonOptions(primary=PRIMARY, secondary=SECONDARY)) as syphon:
     ...
@@ -9,6 +9,7 @@ spark.read.format("servicebus").option("connectionString", …).option("queue", 
 
 from pairbus.spark.connector import register
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.syphon import Syphon, SyphonStatus
+from pairbus.syphon.query import Syphon
+from pairbus.syphon.status import SyphonStatus
 
 __all__ = ["Syphon", "SyphonOptions", "SyphonStatus", "register"]

@@ -1,39 +1,36 @@
-"""How many messages the backlog holds, as its namespace's administration API says it.
+"""Message counts of the backlog, from the administration API of its namespace.
 
-It needs the right to manage, and is only for showing: whoever has no such right sees no count.
+They need the Manage right, and are for display only: without the right there are no counts.
 """
 
-from dataclasses import replace
-
 from pairbus.amqp.client import ClientOptions
-from pairbus.backlog.counts import Administration
 from pairbus.backlog.discovery import listing_of
 from pairbus.errors import EntityNotFound, PairbusError
-from pairbus.syphon.usage import SyphonUsage
+from pairbus.servicebus.administration import AdministrationClient
+from pairbus.spark.usage import NO_USAGE, UsageRecorder
 from pairbus.usage.operations import OperationKind
 
 TIMEOUT_S = 5.0
 
 
 def backlog_size(
-    options: ClientOptions, queues: tuple[str, ...], books: SyphonUsage | None = None
+    options: ClientOptions, queues: tuple[str, ...], usage: UsageRecorder = NO_USAGE
 ) -> int | None:
-    """All messages of some queues, those that are locked included. None: not known, of one of them
-    at least. A queue that is not there has none."""
+    """Return the number of messages in some queues, locked ones included. None: at least one count
+    is not known. A queue that does not exist counts as empty."""
     counts = [message_count(options, queue) for queue in queues]
-    if books:
-        for queue, count in zip(queues, counts, strict=True):
-            books.add(OperationKind.MANAGEMENT, queue, answered=count is not None)
-        books.flush()
+    for queue, count in zip(queues, counts, strict=True):
+        usage.add(OperationKind.MANAGEMENT, queue, answered=count is not None)
+    usage.flush()
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
 def message_count(options: ClientOptions, queue: str) -> int | None:
-    """The messages of a queue. None: not known."""
+    """Return the number of messages in a queue, or None if it is not known."""
     try:
-        with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
-            return administration.counts(queue).messages
+        with AdministrationClient(options.administration(timeout_s=TIMEOUT_S)) as administration:
+            return administration.get_queue(queue).active_message_count
     except EntityNotFound:
         return 0
     except PairbusError:
@@ -41,18 +38,20 @@ def message_count(options: ClientOptions, queue: str) -> int | None:
 
 
 def unread_queues(
-    options: ClientOptions, primary_name: str, count: int, books: SyphonUsage | None = None
+    options: ClientOptions, primary_name: str, count: int, usage: UsageRecorder = NO_USAGE
 ) -> tuple[int, ...]:
-    """Return the indexes of backlog queues that exist beyond a number of them. Empty: there are
-    none, or they cannot be listed."""
+    """Return the indexes of backlog queues that exist beyond the first `count`. Empty: there are
+    none, or the queues cannot be listed."""
+    answers: list[bool] = []
     try:
-        with Administration(replace(options, operation_timeout_s=TIMEOUT_S)) as administration:
+        with AdministrationClient(
+            options.administration(timeout_s=TIMEOUT_S),
+            on_request=lambda _, answered: answers.append(answered),
+        ) as administration:
             listing = listing_of(administration, primary_name, count)
-            requests = administration.requests
     except PairbusError:  # no token
         return ()
-    if books:
-        for _ in range(requests):
-            books.add(OperationKind.MANAGEMENT, None, answered=listing.error is None)
-        books.flush()
+    for answered in answers:
+        usage.add(OperationKind.MANAGEMENT, None, answered=answered)
+    usage.flush()
     return tuple(index for index in listing.indexes or () if index >= count)

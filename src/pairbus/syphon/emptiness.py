@@ -1,4 +1,4 @@
-"""Check by peeking that queues are empty.
+"""A check, by peeking, whether queues are empty.
 
 A receiver does not see messages that another receiver has locked, so an empty receive does not mean
 an empty queue. A peek shows every message of a queue: available, locked, deferred or scheduled. It
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.amqp.sections import Message
 from pairbus.errors import AmqpError, DecodeError, EntityNotFound
-from pairbus.spark.columns import sequence_of
+from pairbus.servicebus import annotations
+from pairbus.servicebus.message_states import DEFERRED, SCHEDULED
+from pairbus.spark.messages import sequence_number_of
 
-PAGE = 100
-"""Messages of one peek, where more than the first one matters."""
-COUNTED = 100
-"""Messages of each queue that are counted at most, because each is billed."""
-DEFERRED, SCHEDULED = 1, 2
-"""Values of the annotation `x-opt-message-state`."""
+PAGE_SIZE = 100
+"""Messages of one peek, if more than the first one matters."""
+MAX_COUNTED = 100
+"""The highest number of messages that are counted in each queue, because each is billed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Remaining:
     """The messages that are left in the queues, by state."""
 
     active: int = 0
-    """Neither deferred nor scheduled. A receiver that does not get them finds them locked."""
+    """Neither deferred nor scheduled. If they cannot be received, they are locked."""
     deferred: int = 0
     scheduled: int = 0
     more: bool = False
-    """Not all messages were counted."""
+    """There are more messages than were counted."""
 
     def __str__(self) -> str:
         total = self.active + self.deferred + self.scheduled
@@ -40,12 +40,14 @@ class Remaining:
             (self.scheduled, "scheduled"),
         )
         details = ", ".join(f"{count:,} {state}" for count, state in states if count)
-        some = "at least " if self.more else ""
-        verb = "message is" if total == 1 else "messages are"
-        return f"{some}{total:,} {verb} left in the backlog" + (f" ({details})" if details else "")
+        prefix = "at least " if self.more else ""
+        subject = "message is" if total == 1 else "messages are"
+        return f"{prefix}{total:,} {subject} left in the backlog" + (
+            f": {details}" if details else ""
+        )
 
 
-def _every(_: bytes) -> bool:
+def _any_message(_: bytes) -> bool:
     return True
 
 
@@ -62,43 +64,44 @@ class EmptinessCheck:
         options: ClientOptions,
         queues: Sequence[str],
         *,
-        is_wanted: Callable[[bytes], bool] = _every,
+        is_wanted: Callable[[bytes], bool] = _any_message,
         on_peek: Callable[[str, list[bytes] | None], None],
     ) -> None:
+        """`on_peek` is called with the queue and the messages of each peek, or with None instead of
+        the messages if the peek failed."""
         self._client = Client(options)
         self._managements = {queue: Management(self._client, queue) for queue in queues}
         self._start = dict.fromkeys(queues, 1)
         self._order = list(queues)
         self._is_wanted = is_wanted
         self._on_peek = on_peek
-        """Gets the queue and the messages of each peek; None: the peek failed."""
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
     def are_empty(self) -> bool:
-        """Peek until a message is found that counts. Raises AmqpError if a queue cannot be read."""
+        """Return whether no message counts. Raises AmqpError if a queue cannot be read."""
         for queue in self._order:
             if self._holds_a_message(queue):
-                # Usually the next check finds this queue as it is now, and need not peek others.
+                # The next check starts with this queue, and usually needs one peek only.
                 self._order.remove(queue)
                 self._order.insert(0, queue)
                 return False
         return True
 
     def remaining(self) -> Remaining:
-        """Count the messages that count, by state, up to `COUNTED` of each queue. Raises
-        AmqpError."""
+        """Return the number of messages by state, at most `MAX_COUNTED` of each queue. Raises
+        AmqpError if a queue cannot be read."""
         counts = {0: 0, DEFERRED: 0, SCHEDULED: 0}
         more = False
         for queue in self._order:
             peeked = 0
-            for messages in self._pages(queue, PAGE):
+            for messages in self._pages(queue, PAGE_SIZE):
                 for message in filter(self._is_wanted, messages):
                     counts[_state_of(message)] += 1
                 peeked += len(messages)
-                if peeked >= COUNTED:
+                if peeked >= MAX_COUNTED:
                     more = True
                     break
         return Remaining(counts[0], counts[DEFERRED], counts[SCHEDULED], more)
@@ -108,17 +111,17 @@ class EmptinessCheck:
             for message in messages:
                 if self._is_wanted(message):
                     return True
-                # Numbers may have gaps, but each is given once: so this always goes forward.
-                self._start[queue] = max(self._start[queue], sequence_of(message)) + 1
+                # Sequence numbers have gaps and never repeat, so the start always moves forward.
+                self._start[queue] = max(self._start[queue], sequence_number_of(message)) + 1
         return False
 
     def _pages(self, queue: str, size: int) -> Iterator[list[bytes]]:
-        """Peek all messages of a queue: first `size`, then `PAGE` at a time."""
+        """Peek all messages of a queue: first `size`, then `PAGE_SIZE` at a time."""
         start = self._start[queue]
         while messages := self._peek(queue, start, size):
             yield messages
-            start = max(start + len(messages) - 1, sequence_of(messages[-1])) + 1
-            size = PAGE
+            start = max(start + len(messages) - 1, sequence_number_of(messages[-1])) + 1
+            size = PAGE_SIZE
 
     def _peek(self, queue: str, start: int, size: int) -> list[bytes]:
         try:
@@ -134,7 +137,7 @@ class EmptinessCheck:
 
 def _state_of(payload: bytes) -> int:
     try:
-        state = Message.parse(payload).read_message_annotations().get("x-opt-message-state")
+        state = Message.parse(payload).read_message_annotations().get(annotations.MESSAGE_STATE)
     except DecodeError:
         return 0
     return int(state) if state in (DEFERRED, SCHEDULED) else 0

@@ -1,91 +1,101 @@
-"""What a syphon is told."""
+"""Options of a syphon."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
-from pairbus.amqp.client import ClientOptions, SharedKey, Signature
+from pairbus.amqp.client import ClientOptions, SharedAccessKey, SharedAccessSignature
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import backlog_paths, name_of
-from pairbus.syphon.usage import SyphonUsage
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
+from pairbus.spark.usage import UsageRecorder
 
 TimeToLive = Literal["restore", "deduct"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonOptions:
-    """Two namespaces, and how to move the backlog from one to the other. Raises ConfigurationError
-    where a value is out of bounds."""
+    """The namespaces of a pairing, and how to drain the backlog. Raises ConfigurationError for a
+    value that is not valid."""
 
     primary: ClientOptions = field(repr=False)
-    """Where messages were going. A connection string, or ClientOptions with tokens of any kind.
-    Spark sends them to its workers: where a credential gives the tokens, let them be a
-    `pairbus.amqp.client.Credential` with a factory, which each worker calls for itself."""
+    """The namespace of the destinations: a connection string, or ClientOptions.
+
+    Spark sends the options to its workers. Where a credential provides the tokens, use a
+    `pairbus.amqp.client.Credential` with a factory, so that each worker creates the credential."""
     secondary: ClientOptions = field(repr=False)
-    """Where the backlog is."""
+    """The namespace of the backlog: a connection string, or ClientOptions."""
     primary_name: str | None = None
-    """The primary's name in the paths of backlog queues. None: the first label of its host."""
+    """The primary's name in the paths of the backlog queues, as in the options of the pairing.
+    None: the first label of its host."""
     backlog_queue_count: int = 10
-    """As in the options of the pairing. Queues that are not there are passed over."""
+    """The number of backlog queues, as in the options of the pairing. Queues that do not exist are
+    skipped."""
     queues: tuple[str, ...] = ()
-    """The backlog queues themselves, where several syphons share them out. Empty: all."""
+    """The paths of the backlog queues, if several syphons share them. Empty: all queues."""
     ttl: TimeToLive = "restore"
-    """Restore a time-to-live in full, or less the time in the backlog."""
+    """The time-to-live after the drain. restore: the full original value. deduct: the original
+    value minus the time spent in the backlog; expired messages are dead-lettered."""
     only: tuple[str, ...] = ()
-    """Move messages for these paths alone. Empty: all."""
+    """Move only messages for these paths. Empty: all messages."""
     max_rate: float | None = None
-    """Messages a second at most."""
+    """The highest number of messages a second. None: no limit."""
     max_messages_per_trigger: int = 100_000
+    """The highest number of messages in a micro-batch."""
     poll: timedelta = timedelta(minutes=15)
-    """How long an idle receive waits."""
+    """How long a receive waits for a message while the backlog is empty. Each one is billed."""
     ledger: str | None = None
-    """A folder for the ledger of what is billable, on each machine that takes part: see
-    docs/cost.md. None: none is kept."""
+    """A folder for the usage ledger, on each machine of the query; see docs/cost.md. None: no
+    ledger."""
     stuck_after: timedelta = timedelta(minutes=2)
-    """A backlog of which nothing is confirmed for so long is unhealthy."""
+    """The syphon is unhealthy if it makes no progress for this long while messages wait."""
 
     def __post_init__(self) -> None:
         for name in ("primary", "secondary"):
-            given = getattr(self, name)
-            if isinstance(given, str):
-                object.__setattr__(self, name, ClientOptions.from_connection_string(given))
-            elif not isinstance(given, ClientOptions):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, ClientOptions.from_connection_string(value))
+            elif not isinstance(value, ClientOptions):
                 raise ConfigurationError(
-                    f"{name} is a connection string or ClientOptions, not {type(given).__name__}"
+                    f"{name} must be a connection string or ClientOptions, not "
+                    f"{type(value).__name__}."
                 )
         if self.primary.address == self.secondary.address:
-            raise ConfigurationError("primary and secondary are one namespace")
+            raise ConfigurationError(
+                "primary and secondary are the same namespace. Use two different ones."
+            )
         for name in ("backlog_queue_count", "max_messages_per_trigger"):
             if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is at least 1, not {getattr(self, name)}")
+                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if self.max_rate is not None and not self.max_rate > 0:
-            raise ConfigurationError(f"max_rate is above 0, not {self.max_rate}")
+            raise ConfigurationError(f"max_rate must be above 0, not {self.max_rate}.")
         if self.ttl not in get_args(TimeToLive):
             raise ConfigurationError(
-                f"ttl is one of {', '.join(get_args(TimeToLive))}, not {self.ttl!r}"
+                f"ttl must be one of {', '.join(get_args(TimeToLive))}, not {self.ttl!r}."
             )
         if not timedelta(seconds=1) <= self.poll <= timedelta(hours=1):
-            raise ConfigurationError(f"poll is 1 s to 1 h, not {self.poll}")
+            raise ConfigurationError(f"poll must be from 1 s to 1 h, not {self.poll}.")
         if not self.stuck_after > timedelta():
-            raise ConfigurationError(f"stuck_after is above 0, not {self.stuck_after}")
+            raise ConfigurationError(f"stuck_after must be above 0, not {self.stuck_after}.")
         for name in ("primary", "secondary"):
-            _can_be_sent(name, getattr(self, name))
+            _check_picklable(name, getattr(self, name))
         if not self.queues and self.name is None:
             raise ConfigurationError(
-                f"{self.primary.host} has no name of its own: set primary_name, as for the pairing"
+                f"{self.primary.host!r} does not name a namespace. Set primary_name to the same "
+                "value as in the options of the pairing."
             )
 
     @property
     def name(self) -> str | None:
-        """The primary's name."""
+        """The primary's name. None: only `queues` are known."""
         if self.primary_name is not None:
             return self.primary_name
-        return name_of(self.primary.host)
+        return namespace_name(self.primary.host)
 
     @property
-    def books(self) -> SyphonUsage:
-        """Where to write down what is billable."""
-        return SyphonUsage.of(self.ledger, self.primary, self.secondary)
+    def usage(self) -> UsageRecorder:
+        """A recorder for the usage ledger."""
+        return UsageRecorder.create(self.ledger, self.primary, self.secondary)
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
@@ -95,17 +105,19 @@ class SyphonOptions:
         return tuple(backlog_paths(self.name or "", self.backlog_queue_count))
 
 
-def _can_be_sent(name: str, options: ClientOptions) -> None:
-    """Raises ConfigurationError where Spark could not send them to its workers."""
-    if options.sasl is None and isinstance(options.tokens, SharedKey | Signature | None):
+def _check_picklable(name: str, options: ClientOptions) -> None:
+    """Raise ConfigurationError if Spark could not send the options to its workers."""
+    if options.sasl is None and isinstance(
+        options.tokens, SharedAccessKey | SharedAccessSignature | None
+    ):
         return
-    # As Spark does it, which takes more than `pickle`: functions of a notebook, for one.
+    # Spark uses cloudpickle, which pickles more than `pickle` does: the functions of a notebook.
     from pyspark import cloudpickle
 
     try:
         cloudpickle.dumps(options)  # type: ignore[no-untyped-call]
-    except Exception as exc:  # pickling raises whatever the object does
+    except Exception as exc:  # an object may raise anything when it is pickled
         raise ConfigurationError(
-            f"the tokens of {name} cannot be sent to Spark's workers ({exc}): give a Credential "
-            "with a function that makes the credential, not the credential itself"
+            f"The tokens of {name} cannot be sent to Spark's workers ({exc}). Use a Credential "
+            "with a function that creates the credential, not the credential itself."
         ) from exc

@@ -1,75 +1,77 @@
-"""How many messages the next micro-batch may have, and when it may be. No clock of its own."""
+"""Sizes of micro-batches, and pauses between them. The caller passes the time."""
 
-LOCK_SHARE_S = 20.0
-"""A micro-batch should take no longer: locks hold for a minute."""
-LEAST = 500
-FEWEST = 50
-"""Messages of a micro-batch that tries a destination again."""
-HALVINGS = 11
-"""As often as it is worth while: 100 000 in eleven halves is fewer than the fewest."""
-LOOK_PAST_S, MAX_LOOK_PAST_S = 30.0, 900.0
+MAX_BATCH_S = 20.0
+"""The aim for the duration of a micro-batch. Locks last for a minute."""
+MIN_BATCH = 500
+"""The smallest micro-batch that a slow primary gets."""
+MIN_RETRY_BATCH = 50
+"""The smallest micro-batch that retries a destination."""
+MAX_HALVINGS = 11
+"""Halving 100 000 messages eleven times gives fewer than `MIN_RETRY_BATCH`."""
+BLOCKED_READ_S, MAX_BLOCKED_READ_S = 30.0, 900.0
+"""The interval between two reads past blocked messages. It doubles up to the maximum."""
 
 
-def restraint(before: int, *, moved: bool, failed: bool) -> int:
-    """How often to halve micro-batches that a destination has a part in.
+def next_halvings(halvings: int, *, moved: bool, failed: bool) -> int:
+    """Return how often to halve the next micro-batch with messages for a destination.
 
-    One that took nothing is tried again with the fewest: each try costs receives and keeps what it
-    has read under locks. One that took some and then no more, which is how throttling looks, gets
-    half. One that takes all gets twice as much each time.
+    A destination that accepted nothing gets the smallest micro-batches, because each retry costs
+    receives and locks what it receives. A destination that accepted some messages and then failed,
+    as one that throttles does, gets half as many. A destination that accepted all gets twice as
+    many, up to the full size.
     """
     if not failed:
-        return max(0, before - 1)
-    return min(before + 1, HALVINGS) if moved else HALVINGS
+        return max(0, halvings - 1)
+    return min(halvings + 1, MAX_HALVINGS) if moved else MAX_HALVINGS
 
 
-class Pace:
-    """Sizes micro-batches by a cap on messages a second, by what the last ones took, and by how the
-    destinations are that are to be tried again."""
+class Pacer:
+    """Sizes micro-batches by the rate limit, the last rate, and the destinations to retry."""
 
-    def __init__(self, most: int, max_rate: float | None) -> None:
-        self._most = most
+    def __init__(self, max_messages: int, max_rate: float | None) -> None:
+        self._max_messages = max_messages
         self._max_rate = max_rate
-        self._allowed_at = 0.0
+        self._next_at = 0.0
 
     def wait_s(self, now: float) -> float:
-        """How long to wait before the next micro-batch."""
-        return 0.0 if self._max_rate is None else max(0.0, self._allowed_at - now)
+        """Return the time until the rate limit allows the next micro-batch."""
+        return 0.0 if self._max_rate is None else max(0.0, self._next_at - now)
 
     def size(self, now: float, rate: float, halvings: int = 0) -> int:
-        """How many messages the next one may have; `rate` is what the last one reached."""
-        size = self._most
+        """Return the size of a micro-batch that starts now, at the last one's `rate`."""
+        size = self._max_messages
         if rate > 0:
-            size = min(size, max(LEAST, int(rate * LOCK_SHARE_S)))
+            size = min(size, max(MIN_BATCH, int(rate * MAX_BATCH_S)))
         if halvings > 0:
-            size = min(size, max(FEWEST, self._most >> halvings))
+            size = min(size, max(MIN_RETRY_BATCH, self._max_messages >> halvings))
         if self._max_rate is not None:
             size = min(size, max(1, int(self._max_rate)))
-            self._allowed_at = now + size / self._max_rate
+            self._next_at = now + size / self._max_rate
         return size
 
 
-class LookPast:
-    """When to read past messages whose destinations are left alone: others may be behind them.
+class BlockedReadBackoff:
+    """Decides when to read queues whose first messages are for blocked destinations.
 
-    What is read then is locked or given back, and each receive is billed. So it is done once at
-    first, again when something was moved since, and else after half a minute, a minute, two, and so
-    on.
+    Messages for other destinations may be behind them. But each receive is billed, and what is
+    received must be abandoned or stays locked. So it is done at once, again after any message was
+    moved, and otherwise after a time that doubles.
     """
 
     def __init__(self) -> None:
-        self._looked_at: float | None = None
-        self._wait_s = LOOK_PAST_S
+        self._last_read: float | None = None
+        self._wait_s = BLOCKED_READ_S
         self._moved = 0
 
-    def due(self, now: float, moved: int) -> bool:
-        """`moved`: messages so far. If it is due, it counts as done."""
-        waited = self._looked_at is None or now - self._looked_at >= self._wait_s
+    def is_due(self, now: float, moved: int) -> bool:
+        """Return whether to read now. `moved` is the total of all messages so far."""
+        waited = self._last_read is None or now - self._last_read >= self._wait_s
         progress = moved > self._moved
         if not waited and not progress:
             return False
         if progress:
-            self._wait_s = LOOK_PAST_S
-        elif self._looked_at is not None:
-            self._wait_s = min(2 * self._wait_s, MAX_LOOK_PAST_S)
-        self._looked_at, self._moved = now, moved
+            self._wait_s = BLOCKED_READ_S
+        elif self._last_read is not None:
+            self._wait_s = min(2 * self._wait_s, MAX_BLOCKED_READ_S)
+        self._last_read, self._moved = now, moved
         return True

@@ -1,45 +1,43 @@
-"""Where messages go: a Spark sink that sends them on and settles them."""
+"""The sink of the syphon: forwards messages to the primary, and settles them in the backlog."""
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pairbus.spark.columns import RestoredMessage
-from pairbus.spark.forwarder import Forwarder, Outcome
+from pairbus.spark.forwarder import Forwarder
+from pairbus.spark.messages import RestoredMessage
+from pairbus.spark.outcome import TaskCommit
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.progress import WriterStatusFile
+from pairbus.syphon.status_file import StatusFile
+from pairbus.syphon.writer_status import WriterStatus
 
 
-@dataclass
-class Done(WriterCommitMessage):
-    """What came of one task."""
+class BacklogSink(DataSourceStreamArrowWriter):
+    """Sends rows of `BACKLOG_SCHEMA` to their destinations, and reports the outcome."""
 
-    outcome: Outcome
-
-
-class Sink(DataSourceStreamArrowWriter):
-    """Sends rows of `BACKLOG_SCHEMA` to where they are going, and settles them."""
-
-    def __init__(self, options: SyphonOptions, record: Path) -> None:
+    def __init__(self, options: SyphonOptions, status_file: StatusFile[WriterStatus]) -> None:
         self._primary = options.primary
         self._secondary = options.secondary
-        self._books = options.books
-        self._record = WriterStatusFile(record)
+        self._usage = options.usage
+        self._status_file = status_file
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        forwarder = Forwarder(self._primary, self._secondary, books=self._books)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        forwarder = Forwarder(self._primary, self._secondary, usage=self._usage)
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
-            forwarder.take(RestoredMessage(*row) for row in zip(*columns, strict=True))
+            forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
         outcome = forwarder.finish()
-        self._books.flush()
-        return Done(outcome)
+        self._usage.flush()
+        return TaskCommit(outcome)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._record.note(one.outcome for one in messages if isinstance(one, Done))
+        outcomes = [message.outcome for message in messages if isinstance(message, TaskCommit)]
+        status = self._status_file.read()
+        status.add(outcomes, time.time())
+        self._status_file.write(status)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        # What the successful tasks have sent is sent, although the micro-batch failed.
         self.commit(messages, batchId)

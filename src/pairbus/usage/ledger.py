@@ -1,4 +1,4 @@
-"""The ledger: what was done, written beside the work to files that nobody else writes to."""
+"""The ledger: an append-only record of billable operations, written in the background."""
 
 import logging
 import os
@@ -13,39 +13,40 @@ from types import TracebackType
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import UNIT, OperationKind, Part
-from pairbus.usage.operations import units as units_of
-from pairbus.usage.records import CAUSE_LIMIT, line
-from pairbus.usage.rolled_file import RolledFile
+from pairbus.servicebus.limits import BILLING_UNIT
+from pairbus.usage.operations import OperationKind, Purpose, billable_units
+from pairbus.usage.records import MAX_CAUSE_CHARACTERS, encode_record
+from pairbus.usage.rotating_file import RotatingFile
 
-MOST_PENDING = 10_000
-"""Sums that wait for the disk, at most; and changes of state."""
-MOST_NOTED = 1_000
-"""Notes that wait to be summed up, at most. To sum up many at once costs a fraction of what each
-costs by itself, between two calls to the network."""
-FLUSH_S = 1.0
-ROLL_BYTES = 64 * 2**20
+MAX_PENDING = 10_000
+"""The most sums, and the most state changes, that wait to be written."""
+MAX_UNSUMMED = 1_000
+"""The most calls of `add_messages` that wait to be summed up. Summing up many at once takes a
+fraction of the time that it takes after each call."""
+FLUSH_INTERVAL_S = 1.0
+MAX_FILE_BYTES = 64 * 2**20
 
-# What was configured cannot be: no use in waiting.
-_WRONG = (FileExistsError, NotADirectoryError, PermissionError)
+# Errors that trying again does not solve.
+_PERMANENT_ERRORS = (FileExistsError, NotADirectoryError, PermissionError)
 
 _logger = logging.getLogger(__name__)
 
 _Key = tuple[int, str, str, str, str, bool]
-_Note = tuple[float, str, str, OperationKind, Part, bool, Sequence[int]]
+_Call = tuple[float, str, str, OperationKind, Purpose, bool, Sequence[int]]
 
 
 class Ledger:
-    """Sums up what is done for each second, and writes it to files of its own in a folder.
+    """Sums up billable operations per second, and appends the sums to files in a folder.
 
-    `add` costs microseconds and never waits for the disk. What is pending is bounded: beyond
-    it records are dropped, counted, and the count is a record. A disk that is full or fails raises
-    nothing; it is logged once, and what is pending is written when it is back. A process that is
-    killed loses what it had not flushed; half a record at the end of a file is recognised by the
-    report. After a fork the child has a file of its own, without what was the parent's.
+    The files of each ledger are written by that ledger only. `add` takes microseconds and never
+    waits for the disk. The pending sums are bounded: further records are dropped, and the number of
+    dropped records is recorded. If the disk is full or fails, nothing is raised: one warning is
+    logged, and the pending sums are written as soon as the disk works again. A process that is
+    killed loses its unflushed sums; the report recognises a truncated record at the end of a file.
+    After a fork the child writes to a new file, and the pending sums stay with the parent.
 
-    `start` flushes about once a second in a thread. Without it, call `flush` now and then. As a
-    context manager: started, and closed. Raises ConfigurationError where the folder cannot be made.
+    `start` flushes once a second in a thread; without it, call `flush`. As a context manager, a
+    ledger is started and closed. Raises ConfigurationError if the folder cannot be created.
     """
 
     def __init__(
@@ -53,44 +54,52 @@ class Ledger:
         folder: str | Path,
         *,
         writer: str,
-        roll_bytes: int = ROLL_BYTES,
+        max_file_bytes: int = MAX_FILE_BYTES,
         now: Callable[[], float] = time.time,
     ) -> None:
         if re.fullmatch(r"[a-z0-9_]+", writer) is None:
             raise ConfigurationError(
-                f"a ledger's writer is small letters, digits and '_', not {writer!r}"
+                f"writer must consist of lower-case letters, digits and '_', not {writer!r}"
             )
-        if roll_bytes < 1:
-            raise ConfigurationError(f"roll_bytes is at least 1, not {roll_bytes!r}")
+        if max_file_bytes < 1:
+            raise ConfigurationError(f"max_file_bytes must be at least 1, not {max_file_bytes!r}")
         self._folder = Path(folder)
         self._writer = writer
         self._now = now
         self._thread: threading.Thread | None = None
-        self._wants_thread = False
-        self._ended = threading.Event()
-        self._begin()
-        self._file = RolledFile(self._folder, writer, roll_bytes, now)
+        self._is_started = False
+        self._stop = threading.Event()
+        self._reset()
+        self._file = RotatingFile(self._folder, writer, max_file_bytes, now)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-        except _WRONG as exc:
-            raise ConfigurationError(f"{folder}: this cannot be a folder for ledgers") from exc
-        except OSError:  # tried again with each file
-            _logger.warning("%s: the folder cannot be made yet", folder, exc_info=True)
+        except _PERMANENT_ERRORS as exc:
+            raise ConfigurationError(
+                f"The ledger folder {folder} cannot be created ({exc}). Choose another folder."
+            ) from exc
+        except OSError as exc:
+            _logger.warning(
+                "The ledger folder %s cannot be created yet (%s). Each flush tries again.",
+                folder,
+                exc,
+            )
         _ledgers.add(self)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
+        """Start without locks and pending sums, in a new object or after a fork."""
         self._lock = threading.Lock()
-        """Held for as long as sums take."""
-        self._writing = threading.Lock()
-        """Held while the disk works."""
-        self._noted: deque[_Note] = deque()
+        """Protects the sums. It is never held during I/O."""
+        self._write_lock = threading.Lock()
+        """Protects the file, and is held during I/O."""
+        self._unsummed: deque[_Call] = deque()
         self._pending: dict[_Key, list[int]] = {}
-        self._changes: list[dict[str, Any]] = []
+        self._state_changes: list[dict[str, Any]] = []
+        self._dropped_total = 0
         self._dropped = 0
+        """Records dropped since the last flush."""
         self._dropped_operations = 0
         self._failed_writes = 0
-        self._troubled = False
-        self._dropped_ever = 0
+        self._is_failing = False
 
     def add(
         self,
@@ -98,87 +107,90 @@ class Ledger:
         namespace: str,
         entity: str,
         kind: OperationKind,
-        part: Part,
+        purpose: Purpose,
         messages: int = 1,
         operations: int | None = None,
         bytes: int = 0,  # noqa: A002
         units: int | None = None,
         answered: bool = True,
     ) -> None:
-        """Note that something was done.
+        """Record operations of one kind.
 
-        Without `operations` there is one for each message, or one where there is none. Without
-        `units` the messages are taken to be of one size. `answered`: the namespace said what came
-        of it; what it never answered is not billed.
+        Without `operations` there is one for each message, or one if there are no messages. Without
+        `units` all messages are taken to have the same size. `answered=False` means that the
+        namespace did not answer; such operations are not billed.
         """
         if operations is None:
             operations = messages if messages > 0 else 1
         if units is None:
-            if bytes <= messages * UNIT:
+            if bytes <= messages * BILLING_UNIT:
                 units = operations
             else:
-                units = operations * units_of(-(-bytes // max(messages, 1)))
-        key = (int(self._now()), namespace, entity, kind._value_, part._value_, answered)
+                units = operations * billable_units(-(-bytes // max(messages, 1)))
+        key = (int(self._now()), namespace, entity, kind._value_, purpose._value_, answered)
         with self._lock:
-            self._count(key, operations, messages, bytes, units)
-        self._see_to_thread()
+            self._add_to_sum(key, operations, messages, bytes, units)
+        self._restart_thread_in_child()
 
-    def add_each(
+    def add_messages(
         self,
         sizes: Sequence[int],
         namespace: str,
         entity: str,
         kind: OperationKind,
-        part: Part,
+        purpose: Purpose,
         answered: bool = True,
     ) -> None:
-        """Note an operation on each of some messages, by their bytes, or one on none. The sizes are
-        kept until they are summed up: they are not to change."""
-        noted = self._noted
-        noted.append((self._now(), namespace, entity, kind, part, answered, sizes))
-        if self._thread is None or len(noted) >= MOST_NOTED:
+        """Record one operation on each message, given by its size, or one without a message.
+
+        The sequence is read later and must not change.
+        """
+        unsummed = self._unsummed
+        unsummed.append((self._now(), namespace, entity, kind, purpose, answered, sizes))
+        if self._thread is None or len(unsummed) >= MAX_UNSUMMED:
             with self._lock:
                 self._sum_up()
-            self._see_to_thread()
+            self._restart_thread_in_child()
 
     def _sum_up(self) -> None:
-        """All that was noted. The lock is held."""
-        noted = self._noted
-        while noted:
-            time, namespace, entity, kind, part, answered, sizes = noted.popleft()
-            # An enum's own hash is a function in Python, the hash of its value is not.
-            key = (int(time), namespace, entity, kind._value_, part._value_, answered)
+        """Add all calls of `add_messages` to the sums. The caller holds the lock."""
+        unsummed = self._unsummed
+        while unsummed:
+            time, namespace, entity, kind, purpose, answered, sizes = unsummed.popleft()
+            # Enum.__hash__ is a Python function, and slower than the hash of the value.
+            key = (int(time), namespace, entity, kind._value_, purpose._value_, answered)
             messages, size = len(sizes), sum(sizes)
             operations = messages or 1
-            small = size <= UNIT or max(sizes) <= UNIT
-            units = operations if small else sum(map(units_of, sizes))
-            self._count(key, operations, messages, size, units)
+            small = size <= BILLING_UNIT or max(sizes) <= BILLING_UNIT
+            units = operations if small else sum(map(billable_units, sizes))
+            self._add_to_sum(key, operations, messages, size, units)
 
-    def _count(self, key: _Key, operations: int, messages: int, size: int, units: int) -> None:
-        """The lock is held."""
+    def _add_to_sum(self, key: _Key, operations: int, messages: int, size: int, units: int) -> None:
+        """Add to the pending sum of a key, or drop the record. The caller holds the lock."""
         sums = self._pending.get(key)
         if sums is not None:
             sums[0] += operations
             sums[1] += messages
             sums[2] += size
             sums[3] += units
-        elif len(self._pending) < MOST_PENDING:
+        elif len(self._pending) < MAX_PENDING:
             self._pending[key] = [operations, messages, size, units]
         else:
             self._drop(operations)
 
-    def _see_to_thread(self) -> None:
-        if self._wants_thread and self._thread is None:  # after a fork
+    def _restart_thread_in_child(self) -> None:
+        """Start the flush thread again in a child process, where it did not survive the fork."""
+        if self._is_started and self._thread is None:
             self.start()
 
     @property
     def dropped(self) -> int:
-        """Records that were dropped since the start."""
+        """The number of records that were dropped since the start."""
         with self._lock:
             self._sum_up()
-            return self._dropped_ever
+            return self._dropped_total
 
-    def change(
+    def add_state_change(
         self,
         *,
         namespace: str,
@@ -187,93 +199,96 @@ class Ledger:
         to_state: str,
         cause: str | None = None,
     ) -> None:
-        """Note that a path is in another state."""
+        """Record that a path changed its state."""
         record = {
             "time": round(self._now(), 3),
             "namespace": namespace,
             "entity": entity,
             "from_state": from_state,
             "to_state": to_state,
-            "cause": None if cause is None else cause[:CAUSE_LIMIT],
+            "cause": None if cause is None else cause[:MAX_CAUSE_CHARACTERS],
         }
         with self._lock:
-            if len(self._changes) >= MOST_PENDING:
+            if len(self._state_changes) >= MAX_PENDING:
                 self._drop(0)
             else:
-                self._changes.append(record)
+                self._state_changes.append(record)
 
     def _drop(self, operations: int) -> None:
-        self._dropped_ever += 1
+        self._dropped_total += 1
         self._dropped += 1
         self._dropped_operations += operations
 
     def flush(self) -> None:
-        """Write what is pending. Raises nothing: what could not be written stays pending."""
-        with self._writing:
+        """Write the pending records. Raises nothing: what cannot be written stays pending."""
+        with self._write_lock:
             try:
-                self._file.write(b"")  # first what is left from the last time
-                block = self._take()
+                self._file.write(b"")  # The rest of the previous flush comes first.
+                block = self._take_pending()
                 if block:
                     self._file.write(block)
             except OSError as exc:
                 self._failed_writes += 1
-                if not self._troubled:
-                    self._troubled = True
-                    _logger.warning("%s: the ledger cannot be written: %s", self._folder, exc)
+                if not self._is_failing:
+                    self._is_failing = True
+                    _logger.warning("The ledger in %s cannot be written: %s", self._folder, exc)
             else:
-                if self._troubled:
-                    self._troubled = False
-                    _logger.warning("%s: the ledger is written again", self._folder)
+                if self._is_failing:
+                    self._is_failing = False
+                    _logger.warning("The ledger in %s can be written again", self._folder)
 
-    def _take(self) -> bytes:
-        """All that is pending, as lines."""
+    def _take_pending(self) -> bytes:
+        """Return all pending records as lines, and forget them."""
         with self._lock:
             self._sum_up()
             pending, self._pending = self._pending, {}
-            changes, self._changes = self._changes, []
+            state_changes, self._state_changes = self._state_changes, []
             dropped, self._dropped = self._dropped, 0
-            operations, self._dropped_operations = self._dropped_operations, 0
-        lines = [line(record) for record in changes]
-        lines += [line(_done(key, sums)) for key, sums in pending.items()]
+            dropped_operations, self._dropped_operations = self._dropped_operations, 0
+        lines = [encode_record(record) for record in state_changes]
+        lines += [encode_record(_operations_record(key, sums)) for key, sums in pending.items()]
         if dropped or self._failed_writes:
-            missing = {
+            gap = {
                 "time": int(self._now()),
                 "dropped": dropped,
-                "dropped_operations": operations,
+                "dropped_operations": dropped_operations,
                 "failed_writes": self._failed_writes,
             }
             self._failed_writes = 0
-            lines.append(line(missing))
+            lines.append(encode_record(gap))
         return b"".join(lines)
 
     def start(self) -> None:
-        """Flush about once a second from now on, in a thread."""
+        """Start a thread that flushes once a second."""
         with self._lock:
             if self._thread is not None:
                 return
-            self._wants_thread = True
-            self._ended = threading.Event()
+            self._is_started = True
+            self._stop = threading.Event()
             self._thread = threading.Thread(
-                target=self._run, args=(self._ended,), name="pairbus ledger", daemon=True
+                target=self._run, args=(self._stop,), name="pairbus ledger", daemon=True
             )
             self._thread.start()
 
-    def _run(self, ended: threading.Event) -> None:
-        while not ended.wait(FLUSH_S):
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.wait(FLUSH_INTERVAL_S):
             self.flush()
 
     def close(self) -> None:
-        """Write what is pending, and see it to the disk. Can be called again."""
+        """Write the pending records, and sync the file to disk. Can be called more than once.
+
+        A flush that hangs delays the caller by two flush intervals at most.
+        """
         with self._lock:
-            self._wants_thread = False
+            self._is_started = False
             thread, self._thread = self._thread, None
-            self._ended.set()
+            self._stop.set()
         if thread is not None:
-            thread.join(FLUSH_S)  # a disk that hangs holds up nobody for longer
-        if self._writing.acquire(timeout=FLUSH_S):
-            self._writing.release()
+            thread.join(FLUSH_INTERVAL_S)
+        if self._write_lock.acquire(timeout=FLUSH_INTERVAL_S):
+            self._write_lock.release()
             self.flush()
-            with self._writing:
+            with self._write_lock:
                 self._file.close()
 
     def __enter__(self) -> "Ledger":
@@ -282,29 +297,29 @@ class Ledger:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         self.close()
 
-    def _forked(self) -> None:
-        """This is a child: files, locks and sums are the parent's, and threads are gone."""
-        self._begin()
+    def _after_fork_in_child(self) -> None:
+        """Start anew: file, locks and sums belong to the parent, and threads do not survive."""
+        self._reset()
         self._thread = None
-        self._ended = threading.Event()
-        self._file = self._file.another()
+        self._stop = threading.Event()
+        self._file = self._file.reopen_in_child()
 
 
-def _done(key: _Key, sums: list[int]) -> dict[str, Any]:
-    second, namespace, entity, kind, part, answered = key
+def _operations_record(key: _Key, sums: list[int]) -> dict[str, Any]:
+    second, namespace, entity, kind, purpose, answered = key
     operations, messages, size, units = sums
     return {
         "time": second,
         "namespace": namespace,
         "entity": entity,
         "kind": kind,
-        "part": part,
+        "purpose": purpose,
         "operations": operations,
         "messages": messages,
         "bytes": size,
@@ -316,9 +331,9 @@ def _done(key: _Key, sums: list[int]) -> dict[str, Any]:
 _ledgers: "weakref.WeakSet[Ledger]" = weakref.WeakSet()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     for ledger in list(_ledgers):
-        ledger._forked()
+        ledger._after_fork_in_child()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)

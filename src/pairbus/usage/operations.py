@@ -1,15 +1,20 @@
-"""The words that forecast, ledger and report share: what can be billed, where, and for what."""
+"""Billable operations: their kinds, namespaces and purposes, and how much was used.
+
+Ledger, forecast and report share these definitions.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-UNIT = 64 * 1024
-"""Bytes that one charge covers."""
+from pairbus.servicebus.limits import BILLING_UNIT
 
 
 class OperationKind(StrEnum):
-    """A billable operation. The names are those of the emulator's meter, and two more: the meter
-    counts a ping as a send, and an empty poll as a receive; see `metered`."""
+    """A billable operation.
+
+    The names are those of the emulator's meter, and two more: a namespace counts a ping as a send
+    and an empty poll as a receive; see `metered`.
+    """
 
     SEND = "send"
     RECEIVE = "receive"
@@ -29,7 +34,7 @@ class OperationKind(StrEnum):
 
     @property
     def metered(self) -> "OperationKind":
-        """The kind under which a namespace counts it."""
+        """The kind under which a namespace counts this operation."""
         return _METERED.get(self, self)
 
 
@@ -37,53 +42,53 @@ _METERED = {OperationKind.PING: OperationKind.SEND, OperationKind.POLL: Operatio
 
 
 class NamespaceRole(StrEnum):
-    """The namespace where it was done."""
+    """The role of a namespace in a pairing."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
 
 
-class Part(StrEnum):
-    """What it was done for, in the order of the tables."""
+class Purpose(StrEnum):
+    """The purpose of an operation, in the order of the tables."""
 
     TRAFFIC = "normal traffic"
-    """Sends straight to the primary."""
+    """Sends of the application to the primary."""
     IDLE = "idle polls"
     """Receives of the syphon that end without a message."""
     PINGS = "pings"
     BACKLOG = "backlog"
     """Sends to the backlog."""
     DRAIN = "drain"
-    """Receive and complete at the backlog, send to the primary; also peeks that ask whether it is
-    empty."""
+    """Receives and completes at the backlog, sends of the syphon to the primary, and peeks that
+    test whether the backlog is empty."""
     DELIVERY = "delivery"
-    """Receive and complete at the primary, as for any message."""
+    """Receives and completes of the application at the primary."""
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
-    """How much was done."""
+class Usage:
+    """An amount of billable usage."""
 
     operations: int = 0
     """Operations, each on one message or on none."""
     units: int = 0
-    """What is billed: 64 KB each, at least one for an operation."""
+    """Billable units: one for each 64 KB of an operation's message, and at least one."""
     bytes: int = 0
 
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
             self.operations + other.operations, self.units + other.units, self.bytes + other.bytes
         )
 
-    def __mul__(self, times: int) -> "Amount":
-        return Amount(self.operations * times, self.units * times, self.bytes * times)
+    def __mul__(self, factor: int) -> "Usage":
+        return Usage(self.operations * factor, self.units * factor, self.bytes * factor)
 
 
-def units(size: int) -> int:
-    """What an operation on a message of so many bytes is billed as."""
-    return max(1, -(-size // UNIT))
+def billable_units(size: int) -> int:
+    """Return the billable units of an operation on a message of `size` bytes."""
+    return max(1, -(-size // BILLING_UNIT))
 
 
-def amount_of(messages: int, size: int = 0) -> Amount:
-    """One operation on each of some messages of one size."""
-    return Amount(messages, messages * units(size), messages * size)
+def usage_of_messages(messages: int, size: int = 0) -> Usage:
+    """Return the usage of one operation on each of some messages of the same size."""
+    return Usage(messages, messages * billable_units(size), messages * size)

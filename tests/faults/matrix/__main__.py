@@ -1,6 +1,7 @@
 """`python -m tests.faults.matrix --minutes 30 [--seed 7] [--run 3] [--cell primary/kill/filling]`.
 
-Exit status 0: nothing was lost, and all is explained. 1: not so, and the folder of the run is kept.
+Exit status: 0 no message was lost, and every duplicate is explained; 1 failed, and the folder of
+the run is kept.
 """
 
 import argparse
@@ -16,10 +17,10 @@ from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 
+from tests.faults.matrix.environment import MatrixEnvironment
 from tests.faults.matrix.plan import BLOCK, Cell, Run, make_run, plan
-from tests.faults.matrix.report import Tally, line_of
-from tests.faults.matrix.run import Course
-from tests.faults.matrix.world import World
+from tests.faults.matrix.report import MatrixTotals, summary_line
+from tests.faults.matrix.run import OutageRun
 
 COMMAND = "python -m tests.faults.matrix"
 
@@ -28,45 +29,45 @@ def main() -> int:
     options = _options()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    tally = Tally()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
+    totals = MatrixTotals()
     folder = Path(tempfile.mkdtemp(prefix="pairbus-matrix-"))
     failed = True
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            _go(_runs(seed, options), options.minutes * 60, folder, tally)
+            _run_all(_runs(seed, options), options.minutes * 60, folder, totals)
         failed = False
-    except Failed as exc:
-        again = f"--seed {seed} --run {exc.run.number}"
-        again += "".join(f" --cell {cell}" for cell in options.cell)
-        print(f"\n{exc}\nrepeat it with: {COMMAND} {again}\nits folder: {folder}")
+    except FailedRun as exc:
+        arguments = f"--seed {seed} --run {exc.run.number}"
+        arguments += "".join(f" --cell {cell}" for cell in options.cell)
+        print(f"\n{exc}\nRepeat it: {COMMAND} {arguments}\nFolder: {folder}")
     finally:
-        print(f"\n{tally.text()}", flush=True)
+        print(f"\n{totals.text()}", flush=True)
         if not failed:
             shutil.rmtree(folder, ignore_errors=True)
     return int(failed)
 
 
-class Failed(Exception):
-    """A run that did not end as it should."""
+class FailedRun(Exception):
+    """Raised when a run fails."""
 
-    def __init__(self, run: Run, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, run: Run, reason: str) -> None:
+        super().__init__(reason)
         self.run = run
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30, help="how long (default: 30)")
-    parser.add_argument("--seed", type=int, help="where chance starts (default: by chance)")
-    parser.add_argument("--run", type=int, metavar="NUMBER", help="this run of the seed alone")
+    parser.add_argument("--minutes", type=float, default=30, help="time to run (default: 30)")
+    parser.add_argument("--seed", type=int, help="seed of the random numbers (default: random)")
+    parser.add_argument("--run", type=int, metavar="NUMBER", help="only this run of the seed")
     parser.add_argument(
         "--cell",
         type=Cell.parse,
         action="append",
         default=[],
-        metavar="WHO/WHAT/WHEN",
-        help="runs with this fault alone, or these; may be repeated",
+        metavar="COMPONENT/FAULT/STAGE",
+        help="only this fault; can be repeated",
     )
     return parser.parse_args()
 
@@ -78,34 +79,34 @@ def _runs(seed: int, options: argparse.Namespace) -> Iterator[Run]:
     return runs if options.run is None else islice(runs, options.run - 1, options.run)
 
 
-def _go(runs: Iterator[Run], seconds: float, folder: Path, tally: Tally) -> None:
-    """Runs, until the time is over. Each block of them is in a world of its own."""
+def _run_all(runs: Iterator[Run], seconds: float, folder: Path, totals: MatrixTotals) -> None:
+    """Execute runs until the time is over. Each block of runs has its own environment."""
     deadline = time.monotonic() + seconds
     for block in count(1):
-        some = list(islice(runs, BLOCK))
-        if not some or time.monotonic() > deadline:
+        block_runs = list(islice(runs, BLOCK))
+        if not block_runs or time.monotonic() > deadline:
             return
-        home = folder / f"block-{block}"
-        home.mkdir()
-        with World(home) as world:
-            for run in some:
+        block_folder = folder / f"block-{block}"
+        block_folder.mkdir()
+        with MatrixEnvironment(block_folder) as environment:
+            for run in block_runs:
                 if time.monotonic() > deadline:
                     return
-                _carry_out(world, run, tally)
-        shutil.rmtree(home, ignore_errors=True)
+                _execute(environment, run, totals)
+        shutil.rmtree(block_folder, ignore_errors=True)
 
 
-def _carry_out(world: World, run: Run, tally: Tally) -> None:
+def _execute(environment: MatrixEnvironment, run: Run, totals: MatrixTotals) -> None:
     try:
-        result = Course(world, run).go()
-    except Exception as exc:  # whatever it is, it is to be repeated
+        result = OutageRun(environment, run).execute()
+    except Exception as exc:  # the seed repeats any failure
         faults = " ".join(map(str, run.cells))
-        why = f"run {run.number} ({faults}):\n{traceback.format_exc()}\n{world.said()}"
-        raise Failed(run, why) from exc
-    tally.add(result)
-    print(line_of(result), flush=True)
+        reason = f"run {run.number} ({faults}):\n{traceback.format_exc()}\n{environment.output()}"
+        raise FailedRun(run, reason) from exc
+    totals.add(result)
+    print(summary_line(result), flush=True)
     if result.verdict.problems:
-        raise Failed(run, "\n".join(result.verdict.problems))
+        raise FailedRun(run, "\n".join(result.verdict.problems))
 
 
 if __name__ == "__main__":

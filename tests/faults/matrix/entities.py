@@ -1,63 +1,64 @@
-"""The queues and the topic of one run, and where its messages are. All is peeked at: it stays."""
+"""The queues and the topic of one run, and the messages in them, which are only peeked."""
 
 from collections.abc import Iterator
 
 from pairbus.amqp.sections import Message
-from pairbus.drill.reconciliation import Key
-from pairbus.spark.columns import destination_of
-from tests.faults.matrix.verdict import Copy
-from tests.faults.matrix.world import World
+from pairbus.drill.reconciliation import MessageKey
+from pairbus.spark.messages import destination_of
+from tests.faults.matrix.environment import MatrixEnvironment
+from tests.faults.matrix.verdict import DeliveredCopy
 from tests.faults.pairing_kit import Namespace
 from tests.faults.syphon_kit import id_of, payloads
 
 SUBSCRIPTION = "all"
-DEAD = "/$deadletterqueue"
+DEAD_LETTERS = "/$deadletterqueue"
 
 
 class Entities:
-    """A queue with duplicate detection, one without, one with sessions, and a topic with it."""
+    """A queue with duplicate detection, one without, one with sessions, and a topic with duplicate
+    detection."""
 
-    def __init__(self, world: World, number: int) -> None:
-        self._world = world
+    def __init__(self, environment: MatrixEnvironment, number: int) -> None:
+        self._environment = environment
         self.exact, self.plain, self.sessions, self.topic = self.all = tuple(
             f"{name}-{number}" for name in ("exact", "plain", "sessions", "topic")
         )
         self.without_duplicates = self.exact, self.topic
 
     def create(self) -> None:
-        with self._world.administration(self._world.primary) as administration:
+        with self._environment.administration(self._environment.primary) as administration:
             administration.create_queue(self.exact, requires_duplicate_detection=True)
             administration.create_queue(self.plain)
             administration.create_queue(self.sessions, requires_session=True)
             administration.create_topic(self.topic, requires_duplicate_detection=True)
             administration.create_subscription(self.topic, SUBSCRIPTION)
 
-    def copies(self) -> list[Copy]:
-        """What has arrived, in the order in which it came, and when."""
+    def copies(self) -> list[DeliveredCopy]:
+        """Return the delivered messages of each path, in the order of delivery, with the times."""
         return [
-            Copy(Key(path, id_of(payload)), _enqueued_at(payload))
+            DeliveredCopy(MessageKey(path, id_of(payload)), _enqueued_at(payload))
             for path in self.all
-            for payload in _messages(self._world.primary, self._source(path))
+            for payload in _messages(self._environment.primary, self._source(path))
         ]
 
-    def in_backlog(self) -> list[Key]:
+    def in_backlog(self) -> list[MessageKey]:
         return [
             _key_of(payload)
-            for queue in self._world.backlog_queues
-            for payload in _messages(self._world.secondary, queue)
+            for queue in self._environment.backlog_queues
+            for payload in _messages(self._environment.secondary, queue)
         ]
 
-    def dead_letters(self) -> list[Key]:
-        """Of the entities, and of the backlog."""
-        here = [
-            Key(path, id_of(payload))
+    def dead_letters(self) -> list[MessageKey]:
+        """Return the dead letters of the entities and of the backlog queues."""
+        in_primary = [
+            MessageKey(path, id_of(payload))
             for path in self.all
-            for payload in _messages(self._world.primary, self._source(path) + DEAD)
+            for payload in _messages(self._environment.primary, self._source(path) + DEAD_LETTERS)
         ]
-        return here + [
+        return in_primary + [
             _key_of(payload)
-            for queue in self._world.backlog_queues
-            for payload in _messages(self._world.secondary, queue + DEAD)
+            for queue in self._environment.backlog_queues
+            for payload in _messages(self._environment.secondary, queue + DEAD_LETTERS)
         ]
 
     def _source(self, path: str) -> str:
@@ -68,9 +69,9 @@ def _messages(namespace: Namespace, source: str) -> Iterator[bytes]:
     return payloads(namespace.connection_string, source)
 
 
-def _key_of(payload: bytes) -> Key:
-    """Of a message in the backlog."""
-    return Key(destination_of(payload) or "", id_of(payload))
+def _key_of(payload: bytes) -> MessageKey:
+    """Return the key of a message in the backlog."""
+    return MessageKey(destination_of(payload) or "", id_of(payload))
 
 
 def _enqueued_at(payload: bytes) -> float:

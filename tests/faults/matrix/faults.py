@@ -1,37 +1,39 @@
-"""The faults themselves: each asserts that it happened, and is over when its block ends."""
+"""The faults. Each is a context manager that asserts that its fault happened, and ends it."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 
+from tests.faults.matrix.environment import MatrixEnvironment
 from tests.faults.matrix.processes import frozen
-from tests.faults.matrix.wires import Connection, Wire
-from tests.faults.matrix.world import World
+from tests.faults.matrix.relays import Connection, Relay
 from tests.faults.pairing_kit import Namespace
 from tests.faults.syphon_kit import is_gone, kill, wait_until
 
 
-def happening(world: World, component: str, kind: str) -> contextlib.AbstractContextManager[None]:
-    """The component is down, or hangs, or is cut off, within the block."""
+def inject(
+    environment: MatrixEnvironment, component: str, kind: str
+) -> contextlib.AbstractContextManager[None]:
+    """Kill, freeze or disconnect a component within the block."""
     match component, kind:
         case "sender", "kill":
-            return _killed_sender(world)
+            return _killed_sender(environment)
         case "driver", "kill":
-            return _killed_driver(world)
+            return _killed_driver(environment)
         case "worker", "kill":
-            return _killed_worker(world)
+            return _killed_worker(environment)
         case (("primary" | "secondary"), "kill"):
-            return _killed(_namespace(world, component))
+            return _killed(_namespace(environment, component))
         case (("primary" | "secondary"), "freeze"):
-            return _namespace(world, component).frozen()
+            return _namespace(environment, component).frozen()
         case _, "freeze":
-            return _frozen(world, component)
+            return _frozen(environment, component)
         case _, "cut":
-            return _cut_off(world, component)
-    raise ValueError(f"no such fault: {component}/{kind}")
+            return _disconnected(environment, component)
+    raise ValueError(f"unknown fault: {component}/{kind}")
 
 
-def _namespace(world: World, component: str) -> Namespace:
-    return world.primary if component == "primary" else world.secondary
+def _namespace(environment: MatrixEnvironment, component: str) -> Namespace:
+    return environment.primary if component == "primary" else environment.secondary
 
 
 @contextlib.contextmanager
@@ -44,105 +46,110 @@ def _killed(namespace: Namespace) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _killed_sender(world: World) -> Iterator[None]:
-    assert world.sender is not None
-    world.sender.kill()
-    world.sender = None
+def _killed_sender(environment: MatrixEnvironment) -> Iterator[None]:
+    assert environment.sender is not None
+    environment.sender.kill()
+    environment.sender = None
     yield
-    world.start_sender()
+    environment.start_sender()
 
 
 @contextlib.contextmanager
-def _killed_driver(world: World) -> Iterator[None]:
-    """The JVM and the Python processes beside it. The workers are not killed, but end when they
-    find nobody to work for; on the way they may send and complete what they have."""
-    syphon = world.syphon
+def _killed_driver(environment: MatrixEnvironment) -> Iterator[None]:
+    """Kill the JVM and the Python process of the driver. The workers end when they lose it; until
+    then they may send and complete the messages that they have."""
+    syphon = environment.syphon
     assert syphon is not None
-    kill(*world.driver())
-    world.syphon = None
+    kill(*environment.driver())
+    environment.syphon = None
     assert not syphon.runs
-    wait_until(lambda: all(is_gone(one.pid) for one in syphon.processes()), "the workers to end")
+    wait_until(
+        lambda: all(is_gone(process.pid) for process in syphon.processes()), "the workers to end"
+    )
     yield
-    world.start_syphon()
+    environment.start_syphon()
 
 
 @contextlib.contextmanager
-def _killed_worker(world: World) -> Iterator[None]:
-    doomed = _workers(world)
-    kill(*doomed)
+def _killed_worker(environment: MatrixEnvironment) -> Iterator[None]:
+    killed = _workers(environment)
+    kill(*killed)
     yield
-    # Spark has others by then, or when there is work again.
-    assert world.workers().isdisjoint(doomed)
+    # Spark has started others, or will start them when there is work.
+    assert environment.workers().isdisjoint(killed)
 
 
-def _frozen(world: World, component: str) -> contextlib.AbstractContextManager[None]:
+def _frozen(
+    environment: MatrixEnvironment, component: str
+) -> contextlib.AbstractContextManager[None]:
     if component == "sender":
-        assert world.sender is not None
-        return frozen([world.sender.pid])
-    return frozen(_workers(world) if component == "worker" else world.driver())
+        assert environment.sender is not None
+        return frozen([environment.sender.pid])
+    return frozen(_workers(environment) if component == "worker" else environment.driver())
 
 
-def _workers(world: World) -> set[int]:
-    """Those that there are, or the next."""
-    wait_until(lambda: bool(world.workers()), "a worker")
-    return world.workers()
+def _workers(environment: MatrixEnvironment) -> set[int]:
+    """Return the workers. Wait for one if there are none."""
+    wait_until(lambda: bool(environment.workers()), "a worker")
+    return environment.workers()
 
 
 @contextlib.contextmanager
-def _cut_off(world: World, component: str) -> Iterator[None]:
-    wires, selects = _ways(world, component)
-    cut = world.cut(*wires, selects=selects)
+def _disconnected(environment: MatrixEnvironment, component: str) -> Iterator[None]:
+    relays, selects = _connections_of(environment, component)
+    cut = environment.cut(*relays, selects=selects)
     try:
         yield
-        assert cut.silenced, f"{component} has no connection that could be cut"
+        assert cut.silenced, f"the {component} has no connection to cut"
     finally:
         cut.heal()
 
 
-def _ways(
-    world: World, component: str
-) -> tuple[tuple[Wire, ...], Callable[[Connection], bool] | None]:
+def _connections_of(
+    environment: MatrixEnvironment, component: str
+) -> tuple[tuple[Relay, ...], Callable[[Connection], bool] | None]:
     match component:
         case "sender":
-            return (world.sender_primary, world.sender_secondary), None
+            return (environment.sender_primary, environment.sender_secondary), None
         case "primary":
-            return (world.sender_primary, world.syphon_primary), None
+            return (environment.sender_primary, environment.syphon_primary), None
         case "secondary":
-            return (world.sender_secondary, world.syphon_secondary), None
+            return (environment.sender_secondary, environment.syphon_secondary), None
         case "worker":
-            _workers(world)
-            pids = world.workers
+            _workers(environment)
+            pids = environment.workers
         case _:
-            pids = world.driver
-    return (world.syphon_primary, world.syphon_secondary), world.held_by(pids)
+            pids = environment.driver
+    return (environment.syphon_primary, environment.syphon_secondary), environment.held_by(pids)
 
 
 class Outage:
-    """What the stages are about: the primary is killed, or cut off."""
+    """The outage itself: the primary is killed or disconnected."""
 
-    def __init__(self, world: World, kind: str) -> None:
-        self._world = world
+    def __init__(self, environment: MatrixEnvironment, kind: str) -> None:
+        self._environment = environment
         self._kind = kind
-        self._under_way = contextlib.ExitStack()
+        self._faults = contextlib.ExitStack()
 
     def begin(self) -> None:
-        self._under_way.enter_context(happening(self._world, "primary", self._kind))
+        self._faults.enter_context(inject(self._environment, "primary", self._kind))
 
     def end(self) -> None:
-        self._under_way.close()
+        self._faults.close()
 
     close = end
 
     @contextlib.contextmanager
     def interrupted(self, kind: str) -> Iterator[None]:
-        """A fault of a primary that is down already. What was killed comes back, and is killed
-        again, or hangs, or is cut off at once, and then goes down as before. What was cut off is
-        killed or hangs where nobody sees it; or it is there for a moment, and is cut off again."""
+        """Inject a fault into a primary that is already down. A killed primary is started, then
+        killed, frozen or disconnected at once, and goes down as before. A disconnected primary is
+        killed or frozen while it is unreachable, or connected for a moment and disconnected
+        again."""
         if self._kind == "kill" or kind == "cut":
             self.end()
-            with happening(self._world, "primary", kind):
+            with inject(self._environment, "primary", kind):
                 yield
             self.begin()
         else:
-            with happening(self._world, "primary", kind):
+            with inject(self._environment, "primary", kind):
                 yield

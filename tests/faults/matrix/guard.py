@@ -1,6 +1,6 @@
-"""No process outlives a matrix: not even if the one that started them is killed.
+"""Kill all processes of a matrix when it ends, even if the matrix itself is killed.
 
-Run as a script it waits until its input ends, and then ends all that carry the mark.
+Run as a script, this waits until its input ends and then kills all processes with the mark.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ import uuid
 from pathlib import Path
 
 MARK = "PAIRBUS_FAULT_MATRIX"
-"""A variable that a process hands down to those that it starts."""
-LOOKS = 20
-"""How often nobody is found until nobody is there."""
+"""An environment variable, which child processes inherit."""
+EMPTY_SCANS = 20
+"""The number of scans in a row without a process after which there are none."""
 PAUSE_S = 0.05
 
 
-class Guard:
-    """Ends all processes that are started from here on, and theirs."""
+class ProcessGuard:
+    """Kills all processes that are started after its creation, and their children."""
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
@@ -36,29 +36,29 @@ class Guard:
         self._process.wait()
 
 
-def marked(mark: str) -> list[int]:
-    """Processes that were started with this mark, and have not ended.
+def marked_processes(mark: str) -> list[int]:
+    """Return the ids of running processes with this mark.
 
-    One that is about to run its program may be missing: for a moment it shows no variables, even
-    though whoever started it has been told that it runs.
+    A process that has just been started may be missing: before it runs its program, it shows no
+    variables.
     """
-    wanted = f"{MARK}={mark}".encode()
-    found = []
+    variable = f"{MARK}={mark}".encode()
+    pids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-    return found
+                if variable in (folder / "environ").read_bytes().split(b"\0"):
+                    pids.append(int(folder.name))
+    return pids
 
 
-def end_all(mark: str) -> None:
-    """Until none is found for a while: some may be about to start, or to start others."""
-    looks = 0
-    while looks < LOOKS:
-        looks += 1
-        for pid in marked(mark):
-            looks = 0
+def kill_marked_processes(mark: str) -> None:
+    """Kill the processes with this mark until several scans find none, as some may be starting."""
+    empty_scans = 0
+    while empty_scans < EMPTY_SCANS:
+        empty_scans += 1
+        for pid in marked_processes(mark):
+            empty_scans = 0
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(PAUSE_S)
@@ -66,4 +66,4 @@ def end_all(mark: str) -> None:
 
 if __name__ == "__main__":
     sys.stdin.read()
-    end_all(sys.argv[1])
+    kill_marked_processes(sys.argv[1])

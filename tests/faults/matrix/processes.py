@@ -1,4 +1,4 @@
-"""Processes that hang for a while."""
+"""Freeze processes."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from tests.faults.syphon_kit import all_processes, wait_until
 
 @contextlib.contextmanager
 def frozen(pids: Iterable[int]) -> Iterator[None]:
-    """Stop processes, and let them go on. Some may have ended by themselves, but not all."""
+    """Stop processes within the block. Some of them may end before, but not all."""
     all_pids = set(pids)
     for pid in all_pids:
         with contextlib.suppress(ProcessLookupError):
@@ -26,4 +26,8 @@ def frozen(pids: Iterable[int]) -> Iterator[None]:
 
 
 def _states(pids: set[int]) -> set[str]:
-    return {one.state for one in all_processes() if one.pid in pids and one.state not in "XZ"}
+    return {
+        process.state
+        for process in all_processes()
+        if process.pid in pids and process.state not in "XZ"
+    }

@@ -1,4 +1,4 @@
-"""What a matrix has shown so far, in words and as a table."""
+"""The report of a matrix: a line for each run, and the totals."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,35 +9,36 @@ from tests.faults.matrix.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """What came of a run."""
+class RunResult:
+    """The result of one run."""
 
     run: Run
     cells: tuple[Cell, ...]
-    """Faults that happened."""
+    """The faults that were injected."""
     verdict: Verdict
     errors: Counter[str]
-    """What senders were told, by class."""
+    """The errors of send calls, by class."""
     seconds: float
 
 
-def line_of(result: Result) -> str:
-    """One run."""
-    found = result.verdict.reckoning
+def summary_line(result: RunResult) -> str:
+    """Return the result of a run as one line."""
+    reconciliation = result.verdict.reconciliation
     faults = " ".join(map(str, result.cells))
     run = result.run
     return (
         f"run {run.number} (seed {run.seed}, outage {run.outage}, interval "
         f"{run.failover_interval_s:g} s, failback {run.failback}): {faults}; "
-        f"{found.sent:,} sent, {found.delivered:,} delivered, "
-        f"{sum(found.duplicated.values()):,} twice, {len(found.lost):,} lost, "
+        f"{reconciliation.sent:,} sent, {reconciliation.delivered:,} delivered, "
+        f"{sum(reconciliation.duplicated.values()):,} duplicates, "
+        f"{len(reconciliation.lost):,} lost, "
         f"{result.errors.total():,} failed calls; {result.seconds:.0f} s"
     )
 
 
 @dataclass
-class Tally:
-    """The sums of many runs."""
+class MatrixTotals:
+    """The totals of many runs."""
 
     runs: int = 0
     cells: Counter[Cell] = field(default_factory=Counter)
@@ -45,16 +46,16 @@ class Tally:
     delivered: int = 0
     lost: int = 0
     duplicates: Counter[str] = field(default_factory=Counter)
-    """By what explains them."""
+    """Counted by explanation."""
     errors: Counter[str] = field(default_factory=Counter)
 
-    def add(self, result: Result) -> None:
-        found = result.verdict.reckoning
+    def add(self, result: RunResult) -> None:
+        reconciliation = result.verdict.reconciliation
         self.runs += 1
         self.cells.update(result.cells)
-        self.sent += found.sent
-        self.delivered += found.delivered
-        self.lost += len(found.lost)
+        self.sent += reconciliation.sent
+        self.delivered += reconciliation.delivered
+        self.lost += len(reconciliation.lost)
         self.duplicates += result.verdict.explained
         self.errors += result.errors
 
@@ -63,27 +64,27 @@ class Tally:
         return "\n".join(
             [
                 f"{self.runs} runs, {self.cells.total()} faults, {covered} of {len(CELLS)} cells",
-                *table(self.cells),
+                *coverage_table(self.cells),
                 f"{self.sent:,} messages sent, {self.delivered:,} delivered, {self.lost:,} lost",
-                f"{self.duplicates.total():,} delivered twice",
-                *_listed("twice, because of", self.duplicates),
-                *_listed("senders were told", self.errors),
+                f"{self.duplicates.total():,} duplicates",
+                *_listed("explanations of duplicates", self.duplicates),
+                *_listed("errors of send calls", self.errors),
             ]
         )
 
 
-def table(cells: Counter[Cell]) -> list[str]:
-    """How often each fault happened, by stage."""
+def coverage_table(cells: Counter[Cell]) -> list[str]:
+    """Return a table with the number of faults by component, kind and stage."""
     rows: list[tuple[str, ...]] = [("", *STAGES)]
     for component in COMPONENTS:
         for kind in KINDS:
             counts = (str(cells[Cell(component, kind, stage)]) for stage in STAGES)
             rows.append((f"{component} {kind}", *counts))
     first = max(len(row[0]) for row in rows)
-    return ["  " + row[0].ljust(first) + "".join(f"{one:>10}" for one in row[1:]) for row in rows]
+    return ["  " + row[0].ljust(first) + "".join(f"{cell:>10}" for cell in row[1:]) for row in rows]
 
 
-def _listed(what: str, counts: Counter[str]) -> Iterable[str]:
+def _listed(title: str, counts: Counter[str]) -> Iterable[str]:
     if counts:
-        yield f"{what}:"
+        yield f"{title}:"
         yield from (f"  {count:>6,}  {name}" for name, count in counts.most_common())

@@ -1,84 +1,84 @@
-"""One run: an outage from before it to the last message home, with a fault at each stage."""
+"""One run: an outage until the last message is delivered, with a fault at each stage."""
 
 import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
 
-from pairbus.drill.reconciliation import Key, SentMessage
+from pairbus.drill.reconciliation import MessageKey, SentMessage
 from tests.faults.matrix.entities import Entities
-from tests.faults.matrix.faults import Outage, happening
-from tests.faults.matrix.notes import FAILOVER, HEALTHY, Notes, sent, together
+from tests.faults.matrix.environment import NAME, QUEUES, MatrixEnvironment
+from tests.faults.matrix.faults import Outage, inject
 from tests.faults.matrix.plan import Cell, Fault, Run
-from tests.faults.matrix.report import Result
-from tests.faults.matrix.sender import Orders
-from tests.faults.matrix.verdict import Window, judge
-from tests.faults.matrix.world import NAME, QUEUES, World
+from tests.faults.matrix.report import RunResult
+from tests.faults.matrix.sender import SenderConfig
+from tests.faults.matrix.sender_log import FAILOVER, HEALTHY, SenderLog, combine, sent_message
+from tests.faults.matrix.verdict import FaultWindow, judge
 
 DRAINING = "draining"
-STOCK = 3000
-"""Messages that are put into the backlog when it is to be drained, so that there is time for a
-fault."""
-ROUNDS = 5
-"""How often, at most: a busy machine may look too late."""
-GROWN = 150
-"""Messages by which the backlog grows while it fills, at least."""
+EXTRA_MESSAGES = 3000
+"""The number of messages that are put into the backlog before a fault in the drain, so that the
+drain takes long enough."""
+MAX_ATTEMPTS = 5
+"""The drain may be over before a busy machine notices that it has begun."""
+MIN_GROWTH = 150
+"""The minimum number of messages by which the backlog grows in the filling stage."""
 
 
-class Course:
-    """The course of a run. `go` once."""
+class OutageRun:
+    """Executes one run."""
 
-    def __init__(self, world: World, run: Run) -> None:
-        self._world = world
+    def __init__(self, environment: MatrixEnvironment, run: Run) -> None:
+        self._environment = environment
         self._run = run
-        self._paths = Entities(world, run.number)
-        self._windows: list[Window] = []
-        self._done: list[Cell] = []
-        self._stock: list[SentMessage] = []
+        self._paths = Entities(environment, run.number)
+        self._windows: list[FaultWindow] = []
+        self._injected: list[Cell] = []
+        self._extra: list[SentMessage] = []
 
-    def go(self) -> Result:
-        began = time.monotonic()
-        unsettled = self._world.unsettled
+    def execute(self) -> RunResult:
+        start = time.monotonic()
+        unsettled = self._environment.unsettled
         self._prepare()
         self._before()
-        outage = Outage(self._world, self._run.outage)
+        outage = Outage(self._environment, self._run.outage)
         with contextlib.closing(outage):
             self._fill(outage)
             self._fail_back(outage)
         self._drain()
         self._finish()
-        assert tuple(self._done) == self._run.cells
-        notes = together(one.notes() for one in self._world.lives)
+        assert tuple(self._injected) == self._run.cells
+        log = combine(sender.log() for sender in self._environment.sender_processes)
         verdict = judge(
-            notes,
+            log,
             self._paths.copies(),
-            stock=self._stock,
+            extra=self._extra,
             exact=self._paths.without_duplicates,
             windows=self._windows,
-            unsettled=self._world.unsettled - unsettled,
+            unsettled=self._environment.unsettled - unsettled,
             in_backlog=self._paths.in_backlog(),
             dead_lettered=self._paths.dead_letters(),
         )
-        return Result(
+        return RunResult(
             run=self._run,
-            cells=tuple(self._done),
+            cells=tuple(self._injected),
             verdict=verdict,
-            errors=notes.errors,
-            seconds=time.monotonic() - began,
+            errors=log.errors,
+            seconds=time.monotonic() - start,
         )
 
-    # Stages.
+    # The stages.
 
     def _prepare(self) -> None:
-        world, paths = self._world, self._paths
+        environment, paths = self._environment, self._paths
         paths.create()
-        world.warm_up()
-        world.orders = Orders(
-            primary=world.sender_primary.address(world.primary.connection_string),
-            secondary=world.sender_secondary.address(world.secondary.connection_string),
+        environment.warm_up()
+        environment.sender_config = SenderConfig(
+            primary=environment.sender_primary.address(environment.primary.connection_string),
+            secondary=environment.sender_secondary.address(environment.secondary.connection_string),
             name=NAME,
             backlog_queues=QUEUES,
-            notes="",
+            log="",
             prefix=self._prefix,
             seed="",
             failover_interval_s=self._run.failover_interval_s,
@@ -87,26 +87,26 @@ class Course:
             with_sessions=(paths.sessions,),
             topics=(paths.topic,),
         )
-        world.lives.clear()
-        world.start_sender()
-        self._wait_for_acknowledgements("the senders to be at work")
+        environment.sender_processes.clear()
+        environment.start_sender()
+        self._wait_for_acknowledgements("acknowledged sends")
 
     def _before(self) -> None:
         for fault in self._run.at("before"):
-            self._world.warm_up()
+            self._environment.warm_up()
             self._wait_for_states(HEALTHY)
             with self._fault(fault):
                 time.sleep(fault.seconds)
             self._wait_for_states(HEALTHY)
-            self._wait_for_acknowledgements("the senders to go on after it")
+            self._wait_for_acknowledgements("acknowledged sends after the fault")
 
     def _fill(self, outage: Outage) -> None:
-        self._note_begin(outage)
+        self._start_outage(outage)
         self._wait_for_states(FAILOVER)
         self._wait_until_grown()
         for fault in self._run.at("filling"):
             if fault.cell.component == "primary":
-                with self._noted(fault, outage.interrupted(fault.cell.kind), whole=True):
+                with self._recorded(fault, outage.interrupted(fault.cell.kind), whole=True):
                     time.sleep(fault.seconds)
             else:
                 with self._fault(fault):
@@ -116,115 +116,119 @@ class Course:
 
     def _fail_back(self, outage: Outage) -> None:
         outage.end()
-        self._outage_over()
+        self._record_outage()
         for fault in self._run.at("failback"):
             time.sleep(fault.after_s)
             with self._fault(fault):
                 time.sleep(fault.seconds)
         self._wait_for_states(HEALTHY, DRAINING)
-        self._wait_for_acknowledgements("the senders to go on after failback")
+        self._wait_for_acknowledgements("acknowledged sends after failback")
 
     def _drain(self) -> None:
         for fault in self._run.at("draining"):
-            self._wait_until_it_drains()
+            self._wait_for_drain()
             with self._fault(fault):
                 time.sleep(fault.seconds)
-            self._wait_for_acknowledgements("the senders to go on while it drains")
+            self._wait_for_acknowledgements("acknowledged sends during the drain")
 
     def _finish(self) -> None:
-        """All is well again: the paths become healthy, the senders end, the backlog is emptied."""
-        world = self._world
+        """Wait for healthy paths, stop the senders, and wait for an empty backlog."""
+        environment = self._environment
         self._wait_for_states(HEALTHY)
-        self._wait_for_acknowledgements("the senders to go on to the end")
-        assert world.sender is not None
-        sender, world.sender = world.sender, None
+        self._wait_for_acknowledgements("acknowledged sends at the end")
+        assert environment.sender is not None
+        sender, environment.sender = environment.sender, None
         sender.stop()
-        assert sender.notes().events["closed"] == 1
-        assert not sender.notes().broken, sender.notes().broken
-        world.wait(lambda: world.left() == 0, "the backlog to be empty")
+        assert sender.log().events["closed"] == 1
+        assert not sender.log().unexpected, sender.log().unexpected
+        environment.wait(lambda: environment.backlog_size() == 0, "an empty backlog")
 
-    # What stages are made of.
+    # Parts of the stages.
 
     @contextlib.contextmanager
     def _fault(self, fault: Fault) -> Iterator[None]:
-        with self._noted(fault, happening(self._world, fault.cell.component, fault.cell.kind)):
+        with self._recorded(
+            fault, inject(self._environment, fault.cell.component, fault.cell.kind)
+        ):
             yield
 
     @contextlib.contextmanager
-    def _noted(
+    def _recorded(
         self, fault: Fault, block: contextlib.AbstractContextManager[None], *, whole: bool = False
     ) -> Iterator[None]:
-        """A fault that is written down when it has happened. A kill is over at once, unless what
-        happens is more than that: `whole`."""
-        began = time.time()
+        """Inject a fault and record its time. A kill ends at once, unless the block is a sequence
+        of faults (`whole`)."""
+        start = time.time()
         with block:
-            struck = time.time()
+            active = time.time()
             yield
-        over = struck if fault.cell.kind == "kill" and not whole else time.time()
-        self._windows.append(Window(str(fault.cell), began, over))
-        self._done.append(fault.cell)
+        end = active if fault.cell.kind == "kill" and not whole else time.time()
+        self._windows.append(FaultWindow(str(fault.cell), start, end))
+        self._injected.append(fault.cell)
 
-    def _note_begin(self, outage: Outage) -> None:
-        self._outage_began = time.time()
+    def _start_outage(self, outage: Outage) -> None:
+        self._outage_start = time.time()
         outage.begin()
-        self._outage_struck = time.time()
+        self._outage_active = time.time()
 
-    def _outage_over(self) -> None:
-        over = self._outage_struck if self._run.outage == "kill" else time.time()
-        self._windows.append(Window(f"the outage ({self._run.outage})", self._outage_began, over))
+    def _record_outage(self) -> None:
+        end = self._outage_active if self._run.outage == "kill" else time.time()
+        self._windows.append(FaultWindow(f"outage ({self._run.outage})", self._outage_start, end))
 
     @property
     def _prefix(self) -> str:
         return f"run{self._run.number}"
 
-    def _left(self) -> int:
-        """How many messages the backlog holds; as long as its namespace is there."""
-        return self._world.left() or 0
+    def _backlog_size(self) -> int:
+        """Return the number of messages in the backlog, or 0 while it is unknown."""
+        return self._environment.backlog_size() or 0
 
     def _wait_until_grown(self) -> None:
-        before = self._left()
-        self._world.wait(lambda: self._left() >= before + GROWN, "the backlog to grow")
+        before = self._backlog_size()
+        self._environment.wait(
+            lambda: self._backlog_size() >= before + MIN_GROWTH, "a growing backlog"
+        )
 
-    def _wait_until_it_drains(self) -> None:
-        """The syphon has moved something, and there is more."""
-        for _ in range(ROUNDS):
-            before = self._world.moved
-            self._put_stock()
+    def _wait_for_drain(self) -> None:
+        """Wait until the syphon has moved messages and more are left."""
+        for _ in range(MAX_ATTEMPTS):
+            before = self._environment.moved
+            self._put_extra_messages()
             self._wait_until_moved_more_than(before)
-            if self._left() > 0:
+            if self._backlog_size() > 0:
                 return
-        raise AssertionError("the backlog is empty as soon as the syphon moves something")
+        raise AssertionError("the backlog was empty as soon as the syphon moved messages")
 
     def _wait_until_moved_more_than(self, before: int) -> None:
-        self._world.wait(lambda: self._world.moved > before, "the syphon to move something")
+        self._environment.wait(lambda: self._environment.moved > before, "moved messages")
 
     def _wait_for_states(self, *states: str) -> None:
         def all_are() -> bool:
-            notes = self._sender_notes()
-            return all(notes.state(path) in states for path in self._paths.all)
+            log = self._sender_log()
+            return all(log.state(path) in states for path in self._paths.all)
 
-        self._world.wait(all_are, f"all paths to be {' or '.join(states)}")
+        self._environment.wait(all_are, f"all paths to be {' or '.join(states)}")
 
-    def _sender_notes(self) -> Notes:
-        assert self._world.sender is not None
-        return self._world.sender.notes()
+    def _sender_log(self) -> SenderLog:
+        assert self._environment.sender is not None
+        return self._environment.sender.log()
 
-    def _wait_for_acknowledgements(self, what: str) -> None:
-        """Some, on every path."""
+    def _wait_for_acknowledgements(self, event: str) -> None:
+        """Wait for some acknowledged sends on every path."""
         before = self._acknowledged()
 
         def more() -> bool:
             now = self._acknowledged()
             return all(now[path] >= before[path] + 5 for path in self._paths.all)
 
-        self._world.wait(more, what)
+        self._environment.wait(more, event)
 
     def _acknowledged(self) -> Counter[str]:
-        return Counter(key.path for key in self._sender_notes().acknowledged)
+        return Counter(key.path for key in self._sender_log().acknowledged)
 
-    def _put_stock(self) -> None:
+    def _put_extra_messages(self) -> None:
         for path in (self._paths.exact, self._paths.plain):
-            start = len(self._stock)
-            ids = [f"{self._prefix}-stock-{start + n}" for n in range(STOCK // 2)]
-            self._world.put(path, ids)
-            self._stock += [sent(Key(path, id), None) for id in ids]
+            start = len(self._extra)
+            ids = [f"{self._prefix}-extra-{start + n}" for n in range(EXTRA_MESSAGES // 2)]
+            self._environment.put(path, ids)
+            self._extra += [sent_message(MessageKey(path, id), None) for id in ids]

@@ -1,10 +1,10 @@
-"""The sender process: a paired client with eight senders, until its input ends.
+"""The sender process: a paired client with eight senders. It runs until its input ends.
 
-    python -m tests.faults.matrix.sender < orders
+    python -m tests.faults.matrix.sender < config
 
-The first line of its input says what to do, as JSON. It notes each call before and after it. One
-that fails is made again with the same messages, as an application would, and in the end given up.
-SIGUSR1 prints where its threads are.
+The first line of its input is its configuration as JSON. It logs each call before and after. A call
+that fails is repeated with the same messages for some time, as in an application. SIGUSR1 prints
+the stack of each thread.
 """
 
 import faulthandler
@@ -26,31 +26,35 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pairbus import SendAvailabilityOptions, pair_namespace
 from pairbus.errors import PairbusError, PartlyStored
 from pairbus.events import Event, StateChanged
-from tests.faults.matrix.notes import NoteWriter
+from tests.faults.matrix.sender_log import SenderLogWriter
 
 SENDERS = 8
-PATIENCE_S = 30.0
-"""How long a message is tried again."""
-PAUSE_S = 0.2
-"""Between two tries."""
+RETRY_FOR_S = 30.0
+"""The time for which a failed call is repeated."""
+RETRY_DELAY_S = 0.2
 SIZES = (1, 1, 1, 1, 4, 10)
-"""Messages of a call: one, a list, or a batch."""
-BATCH = 10
-EXPECTED = (AzureError, PairbusError)
-SDK: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.05, "retry_backoff_max": 1}
+"""The number of messages in a call: one, a list, or a batch."""
+BATCH_SIZE = 10
+EXPECTED_ERRORS = (AzureError, PairbusError)
+SDK_OPTIONS: dict[str, Any] = {
+    "retry_total": 1,
+    "retry_backoff_factor": 0.05,
+    "retry_backoff_max": 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Orders:
-    """What a sender process is told."""
+class SenderConfig:
+    """The configuration of a sender process."""
 
     primary: str
     secondary: str
     name: str
     backlog_queues: int
-    notes: str
+    log: str
+    """The path of its log."""
     prefix: str
-    """Message ids begin with it: they are of this run, and of this life."""
+    """The prefix of message ids, which is unique for this process."""
     seed: str
     failover_interval_s: float
     failback: str
@@ -62,7 +66,7 @@ class Orders:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> "Orders":
+    def from_json(cls, text: str) -> "SenderConfig":
         values: Any = json.loads(text)
         for name in ("queues", "with_sessions", "topics"):
             values[name] = tuple(values[name])
@@ -73,137 +77,143 @@ class Orders:
         return self.queues + self.with_sessions + self.topics
 
 
-class Work:
-    """One of the senders, in a thread of its own."""
+class SenderThread:
+    """One sender in one thread."""
 
-    def __init__(self, orders: Orders, bus: Any, number: int, stop: threading.Event) -> None:
-        self._orders = orders
-        self._bus = bus
+    def __init__(
+        self, config: SenderConfig, paired_client: Any, number: int, stop: threading.Event
+    ) -> None:
+        self._config = config
+        self._client = paired_client
         self._number = number
         self._stop = stop
-        self._path = orders.paths[number % len(orders.paths)]
-        self._session = f"session-{number}" if self._path in orders.with_sessions else None
-        self._chance = random.Random(f"{orders.seed}, sender {number}")
-        self._made = 0
-        self._notes = NoteWriter(Path(orders.notes))
+        self._path = config.paths[number % len(config.paths)]
+        self._session = f"session-{number}" if self._path in config.with_sessions else None
+        self._rng = random.Random(f"{config.seed}, sender {number}")
+        self._created = 0
+        self._log = SenderLogWriter(Path(config.log))
         self.thread = threading.Thread(target=self._run, name=f"sender {number}")
 
     def _run(self) -> None:
         try:
-            if self._path in self._orders.topics:
-                sender = self._bus.get_topic_sender(self._path)
+            if self._path in self._config.topics:
+                sender = self._client.get_topic_sender(self._path)
             else:
-                sender = self._bus.get_queue_sender(self._path)
+                sender = self._client.get_queue_sender(self._path)
             with sender:
                 while not self._stop.is_set():
-                    self._send(sender, [self._make() for _ in range(self._chance.choice(SIZES))])
-                    self._stop.wait(self._chance.uniform(0.08, 0.2))
-        except Exception:  # noqa: BLE001  whatever it is, the run is to know
-            self._notes.write("broken", error=traceback.format_exc())
+                    self._send(sender, [self._create() for _ in range(self._rng.choice(SIZES))])
+                    self._stop.wait(self._rng.uniform(0.08, 0.2))
+        except Exception:  # noqa: BLE001  the run reports it
+            self._log.write("unexpected", error=traceback.format_exc())
         finally:
-            self._notes.close()
+            self._log.close()
 
-    def _make(self) -> ServiceBusMessage:
-        self._made += 1
-        id = f"{self._orders.prefix}-{self._number}-{self._made}"
-        body = b"x" * self._chance.choice((20, 200, 2000))
+    def _create(self) -> ServiceBusMessage:
+        self._created += 1
+        id = f"{self._config.prefix}-{self._number}-{self._created}"
+        body = b"x" * self._rng.choice((20, 200, 2000))
         return ServiceBusMessage(body, message_id=id, session_id=self._session)
 
     def _send(self, sender: Any, messages: list[ServiceBusMessage]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + RETRY_FOR_S
         while messages:
-            self._note("try", messages)
+            self._record("attempt", messages)
             try:
                 self._call(sender, messages)
             except PartlyStored as exc:
-                self._note("done", [messages[place] for place in exc.stored])
-                messages = [messages[place] for place in exc.not_stored]
-                self._note("failed", messages, error=type(exc).__name__)
-            except EXPECTED as exc:
-                self._note("failed", messages, error=type(exc).__name__)
+                self._record("acknowledged", [messages[index] for index in exc.stored])
+                messages = [messages[index] for index in exc.not_stored]
+                self._record("failed", messages, error=type(exc).__name__)
+            except EXPECTED_ERRORS as exc:
+                self._record("failed", messages, error=type(exc).__name__)
             else:
-                self._note("done", messages)
+                self._record("acknowledged", messages)
                 return
-            if self._stop.wait(PAUSE_S) or time.monotonic() > deadline:
+            if self._stop.wait(RETRY_DELAY_S) or time.monotonic() > deadline:
                 return
 
     def _call(self, sender: Any, messages: list[ServiceBusMessage]) -> None:
         if len(messages) == 1:
             sender.send_messages(messages[0])
-        elif len(messages) < BATCH:
+        elif len(messages) < BATCH_SIZE:
             sender.send_messages(messages)
         else:
             batch = sender.create_message_batch()
-            for one in messages:
-                batch.add_message(one)
+            for message in messages:
+                batch.add_message(message)
             sender.send_messages(batch)
 
-    def _note(self, what: str, messages: list[ServiceBusMessage], **values: Any) -> None:
-        ids = [one.message_id for one in messages]
-        self._notes.write(what, path=self._path, ids=ids, session=self._session, **values)
+    def _record(self, kind: str, messages: list[ServiceBusMessage], **values: Any) -> None:
+        ids = [message.message_id for message in messages]
+        self._log.write(kind, path=self._path, ids=ids, session=self._session, **values)
 
 
-def pair(orders: Orders, notes: NoteWriter, stop: threading.Event) -> tuple[Any, list[Any]] | None:
-    """A paired client, and what is to be closed after it. None: it was stopped before."""
+def pair(
+    config: SenderConfig, log: SenderLogWriter, stop: threading.Event
+) -> tuple[Any, list[Any]] | None:
+    """Return a paired client and its two SDK clients, or None if the process was stopped first."""
 
-    def note(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, StateChanged):
-            notes.write("state", path=event.path, state=event.to_state.value)
+            log.write("state", path=event.path, state=event.to_state.value)
         else:
-            notes.write(type(event).__name__)
+            log.write(type(event).__name__)
 
     while not stop.is_set():
         clients = [
-            ServiceBusClient.from_connection_string(text, **SDK)
-            for text in (orders.primary, orders.secondary)
+            ServiceBusClient.from_connection_string(text, **SDK_OPTIONS)
+            for text in (config.primary, config.secondary)
         ]
         options = SendAvailabilityOptions(
             secondary=clients[1],
-            primary_name=orders.name,
-            backlog_queue_count=orders.backlog_queues,
-            failover_interval=timedelta(seconds=orders.failover_interval_s),
+            primary_name=config.name,
+            backlog_queue_count=config.backlog_queues,
+            failover_interval=timedelta(seconds=config.failover_interval_s),
             ping_primary_interval=timedelta(seconds=1),
-            failback=orders.failback,  # type: ignore[arg-type]
+            failback=config.failback,  # type: ignore[arg-type]
             failback_hold=timedelta(seconds=2),
             operation_timeout=timedelta(seconds=4),
             backlog_cool_down=timedelta(seconds=1),
             check_duplicate_detection=False,
-            on_event=note,
+            on_event=on_event,
         )
         try:
             return pair_namespace(clients[0], options), clients
-        except EXPECTED as exc:
-            notes.write("failed", error=f"pairing: {type(exc).__name__}")
-            for one in clients:
-                one.close()
-            stop.wait(PAUSE_S)
+        except EXPECTED_ERRORS as exc:
+            log.write("failed", error=f"pairing: {type(exc).__name__}")
+            for client in clients:
+                client.close()
+            stop.wait(RETRY_DELAY_S)
     return None
 
 
 def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever started this ends it
-    orders = Orders.from_json(sys.stdin.readline())
-    notes, stop = NoteWriter(Path(orders.notes)), threading.Event()
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C ends the parent process, which ends this one
+    config = SenderConfig.from_json(sys.stdin.readline())
+    log, stop = SenderLogWriter(Path(config.log)), threading.Event()
 
-    def heed() -> None:
+    def wait_for_end_of_input() -> None:
         sys.stdin.read()
         stop.set()
 
-    threading.Thread(target=heed, daemon=True).start()
-    if (paired := pair(orders, notes, stop)) is None:
+    threading.Thread(target=wait_for_end_of_input, daemon=True).start()
+    if (paired := pair(config, log, stop)) is None:
         return
-    bus, clients = paired
-    notes.write("paired")
-    workers = [Work(orders, bus, number, stop) for number in range(SENDERS)]
-    for one in workers:
-        one.thread.start()
-    for one in workers:
-        one.thread.join()
-    bus.close()
+    paired_client, clients = paired
+    log.write("paired")
+    senders = [SenderThread(config, paired_client, number, stop) for number in range(SENDERS)]
+    for sender in senders:
+        sender.thread.start()
+    for sender in senders:
+        sender.thread.join()
+    paired_client.close()
     for client in clients:
         client.close()
-    notes.write("closed")
+    log.write("closed")
 
 
 if __name__ == "__main__":

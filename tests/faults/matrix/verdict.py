@@ -1,7 +1,4 @@
-"""What became of all messages of a run: none lost (X1), and whatever is there twice explained (X2).
-
-Plain data in, plain data out.
-"""
+"""The verdict on a run: no message is lost (X1), and every duplicate is explained (X2). No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,128 +6,137 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from pairbus.drill.reconciliation import Key, Reconciliation, SentMessage, reconcile
-from tests.faults.matrix.notes import Notes
+from pairbus.drill.reconciliation import MessageKey, Reconciliation, SentMessage, reconcile
+from tests.faults.matrix.sender_log import SenderLog
 
 SLACK_S = 5.0
-"""What lay in buffers when a fault ended may be worked off as late as this."""
-SHOWN = 5
-SENT_AGAIN = "its send failed and was tried again"
-SENT_ELSEWHERE = "an answer came too late for its send, which went elsewhere, too"
-UNSETTLED = "the syphon counts it: its lock was gone"
+"""Messages that were in buffers at the end of a fault may be delivered this much later."""
+MAX_KEYS = 5
+SENT_AGAIN = "its send failed and was repeated"
+SENT_ELSEWHERE = "a response came too late, so it was sent elsewhere too"
+UNSETTLED = "the syphon reported it: its lock had expired"
 
 
-class Window(NamedTuple):
-    """When a fault was under way, by the clock on the wall. A kill is over when it is done."""
+class FaultWindow(NamedTuple):
+    """The time of a fault, by the system clock. A kill ends when the process is killed."""
 
-    what: str
-    began: float
-    ended: float
+    name: str
+    start: float
+    end: float
 
 
-class Copy(NamedTuple):
-    """A message where it was going."""
+class DeliveredCopy(NamedTuple):
+    """A copy of a message at its destination."""
 
-    key: Key
-    at: float
-    """When it came there, by the clock on the wall."""
+    key: MessageKey
+    time: float
+    """The time of its delivery, by the system clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    reckoning: Reconciliation
+    """The reconciliation of a run, and its problems."""
+
+    reconciliation: Reconciliation
     explained: Counter[str] = field(default_factory=Counter)
-    """Why messages are there more than once, and how many of each."""
+    """The explanations of duplicates, with their numbers."""
     problems: tuple[str, ...] = ()
-    """What must not be."""
+    """Sentences about everything that is wrong."""
 
 
 def judge(
-    notes: Notes,
-    copies: Sequence[Copy],
+    log: SenderLog,
+    copies: Sequence[DeliveredCopy],
     *,
-    stock: Iterable[SentMessage] = (),
+    extra: Iterable[SentMessage] = (),
     exact: Iterable[str],
-    windows: Sequence[Window],
+    windows: Sequence[FaultWindow],
     unsettled: int,
-    in_backlog: Iterable[Key] = (),
-    dead_lettered: Iterable[Key] = (),
+    in_backlog: Iterable[MessageKey] = (),
+    dead_lettered: Iterable[MessageKey] = (),
 ) -> Verdict:
-    """`stock`: what was sent besides. `exact`: paths with duplicate detection. `unsettled`: how
-    many duplicates the syphon itself knows of."""
-    dead, waiting = list(dead_lettered), list(in_backlog)
-    found = reconcile(
-        [*notes.acknowledged.values(), *stock],
+    """Judge a run. `extra` are messages that were put directly into the backlog, `exact` the paths
+    with duplicate detection, `unsettled` the number of duplicates that the syphon has reported."""
+    dead, remaining = list(dead_lettered), list(in_backlog)
+    reconciliation = reconcile(
+        [*log.acknowledged.values(), *extra],
         delivered=[copy.key for copy in copies],
-        in_backlog=waiting,
+        in_backlog=remaining,
         dead_lettered=dead,
     )
-    twice = [key for key in found.duplicated if key.path in set(exact)]
-    explained, rest = explain(found.duplicated, copies, windows, notes)
-    if rest and unsettled > 0:
-        explained[UNSETTLED] += min(len(rest), unsettled)
+    undetected = [key for key in reconciliation.duplicated if key.path in set(exact)]
+    explained, unexplained = explain(reconciliation.duplicated, copies, windows, log)
+    if unexplained and unsettled > 0:
+        explained[UNSETTLED] += min(len(unexplained), unsettled)
     problems = (
-        _some("lost", found.lost),
-        _some("twice in spite of duplicate detection", twice),
-        _some(f"twice, and nothing explains more than {unsettled} of them", rest)
-        if len(rest) > unsettled
+        _problem("lost", reconciliation.lost),
+        _problem("duplicated in spite of duplicate detection", undetected),
+        _problem(f"duplicated without explanation for more than {unsettled} of them", unexplained)
+        if len(unexplained) > unsettled
         else "",
-        # Nothing is wrong with these messages, nor with where they are going.
-        _some("dead-lettered", dead),
-        _some("left in the backlog", waiting),
+        # The messages are valid and their destinations exist, so none may stay behind.
+        _problem("dead-lettered", dead),
+        _problem("left in the backlog", remaining),
     )
     return Verdict(
-        reckoning=found, explained=explained, problems=tuple(one for one in problems if one)
+        reconciliation=reconciliation,
+        explained=explained,
+        problems=tuple(problem for problem in problems if problem),
     )
 
 
 def explain(
-    duplicated: dict[Key, int], copies: Iterable[Copy], windows: Sequence[Window], notes: Notes
-) -> tuple[Counter[str], list[Key]]:
-    """Reasons, and the copies that have none.
+    duplicated: dict[MessageKey, int],
+    copies: Iterable[DeliveredCopy],
+    windows: Sequence[FaultWindow],
+    log: SenderLog,
+) -> tuple[Counter[str], list[MessageKey]]:
+    """Return the explanations with their numbers, and the duplicates that have none.
 
-    The sender may have sent a message to two places: it was told of a failure; or within its call
-    something was given up, or a fault was under way. The syphon may have: it comes again if a
-    completion was lost after it had come, so between the two a fault was under way.
+    A sender may send a message to two places if its call failed, or if a path failed over or a
+    fault was active during the call. The syphon may send a message twice if its completion was
+    lost, so a fault was active between the two deliveries.
     """
-    times: dict[Key, list[float]] = {}
+    times: dict[MessageKey, list[float]] = {}
     for copy in copies:
         if copy.key in duplicated:
-            times.setdefault(copy.key, []).append(copy.at)
-    doubtful = notes.doubtful()
+            times.setdefault(copy.key, []).append(copy.time)
+    ambiguous = log.ambiguous()
     reasons: Counter[str] = Counter()
-    rest = []
-    for key, moments in times.items():
-        of_the_sender = SENT_AGAIN if key in doubtful else _of_the_call(key, windows, notes)
-        for first, second in pairwise(sorted(moments)):
-            reason = of_the_sender or _under_way(windows, first, second)
+    unexplained = []
+    for key, deliveries in times.items():
+        sender_reason = SENT_AGAIN if key in ambiguous else _reason_of_call(key, windows, log)
+        for first, second in pairwise(sorted(deliveries)):
+            reason = sender_reason or _active_fault(windows, first, second)
             if reason is not None:
                 reasons[reason] += 1
             else:
-                rest.append(key)
-    return reasons, rest
+                unexplained.append(key)
+    return reasons, unexplained
 
 
-def _of_the_call(key: Key, windows: Sequence[Window], notes: Notes) -> str | None:
-    if key not in notes.calls:
+def _reason_of_call(key: MessageKey, windows: Sequence[FaultWindow], log: SenderLog) -> str | None:
+    if key not in log.calls:
         return None
-    began, ended = notes.calls[key]
-    if any(began <= at <= ended for at in notes.given_up):
+    start, end = log.calls[key]
+    if any(start <= time <= end for time in log.rerouted):
         return SENT_ELSEWHERE
-    return next((one.what for one in windows if one.began <= ended and one.ended >= began), None)
+    return next(
+        (window.name for window in windows if window.start <= end and window.end >= start), None
+    )
 
 
-def _under_way(windows: Sequence[Window], first: float, second: float) -> str | None:
-    """A fault that was under way between two moments, or else not long before."""
+def _active_fault(windows: Sequence[FaultWindow], first: float, second: float) -> str | None:
+    """Return a fault that was active between two deliveries, or shortly before them."""
     for slack_s in (0.0, SLACK_S):
         for window in windows:
-            if window.began <= second and window.ended >= first - slack_s:
-                return window.what
+            if window.start <= second and window.end >= first - slack_s:
+                return window.name
     return None
 
 
-def _some(what: str, keys: Sequence[Key]) -> str:
+def _problem(text: str, keys: Sequence[MessageKey]) -> str:
     if not keys:
         return ""
-    shown = ", ".join(f"{key.id} of {key.path}" for key in keys[:SHOWN])
-    return f"{len(keys)} {what}: {shown}{', …' if len(keys) > SHOWN else ''}"
+    shown = ", ".join(f"{key.id} of {key.path}" for key in keys[:MAX_KEYS])
+    return f"{len(keys)} {text}: {shown}{', …' if len(keys) > MAX_KEYS else ''}"

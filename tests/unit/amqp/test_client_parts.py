@@ -11,9 +11,8 @@ from azure.servicebus._base_handler import _generate_sas_token, _parse_conn_str
 from azure.servicebus._pyamqp.utils import generate_sas_token
 
 from pairbus import errors
-from pairbus.amqp.client import ClientOptions, Credential, SharedKey, Signature
+from pairbus.amqp.client import ClientOptions, Credential, SharedAccessKey, SharedAccessSignature
 from pairbus.amqp.client.error_translation import BY_CONDITION, error_from_status, translate_error
-from pairbus.amqp.client.tokens import JWT_TYPE, SAS_TYPE, SCOPE, Token, sign
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
 from pairbus.amqp.violations import LinkError, SessionError
@@ -24,6 +23,7 @@ from pairbus.errors import (
     ConnectionLost,
     DecodeError,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     LinkLost,
     LockLost,
@@ -38,6 +38,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, SCOPE, Token, sign_token
 
 SECRET = "c2VjcmV0LWtleS1vZi10aGUtbmFtZXNwYWNl"
 KEY = f"SharedAccessKeyName=root;SharedAccessKey={SECRET}="
@@ -141,7 +142,7 @@ def test_connection_string_is_read_as_the_azure_sdk_reads_it(text: str):
     assert parsed.entity_path == entity
     assert parsed.emulator == emulator
     if signature is not None:
-        assert Signature(signature).token("sb://host/q", 0).expires_at == expiry
+        assert SharedAccessSignature(signature).token("sb://host/q", 0).expires_at == expiry
 
 
 def test_options_come_from_a_connection_string_and_from_names():
@@ -153,7 +154,7 @@ def test_options_come_from_a_connection_string_and_from_names():
         host="host",
         port=5673,
         tls=False,
-        tokens=SharedKey("root", f"{SECRET}="),
+        tokens=SharedAccessKey("root", f"{SECRET}="),
         operation_timeout_s=5,
     )
 
@@ -172,7 +173,7 @@ def test_signature_of_a_connection_string_is_used_as_it_is():
         f"Endpoint=sb://host/;SharedAccessSignature={SIGNED}"
     )
 
-    assert options.tokens == Signature(SIGNED)
+    assert options.tokens == SharedAccessSignature(SIGNED)
 
 
 # Options.
@@ -245,7 +246,7 @@ def test_without_tls_there_is_no_context():
     ["sb://ns.servicebus.windows.net/orders", "sb://localhost:5673/a b/Subscriptions/ä"],
 )
 def test_signature_is_that_of_the_azure_sdk(audience: str):
-    ours = sign(audience, "root", SECRET, 1_900_000_000)
+    ours = sign_token(audience, "root", SECRET, 1_900_000_000)
 
     assert ours == generate_sas_token(audience, "root", SECRET, 1_900_000_000)
 
@@ -254,21 +255,21 @@ def test_shared_key_gives_a_token_as_the_azure_sdk_does(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
     theirs = _generate_sas_token("sb://host/q", "root", SECRET)
 
-    token = SharedKey("root", SECRET).token("sb://host/q", 1_800_000_000.0)
+    token = SharedAccessKey("root", SECRET).token("sb://host/q", 1_800_000_000.0)
 
     assert token == Token(theirs.token, SAS_TYPE, theirs.expires_on)
     assert token.expires_at == 1_800_003_600
 
 
 def test_lifetime_of_a_shared_key_token_can_be_set():
-    token = SharedKey("root", SECRET, lifetime_s=60).token("sb://host/q", 1000.0)
+    token = SharedAccessKey("root", SECRET, lifetime_s=60).token("sb://host/q", 1000.0)
 
     assert token.expires_at == 1060
     assert "&se=1060&" in token.text
 
 
 def test_ready_made_signature_expires_when_it_says():
-    token = Signature(SIGNED).token("sb://host/q", 0)
+    token = SharedAccessSignature(SIGNED).token("sb://host/q", 0)
 
     assert token == Token(SIGNED, SAS_TYPE, 1_900_000_000.0)
 
@@ -278,7 +279,7 @@ def test_ready_made_signature_expires_when_it_says():
 )
 def test_ready_made_signature_without_an_expiry_is_refused(text: str):
     with pytest.raises(ConfigurationError, match="expiry"):
-        Signature(text).token("sb://host/q", 0)
+        SharedAccessSignature(text).token("sb://host/q", 0)
 
 
 class AccessToken(NamedTuple):
@@ -327,8 +328,8 @@ def test_credential_is_asked_for_the_scope_of_service_bus():
 # Secrets, and the way to a worker.
 
 SECRET_HOLDERS = [
-    SharedKey("root", SECRET),
-    Signature(SIGNED),
+    SharedAccessKey("root", SECRET),
+    SharedAccessSignature(SIGNED),
     Token(SECRET, JWT_TYPE, 5.0),
     SaslClient.plain("user", SECRET),
     ConnectionString.parse(f"Endpoint=sb://host/;{KEY}"),
@@ -356,8 +357,8 @@ def test_credential_that_was_used_shows_nothing_of_it():
     "options",
     [
         ClientOptions(host="host"),
-        ClientOptions(host="host", tokens=SharedKey("root", SECRET)),
-        ClientOptions(host="host", tokens=Signature(SIGNED), idle_timeout_s=5),
+        ClientOptions(host="host", tokens=SharedAccessKey("root", SECRET)),
+        ClientOptions(host="host", tokens=SharedAccessSignature(SIGNED), idle_timeout_s=5),
         ClientOptions(host="host", tokens=Credential(make_credential)),
         ClientOptions(host="host", tokens=Credential(functools.partial(FakeCredential, "text"))),
         ClientOptions(host="host", sasl=SaslClient.plain("user", "password")),
@@ -407,7 +408,7 @@ CONDITIONS: dict[str, type[AmqpError]] = {
     "com.microsoft:argument-error": Refused,
     "com.microsoft:argument-out-of-range": Refused,
     "com.microsoft:precondition-failed": Refused,
-    "com.microsoft:entity-already-exists": Refused,
+    "com.microsoft:entity-already-exists": EntityExists,
     "com.microsoft:entity-disabled": EntityDisabled,
     "com.microsoft:message-lock-lost": LockLost,
     "com.microsoft:session-lock-lost": LockLost,

@@ -1,18 +1,18 @@
-"""Which backlog queues exist, which indexes are tried without a list, and how that is said."""
+"""The search for backlog queues, with and without a list of them."""
 
 import pytest
 
 from pairbus.backlog.discovery import (
     PROBE_GAP,
     QueueListing,
-    QueueWalk,
-    disagreement,
-    queues_in_words,
+    QueueSearch,
+    describe_queues,
+    queue_mismatch,
 )
 from pairbus.errors import NotAuthorized
-from pairbus.servicebus.addresses import backlog_index, backlog_path
+from pairbus.servicebus.backlog_paths import backlog_index, backlog_path
 
-REFUSED = NotAuthorized("listing queues needs the Manage right")
+UNAUTHORIZED = NotAuthorized("listing queues needs the Manage right")
 
 
 def listed(expected: int, *indexes: int) -> QueueListing:
@@ -20,17 +20,17 @@ def listed(expected: int, *indexes: int) -> QueueListing:
 
 
 def not_listed(expected: int, name: str = "shop") -> QueueListing:
-    return QueueListing(name, expected, None, REFUSED)
+    return QueueListing(name, expected, None, UNAUTHORIZED)
 
 
-def try_all(walk: QueueWalk, existing: set[int]) -> list[int]:
-    """Return the indexes that are tried where some have a queue."""
-    tried = []
-    for index in walk:
-        tried.append(index)
+def probe_all(search: QueueSearch, existing: set[int]) -> list[int]:
+    """Probe all indexes of a search, and return them."""
+    probed = []
+    for index in search:
+        probed.append(index)
         if index not in existing:
-            walk.missing()
-    return tried
+            search.missing()
+    return probed
 
 
 @pytest.mark.parametrize(
@@ -53,79 +53,79 @@ def test_index_of_a_backlog_queue_is_read_from_its_path(path: str, index: int | 
     assert backlog_index("shop", path) == index
 
 
-def test_listed_queues_are_all_that_exist() -> None:
-    walk = listed(3, 0, 2, 8).walk()
+def test_search_with_a_list_visits_exactly_the_listed_queues() -> None:
+    search = listed(3, 0, 2, 8).search()
 
-    assert list(walk) == [0, 2, 8]
-    assert walk.found == (0, 2, 8)
-    assert walk.searched_to is None
-    assert walk.path(8) == backlog_path("shop", 8)
+    assert list(search) == [0, 2, 8]
+    assert search.found == (0, 2, 8)
+    assert search.searched_to is None
+    assert search.path(8) == backlog_path("shop", 8)
 
 
 def test_listed_queue_that_was_deleted_meanwhile_is_not_found() -> None:
-    walk = listed(2, 0, 1).walk()
+    search = listed(2, 0, 1).search()
 
-    assert try_all(walk, {0}) == [0, 1]
-    assert walk.found == (0,)
-
-
-def test_without_a_list_indexes_are_tried_until_several_in_a_row_have_no_queue() -> None:
-    walk = not_listed(3).walk()
-    tried = try_all(walk, {0, 1, 8})
-
-    assert tried == list(range(8 + PROBE_GAP + 1))
-    assert walk.found == (0, 1, 8)
-    assert walk.searched_to == 8 + PROBE_GAP
-    assert walk.complete
+    assert probe_all(search, {0}) == [0, 1]
+    assert search.found == (0,)
 
 
-def test_missing_queues_below_the_expected_number_do_not_end_the_search() -> None:
-    walk = not_listed(3 * PROBE_GAP).walk()
+def test_without_a_list_indexes_are_probed_until_ten_in_a_row_have_no_queue() -> None:
+    search = not_listed(3).search()
+    probed = probe_all(search, {0, 1, 8})
 
-    assert try_all(walk, set()) == list(range(4 * PROBE_GAP))
-    assert walk.found == ()
+    assert probed == list(range(8 + PROBE_GAP + 1))
+    assert search.found == (0, 1, 8)
+    assert search.searched_to == 8 + PROBE_GAP
+    assert search.complete
 
 
-def test_index_that_could_not_be_tried_ends_the_search_beyond_the_expected_number() -> None:
-    walk = not_listed(2).walk()
-    tried = []
-    for index in walk:
-        tried.append(index)
+def test_missing_queues_below_the_expected_count_do_not_end_the_search() -> None:
+    search = not_listed(3 * PROBE_GAP).search()
+
+    assert probe_all(search, set()) == list(range(4 * PROBE_GAP))
+    assert search.found == ()
+
+
+def test_failed_probe_ends_the_search_beyond_the_expected_count() -> None:
+    search = not_listed(2).search()
+    probed = []
+    for index in search:
+        probed.append(index)
         if index >= 2:
-            walk.stop()
+            search.stop()
 
-    assert tried == [0, 1, 2]
-    assert (walk.found, walk.searched_to) == ((0, 1), 1)
+    assert probed == [0, 1, 2]
+    assert (search.found, search.searched_to) == ((0, 1), 1)
 
 
-def test_error_at_an_expected_queue_still_tries_the_other_expected_queues() -> None:
-    walk = not_listed(3).walk()
-    tried = []
-    for index in walk:
-        tried.append(index)
+def test_failed_probe_of_an_expected_queue_does_not_skip_the_other_expected_queues() -> None:
+    search = not_listed(3).search()
+    probed = []
+    for index in search:
+        probed.append(index)
         if index == 0:
-            walk.stop()
+            search.stop()
 
-    assert tried == [0, 1, 2]
-    assert walk.searched_to == 2
+    assert probed == [0, 1, 2]
+    assert search.searched_to == 2
 
 
-def test_search_ends_where_a_path_would_be_too_long() -> None:
+def test_search_ends_at_the_longest_possible_path() -> None:
     name = "x" * (260 - len("/x-servicebus-transfer/0"))
 
-    assert try_all(not_listed(1, name).walk(), set(range(100))) == list(range(10))
+    assert probe_all(not_listed(1, name).search(), set(range(100))) == list(range(10))
 
 
-def test_search_that_was_left_early_says_nothing_about_the_number_of_queues() -> None:
-    walk = not_listed(3).walk()
-    next(iter(walk))
+def test_incomplete_search_reports_no_mismatch() -> None:
+    search = not_listed(3).search()
+    next(iter(search))
 
-    assert not walk.complete
-    assert walk.disagreement is None
+    assert not search.complete
+    assert search.queue_mismatch is None
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "said"),
+    ("expected", "found", "text"),
     [
         (2, [0, 1], None),
         (2, [], None),
@@ -147,13 +147,13 @@ def test_search_that_was_left_early_says_nothing_about_the_number_of_queues() ->
         ),
     ],
 )
-def test_difference_between_expected_and_existing_queues_is_said_in_words(
-    expected: int, found: list[int], said: str | None
+def test_mismatch_names_missing_and_unexpected_queues(
+    expected: int, found: list[int], text: str | None
 ) -> None:
-    assert disagreement(expected, found) == said
+    assert queue_mismatch(expected, found) == text
 
 
 def test_queues_are_named_by_ranges_of_their_indexes() -> None:
-    assert queues_in_words([4]) == "backlog queue 4"
-    assert queues_in_words([0, 1, 2, 5, 7, 8]) == "backlog queues 0 to 2, 5, 7 to 8"
-    assert queues_in_words(range(12)) == "backlog queues 0 to 11"
+    assert describe_queues([4]) == "backlog queue 4"
+    assert describe_queues([0, 1, 2, 5, 7, 8]) == "backlog queues 0 to 2, 5, 7 to 8"
+    assert describe_queues(range(12)) == "backlog queues 0 to 11"

@@ -1,4 +1,4 @@
-"""What is said of a message of the backlog, however odd it is."""
+"""Reading messages of the backlog, valid or not."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import Array, Int32, Symbol, Timestamp, UInt
-from pairbus.backlog.message import NOT_A_MESSAGE, BacklogMessage, read
+from pairbus.backlog.message import NOT_A_MESSAGE, BacklogMessage, read_message
 from pairbus.transfer import MISSING_PATH, WRONG_ALIAS, to_backlog
 
 QUEUE = "p/x-servicebus-transfer/0"
@@ -21,7 +21,7 @@ ENQUEUED_MS = 1_700_000_000_000
 
 
 def stored(payload: bytes, sequence: int = 7) -> bytes:
-    """As a namespace gives it out."""
+    """Add the annotations of a namespace."""
     message = Message.parse(payload)
     message.edit_message_annotations(
         {
@@ -32,20 +32,20 @@ def stored(payload: bytes, sequence: int = 7) -> bytes:
     return message.encode()
 
 
-def plain(**changes: Any) -> bytes:
-    given: dict[str, Any] = {"properties": Properties(message_id="m"), "data": b"body"}
-    return Message.build(**(given | changes)).encode()
+def encoded(**changes: Any) -> bytes:
+    sections: dict[str, Any] = {"properties": Properties(message_id="m"), "data": b"body"}
+    return Message.build(**(sections | changes)).encode()
 
 
-def seen(payload: bytes) -> dict[str, Any]:
-    """As a program sees it: through JSON, and back."""
-    return json.loads(json.dumps(read(QUEUE, payload).as_json(NOW_MS), allow_nan=False))
+def as_json(payload: bytes) -> dict[str, Any]:
+    """Read a message and pass it through JSON."""
+    return json.loads(json.dumps(read_message(QUEUE, payload).as_json(NOW_MS), allow_nan=False))
 
 
-def test_an_ordinary_message_says_where_it_is_going_and_all_that_it_was() -> None:
+def test_message_has_its_destination_and_its_original_properties() -> None:
     payload = stored(
         to_backlog(
-            plain(
+            encoded(
                 header=Header(ttl=UInt(90_000)),
                 properties=Properties(message_id="m-1", group_id="s-1", subject="greeting"),
                 application_properties={"n": 1},
@@ -55,9 +55,9 @@ def test_an_ordinary_message_says_where_it_is_going_and_all_that_it_was() -> Non
         )
     )
 
-    found = read(QUEUE, payload)
+    message = read_message(QUEUE, payload)
 
-    assert found == BacklogMessage(
+    assert message == BacklogMessage(
         queue=QUEUE,
         payload=payload,
         sequence_number=7,
@@ -67,24 +67,24 @@ def test_an_ordinary_message_says_where_it_is_going_and_all_that_it_was() -> Non
         session_id="s-1",
         time_to_live_ms=90_000,
         scheduled_ms=1_700_000_500_000,
-        application_properties=found.application_properties,
+        application_properties=message.application_properties,
     )
-    shown = seen(payload)
+    shown = as_json(payload)
     assert shown["enqueued_time"] == "2023-11-14T22:13:20.000Z"
     assert shown["scheduled_time"] == "2023-11-14T22:21:40.000Z"
     assert shown["age_seconds"] == 60
-    assert shown["size"] == len(payload)
+    assert shown["size_in_bytes"] == len(payload)
     assert shown["subject"] == "greeting"
-    assert (shown["body_kind"], shown["body"], shown["body_encoding"]) == ("data", "body", "text")
+    assert (shown["body_type"], shown["body"], shown["body_encoding"]) == ("data", "body", "text")
     assert shown["application_properties"]["n"] == 1
 
 
-def test_a_message_without_a_path_says_nowhere_and_why_it_is_poison() -> None:
-    found = read(QUEUE, stored(plain()))
+def test_message_without_a_path_has_no_destination_and_a_problem() -> None:
+    message = read_message(QUEUE, stored(encoded()))
 
-    assert (found.destination, found.problem) == (None, MISSING_PATH)
-    assert "x-ms-path" in (found.problem_description or "")
-    assert (found.sequence_number, found.message_id) == (7, "m")
+    assert (message.destination, message.problem) == (None, MISSING_PATH)
+    assert "x-ms-path" in (message.problem_description or "")
+    assert (message.sequence_number, message.message_id) == (7, "m")
 
 
 @pytest.mark.parametrize(
@@ -100,57 +100,58 @@ def test_a_message_without_a_path_says_nowhere_and_why_it_is_poison() -> None:
         ("x-ms-scheduledenqueuetimeutc", 5),
     ],
 )
-def test_an_alias_of_a_wrong_type_is_poison_and_is_not_taken_for_what_it_is_not(
-    alias: str, value: Any
-) -> None:
-    message = Message.parse(to_backlog(plain(), "orders"))
+def test_alias_of_the_wrong_type_is_a_problem_and_is_not_converted(alias: str, value: Any) -> None:
+    message = Message.parse(to_backlog(encoded(), "orders"))
     message.edit_application_properties({alias: value})
 
-    found = read(QUEUE, stored(message.encode()))
+    message = read_message(QUEUE, stored(message.encode()))
 
-    assert found.problem == WRONG_ALIAS
-    assert alias in (found.problem_description or "")
-    assert found.session_id is None
-    assert found.time_to_live_ms is None
-    assert found.scheduled_ms is None
+    assert message.problem == WRONG_ALIAS
+    assert alias in (message.problem_description or "")
+    assert message.session_id is None
+    assert message.time_to_live_ms is None
+    assert message.scheduled_ms is None
     if alias != "x-ms-path":
-        assert found.destination == "orders"
+        assert message.destination == "orders"
     else:
-        assert found.destination in (None, "")
-    json.dumps(found.as_json(NOW_MS))
+        assert message.destination in (None, "")
+    json.dumps(message.as_json(NOW_MS))
 
 
 @pytest.mark.parametrize(
     "payload",
     [b"", b"\x00", b"\x00\x01", b"not AMQP at all", b"\x00\x53\x75\xa0\xff", b"\xff" * 99],
 )
-def test_what_is_not_amqp_at_all_is_shown_as_its_bytes(payload: bytes) -> None:
-    found, shown = read(QUEUE, payload), seen(payload)
+def test_payload_that_is_not_amqp_is_shown_in_base64(payload: bytes) -> None:
+    message, shown = read_message(QUEUE, payload), as_json(payload)
 
-    assert found.problem in (NOT_A_MESSAGE, MISSING_PATH)  # no bytes are a message without a body
-    assert (found.sequence_number, found.destination, found.message_id) == (None, None, None)
+    assert message.problem in (
+        NOT_A_MESSAGE,
+        MISSING_PATH,
+    )  # an empty payload is a message without a body
+    assert (message.sequence_number, message.destination, message.message_id) == (None, None, None)
     if payload:
-        assert (shown["body_kind"], shown["body_encoding"]) == ("unreadable", "base64")
+        assert (shown["body_type"], shown["body_encoding"]) == ("undecodable", "base64")
         assert base64.b64decode(shown["body"]) == payload
 
 
-def test_a_message_that_ends_in_nonsense_still_has_the_number_to_go_on_from() -> None:
-    annotations = Message.parse(stored(plain())).message_annotations
+def test_message_with_undecodable_end_still_has_its_sequence_number() -> None:
+    annotations = Message.parse(stored(encoded())).message_annotations
 
-    found = read(QUEUE, annotations + b"\x00\x53\xff nonsense")
+    message = read_message(QUEUE, annotations + b"\x00\x53\xff nonsense")
 
-    assert found.problem == NOT_A_MESSAGE
-    assert (found.sequence_number, found.enqueued_ms) == (7, ENQUEUED_MS)
+    assert message.problem == NOT_A_MESSAGE
+    assert (message.sequence_number, message.enqueued_ms) == (7, ENQUEUED_MS)
 
 
-def test_a_dead_letter_says_its_reason_and_description() -> None:
-    payload = plain(
+def test_dead_letter_has_its_reason_and_description() -> None:
+    payload = encoded(
         application_properties={"DeadLetterReason": "Gone", "DeadLetterErrorDescription": "no q"}
     )
 
-    found = read(QUEUE, payload)
+    message = read_message(QUEUE, payload)
 
-    assert (found.reason, found.description) == ("Gone", "no q")
+    assert (message.dead_letter_reason, message.dead_letter_description) == ("Gone", "no q")
 
 
 @pytest.mark.parametrize(
@@ -165,12 +166,10 @@ def test_a_dead_letter_says_its_reason_and_description() -> None:
         ({"sequence": [1, "two"]}, ("sequence", [1, "two"], "json")),
     ],
 )
-def test_a_body_is_text_where_it_is_text_and_else_base64_or_json(
-    body: dict[str, Any], shown: tuple[Any, ...]
-) -> None:
-    found = seen(Message.build(**body).encode())
+def test_body_is_text_base64_or_json(body: dict[str, Any], shown: tuple[Any, ...]) -> None:
+    message = as_json(Message.build(**body).encode())
 
-    assert (found["body_kind"], found["body"], found["body_encoding"]) == shown
+    assert (message["body_type"], message["body"], message["body_encoding"]) == shown
 
 
 @pytest.mark.parametrize(
@@ -189,15 +188,15 @@ def test_a_body_is_text_where_it_is_text_and_else_base64_or_json(
         (Array(int, (1, 2)), [1, 2]),
     ],
 )
-def test_properties_of_every_type_can_be_written_as_json(value: Any, shown: Any) -> None:
-    found = seen(plain(application_properties={"v": value}))
+def test_properties_of_every_type_are_converted_to_json(value: Any, shown: Any) -> None:
+    message = as_json(encoded(application_properties={"v": value}))
 
-    assert found["application_properties"] == {"v": shown}
+    assert message["application_properties"] == {"v": shown}
 
 
-def test_a_message_id_need_not_be_text() -> None:
+def test_message_id_of_any_type_is_converted_to_json() -> None:
     shown = [
-        seen(plain(properties=Properties(message_id=id)))["message_id"]
+        as_json(encoded(properties=Properties(message_id=id)))["message_id"]
         for id in (UUID(int=1), b"\x01", None)
     ]
 
@@ -205,8 +204,8 @@ def test_a_message_id_need_not_be_text() -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 300), st.integers(0, 300))
-def test_no_bytes_are_too_odd(noise: bytes, start: int, end: int) -> None:
-    payload = stored(to_backlog(plain(application_properties={"n": 1}), "orders"))
+def test_reading_never_raises_whatever_the_bytes(noise: bytes, start: int, end: int) -> None:
+    payload = stored(to_backlog(encoded(application_properties={"n": 1}), "orders"))
 
-    for odd in (noise, payload[:start] + noise + payload[end:], payload[:start]):
-        json.dumps(read(QUEUE, odd).as_json(NOW_MS), allow_nan=False)
+    for corrupt in (noise, payload[:start] + noise + payload[end:], payload[:start]):
+        json.dumps(read_message(QUEUE, corrupt).as_json(NOW_MS), allow_nan=False)

@@ -1,4 +1,4 @@
-"""What `pairbus syphon --status-file` writes is what `pairbus status --status-file` reads."""
+"""The status file that `pairbus syphon` writes and `pairbus status` reads."""
 
 import json
 import time
@@ -9,19 +9,17 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.status import SyphonReport, syphon_word
-from pairbus.cli.drain_screen import Speed
-from pairbus.cli.syphon import _Run
+from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
+from pairbus.cli.syphon_run import write_status_file
 
 
-@pytest.mark.parametrize("left", [3, None])
-@pytest.mark.parametrize("problem", [None, "nothing was confirmed"])
-def test_the_file_of_a_syphon_is_understood(
-    tmp_path: Path, left: int | None, problem: str | None
+@pytest.mark.parametrize("remaining", [3, None])
+@pytest.mark.parametrize("problem", [None, "no progress"])
+def test_status_command_reads_the_file_that_the_syphon_writes(
+    tmp_path: Path, remaining: int | None, problem: str | None
 ) -> None:
-    run: Any = _Run.__new__(_Run)
-    run._status_file, run._speed = tmp_path / "status.json", Speed()
-    status = SimpleNamespace(
+    path = tmp_path / "status.json"
+    status: Any = SimpleNamespace(
         running=True,
         healthy=problem is None,
         problem=problem,
@@ -30,7 +28,7 @@ def test_the_file_of_a_syphon_is_understood(
         errors={"down": "disabled"},
     )
 
-    run._tell(status, left)
-    found = syphon_word(json.loads(run._status_file.read_text()), time.time())
+    write_status_file(path, status, remaining, 2.5)
+    summary = parse_syphon_status(json.loads(path.read_text()), time.time())
 
-    assert found == SyphonReport(True, problem, 6, left, 0.0)
+    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5)

@@ -1,4 +1,4 @@
-"""The forecast: known figures, exactly, and what holds for any."""
+"""The forecast: exact known numbers, and properties of every forecast."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -10,56 +10,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cost import plan
-from pairbus.cost.alternatives import alternatives, changes
-from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, tally
-from pairbus.cost.forecast import DAY, HOUR, MONTH, CostItem, Forecast, forecast
-from pairbus.cost.plan import Outage, PairingProfile, Traffic
+from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts, calculate_usage
+from pairbus.cost.forecast import DAY, HOUR, MONTH, CostItem, forecast
+from pairbus.cost.forecast_json import forecast_to_json
+from pairbus.cost.inputs import Outage, Traffic
+from pairbus.cost.money import exact_money, format_money
 from pairbus.cost.prices import parse_prices, read_prices
-from pairbus.cost.summary import money, summary
 from pairbus.errors import ConfigurationError
-from pairbus.options import SendAvailabilityOptions
+from pairbus.options import FailureKind
 from pairbus.pairing import health
-from pairbus.usage.operations import Amount, NamespaceRole, OperationKind, Part
-from tests.unit.cost.price_text import GOOD
+from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose, Usage
+from tests.unit.cost.conftest import MakeForecast, MakePairing
+from tests.unit.cost.price_list import PRICE_LIST
 
 PRICES = read_prices()
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
-
-def pairing(**given: Any) -> PairingProfile:
-    """A pairing; options of the pairing itself are recognised by their names."""
-    mine = {
-        name: given.pop(name) for name in list(given) if name in PairingProfile.__dataclass_fields__
-    }
-    return PairingProfile(options=SendAvailabilityOptions(**given), **mine)
-
-
-def expected(
-    length: timedelta = 2 * HOUR, rate: float = 100, *, size: int = 1024, **options: Any
-) -> Forecast:
-    """Four clients, three entities, an outage."""
-    return forecast(
-        pairing=pairing(**{"clients": 4, **options}),
-        traffic=Traffic(rate=rate, size=size, entities=3),
-        outage=Outage(length=length),
-        prices=PRICES,
-    )
-
-
-# Known figures.
+# Idle.
 
 
 @pytest.mark.rule("C3", "Y6")
 def test_ten_idle_backlog_queues_cost_40_receives_an_hour_960_a_day_28800_in_30_days() -> None:
-    idle = forecast(prices=PRICES).idle
+    idle = forecast().idle
 
-    assert {span: bill.total.amount for span, bill in idle.items()} == {
-        HOUR: Amount(40, 40, 0),
-        DAY: Amount(960, 960, 0),
-        MONTH: Amount(28_800, 28_800, 0),
+    assert {period: bill.total.usage for period, bill in idle.items()} == {
+        HOUR: Usage(40, 40, 0),
+        DAY: Usage(960, 960, 0),
+        MONTH: Usage(28_800, 28_800, 0),
     }
-    assert list(idle[MONTH].parts) == [Part.IDLE]
+    assert list(idle[MONTH].by_purpose) == [Purpose.IDLE]
 
 
 @pytest.mark.rule("C3")
@@ -74,86 +53,109 @@ def test_ten_idle_backlog_queues_cost_40_receives_an_hour_960_a_day_28800_in_30_
         ({"clients": 1000}, 40),
     ],
 )
-def test_idle_receives_an_hour(options: dict[str, Any], receives: int) -> None:
-    idle = forecast(pairing=pairing(**options), prices=PRICES).idle
+def test_idle_receives_in_an_hour(
+    make_pairing: MakePairing, options: dict[str, Any], receives: int
+) -> None:
+    idle = forecast(pairing=make_pairing(**options)).idle
 
-    assert idle[HOUR].total.amount.operations == receives
+    assert idle[HOUR].total.usage.operations == receives
+
+
+def test_idle_polls_are_free_within_the_included_operations_only() -> None:
+    quiet, busy = forecast(), forecast(traffic=Traffic(rate=10))
+
+    assert quiet.idle[MONTH].total.cost == 0
+    assert busy.idle[MONTH].total.cost == Decimal("0.8") * 28_800 / 10**6
+
+
+# One message.
 
 
 @pytest.mark.rule("C2", "C3")
 @pytest.mark.parametrize(
-    ("size", "units", "with_completes"),
+    ("size", "units", "units_with_completes"),
     [(0, 4, 6), (1024, 4, 6), (64 * 1024, 6, 8), (64 * 1024 + 1, 8, 10), (200 * 1024, 16, 18)],
 )
-def test_a_message_through_the_backlog(size: int, units: int, with_completes: int) -> None:
-    """At exactly 64 KB its aliases make it two units in the backlog, and one at the primary."""
-    one = forecast(traffic=Traffic(size=size), prices=PRICES).per_message
+def test_units_of_a_message_through_the_backlog(
+    size: int, units: int, units_with_completes: int
+) -> None:
+    """With 64 KB, a message has two units in the backlog due to its aliases, and one elsewhere."""
+    message = forecast(traffic=Traffic(size=size)).per_message
 
-    assert (one.units, one.units_with_completes) == (units, with_completes)
-    assert one.bytes == 4 * size + 2 * 40
+    assert (message.units, message.units_with_completes) == (units, units_with_completes)
+    assert message.bytes == 4 * size + 2 * 40
+
+
+# An outage.
 
 
 @pytest.mark.rule("C3")
-def test_an_outage_by_part() -> None:
-    """2 h: failover after 1 min, then a ping each minute, of which the 119th gets through."""
-    found = expected()
+def test_usage_of_an_outage_by_purpose(make_forecast: MakeForecast) -> None:
+    """In 2 h a path fails over after 1 min, then pings each minute; the 119th ping succeeds."""
+    result = make_forecast()
 
-    assert found.course.through_backlog == 714_000
-    assert found.course.refused == 6_000
-    assert found.course.pings == 119 * 4 * 3
-    assert found.course.failover == 119 * MINUTE
-    assert {part: charge.amount for part, charge in found.outage_bill.parts.items()} == {
-        Part.PINGS: Amount(1_428, 1_428, 1_428 * 164),
-        Part.BACKLOG: Amount(714_000, 714_000, 714_000 * 1064),
-        Part.DRAIN: Amount(3 * 714_000, 3 * 714_000, 714_000 * (1064 + 1024)),
-        Part.DELIVERY: Amount(2 * 714_000, 2 * 714_000, 714_000 * 1024),
+    assert result.timeline.through_backlog == 714_000
+    assert result.timeline.failed_sends == 6_000
+    assert result.timeline.pings == 119 * 4 * 3
+    assert result.timeline.failover == 119 * MINUTE
+    assert {purpose: item.usage for purpose, item in result.outage_bill.by_purpose.items()} == {
+        Purpose.PINGS: Usage(1_428, 1_428, 1_428 * 164),
+        Purpose.BACKLOG: Usage(714_000, 714_000, 714_000 * 1064),
+        Purpose.DRAIN: Usage(3 * 714_000, 3 * 714_000, 714_000 * (1064 + 1024)),
+        Purpose.DELIVERY: Usage(2 * 714_000, 2 * 714_000, 714_000 * 1024),
     }
-    assert found.outage_bill.total.amount.operations == 6 * 714_000 + 1_428
+    assert result.outage_bill.total.usage.operations == 6 * 714_000 + 1_428
 
 
 @pytest.mark.rule("C3")
-def test_the_money_of_an_outage() -> None:
-    """The traffic of the month is in the band of 0.50 for a million."""
-    found = expected()
-    drain = found.outage_bill.parts[Part.DRAIN]
+def test_cost_of_an_outage(make_forecast: MakeForecast) -> None:
+    """The traffic of the month reaches the band with 0.50 per million."""
+    result = make_forecast()
+    traffic, drain = result.normal_traffic.total, result.outage_bill.by_purpose[Purpose.DRAIN]
 
-    assert found.month.total.amount.units == 777_600_000
-    assert found.month.total.for_operations == Decimal("69.60") + Decimal("0.5") * Decimal("677.6")
-    assert drain.for_operations == Decimal("1.071")
-    assert drain.for_bandwidth == Decimal("0.02") * 714_000 * 2088 / 10**9
-    assert found.instead.for_operations == Decimal("1.071")
-    # Three operations of six would have been anyway.
-    assert found.outage_adds == (
+    assert traffic.usage.units == 777_600_000
+    assert traffic.operations_cost == Decimal("69.60") + Decimal("0.5") * Decimal("677.6")
+    assert drain.operations_cost == Decimal("1.071")
+    assert drain.bandwidth_cost == Decimal("0.02") * 714_000 * 2088 / 10**9
+    assert result.without_outage.operations_cost == Decimal("1.071")
+    # Three of the six operations would have been necessary without an outage, too.
+    assert result.outage_extra_cost == (
         Decimal("0.5") * (3 * 714_000 + 1_428) / 10**6
         + Decimal("0.02") * (714_000 * 2 * 1064 + 1_428 * 164) / 10**9
     )
 
 
-def test_what_goes_through_the_backlog_leaves_its_place_in_the_bands() -> None:
-    """Without the messages of the outage the month is below the 13 million that are included."""
-    found = forecast(
-        pairing=pairing(failover_interval=timedelta()),
+def test_messages_through_the_backlog_do_not_count_as_normal_traffic(
+    make_pairing: MakePairing,
+) -> None:
+    """Without the messages of the outage, the month is below the 13 million included operations."""
+    result = forecast(
+        pairing=make_pairing(failover_interval=timedelta()),
         traffic=Traffic(rate=1.7),
         outage=Outage(length=2 * DAY),
-        prices=PRICES,
     )
     messages = 293_760
-    without = 13_219_200 + 28_800
-    month = without + 3 * messages + 2_880
+    without_outage = 13_219_200 + 28_800
+    with_outage = without_outage + 3 * messages + 2_880
 
-    assert found.course.through_backlog == messages
-    assert without - 3 * messages < 13_000_000 < without
-    assert found.instead.for_operations == Decimal("0.8") * (without - 13_000_000) / 10**6
-    assert found.outage_bill.total.for_operations == (Decimal("0.8") * (month - 13_000_000) / 10**6)
+    assert result.timeline.through_backlog == messages
+    assert without_outage - 3 * messages < 13_000_000 < without_outage
+    assert result.without_outage.operations_cost == (
+        Decimal("0.8") * (without_outage - 13_000_000) / 10**6
+    )
+    assert result.outage_bill.total.operations_cost == (
+        Decimal("0.8") * (with_outage - 13_000_000) / 10**6
+    )
 
 
-def test_an_outage_that_ends_before_failover_costs_nothing() -> None:
-    found = expected(MINUTE)
+def test_outage_that_ends_before_failover_costs_nothing(make_forecast: MakeForecast) -> None:
+    result = make_forecast(MINUTE)
+    timeline = result.timeline
 
-    assert found.course.paths == found.course.pings == found.course.through_backlog == 0
-    assert found.course.refused == 6_000
-    assert found.outage_bill.total == CostItem()
-    assert found.outage_adds == 0
+    assert timeline.paths == timeline.pings == timeline.through_backlog == 0
+    assert timeline.failed_sends == 6_000
+    assert result.outage_bill.total == CostItem()
+    assert result.outage_extra_cost == 0
 
 
 @pytest.mark.parametrize(
@@ -165,261 +167,187 @@ def test_an_outage_that_ends_before_failover_costs_nothing() -> None:
         (3 * MINUTE, 2),
     ],
 )
-def test_the_first_ping_after_the_outage_is_the_last(length: timedelta, pings: int) -> None:
-    found = expected(length, clients=1)
+def test_first_ping_after_the_outage_is_the_last(
+    make_forecast: MakeForecast, length: timedelta, pings: int
+) -> None:
+    timeline = make_forecast(length, clients=1).timeline
 
-    assert found.course.pings == pings * 3
-    assert found.course.through_backlog == pings * 60 * 100
+    assert timeline.pings == pings * 3
+    assert timeline.through_backlog == pings * 60 * 100
 
 
-def test_pings_are_as_many_as_a_path_really_sends() -> None:
-    """The forecast, beside the state machine itself."""
-    length_s, found = (
-        1000,
-        expected(timedelta(seconds=1000), clients=1, ping_primary_interval=7 * SECOND),
-    )
+def test_number_of_pings_is_that_of_the_path_health_state_machine(
+    make_forecast: MakeForecast,
+) -> None:
+    outage_s, ping_interval_s = 1000, 7
+    timeline = make_forecast(
+        timedelta(seconds=outage_s),
+        clients=1,
+        ping_primary_interval=timedelta(seconds=ping_interval_s),
+    ).timeline
     settings = health.HealthSettings(
         failover_interval_s=60,
-        ping_interval_s=7,
+        ping_interval_s=ping_interval_s,
         ping_jitter=0,
         after_drain=False,
         hold_s=5,
         drain_timeout_s=600,
     )
     path = health.PathHealth(settings, Random(1), 0.0)
-    path.failed(health.FailureKind.UNAVAILABLE, TimeoutError(), 0.0)
+    path.failed(FailureKind.UNAVAILABLE, TimeoutError(), 0.0)
     pings = 0
     now = 0.0
     while (step := path.next_step()) is not None:
         now = step.at
-        if step.task is health.HealthTask.ENGAGE:
-            path.engage(None, now)
+        if step.task is health.HealthTask.FAIL_OVER:
+            path.fail_over(None, now)
         else:
             pings += 1
-            path.pinged(now >= length_s, now)
+            path.pinged(now >= outage_s, now)
 
     assert pings > 100
-    assert found.course.pings == 3 * pings
-    assert found.course.failover == timedelta(seconds=now - 60)
+    assert timeline.pings == 3 * pings
+    assert timeline.failover == timedelta(seconds=now - 60)
 
 
-def test_with_no_interval_all_messages_of_the_outage_go_through_the_backlog() -> None:
-    found = expected(failover_interval=timedelta())
+def test_without_failover_interval_all_messages_of_the_outage_go_through_the_backlog(
+    make_forecast: MakeForecast,
+) -> None:
+    timeline = make_forecast(failover_interval=timedelta()).timeline
 
-    assert found.course.through_backlog == 720_000
-    assert found.course.refused == 0
-    assert found.course.pings == 120 * 4 * 3
-
-
-def test_a_share_concerns_entities_and_traffic() -> None:
-    found = forecast(
-        pairing=pairing(),
-        traffic=Traffic(rate=10, entities=3),
-        outage=Outage(length=HOUR, share=0.5),
-        prices=PRICES,
-    )
-
-    assert found.course.paths == 2
-    assert found.course.pings == 59 * 2
-    assert found.course.through_backlog == 59 * 60 * 5
+    assert timeline.through_backlog == 720_000
+    assert timeline.failed_sends == 0
+    assert timeline.pings == 120 * 4 * 3
 
 
-def test_rates_are_what_they_are_written_as() -> None:
-    found = forecast(traffic=Traffic(rate=0.1), prices=PRICES)
+def test_share_applies_to_entities_and_traffic() -> None:
+    timeline = forecast(
+        traffic=Traffic(rate=10, entities=3), outage=Outage(length=HOUR, share=0.5)
+    ).timeline
 
-    assert found.month.parts[Part.TRAFFIC].amount.operations == 259_200
-
-
-def test_receives_in_vain_are_receives() -> None:
-    receive = CostKey(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE)
-    once, thrice = expected().operations.slots, expected(vain_receives=2).operations.slots
-
-    assert thrice[receive] == once[receive] * 3
-    assert {**thrice, receive: once[receive]} == once
+    assert timeline.paths == 2
+    assert timeline.pings == 59 * 2
+    assert timeline.through_backlog == 59 * 60 * 5
 
 
-def test_after_drain_peeks_and_stores_more() -> None:
-    found = expected(failback="after-drain")
-    peek = found.operations.slots[CostKey(Part.DRAIN, NamespaceRole.SECONDARY, OperationKind.PEEK)]
+def test_decimal_rates_are_exact() -> None:
+    traffic = forecast(traffic=Traffic(rate=0.1)).normal_traffic
 
-    # 900 a second leave; 714 000 take 793.3 s, in which 79 333.3 more arrive.
-    assert found.course.through_backlog == 793_334
-    looks = 4 * 3 * 10
-    assert peek.operations == looks * (794 * 11 + 3)
-    assert found.course.drain > expected().course.drain
+    assert traffic.by_purpose[Purpose.TRAFFIC].usage.operations == 259_200
 
 
-def test_after_drain_with_a_slow_syphon_never_ends_and_it_says_so() -> None:
-    with pytest.raises(ConfigurationError, match="at 100 messages a second it never is, for 100"):
-        expected(failback="after-drain", drain_rate=100)
+def test_redeliveries_add_receives_only(make_forecast: MakeForecast) -> None:
+    receive = CostKey(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.RECEIVE)
+    without = make_forecast().outage_usage.by_key
+    with_two = make_forecast(redeliveries=2).outage_usage.by_key
+
+    assert with_two[receive] == without[receive] * 3
+    assert {**with_two, receive: without[receive]} == without
 
 
-def test_a_drain_of_years_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="not empty within a year: set a higher drain_r"):
-        expected(drain_rate=0.001)
+def test_after_drain_peeks_and_stores_more_messages(make_forecast: MakeForecast) -> None:
+    result = make_forecast(failback="after-drain")
+    peek = CostKey(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.PEEK)
+
+    # 900 messages a second are drained; 714 000 take 793.3 s, in which 79 333.3 more arrive.
+    assert result.timeline.through_backlog == 793_334
+    peeked_queues = 4 * 3 * 10
+    assert result.outage_usage.by_key[peek].operations == peeked_queues * (794 * 11 + 3)
+    assert result.timeline.drain > make_forecast().timeline.drain
 
 
-def test_the_looks_of_after_drain_are_those_of_the_pairing() -> None:
-    assert plan.SMALL == health.SMALL
-    assert plan.DRAIN_CHECK_S == health.DRAIN_CHECK_S
+def test_after_drain_with_a_slow_syphon_is_rejected(make_forecast: MakeForecast) -> None:
+    with pytest.raises(ConfigurationError, match="never empty: 100 messages per second arrive"):
+        make_forecast(failback="after-drain", drain_rate=100)
+
+
+def test_drain_of_more_than_a_year_is_rejected(make_forecast: MakeForecast) -> None:
+    with pytest.raises(ConfigurationError, match=r"not empty within a year\. Set a higher drain_r"):
+        make_forecast(drain_rate=0.001)
 
 
 @pytest.mark.rule("C5")
-def test_the_forecast_is_the_arithmetic_of_counts() -> None:
-    found = expected()
-    run = TrafficCounts(
-        stored=(MessageGroup(714_000, 1064),),
-        taken=(MessageGroup(714_000, 1064),),
-        settled=714_000,
-        homed=(MessageGroup(714_000, 1024),),
-        delivered=(MessageGroup(714_000, 1024),),
-        completed=714_000,
+def test_forecast_and_measured_counts_use_the_same_arithmetic(make_forecast: MakeForecast) -> None:
+    measured = TrafficCounts(
+        backlog_sends=(MessageGroup(714_000, 1064),),
+        backlog_receives=(MessageGroup(714_000, 1064),),
+        backlog_completes=714_000,
+        drain_sends=(MessageGroup(714_000, 1024),),
+        primary_receives=(MessageGroup(714_000, 1024),),
+        primary_completes=714_000,
         pings=1_428,
     )
 
-    assert tally(run) == found.operations
+    assert calculate_usage(measured) == make_forecast().outage_usage
 
 
-# Tiers.
+# Tiers and prices.
 
 
-def test_premium_charges_namespaces_and_not_operations() -> None:
-    found = forecast(
+def test_premium_charges_messaging_units_and_not_operations() -> None:
+    result = forecast(
         traffic=Traffic(rate=100),
         outage=Outage(length=HOUR),
-        prices=PRICES,
         tier="premium",
         messaging_units=2,
     )
 
-    assert found.outage_bill.total.for_operations == 0
-    assert found.outage_bill.total.for_bandwidth > 0
-    assert found.second_namespace == Decimal("0.928") * 720 * 2
+    assert result.outage_bill.total.operations_cost == 0
+    assert result.outage_bill.total.bandwidth_cost > 0
+    assert result.secondary_base_cost == Decimal("0.928") * 720 * 2
 
 
-def test_a_second_standard_namespace_has_no_charge_of_its_own() -> None:
-    assert forecast(prices=PRICES).second_namespace == 0
+def test_second_standard_namespace_has_no_base_cost() -> None:
+    assert forecast().secondary_base_cost == 0
 
 
-def test_idle_within_the_included_operations_is_free_and_above_them_it_is_not() -> None:
-    quiet, busy = forecast(prices=PRICES), forecast(traffic=Traffic(rate=10), prices=PRICES)
+def test_price_list_of_the_user_is_used() -> None:
+    prices = parse_prices(PRICE_LIST, "mine.toml")
+    result = forecast(traffic=Traffic(rate=1000), prices=prices)
 
-    assert quiet.idle[MONTH].total.money == 0
-    assert busy.idle[MONTH].total.money == Decimal("0.8") * 28_800 / 10**6
-
-
-# Choices.
-
-
-def test_what_other_options_would_change() -> None:
-    found = {one.what: one for one in changes(expected())}
-
-    assert list(found) == [
-        "20 backlog queues, not 10",
-        "pings every 30 s, not 60 s",
-        "2 syphons, not 1",
-        "failback after-drain",
-    ]
-    queues, pings, syphons, drain = found.values()
-    assert (queues.idle_units, queues.outage_units) == (28_800, 0)
-    assert queues.idle_money == Decimal("0.0144")
-    assert (pings.idle_units, pings.outage_units) == (0, 119 * 12)
-    assert (syphons.idle_units, syphons.outage_units) == (28_800, 0)
-    assert drain.idle_units == 0
-    # The messages that come while it drains are stored, received and completed; and the peeks.
-    assert drain.outage_units == 3 * (793_334 - 714_000) + 120 * (794 * 11 + 3)
-
-
-def test_changes_that_cannot_be_are_left_out() -> None:
-    found = changes(expected(ping_primary_interval=SECOND, drain_rate=50))
-
-    assert [one.what for one in found] == ["20 backlog queues, not 10", "2 syphons, not 1"]
-
-
-def test_the_alternatives() -> None:
-    found = expected()
-    nothing, paired, active, geo = alternatives(found)
-
-    assert [one.name for one in (nothing, paired, active, geo)] == [
-        "nothing",
-        "pairing",
-        "active replication",
-        "geo-replication",
-    ]
-    assert nothing.money == Decimal("9.72") + found.month.total.money
-    assert paired.units == nothing.units + 28_800 + 3 * 714_000 + 1_428
-    assert paired.money == nothing.money + Decimal("0.0144") + found.outage_adds
-    assert active.units == 2 * nothing.units
-    # The second half of the operations starts where the first ended.
-    assert active.money == nothing.money + Decimal("0.5") * Decimal("777.6") + (
-        Decimal("0.02") * nothing.bytes / 10**9
-    )
-    sent = 259_200_000 * 1024
-    assert geo.bytes == nothing.bytes + sent
-    assert geo.money == (
-        Decimal("0.928") * 720 * 2
-        + Decimal("0.02") * nothing.bytes / 10**9
-        + Decimal("0.09") * sent / 10**9
-    )
-
-
-def test_prices_of_the_user_are_those_that_count() -> None:
-    mine = parse_prices(GOOD, "mine.toml")
-    found = forecast(traffic=Traffic(rate=1000), prices=mine)
-
-    assert found.idle[MONTH].total.money == Decimal(28_800) / 10**6
-
-
-# Wrong input.
+    assert result.idle[MONTH].total.cost == Decimal(28_800) / 10**6
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "said"),
+    ("amount", "text"),
     [
-        (PairingProfile, {"clients": 0}, "clients is a whole number, 1 or more, not 0"),
-        (PairingProfile, {"clients": 1.5}, "clients is a whole number"),
-        (PairingProfile, {"clients": True}, "clients is a whole number"),
-        (PairingProfile, {"syphons": -1}, "syphons is a whole number, 0 or more, not -1"),
-        (PairingProfile, {"vain_receives": -1}, "vain_receives is a whole number"),
-        (PairingProfile, {"poll": timedelta()}, "poll is 0:00:01 to 1:00:00, not 0:00:00"),
-        (PairingProfile, {"poll": 2 * HOUR}, "poll is 0:00:01 to 1:00:00, not 2:00:00"),
-        (PairingProfile, {"poll": 900}, "poll is a timedelta, not 900"),
-        (PairingProfile, {"drain_rate": 0}, "drain_rate is above 0, not 0"),
-        (PairingProfile, {"drain_rate": "x"}, "drain_rate is a number"),
-        (Traffic, {"rate": -1}, "rate is a number, 0 to 1e\\+09, not -1"),
-        (Traffic, {"rate": float("nan")}, "rate is a number"),
-        (Traffic, {"rate": float("inf")}, "rate is a number"),
-        (Traffic, {"size": -1}, "size is a whole number, 0 or more, not -1"),
-        (Traffic, {"entities": 0}, "entities is a whole number, 1 or more, not 0"),
-        (Traffic, {"alias_bytes": -1}, "alias_bytes is a whole number"),
-        (Outage, {"length": -SECOND}, "the length of the outage is 0:00:00 to 30 days"),
-        (Outage, {"length": 31 * DAY}, "the length of the outage is 0:00:00 to 30 days"),
-        (Outage, {"length": 7200}, "the length of the outage is a timedelta, not 7200"),
-        (Outage, {"share": 1.1}, "share is a number, 0 to 1, not 1.1"),
-        (Outage, {"share": -0.1}, "share is a number, 0 to 1, not -0.1"),
+        ("0", "0.00"),
+        ("10", "10.00"),
+        ("0.0144", "0.0144"),
+        ("2E-11", "0.00000000002"),
+        ("-1.50", "-1.50"),
     ],
 )
-def test_input_out_of_bounds_is_refused(kind: Any, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        kind(**given)
+def test_exact_money_keeps_all_digits(amount: str, text: str) -> None:
+    assert exact_money(Decimal(amount)) == text
 
 
-@pytest.mark.parametrize("given", [{"tier": "gold"}, {"messaging_units": 0}])
-def test_a_forecast_refuses_what_it_does_not_know(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=r"gold|messaging_units"):
-        forecast(prices=PRICES, **given)
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("0", "0.00"),
+        ("1234.567", "1,234.57"),
+        ("0.0144", "0.0144"),
+        ("0.000719", "0.000719"),
+        ("0.0000001", "< 0.000001"),
+        ("-0.5", "-0.5000"),
+    ],
+)
+def test_small_amounts_of_money_have_more_decimals(amount: str, text: str) -> None:
+    assert format_money(Decimal(amount)) == text
+    assert format_money(float(amount)) == text
 
 
 # Properties.
 
-forecasts = st.fixed_dictionaries(
+pairing_values = st.fixed_dictionaries(
     {
         "backlog_queue_count": st.integers(1, 50),
         "ping_primary_interval": st.integers(1, 1800).map(lambda s: timedelta(seconds=s)),
         "failover_interval": st.integers(0, 3600).map(lambda s: timedelta(seconds=s)),
         "clients": st.integers(1, 100),
         "syphons": st.integers(0, 5),
-        "vain_receives": st.integers(0, 3),
+        "redeliveries": st.integers(0, 3),
         "drain_rate": st.integers(2000, 5000),
         "failback": st.sampled_from(["immediate", "after-drain"]),
     }
@@ -439,43 +367,57 @@ tiers = st.sampled_from(["basic", "standard", "premium"])
 
 
 @pytest.mark.rule("C3")
-@given(forecasts, traffics, outages, tiers)
-def test_parts_add_up_to_the_whole_in_operations_bytes_and_money(
-    options: dict[str, Any], traffic: Traffic, outage: Outage, tier: str
+@given(pairing_values, traffics, outages, tiers)
+def test_purposes_add_up_to_the_total_in_operations_bytes_and_cost(
+    make_pairing: MakePairing, values: dict[str, Any], traffic: Traffic, outage: Outage, tier: str
 ) -> None:
-    found = forecast(
-        pairing=pairing(**options), traffic=traffic, outage=outage, prices=PRICES, tier=tier
+    result = forecast(
+        pairing=make_pairing(**values), traffic=traffic, outage=outage, tier=tier, prices=PRICES
     )
 
-    whole = found.outage_bill.total
-    assert whole.amount == found.operations.total
-    before = found.month.total.amount.units + found.idle[MONTH].total.amount.units
-    rest = max(0, before - found.instead.amount.units)
-    assert whole.for_operations == PRICES.operations(found.tier, whole.amount.units, before=rest)
-    assert whole.for_bandwidth == PRICES.bandwidth(whole.amount.bytes)
-    assert found.outage_adds >= 0
-    for bill in (found.outage_bill, found.month, *found.idle.values()):
-        assert all(charge.money >= 0 for charge in bill.parts.values())
+    total = result.outage_bill.total
+    assert total.usage == result.outage_usage.total
+    month = result.normal_traffic.total.usage.units + result.idle[MONTH].total.usage.units
+    before = max(0, month - result.without_outage.usage.units)
+    assert total.operations_cost == PRICES.operations_cost(
+        result.tier, total.usage.units, before=before
+    )
+    assert total.bandwidth_cost == PRICES.bandwidth_cost(total.usage.bytes)
+    assert result.outage_extra_cost >= 0
+    for bill in (result.outage_bill, result.normal_traffic, *result.idle.values()):
+        assert all(item.cost >= 0 for item in bill.by_purpose.values())
 
 
-def _whole(
-    options: dict[str, Any], traffic: Traffic, outage: Outage
-) -> tuple[int, int, int, int, int, int]:
-    found = forecast(pairing=pairing(**options), traffic=traffic, outage=outage, prices=PRICES)
-    idle, lost = found.idle[MONTH].total.amount, found.outage_bill.total.amount
-    month = found.month.total.amount
-    return (idle.units, lost.operations, lost.units, lost.bytes, month.units, month.bytes)
-
-
-@given(forecasts, traffics, outages, st.data())
-def test_more_of_anything_never_costs_less(
-    options: dict[str, Any], traffic: Traffic, outage: Outage, data: st.DataObject
+@given(pairing_values, traffics, outages, st.data())
+def test_larger_inputs_never_reduce_the_usage(
+    make_pairing: MakePairing,
+    values: dict[str, Any],
+    traffic: Traffic,
+    outage: Outage,
+    data: st.DataObject,
 ) -> None:
-    more = data.draw(
+    def usage(
+        values: dict[str, Any], traffic: Traffic, outage: Outage
+    ) -> tuple[int, int, int, int, int, int]:
+        result = forecast(
+            pairing=make_pairing(**values), traffic=traffic, outage=outage, prices=PRICES
+        )
+        idle, in_outage = result.idle[MONTH].total.usage, result.outage_bill.total.usage
+        normal = result.normal_traffic.total.usage
+        return (
+            idle.units,
+            in_outage.operations,
+            in_outage.units,
+            in_outage.bytes,
+            normal.units,
+            normal.bytes,
+        )
+
+    counted = ("backlog_queue_count", "clients", "syphons", "redeliveries")
+    larger = data.draw(
         st.sampled_from(
             [
-                *[{name: options[name] + 1} for name in ("backlog_queue_count", "clients")],
-                *[{name: options[name] + 1} for name in ("syphons", "vain_receives")],
+                *[{name: values[name] + 1} for name in counted],
                 replace(traffic, rate=traffic.rate + 0.5),
                 replace(traffic, size=traffic.size + 1000),
                 replace(traffic, entities=traffic.entities + 1),
@@ -484,55 +426,46 @@ def test_more_of_anything_never_costs_less(
             ]
         )
     )
-    before = _whole(options, traffic, outage)
-    if isinstance(more, dict):
-        after = _whole(options | more, traffic, outage)
-    elif isinstance(more, Traffic):
-        after = _whole(options, more, outage)
+    before = usage(values, traffic, outage)
+    if isinstance(larger, dict):
+        after = usage(values | larger, traffic, outage)
+    elif isinstance(larger, Traffic):
+        after = usage(values, larger, outage)
     else:
-        after = _whole(options, traffic, more)
+        after = usage(values, traffic, larger)
 
     assert all(b <= a for b, a in zip(before, after, strict=True))
 
 
-@given(forecasts, traffics, outages)
-def test_shorter_pings_are_never_fewer(
-    options: dict[str, Any], traffic: Traffic, outage: Outage
+@given(pairing_values, traffics, outages)
+def test_shorter_ping_interval_never_makes_fewer_pings(
+    make_pairing: MakePairing, values: dict[str, Any], traffic: Traffic, outage: Outage
 ) -> None:
-    shorter = max(SECOND, options["ping_primary_interval"] / 2)
-    some, more = (
-        forecast(pairing=pairing(**o), traffic=traffic, outage=outage, prices=PRICES).course.pings
-        for o in (options, options | {"ping_primary_interval": shorter})
+    shorter = max(SECOND, values["ping_primary_interval"] / 2)
+    pings, more_pings = (
+        forecast(
+            pairing=make_pairing(**v), traffic=traffic, outage=outage, prices=PRICES
+        ).timeline.pings
+        for v in (values, values | {"ping_primary_interval": shorter})
     )
 
-    assert some <= more
+    assert pings <= more_pings
 
 
-@given(forecasts, traffics, outages, tiers)
-def test_any_forecast_has_a_summary_that_agrees(
-    options: dict[str, Any], traffic: Traffic, outage: Outage, tier: str
+@given(pairing_values, traffics, outages, tiers)
+def test_json_of_a_forecast_agrees_with_it(
+    make_pairing: MakePairing, values: dict[str, Any], traffic: Traffic, outage: Outage, tier: str
 ) -> None:
-    found = forecast(
-        pairing=pairing(**options), traffic=traffic, outage=outage, prices=PRICES, tier=tier
+    result = forecast(
+        pairing=make_pairing(**values), traffic=traffic, outage=outage, tier=tier, prices=PRICES
     )
-    data = summary(found)
+    data = forecast_to_json(result)
 
-    assert Decimal(data["outage"]["adds"]) == found.outage_adds
+    assert Decimal(data["outage"]["extra_cost"]) == result.outage_extra_cost
     assert data["outage"]["total"]["units"] == sum(
-        one["units"] for one in data["outage"]["operations"]
+        operations["units"] for operations in data["outage"]["operations"]
     )
-    assert [one["name"] for one in data["alternatives_30_days"]][:2] == ["nothing", "pairing"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("0", "0.00"),
-        ("10", "10.00"),
-        ("0.0144", "0.0144"),
-        ("2E-11", "0.00000000002"),
-        ("-1.50", "-1.50"),
-    ],
-)
-def test_money_for_programs_loses_nothing(value: str, text: str) -> None:
-    assert money(Decimal(value)) == text
+    assert [alternative["name"] for alternative in data["alternatives_30_days"]][:2] == [
+        "no protection",
+        "pairing",
+    ]

@@ -1,4 +1,4 @@
-"""Prices: the table that comes with the package, a user's own, and what can be wrong with one."""
+"""Price lists: the built-in one, a user's file, and invalid files."""
 
 from datetime import date
 from decimal import Decimal
@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from pairbus.cost.prices import GB, MILLION, Tier, parse_prices, read_prices
 from pairbus.errors import ConfigurationError
-from tests.unit.cost.price_text import GOOD
+from tests.unit.cost.price_list import PRICE_LIST
 
-OURS = read_prices()
-units = st.integers(0, 5_000_000_000)
+BUILT_IN = read_prices()
+unit_counts = st.integers(0, 5_000_000_000)
 
 
 @pytest.mark.rule("C3")
-def test_ours_are_dated_and_say_where_they_are_from() -> None:
-    assert OURS.as_of == date(2026, 9, 20)
-    assert "https://azure.microsoft.com/" in OURS.source
-    assert OURS.currency == "USD"
+def test_built_in_prices_have_a_date_and_a_source() -> None:
+    assert BUILT_IN.as_of == date(2026, 9, 20)
+    assert "https://azure.microsoft.com/" in BUILT_IN.source
+    assert BUILT_IN.currency == "USD"
 
 
 @pytest.mark.parametrize(
@@ -37,141 +37,207 @@ def test_ours_are_dated_and_say_where_they_are_from() -> None:
         (Tier.PREMIUM, 9000, "0"),
     ],
 )
-def test_our_prices_of_operations(tier: Tier, millions: int, cost: str) -> None:
-    assert OURS.operations(tier, millions * MILLION) == Decimal(cost)
+def test_operations_are_billed_by_bands(tier: Tier, millions: int, cost: str) -> None:
+    assert BUILT_IN.operations_cost(tier, millions * MILLION) == Decimal(cost)
 
 
-def test_one_operation_above_what_is_included_has_its_price() -> None:
-    assert OURS.operations(Tier.STANDARD, 1, before=13 * MILLION - 1) == 0
-    assert OURS.operations(Tier.STANDARD, 1, before=13 * MILLION) == Decimal("0.0000008")
+def test_first_operation_after_the_included_ones_is_billed() -> None:
+    assert BUILT_IN.operations_cost(Tier.STANDARD, 1, before=13 * MILLION - 1) == 0
+    assert BUILT_IN.operations_cost(Tier.STANDARD, 1, before=13 * MILLION) == Decimal("0.0000008")
 
 
-def test_what_there_is_to_pay_without_an_operation() -> None:
-    assert OURS.fixed(Tier.BASIC, 720, namespaces=2, messaging_units=1) == 0
-    assert OURS.fixed(Tier.STANDARD, 720, namespaces=1, messaging_units=1) == Decimal("9.72")
-    assert OURS.fixed(Tier.STANDARD, 720, namespaces=2, messaging_units=4) == Decimal("9.72")
-    assert OURS.fixed(Tier.PREMIUM, 720, namespaces=2, messaging_units=2) == Decimal("2672.64")
+@pytest.mark.parametrize(
+    ("tier", "namespaces", "messaging_units", "cost"),
+    [
+        (Tier.BASIC, 2, 1, "0"),
+        (Tier.STANDARD, 1, 1, "9.72"),
+        (Tier.STANDARD, 2, 4, "9.72"),
+        (Tier.PREMIUM, 2, 2, "2672.64"),
+    ],
+)
+def test_base_cost_of_namespaces(
+    tier: Tier, namespaces: int, messaging_units: int, cost: str
+) -> None:
+    assert BUILT_IN.base_cost(
+        tier, 720, namespaces=namespaces, messaging_units=messaging_units
+    ) == Decimal(cost)
 
 
-def test_bandwidth_is_by_the_gigabyte() -> None:
-    assert OURS.bandwidth(GB) == Decimal("0.02")
-    assert OURS.bandwidth(1) == Decimal("2E-11")
+def test_bandwidth_is_billed_per_gigabyte() -> None:
+    assert BUILT_IN.bandwidth_cost(GB) == Decimal("0.02")
+    assert BUILT_IN.bandwidth_cost(1) == Decimal("2E-11")
 
 
 @pytest.mark.rule("C3")
-def test_a_users_file_replaces_ours(tmp_path: Path) -> None:
+def test_price_list_of_the_user_replaces_the_built_in_one(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(GOOD)
+    file.write_text(PRICE_LIST)
 
     prices = read_prices(file)
 
     assert (prices.name, prices.currency, prices.as_of) == (str(file), "EUR", date(2026, 1, 2))
-    assert prices.operations(Tier.STANDARD, 4 * MILLION) == 21
-    assert prices.operations(Tier.BASIC, MILLION) == 2
+    assert prices.operations_cost(Tier.STANDARD, 4 * MILLION) == 21
+    assert prices.operations_cost(Tier.BASIC, MILLION) == 2
     assert prices.geo_replication_per_gb == Decimal("0.1")
-    assert prices.fixed(Tier.STANDARD, 8, namespaces=1, messaging_units=1) == 2
+    assert prices.base_cost(Tier.STANDARD, 8, namespaces=1, messaging_units=1) == 2
 
 
-def changed(old: str, new: str) -> str:
-    assert GOOD.count(old) == 1
-    return GOOD.replace(old, new)
+def price_list_with(old: str, new: str) -> str:
+    assert PRICE_LIST.count(old) == 1
+    return PRICE_LIST.replace(old, new)
+
+
+BEFORE_BANDS = PRICE_LIST[: PRICE_LIST.index("[[tiers")]
+AFTER_BANDS = PRICE_LIST[PRICE_LIST.index("[tiers.premium]") :]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
-        ("as_of = ", "mine.toml: this is not TOML: "),
-        (changed("[tiers.basic]", "[tiers.gold]"), "tiers.gold: this is not a tier"),
-        (changed("[tiers.basic]\nper_million = 2\n", ""), "tiers.basic: is missing"),
-        (changed("per_gb = 0.5", "per_gb = -0.5"), "bandwidth.per_gb: a price is .* not -0.5"),
+        ("as_of = ", "mine.toml: the file is not valid TOML: "),
         (
-            changed("per_million = 10", "per_million = -10"),
-            r"tiers.standard.bands\[1\].per_million: a price is .* not -10",
+            price_list_with("[tiers.basic]", "[tiers.gold]"),
+            "tiers.gold is an unknown tier; known are basic, standard, premium",
         ),
-        (changed("unit_per_hour = 3", "unit_per_hour = nan"), "premium.unit_per_hour: a price is"),
-        (changed("unit_per_hour = 3", "unit_per_hour = inf"), "premium.unit_per_hour: a price is"),
-        (changed("unit_per_hour = 3\n", ""), "tiers.premium.unit_per_hour: is missing"),
-        (changed("unit_per_hour = 3", 'unit_per_hour = "3"'), "unit_per_hour: is a price.* '3'"),
-        (changed("unit_per_hour = 3", "unit_per_hour = true"), "unit_per_hour: is a price.* True"),
-        (changed("as_of = 2026-01-02\n", ""), "as_of: is missing; it is a date"),
-        (changed("as_of = 2026-01-02", 'as_of = "May"'), "as_of: is a date .* not 'May'"),
-        (changed('source = "a contract"\n', ""), "source: is missing"),
-        (changed('source = "a contract"', 'source = " "'), "source: is empty"),
-        (changed('currency = "EUR"', "currency = 3"), "currency: is a text, not 3"),
-        (changed('region = "West Europe"\n', ""), "region: is missing"),
-        (changed("[bandwidth]\nper_gb = 0.5\n", ""), "bandwidth: is missing; it is a table"),
+        (price_list_with("[tiers.basic]\nper_million = 2\n", ""), "tiers.basic is missing"),
         (
-            changed("[bandwidth]\nper_gb = 0.5\n", "").replace("as_of", "bandwidth = 1\nas_of"),
-            "bandwidth: is a table, not 1",
-        ),
-        (changed("per_gb = 0.5", "per_gb = 0.5\nper_tb = 1"), "bandwidth.per_tb: this is not a"),
-        (changed('region = "W', 'vat = 1\nregion = "W'), "vat: this is not a field"),
-        (changed("up_to_million = 3", "up_to_million = 1"), r"bands\[1\].up_to_million: each band"),
-        (changed("up_to_million = 1\n", "up_to_million = 0\n"), r"bands\[0\].up_to_million: each"),
-        (changed("up_to_million = 3\n", ""), r"bands\[1\].up_to_million: the last band has no end"),
-        (changed("up_to_million = 3", "up_to_million = 3.5"), "up_to_million: is a whole number"),
-        (
-            changed("per_million = 1\n", "up_to_million = 9\nper_million = 1\n"),
-            r"bands\[2\].up_to_million: the last band has no end",
-        ),
-        (changed("per_million = 10", "price = 10"), r"bands\[1\].price: this is not a field"),
-        (
-            GOOD[: GOOD.index("[[tiers")] + "bands = []\n" + GOOD[GOOD.index("[tiers.premium]") :],
-            "bands: is a list of tables, at least one",
+            price_list_with("per_gb = 0.5", "per_gb = -0.5"),
+            "bandwidth.per_gb must be a price of at least 0, not -0.5",
         ),
         (
-            GOOD[: GOOD.index("[[tiers")] + "bands = [1]\n" + GOOD[GOOD.index("[tiers.premium]") :],
-            "bands: is a list of tables, at least one",
+            price_list_with("per_million = 10", "per_million = -10"),
+            r"tiers.standard.bands\[1\].per_million must be a price of at least 0, not -10",
         ),
         (
-            GOOD[: GOOD.index("[[tiers")] + GOOD[GOOD.index("[tiers.premium]") :],
-            "tiers.standard.bands: is missing",
+            price_list_with("unit_per_hour = 3", "unit_per_hour = nan"),
+            "premium.unit_per_hour must be a price",
         ),
+        (
+            price_list_with("unit_per_hour = 3", "unit_per_hour = inf"),
+            "premium.unit_per_hour must be a price",
+        ),
+        (
+            price_list_with("unit_per_hour = 3\n", ""),
+            "tiers.premium.unit_per_hour is missing; set it to a number",
+        ),
+        (
+            price_list_with("unit_per_hour = 3", 'unit_per_hour = "3"'),
+            "unit_per_hour must be a number, not '3'",
+        ),
+        (
+            price_list_with("unit_per_hour = 3", "unit_per_hour = true"),
+            "unit_per_hour must be a number, not True",
+        ),
+        (
+            price_list_with("as_of = 2026-01-02\n", ""),
+            "as_of is missing; set it to a date such as 2026-09-20",
+        ),
+        (
+            price_list_with("as_of = 2026-01-02", 'as_of = "May"'),
+            "as_of must be a date .* not 'May'",
+        ),
+        (price_list_with('source = "a contract"\n', ""), "source is missing"),
+        (price_list_with('source = "a contract"', 'source = " "'), "source must not be empty"),
+        (
+            price_list_with('currency = "EUR"', "currency = 3"),
+            "currency must be text, not 3",
+        ),
+        (price_list_with('region = "West Europe"\n', ""), "region is missing"),
+        (
+            price_list_with("[bandwidth]\nper_gb = 0.5\n", ""),
+            "bandwidth is missing; set it to a table",
+        ),
+        (
+            price_list_with("[bandwidth]\nper_gb = 0.5\n", "").replace(
+                "as_of", "bandwidth = 1\nas_of"
+            ),
+            "bandwidth must be a table, not 1",
+        ),
+        (
+            price_list_with("per_gb = 0.5", "per_gb = 0.5\nper_tb = 1"),
+            "bandwidth.per_tb is an unknown field; known are per_gb",
+        ),
+        (price_list_with('region = "W', 'vat = 1\nregion = "W'), "vat is an unknown field"),
+        (
+            price_list_with("up_to_million = 3", "up_to_million = 1"),
+            r"bands\[1\].up_to_million must be greater than in the band before",
+        ),
+        (
+            price_list_with("up_to_million = 1\n", "up_to_million = 0\n"),
+            r"bands\[0\].up_to_million must be greater than in the band before",
+        ),
+        (
+            price_list_with("up_to_million = 3\n", ""),
+            r"bands\[1\].up_to_million must be set in every band but the last",
+        ),
+        (
+            price_list_with("up_to_million = 3", "up_to_million = 3.5"),
+            "up_to_million must be an integer",
+        ),
+        (
+            price_list_with("per_million = 1\n", "up_to_million = 9\nper_million = 1\n"),
+            r"bands\[2\].up_to_million must be set in every band but the last",
+        ),
+        (
+            price_list_with("per_million = 10", "price = 10"),
+            r"bands\[1\].price is an unknown field",
+        ),
+        (
+            f"{BEFORE_BANDS}bands = []\n{AFTER_BANDS}",
+            "bands must be a list of at least one table",
+        ),
+        (
+            f"{BEFORE_BANDS}bands = [1]\n{AFTER_BANDS}",
+            "bands must be a list of at least one table",
+        ),
+        (f"{BEFORE_BANDS}{AFTER_BANDS}", "tiers.standard.bands is missing"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_name_and_field(text: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as caught:
+def test_error_in_a_price_list_names_file_and_field(text: str, error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error) as caught:
         parse_prices(text, "mine.toml")
 
     assert str(caught.value).startswith("mine.toml: ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_price_list_is_named(tmp_path: Path) -> None:
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b"currency = '\xa3'")
 
-    with pytest.raises(ConfigurationError, match=r"nothing\.toml: the prices cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"nothing\.toml: the price list cannot be read"):
         read_prices(tmp_path / "nothing.toml")
-    with pytest.raises(ConfigurationError, match=r"latin\.toml: the prices cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"latin\.toml: the price list cannot be read"):
         read_prices(latin)
 
 
 @pytest.mark.parametrize("name", ["gold", "", "standard "])
-def test_an_unknown_tier_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not a tier: it is one of basic, standard"):
+def test_unknown_tier_is_rejected(name: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"Unknown tier .* Choose one of basic, standard, premium"
+    ):
         Tier.named(name)
 
 
-def test_a_tier_is_known_in_capitals() -> None:
+def test_tier_name_is_case_insensitive() -> None:
     assert Tier.named("Premium") is Tier.PREMIUM
 
 
-@given(st.sampled_from(Tier), units, units, units)
-def test_what_is_bought_in_two_goes_costs_what_it_costs_in_one(
+@given(st.sampled_from(Tier), unit_counts, unit_counts, unit_counts)
+def test_cost_of_a_sum_is_the_sum_of_the_costs(
     tier: Tier, before: int, first: int, second: int
 ) -> None:
-    both = OURS.operations(tier, first + second, before=before)
+    both = BUILT_IN.operations_cost(tier, first + second, before=before)
 
-    assert both == OURS.operations(tier, first, before=before) + OURS.operations(
+    assert both == BUILT_IN.operations_cost(tier, first, before=before) + BUILT_IN.operations_cost(
         tier, second, before=before + first
     )
 
 
-@given(units, units)
-def test_more_operations_never_cost_less_nor_more_than_the_dearest_band(
-    before: int, more: int
+@given(unit_counts, unit_counts)
+def test_cost_is_between_zero_and_the_price_of_the_most_expensive_band(
+    before: int, added: int
 ) -> None:
-    cost = OURS.operations(Tier.STANDARD, more, before=before)
+    cost = BUILT_IN.operations_cost(Tier.STANDARD, added, before=before)
 
-    assert 0 <= cost <= more * Decimal("0.80") / MILLION
+    assert 0 <= cost <= added * Decimal("0.80") / MILLION

@@ -1,45 +1,46 @@
-"""When a queue has been emptied."""
+"""Receiving until a queue is known to be empty."""
 
 from typing import Any
 
 import pytest
 
-from pairbus.drill.collect import LOOKS, _taken
+from pairbus.drill.collect import MAX_ATTEMPTS, receive_all
 
 
-class Slow:
-    """A receiver of a namespace that lets it wait: None is a wait in vain."""
+class SlowReceiver:
+    """A receiver whose messages arrive one by one. None stands for a receive that returns nothing
+    although messages are still to come."""
 
     def __init__(self, *arrivals: str | None) -> None:
         self._arrivals = list(arrivals)
-        self.waits = 0
+        self.receives = 0
 
     def peek_messages(self, count: int) -> list[str]:
-        return [one for one in self._arrivals if one is not None][:count]
+        return [message for message in self._arrivals if message is not None][:count]
 
     def receive_messages(self, count: int, **options: Any) -> list[str]:
-        self.waits += 1
-        arrived = self._arrivals.pop(0) if self._arrivals else None
-        return [] if arrived is None else [arrived]
+        self.receives += 1
+        message = self._arrivals.pop(0) if self._arrivals else None
+        return [] if message is None else [message]
 
 
 @pytest.mark.parametrize(
-    ("arrivals", "found"),
+    ("arrivals", "messages"),
     [
         ((), []),
         (("a", "b"), ["a", "b"]),
         ((None, "a", None, None, "b"), ["a", "b"]),
     ],
-    ids=["nothing", "at once", "late"],
+    ids=["empty", "immediate", "delayed"],
 )
-def test_a_namespace_that_is_slow_is_not_empty(
-    arrivals: tuple[str | None, ...], found: list[str]
+def test_receiving_continues_while_a_peek_shows_messages(
+    arrivals: tuple[str | None, ...], messages: list[str]
 ) -> None:
-    assert list(_taken(Slow(*arrivals))) == found
+    assert list(receive_all(SlowReceiver(*arrivals))) == messages
 
 
-def test_what_never_comes_is_not_waited_for_for_ever() -> None:
-    never = Slow(*[None] * LOOKS, "never")
+def test_receiving_stops_after_a_number_of_attempts() -> None:
+    receiver = SlowReceiver(*[None] * MAX_ATTEMPTS, "too late")
 
-    assert list(_taken(never)) == []
-    assert never.waits == LOOKS
+    assert list(receive_all(receiver)) == []
+    assert receiver.receives == MAX_ATTEMPTS

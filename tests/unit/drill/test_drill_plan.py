@@ -1,4 +1,4 @@
-"""What a drill is told, and what its forecast makes of it."""
+"""The options of a drill, and its forecast."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 
 from pairbus import SendAvailabilityOptions
-from pairbus.drill.bill import Times, foretell
-from pairbus.drill.plan import DrillOptions, entities
+from pairbus.drill.costs import OutageTimes, forecast_counts
+from pairbus.drill.milestones import Milestone
+from pairbus.drill.plan import DrillOptions, EntityType, entities
 from pairbus.errors import ConfigurationError
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "options",
     [
         {"senders": 2},
         {"senders": 65},
@@ -28,45 +29,48 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
         {"before": timedelta(seconds=-1)},
     ],
 )
-def test_a_value_out_of_bounds_is_refused(wrong: dict[str, Any]) -> None:
+def test_option_out_of_bounds_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        DrillOptions(**wrong)
+        DrillOptions(**options)
 
 
-def test_there_are_three_entities_of_different_shapes() -> None:
-    found = entities("mine/")
+def test_there_is_one_entity_of_each_type() -> None:
+    drill_entities = entities("drill/")
 
-    assert [one.path for one in found] == ["mine/orders", "mine/payments", "mine/news"]
-    assert len({one.shape for one in found}) == 3
-
-
-def at(**seconds: float) -> dict[str, datetime]:
-    return {name: START + timedelta(seconds=value) for name, value in seconds.items()}
+    paths = [entity.path for entity in drill_entities]
+    assert paths == ["drill/orders", "drill/payments", "drill/news"]
+    assert {entity.type for entity in drill_entities} == set(EntityType)
 
 
-def test_the_forecast_takes_the_times_that_things_took() -> None:
-    times = Times.of(at(down=5, drain=25, drained=35), 4000, DrillOptions())
-
-    assert times == Times(down_s=20.0, drain_rate=400.0)
+def times_of(**seconds: float) -> dict[Milestone, datetime]:
+    return {Milestone(name): START + timedelta(seconds=value) for name, value in seconds.items()}
 
 
-def test_a_drill_that_was_not_drained_is_forecast_by_its_plan() -> None:
+def test_forecast_uses_the_measured_times() -> None:
+    milestones = times_of(outage_started=5, drain_started=25, drained=35)
+
+    times = OutageTimes.measure(milestones, 4000, DrillOptions())
+
+    assert times == OutageTimes(down_s=20.0, drain_rate=400.0)
+
+
+def test_forecast_of_an_incomplete_drill_uses_its_options() -> None:
     options = DrillOptions(rate=100)
 
-    assert Times.of(at(down=5), 0, options) == Times(15.0, 200)
+    assert OutageTimes.measure(times_of(outage_started=5), 0, options) == OutageTimes(15.0, 200)
 
 
-def test_the_forecast_of_a_drill_has_its_parts() -> None:
+def test_forecast_has_the_operations_of_each_purpose() -> None:
     options = DrillOptions(rate=100, failback="immediate")
     pairing = SendAvailabilityOptions(
         failover_interval=options.failover_interval,
         ping_primary_interval=options.ping_primary_interval,
     )
 
-    found = foretell(options, pairing, 3, Times(12.0, 1000.0)).by_part()
+    usage = forecast_counts(options, pairing, 3, OutageTimes(12.0, 1000.0)).by_purpose()
 
-    # 8 healthy seconds, and 2 whose messages are sent again; then 10 in failover.
-    assert found[Part.TRAFFIC].operations == 1000
-    assert found[Part.PINGS].operations == 30
-    assert found[Part.BACKLOG].operations == 1000
-    assert found[Part.DRAIN].operations == 3000
+    # 8 healthy seconds, 2 seconds whose messages are repeated, and 10 seconds in failover.
+    assert usage[Purpose.TRAFFIC].operations == 1000
+    assert usage[Purpose.PINGS].operations == 30
+    assert usage[Purpose.BACKLOG].operations == 1000
+    assert usage[Purpose.DRAIN].operations == 3000

@@ -1,4 +1,4 @@
-"""Certificates of a local namespace: made once, used again, renewed when they no longer serve."""
+"""Certificates of a local namespace are created once, used again, and renewed when needed."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ NOW = datetime.now(UTC)
 
 
 def handshake(files: Certificates, name: str, ca_file: Path | None = None) -> None:
-    """TLS between two ends in memory; raises ssl.SSLError where the client does not trust."""
+    """Perform a TLS handshake in memory. Raises ssl.SSLError if the client does not trust it."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = files.server_context().wrap_bio(to_server, to_client, server_side=True)
     trusting = ssl.create_default_context(cafile=str(ca_file or files.ca_file))
@@ -33,11 +33,11 @@ def handshake(files: Certificates, name: str, ca_file: Path | None = None) -> No
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "emulator.example", "10.1.2.3"])
-def test_a_client_with_the_ca_file_trusts_every_name(tmp_path: Path, name: str):
+def test_client_with_the_ca_file_trusts_every_name(tmp_path: Path, name: str):
     handshake(ensure_certificates(tmp_path, ["emulator.example", "10.1.2.3"], now=NOW), name)
 
 
-def test_a_client_trusts_no_other_name_and_no_other_ca(tmp_path: Path):
+def test_client_trusts_no_other_name_and_no_other_ca(tmp_path: Path):
     files = ensure_certificates(tmp_path / "a", now=NOW)
     other = ensure_certificates(tmp_path / "b", now=NOW)
 
@@ -47,7 +47,7 @@ def test_a_client_trusts_no_other_name_and_no_other_ca(tmp_path: Path):
         handshake(files, "localhost", ca_file=other.ca_file)
 
 
-def test_the_private_key_is_for_its_owner_only_and_that_of_the_ca_is_nowhere(tmp_path: Path):
+def test_private_key_is_readable_by_its_owner_only_and_the_ca_key_is_not_kept(tmp_path: Path):
     files = ensure_certificates(tmp_path / "new" / "folder", now=NOW)
 
     assert files.server_file.stat().st_mode & 0o777 == 0o600
@@ -61,7 +61,7 @@ def made(files: Certificates) -> tuple[bytes, bytes]:
     return files.ca_file.read_bytes(), files.server_file.read_bytes()
 
 
-def test_what_is_there_is_used_again(tmp_path: Path):
+def test_existing_certificate_is_used_again(tmp_path: Path):
     before = made(ensure_certificates(tmp_path, ["Emulator.Example", "0:0::1"], now=NOW))
 
     for names in ([], ["emulator.example"], ["::1", "LOCALHOST"]):
@@ -72,7 +72,7 @@ def test_what_is_there_is_used_again(tmp_path: Path):
     ("later", "renewed"),
     [(timedelta(days=334), False), (timedelta(days=336), True), (timedelta(days=400), True)],
 )
-def test_a_certificate_that_ends_soon_is_renewed(tmp_path: Path, later: timedelta, renewed: bool):
+def test_certificate_that_expires_soon_is_renewed(tmp_path: Path, later: timedelta, renewed: bool):
     before = made(ensure_certificates(tmp_path, now=NOW))
 
     after = made(ensure_certificates(tmp_path, now=NOW + later))
@@ -80,7 +80,7 @@ def test_a_certificate_that_ends_soon_is_renewed(tmp_path: Path, later: timedelt
     assert (after != before) is renewed
 
 
-def test_a_certificate_that_lacks_a_name_is_renewed(tmp_path: Path):
+def test_certificate_that_lacks_a_name_is_renewed(tmp_path: Path):
     before = made(ensure_certificates(tmp_path, now=NOW))
 
     files = ensure_certificates(tmp_path, ["emulator.example"], now=NOW)
@@ -115,7 +115,7 @@ def test_damaged_files_are_replaced(tmp_path: Path, which: str, damage: str):
     assert made(files)[0] != b""
 
 
-def test_an_end_between_the_two_files_is_healed_by_the_next_start(tmp_path: Path):
+def test_mismatched_files_are_replaced_by_the_next_start(tmp_path: Path):
     files = ensure_certificates(tmp_path, now=NOW)
     old_ca = files.ca_file.read_bytes()
     ensure_certificates(tmp_path, ["new.example"], now=NOW)
@@ -124,7 +124,7 @@ def test_an_end_between_the_two_files_is_healed_by_the_next_start(tmp_path: Path
     handshake(ensure_certificates(tmp_path, ["new.example"], now=NOW), "new.example")
 
 
-def test_the_certificate_lasts_a_year(tmp_path: Path):
+def test_certificate_is_valid_for_a_year(tmp_path: Path):
     files = ensure_certificates(tmp_path, now=NOW)
 
     certificate = x509.load_pem_x509_certificate(files.server_file.read_bytes())
@@ -134,7 +134,7 @@ def test_the_certificate_lasts_a_year(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a_b", "10.0.0.0/8", "x@y", "ä.example", "x" * 300])
-def test_what_is_no_name_is_refused_and_nothing_is_written(tmp_path: Path, name: str):
+def test_invalid_name_is_refused_and_nothing_is_written(tmp_path: Path, name: str):
     with pytest.raises(ConfigurationError):
         ensure_certificates(tmp_path, [name], now=NOW)
 

@@ -1,4 +1,4 @@
-"""Config.json of the official emulator: read as it is, and every mistake said with its place."""
+"""Config.json of the official emulator is read, and every error names its position."""
 
 import contextlib
 import json
@@ -98,7 +98,7 @@ SAMPLE = """\
 """
 
 
-def test_a_file_like_the_official_one_is_read():
+def test_official_config_is_read():
     (namespace,) = read_config(SAMPLE)
 
     hour = timedelta(hours=1)
@@ -150,17 +150,17 @@ def queue(name: str = "q", **properties: Any) -> dict[str, Any]:
 
 
 def rule(**properties: Any) -> str:
-    below = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
-    return config(Topics=[{"Name": "t", "Subscriptions": [below]}])
+    subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
+    return config(Topics=[{"Name": "t", "Subscriptions": [subscription]}])
 
 
-def test_what_is_left_out_has_the_defaults_of_the_service():
+def test_missing_properties_have_the_defaults_of_service_bus():
     assert read_config(config(Queues=[{"Name": "q", "Properties": None}])) == (
         NamespaceConfig(name="n", queues=(QueueDescription(name="q"),)),
     )
 
 
-def test_any_property_of_a_description_may_be_given_and_case_does_not_matter():
+def test_every_property_of_a_description_is_accepted_in_any_case():
     text = config(queues=[queue(STATUS="disabled", autodeleteonidle="P1D", supportOrdering=True)])
 
     assert read_config(text)[0].queues == (
@@ -173,10 +173,10 @@ def test_any_property_of_a_description_may_be_given_and_case_does_not_matter():
     )
 
 
-def test_there_may_be_many_namespaces():
+def test_config_can_have_several_namespaces():
     text = json.dumps({"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "b"}]}})
 
-    assert [one.name for one in read_config("\ufeff" + text)] == ["a", "b"]
+    assert [namespace.name for namespace in read_config("\ufeff" + text)] == ["a", "b"]
 
 
 TOPIC = {"Name": "t", "Subscriptions": [{"Name": "s"}, {"Name": "S"}]}
@@ -186,29 +186,29 @@ R = N + r"\.Topics\[0\]\.Subscriptions\[0\]\.Rules\[0\]"
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
-        ("", "line 1, column 1: this is not JSON"),
-        ('{\n  "UserConfig" {}\n}', "line 2, column 16: this is not JSON"),
-        ('/* a\n\n*/ {"UserConfig": {,}}', "line 3, column 20: this is not JSON"),
-        ('{"UserConfig": {} /* }', "this is not JSON"),
-        ('{"a": NaN}', "NaN is not JSON"),
-        ('{"a": 1, "A": 2}', "'A' is twice in one object"),
+        ("", "line 1, column 1: invalid JSON"),
+        ('{\n  "UserConfig" {}\n}', "line 2, column 16: invalid JSON"),
+        ('/* a\n\n*/ {"UserConfig": {,}}', "line 3, column 20: invalid JSON"),
+        ('{"UserConfig": {} /* }', "invalid JSON"),
+        ('{"a": NaN}', "NaN is not valid JSON"),
+        ('{"a": 1, "A": 2}', "'A' occurs twice in one object"),
         ("[" * 100_000, "cannot be read"),
         ('{"UserConfig": ' + "9" * 5000 + "}", "cannot be read"),
-        ("[]", r"the file: an object is needed here, not \[\]"),
-        ("{}", "no UserConfig"),
-        ('{"UserConfig": {}}', "UserConfig: Namespaces is needed here"),
-        ('{"Users": {}}', "the file: 'Users' is not known here; known are UserConfig"),
-        ('{"UserConfig": {"Namespaces": {}}}', r"UserConfig\.Namespaces: a list is needed here"),
-        ('{"UserConfig": {"Namespaces": [{}]}}', f"{N}: a Name is needed here"),
-        (config(Name=1), rf"{N}\.Name: a string is needed here, not 1"),
+        ("[]", r"the file: expected an object, not \[\]"),
+        ("{}", "UserConfig is missing"),
+        ('{"UserConfig": {}}', "UserConfig: Namespaces is missing"),
+        ('{"Users": {}}', "the file: unknown name 'Users'. Use one of UserConfig"),
+        ('{"UserConfig": {"Namespaces": {}}}', r"UserConfig\.Namespaces: expected a list"),
+        ('{"UserConfig": {"Namespaces": [{}]}}', f"{N}: Name is missing"),
+        (config(Name=1), rf"{N}\.Name: expected a string, not 1"),
         (config(Name="a/b"), rf"{N}\.Name: 'a/b' cannot be a namespace"),
-        (config(Queue=[]), f"{N}: 'Queue' is not known here; known are Name, Queues, Topics"),
+        (config(Queue=[]), f"{N}: unknown name 'Queue'. Use one of Name, Queues, Topics"),
         (config(Queues=[queue("a b")]), rf"{N}\.Queues\[0\]\.Name: 'a b' cannot be a queue"),
         (
             config(Queues=[queue(), queue(LockDuration=5)]),
-            rf"{N}\.Queues\[1\]\.Properties\.LockDuration: a string is needed here, not 5",
+            rf"{N}\.Queues\[1\]\.Properties\.LockDuration: expected a string, not 5",
         ),
         (
             config(Queues=[queue(LockDuration="5m")]),
@@ -216,67 +216,70 @@ R = N + r"\.Topics\[0\]\.Subscriptions\[0\]\.Rules\[0\]"
         ),
         (
             config(Queues=[queue(LockDuration="PT6M")]),
-            rf"{N}\.Queues\[0\]: LockDuration of 'q' is PT0\.001S to PT5M, not PT6M",
+            rf"{N}\.Queues\[0\]: LockDuration of 'q' is PT6M. It must be from PT0\.001S to PT5M",
         ),
-        (config(Queues=[queue(MaxDeliveryCount="3")]), 'a whole number is needed here, not "3"'),
-        (config(Queues=[queue(MaxDeliveryCount=True)]), "a whole number is needed here, not true"),
-        (config(Queues=[queue(MaxDeliveryCount=1.5)]), "a whole number is needed here, not 1.5"),
-        (config(Queues=[queue(RequiresSession="no")]), 'true or false is needed here, not "no"'),
-        (config(Queues=[queue(Status="Busy")]), r"Properties\.Status: 'Busy' is none of Active"),
-        (config(Queues=[queue(AuthorizationRules=[])]), "'AuthorizationRules' is not known here"),
-        (config(Queues=[queue(), queue("Q")]), r"Queues\[1\]: there is another entity .* 'Q'"),
+        (config(Queues=[queue(MaxDeliveryCount="3")]), 'expected a whole number, not "3"'),
+        (config(Queues=[queue(MaxDeliveryCount=True)]), "expected a whole number, not true"),
+        (config(Queues=[queue(MaxDeliveryCount=1.5)]), "expected a whole number, not 1.5"),
+        (config(Queues=[queue(RequiresSession="no")]), 'expected true or false, not "no"'),
+        (
+            config(Queues=[queue(Status="Busy")]),
+            r"Properties\.Status: 'Busy' is not a status. Use one of Active",
+        ),
+        (config(Queues=[queue(AuthorizationRules=[])]), "unknown name 'AuthorizationRules'"),
+        (config(Queues=[queue(), queue("Q")]), r"Queues\[1\]: another entity has the name 'Q'"),
         (
             config(Queues=[queue()], Topics=[{"Name": "q"}]),
-            r"Topics\[0\]: there is another entity of the name 'q'",
+            r"Topics\[0\]: another entity has the name 'q'",
         ),
         (config(Queues=[queue(ForwardTo="x")]), r"Queues\[0\]: ForwardTo of 'q' is 'x', which"),
-        (config(Queues=[queue(ForwardTo="q")]), "ForwardTo of 'q' is 'q' itself"),
-        (config(Topics=[TOPIC]), r"Subscriptions\[1\]: there is another subscription"),
+        (config(Queues=[queue(ForwardTo="q")]), "ForwardTo of 'q' is the entity itself"),
+        (config(Topics=[TOPIC]), r"Subscriptions\[1\]: another subscription has the name 'S'"),
         (
             config(Topics=[{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [RULES] * 2}]}]),
-            r"Rules\[1\]: there is another rule of the name 'r'",
+            r"Rules\[1\]: another rule has the name 'r'",
         ),
-        (rule(), rf"{R}\.Properties: FilterType is Sql or Correlation, not ''"),
-        (rule(FilterType="SqlFilter"), "FilterType is Sql or Correlation, not 'SqlFilter'"),
-        (rule(FilterType="Sql"), "FilterType is Sql, and so SqlFilter is needed"),
-        (rule(FilterType="Sql", SqlFilter={}), rf"{R}.*SqlFilter: SqlExpression is needed here"),
+        (rule(), rf"{R}\.Properties: FilterType must be Sql or Correlation, not ''"),
+        (rule(FilterType="SqlFilter"), "FilterType must be Sql or Correlation, not 'SqlFilter'"),
+        (rule(FilterType="Sql"), "FilterType is Sql, but SqlFilter is missing"),
+        (rule(FilterType="Sql", SqlFilter={}), rf"{R}.*SqlFilter: SqlExpression is missing"),
         (
             rule(FilterType="Sql", SqlFilter={"SqlExpression": "a ="}),
             rf"{R}\.Properties: .*line 1, column",
         ),
         (
             rule(FilterType="Sql", SqlFilter={"SqlExpression": "1=1"}, Action={}),
-            r"Properties\.Action: SqlExpression is needed here",
+            r"Properties\.Action: SqlExpression is missing",
         ),
         (
             rule(FilterType="Correlation", CorrelationFilter={"Subject": "x"}),
-            "'Subject' is not known here; known are CorrelationId",
+            "unknown name 'Subject'. Use one of CorrelationId",
         ),
         (
             rule(FilterType="Correlation", CorrelationFilter={"Properties": {"p": [1]}}),
-            r"CorrelationFilter\.Properties\.p: a string, number or boolean",
+            r"CorrelationFilter\.Properties\.p: expected a string, number or boolean",
         ),
     ],
 )
-def test_a_mistake_is_said_with_its_place(text: str, complaint: str):
-    with pytest.raises(ConfigurationError, match=complaint):
+def test_error_names_the_position(text: str, message: str):
+    with pytest.raises(ConfigurationError, match=message):
         read_config(text)
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
-    lambda below: (
-        st.lists(below, max_size=3) | st.dictionaries(st.text("abc,:}", max_size=5), below)
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text("abc,:}", max_size=5), children)
     ),
 )
 
 
 @given(JSON, st.sampled_from([None, 2]))
-def test_plain_json_is_read_as_it_is(value: Any, indent: int | None):
+def test_plain_json_is_read_unchanged(value: Any, indent: int | None):
     assert parse_jsonc(json.dumps(value, indent=indent, ensure_ascii=False)).value == value
 
 
 @given(st.text(max_size=50) | st.text('{}[]",:/*\\ \nab1', max_size=50))
-def test_any_text_is_read_or_refused_and_nothing_worse(text: str):
+def test_any_text_is_read_or_raises_a_configuration_error(text: str):
     with contextlib.suppress(ConfigurationError):
         read_config(text)

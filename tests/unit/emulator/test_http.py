@@ -1,4 +1,4 @@
-"""HTTP without I/O: requests in any pieces, answers in order, and bad input answered and closed."""
+"""HTTP without I/O: split requests, responses in order, and errors for invalid input."""
 
 import http.client
 import io
@@ -29,7 +29,7 @@ def status_of(output: bytes) -> int:
     [(GET, "GET", "q", b""), (PUT, "PUT", "a/b", b"hello"), (CHUNKED, "PUT", "x", b"abcde")],
 )
 @given(data_source=st.data())
-def test_a_request_may_come_in_any_pieces(
+def test_request_can_arrive_in_any_pieces(
     data_source: st.DataObject, data: bytes, method: str, path: str, body: bytes
 ):
     cuts = sorted(data_source.draw(st.sets(st.integers(1, len(data) - 1), max_size=8)))
@@ -70,20 +70,20 @@ def test_path_query_and_headers_are_read():
         ("*", "*", {}),
     ],
 )
-def test_a_target_of_any_form_has_a_path_and_a_query(target: str, path: str, query: dict[str, str]):
+def test_target_of_every_form_has_a_path_and_a_query(target: str, path: str, query: dict[str, str]):
     request = HttpRequest(method="GET", target=target)
 
     assert (request.path, request.query) == (path, query)
 
 
-def test_a_request_does_not_show_its_headers_or_body():
+def test_repr_of_a_request_hides_headers_and_body():
     request = HttpConnection().receive(PUT.replace(b"If-Match: *", b"Authorization: secret-token"))
 
     assert "secret-token" not in repr(request)
     assert "hello" not in repr(request)
 
 
-def test_an_answer_is_what_a_client_reads():
+def test_response_is_read_by_a_client():
     connection = HttpConnection()
     connection.receive(GET)
 
@@ -105,7 +105,7 @@ class _Bytes:
         return io.BytesIO(self.data)
 
 
-def test_a_connection_is_kept_for_many_requests():
+def test_connection_is_kept_for_several_requests():
     connection = HttpConnection()
 
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_a_connection_is_kept_for_many_requests():
     assert not connection.closing
 
 
-def test_requests_sent_at_once_are_given_out_one_by_one():
+def test_pipelined_requests_are_returned_one_by_one():
     connection = HttpConnection()
 
     first = connection.receive(GET + PUT + CHUNKED)
@@ -124,7 +124,7 @@ def test_requests_sent_at_once_are_given_out_one_by_one():
     second = connection.respond(OK)
     third = connection.respond(OK)
 
-    assert [one.path for one in (first, second, third) if one is not None] == ["q", "a/b", "x"]
+    assert [item.path for item in (first, second, third) if item is not None] == ["q", "a/b", "x"]
     assert not connection.closing
     assert connection.respond(OK) is None
     assert connection.closing
@@ -135,7 +135,7 @@ def test_requests_sent_at_once_are_given_out_one_by_one():
     "data",
     [GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), b"GET / HTTP/1.0\r\n\r\n"],
 )
-def test_a_client_that_wants_no_more_gets_its_answer_and_is_closed(data: bytes):
+def test_connection_close_gets_a_response_and_is_closed(data: bytes):
     connection = HttpConnection()
     connection.receive(data)
     assert not connection.closing
@@ -146,7 +146,7 @@ def test_a_client_that_wants_no_more_gets_its_answer_and_is_closed(data: bytes):
     assert b"Connection: close" in connection.output()
 
 
-def test_a_client_that_waits_for_100_is_told_to_go_on():
+def test_client_that_expects_100_gets_continue():
     connection = HttpConnection()
     head, body = PUT.replace(b"If-Match: *", b"Expect: 100-continue").split(b"\r\n\r\n")
 
@@ -171,7 +171,7 @@ def test_head_is_answered_without_a_body():
     assert connection.output().endswith(b"<ok/>")
 
 
-def test_a_client_that_leaves_is_closed_without_an_answer():
+def test_end_of_input_closes_without_a_response():
     connection = HttpConnection()
 
     assert connection.receive(b"") is None
@@ -207,7 +207,7 @@ def test_a_client_that_leaves_is_closed_without_an_answer():
         ),
     ],
 )
-def test_bad_input_is_answered_and_closed(data: bytes, status: int):
+def test_invalid_input_gets_an_error_and_is_closed(data: bytes, status: int):
     connection = HttpConnection(max_header=1000, max_body=2000)
 
     assert connection.receive(data) is None
@@ -220,7 +220,7 @@ def test_bad_input_is_answered_and_closed(data: bytes, status: int):
     assert connection.output() == b""
 
 
-def test_a_request_that_breaks_off_is_answered_and_closed():
+def test_incomplete_request_gets_an_error_and_is_closed():
     connection = HttpConnection()
 
     assert connection.receive(PUT[:-1]) is None
@@ -230,7 +230,7 @@ def test_a_request_that_breaks_off_is_answered_and_closed():
     assert connection.closing
 
 
-def test_a_client_that_does_not_wait_for_answers_is_cut_off_at_a_bound():
+def test_pipelined_input_has_an_upper_bound():
     connection = HttpConnection(max_header=1000, max_body=2000)
     assert connection.receive(GET) is not None
 
@@ -242,7 +242,7 @@ def test_a_client_that_does_not_wait_for_answers_is_cut_off_at_a_bound():
     assert connection.closing
 
 
-def test_bad_input_after_a_request_does_not_take_its_answer():
+def test_invalid_input_after_a_request_does_not_lose_its_response():
     connection = HttpConnection()
     assert connection.receive(GET + b"nonsense\r\n\r\n") is not None
 
@@ -254,13 +254,13 @@ def test_bad_input_after_a_request_does_not_take_its_answer():
     assert connection.closing
 
 
-def test_an_answer_without_a_request_is_a_mistake_of_ours():
+def test_response_without_a_request_raises():
     with pytest.raises(StateError):
         HttpConnection().respond(OK)
 
 
 @given(st.lists(st.binary(max_size=60) | st.sampled_from([GET, PUT, CHUNKED[:70]]), max_size=6))
-def test_any_bytes_give_requests_or_an_end_and_nothing_worse(pieces: list[bytes]):
+def test_arbitrary_bytes_result_in_requests_or_a_close(pieces: list[bytes]):
     connection = HttpConnection()
     for piece in [*pieces, b""]:
         request = connection.receive(piece)
@@ -270,11 +270,11 @@ def test_any_bytes_give_requests_or_an_end_and_nothing_worse(pieces: list[bytes]
     assert connection.closing
 
 
-def test_the_answers_to_many_requests_are_read_by_another_engine():
+def test_responses_to_pipelined_requests_are_read_by_an_h11_client():
     connection, client = HttpConnection(), h11.Connection(h11.CLIENT)
     for _ in range(2):
-        asked = h11.Request(method="GET", target="/q", headers=[("Host", "h")])
-        data = (client.send(asked) or b"") + (client.send(h11.EndOfMessage()) or b"")
+        request_head = h11.Request(method="GET", target="/q", headers=[("Host", "h")])
+        data = (client.send(request_head) or b"") + (client.send(h11.EndOfMessage()) or b"")
         assert connection.receive(data) is not None
         connection.respond(OK)
         client.receive_data(connection.output())

@@ -1,6 +1,6 @@
-"""The lock of a data folder: held by one process, freed when that ends, whatever its children do.
+"""The lock of a data folder: held by one process, and free when it ends, even if a child lives.
 
-Processes are real here: `flock` belongs to the operating system.
+The tests use real processes, because `flock` belongs to the operating system.
 """
 
 import errno
@@ -78,7 +78,7 @@ def test_lock_of_another_process_is_refused_with_its_process_id(path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "description"),
     [
         (b"", "another process:"),
         (b"\xff\n", "another process:"),
@@ -86,10 +86,12 @@ def test_lock_of_another_process_is_refused_with_its_process_id(path: Path) -> N
         (b"12 some-container\n", "process 12 on some-container:"),
     ],
 )
-def test_holder_is_named_as_far_as_it_is_known(path: Path, content: bytes, said: str) -> None:
+def test_holder_is_named_as_far_as_it_is_known(
+    path: Path, content: bytes, description: str
+) -> None:
     with holder(path):
         path.with_name("store.db.lock").write_bytes(content)
-        with pytest.raises(StateError, match=f"in use by {said}"):
+        with pytest.raises(StateError, match=f"in use by {description}"):
             StoreLock(path, wait_s=0)
 
 

@@ -1,4 +1,4 @@
-"""What a failed call of the SDK means, and that the SDK still is as we read it."""
+"""The meaning of failed SDK calls, and pins of the SDK details that it depends on."""
 
 import inspect
 import logging
@@ -31,6 +31,7 @@ from azure.servicebus._pyamqp.error import (
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from pairbus.errors import OperationTimeout
+from pairbus.options import FailureKind
 from pairbus.pairing.failures import (
     CLASSES,
     CONDITIONS,
@@ -38,7 +39,6 @@ from pairbus.pairing.failures import (
     MANAGEMENT_LINK_LOST,
     NOT_ENCODABLE,
     BacklogFailure,
-    FailureKind,
     backlog_failure_of,
     classify_failure,
 )
@@ -47,12 +47,12 @@ LOGGER = logging.getLogger(__name__)
 
 
 def raised_by_sdk(original: Exception, **options: str) -> sdk.ServiceBusError:
-    """What the SDK makes of an error of its AMQP client."""
+    """Return the exception that the SDK creates from an error of its AMQP client."""
     return PyamqpTransport.create_servicebus_exception(LOGGER, original, **options)
 
 
 def answered(status: int, condition: bytes | None = None) -> sdk.ServiceBusError:
-    """What the SDK makes of an answer on the management link."""
+    """Return the exception that the SDK creates from a management response."""
     with pytest.raises(sdk.ServiceBusError) as caught:
         PyamqpTransport.handle_amqp_mgmt_error(LOGGER, "It failed.", condition, None, status)
     return caught.value
@@ -65,7 +65,7 @@ def from_http(status: int | None, kind: type[HttpResponseError] = HttpResponseEr
 
 
 def made(kind: type[Exception]) -> Exception:
-    """An error of a class of the SDK, without condition and cause."""
+    """Return an error of a class of the SDK, without condition and cause."""
     takes_message = "message" in inspect.signature(kind).parameters
     return kind("x") if takes_message else kind()
 
@@ -90,7 +90,7 @@ def test_every_class_of_the_sdk_has_a_kind():
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda one: one.__name__))
-def test_an_error_that_says_nothing_else_is_of_the_kind_of_its_class(cls: type[Exception]):
+def test_class_decides_about_a_plain_error(cls: type[Exception]):
     assert classify_failure(made(cls)) is CLASSES[cls]
 
 
@@ -109,13 +109,13 @@ def test_an_error_that_says_nothing_else_is_of_the_kind_of_its_class(cls: type[E
         (sdk.MessageSizeExceededError, FailureKind.CALLER),
     ],
 )
-def test_the_classes_that_a_send_raises_are_as_the_rule_says(
+def test_classes_that_a_send_raises_have_the_documented_kinds(
     cls: type[Exception], kind: FailureKind
 ):
     assert CLASSES[cls] is kind
 
 
-def test_a_class_that_somebody_derives_is_of_its_nearest_known_base():
+def test_derived_class_has_the_kind_of_its_base():
     class Mine(sdk.ServiceBusServerBusyError):
         pass
 
@@ -133,14 +133,14 @@ def test_a_class_that_somebody_derives_is_of_its_nearest_known_base():
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
 @pytest.mark.parametrize("form", [str, str.encode])
-def test_a_condition_goes_before_the_class(condition: str, kind: FailureKind, form):
+def test_condition_decides_before_the_class(condition: str, kind: FailureKind, form):
     for cls in (sdk.ServiceBusConnectionError, sdk.ServiceBusServerBusyError):
         assert classify_failure(cls(condition=form(condition))) is kind
     assert classify_failure(sdk.ServiceBusError("x", condition=form(condition))) is kind
 
 
 @pytest.mark.parametrize("condition", ErrorCondition)
-def test_every_condition_of_amqp_gives_a_kind_in_whatever_form(condition: ErrorCondition):
+def test_every_amqp_condition_has_a_kind_in_every_form(condition: ErrorCondition):
     error = sdk.ServiceBusError("x")
     kinds = set()
     for form in (condition, condition.value, condition.value.decode()):
@@ -162,13 +162,13 @@ def test_every_condition_of_amqp_gives_a_kind_in_whatever_form(condition: ErrorC
         "precondition-failed",
     ],
 )
-def test_the_conditions_of_the_rule_are_the_callers(name: str):
+def test_documented_conditions_are_of_kind_caller(name: str):
     spelled = [one for one in CONDITIONS if one.partition(":")[2] == name]
     assert spelled
     assert {CONDITIONS[one] for one in spelled} == {FailureKind.CALLER}
 
 
-def test_conditions_are_spelled_as_the_sdk_spells_them():
+def test_conditions_are_spelled_as_in_the_sdk():
     known = {one.value for one in ErrorCondition}
     known |= {value for name, value in vars(constants).items() if name.startswith("ERROR_CODE_")}
     spelled_otherwise = {one for one in (*CONDITIONS, HIDDEN) if one.encode() not in known}
@@ -176,24 +176,24 @@ def test_conditions_are_spelled_as_the_sdk_spells_them():
 
 
 @pytest.mark.rule("S2")
-def test_a_link_that_ends_in_mid_send_is_of_unknown_kind():
+def test_link_that_ends_during_a_send_is_of_unknown_kind():
     error = raised_by_sdk(MessageSendFailed(ErrorCondition.UnknownError))
     assert type(error) is sdk.ServiceBusConnectionError
     assert classify_failure(error) is FailureKind.UNKNOWN
 
 
-def test_a_management_link_that_is_refused_is_of_unknown_kind():
+def test_refused_management_link_is_of_unknown_kind():
     error = raised_by_sdk(AMQPLinkError(ErrorCondition.ClientError, description="not opened"))
     assert type(error) is sdk.ServiceBusError
     assert classify_failure(error) is FailureKind.UNKNOWN
 
 
-def test_a_management_link_that_ends_in_mid_request_is_of_unknown_kind_and_not_the_callers():
+def test_management_link_that_ends_during_a_request_is_of_unknown_kind():
     assert classify_failure(raised_by_sdk(ValueError(MANAGEMENT_LINK_LOST))) is FailureKind.UNKNOWN
     assert classify_failure(raised_by_sdk(ValueError("another value"))) is FailureKind.CALLER
 
 
-def test_a_namespace_that_is_gone_is_unavailable_and_an_entity_that_is_gone_is_the_callers():
+def test_deleted_namespace_is_unavailable_and_deleted_entity_is_of_kind_caller():
     assert (
         classify_failure(raised_by_sdk(AMQPConnectionError(ErrorCondition.NotFound)))
         is FailureKind.UNAVAILABLE
@@ -214,7 +214,7 @@ def test_a_namespace_that_is_gone_is_unavailable_and_an_entity_that_is_gone_is_t
         (b"com.microsoft:server-busy", FailureKind.BUSY),
     ],
 )
-def test_a_connection_that_is_closed_while_it_opens_is_judged_by_its_condition(
+def test_condition_decides_about_a_connection_closed_while_it_opens(
     condition: bytes, kind: FailureKind
 ):
     error = raised_by_sdk(AMQPConnectionError(condition))
@@ -242,9 +242,7 @@ STATUSES = [
 @pytest.mark.parametrize(
     ("status", "kind"), [*STATUSES, (ErrorCondition.ClientError, FailureKind.UNAVAILABLE)]
 )
-def test_a_token_that_cbs_does_not_take_is_judged_by_the_status(
-    status: int | None, kind: FailureKind
-):
+def test_status_decides_about_a_token_refused_by_cbs(status: int | None, kind: FailureKind):
     error = raised_by_sdk(TokenAuthFailure(status, b"said so"))
     assert type(error) is sdk.ServiceBusAuthenticationError
     assert classify_failure(error) is kind
@@ -252,7 +250,7 @@ def test_a_token_that_cbs_does_not_take_is_judged_by_the_status(
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(("status", "kind"), STATUSES)
-def test_so_it_is_at_a_custom_endpoint_where_the_sdk_calls_it_a_connection_error(
+def test_status_decides_about_a_token_refused_at_a_custom_endpoint(
     status: int | None, kind: FailureKind
 ):
     failure = TokenAuthFailure(status, b"said so")
@@ -263,7 +261,7 @@ def test_so_it_is_at_a_custom_endpoint_where_the_sdk_calls_it_a_connection_error
 
 @pytest.mark.parametrize("cls", [AuthenticationException, TokenExpired])
 @pytest.mark.parametrize("condition", [ErrorCondition.InternalError, ErrorCondition.ClientError])
-def test_authentication_that_fails_without_an_answer_is_unavailable(
+def test_authentication_without_a_response_is_unavailable(
     cls: type[AuthenticationException], condition: ErrorCondition
 ):
     assert classify_failure(raised_by_sdk(cls(condition))) is FailureKind.UNAVAILABLE
@@ -272,7 +270,7 @@ def test_authentication_that_fails_without_an_answer_is_unavailable(
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(("status", "kind"), STATUSES)
 @pytest.mark.parametrize("cls", [HttpResponseError, ClientAuthenticationError])
-def test_a_credential_that_gets_no_token_is_judged_by_the_status(
+def test_status_decides_about_a_credential_without_a_token(
     cls: type[HttpResponseError], status: int | None, kind: FailureKind
 ):
     failure = from_http(status, cls)
@@ -281,18 +279,18 @@ def test_a_credential_that_gets_no_token_is_judged_by_the_status(
 
 
 @pytest.mark.parametrize("cls", [ServiceRequestError, ServiceResponseTimeoutError])
-def test_a_credential_that_cannot_reach_its_authority_is_unavailable(cls: type[AzureError]):
-    assert classify_failure(cls("nobody there")) is FailureKind.UNAVAILABLE
-    assert classify_failure(raised_by_sdk(cls("nobody there"))) is FailureKind.UNAVAILABLE
+def test_credential_that_cannot_reach_its_authority_is_unavailable(cls: type[AzureError]):
+    assert classify_failure(cls("no server")) is FailureKind.UNAVAILABLE
+    assert classify_failure(raised_by_sdk(cls("no server"))) is FailureKind.UNAVAILABLE
 
 
-def test_a_token_failure_is_found_behind_several_errors():
+def test_token_failure_is_found_behind_several_errors():
     wrapped = sdk.OperationTimeoutError(message="too late")
     wrapped.__cause__ = raised_by_sdk(TokenAuthFailure(401, b"no"))
     assert classify_failure(wrapped) is FailureKind.CALLER
 
 
-# What an SDK error wraps.
+# Wrapped exceptions.
 
 
 @pytest.mark.rule("S2")
@@ -307,7 +305,7 @@ def test_a_token_failure_is_found_behind_several_errors():
         RecursionError(),
     ],
 )
-def test_a_plain_error_of_the_sdk_around_a_message_that_cannot_be_encoded_is_the_callers(
+def test_message_that_cannot_be_encoded_is_of_kind_caller(
     original: Exception,
 ):
     assert isinstance(original, NOT_ENCODABLE)
@@ -321,16 +319,16 @@ def test_a_plain_error_of_the_sdk_around_a_message_that_cannot_be_encoded_is_the
         TimeoutError(),
         ConnectionResetError(),
         socket.gaierror(),
-        ssl.SSLCertVerificationError(),  # which is a ValueError too
+        ssl.SSLCertVerificationError(),  # also a ValueError
         AttributeError("'NoneType' object has no attribute 'send'"),
         RuntimeError(),
     ],
 )
-def test_a_plain_error_of_the_sdk_around_anything_else_is_unavailable(original: Exception):
+def test_plain_error_around_any_other_exception_is_unavailable(original: Exception):
     assert classify_failure(raised_by_sdk(original)) is FailureKind.UNAVAILABLE
 
 
-def test_a_class_that_says_more_goes_before_what_it_wraps():
+def test_specific_class_decides_before_the_wrapped_exception():
     assert (
         classify_failure(sdk.ServiceBusConnectionError(error=ValueError()))
         is FailureKind.UNAVAILABLE
@@ -339,7 +337,7 @@ def test_a_class_that_says_more_goes_before_what_it_wraps():
 
 
 @pytest.mark.parametrize(("status", "kind"), [one for one in STATUSES if one[0] is not None])
-def test_an_answer_of_the_management_link_without_a_condition_is_judged_by_its_status(
+def test_status_decides_about_a_management_response_without_a_condition(
     status: int, kind: FailureKind
 ):
     error = answered(status)
@@ -347,7 +345,7 @@ def test_an_answer_of_the_management_link_without_a_condition_is_judged_by_its_s
     assert classify_failure(error) is kind
 
 
-def test_an_answer_of_the_management_link_with_a_condition_is_judged_by_that():
+def test_condition_decides_about_a_management_response():
     assert classify_failure(answered(500, b"amqp:not-implemented")) is FailureKind.CALLER
     assert (
         classify_failure(answered(403, b"com.microsoft:entity-disabled")) is FailureKind.UNAVAILABLE
@@ -355,7 +353,7 @@ def test_an_answer_of_the_management_link_with_a_condition_is_judged_by_that():
     assert classify_failure(answered(503, b"com.microsoft:server-busy")) is FailureKind.BUSY
 
 
-# What is no error of the SDK.
+# Errors of other libraries.
 
 
 @pytest.mark.rule("S2")
@@ -375,14 +373,14 @@ def test_an_answer_of_the_management_link_with_a_condition_is_judged_by_that():
         (RuntimeError(), FailureKind.CALLER),
     ],
 )
-def test_errors_that_are_not_the_sdks(error: Exception, kind: FailureKind):
+def test_kinds_of_errors_of_other_libraries(error: Exception, kind: FailureKind):
     assert classify_failure(error) is kind
 
 
-# What must not be judged.
+# Ignored exceptions.
 
 
-def test_an_error_that_the_application_was_handling_meanwhile_decides_nothing():
+def test_context_of_an_error_is_ignored():
     try:
         raise from_http(401)
     except HttpResponseError:
@@ -396,14 +394,14 @@ def test_an_error_that_the_application_was_handling_meanwhile_decides_nothing():
     assert classify_failure(error) is FailureKind.UNAVAILABLE
 
 
-def test_causes_that_go_in_a_circle_come_to_an_end():
+def test_circular_causes_are_handled():
     one, other = sdk.ServiceBusConnectionError(), sdk.ServiceBusServerBusyError()
     one.__cause__, other.__cause__ = other, one
     assert classify_failure(one) is FailureKind.UNAVAILABLE
     assert classify_failure(other) is FailureKind.BUSY
 
 
-# Pins of what is private in the SDK. Each failure says what to look at.
+# Pins of private SDK details. Each failure names the code to check.
 
 
 def test_pin_the_condition_of_an_error():
@@ -414,14 +412,14 @@ def test_pin_the_condition_of_an_error():
     )
 
 
-def test_pin_the_status_of_a_management_answer():
+def test_pin_the_status_of_a_management_response():
     assert getattr(answered(418), "_status_code", None) == 418, (
         "ServiceBusError no longer keeps the status of a management answer in _status_code: "
         "see failures._kind_of_plain"
     )
 
 
-def test_pin_the_original_of_an_error():
+def test_pin_the_inner_exception_of_an_error():
     original = TypeError()
     assert raised_by_sdk(original).inner_exception is original, (
         "ServiceBusError no longer keeps what it wraps in inner_exception: see failures._causes"
@@ -483,7 +481,7 @@ BY_KIND = {
 
 
 def sent_to_backlog(error: Exception) -> BacklogFailure:
-    """Judge an error that a send over an open link met."""
+    """Return the meaning of an error over an open link."""
     return backlog_failure_of(error, classify_failure(error), link_open=True)
 
 
@@ -528,14 +526,14 @@ def test_refused_token_is_never_the_fault_of_the_message(status: int | None, kin
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("kind", FailureKind)
-def test_link_that_does_not_open_says_nothing_about_the_message(kind: FailureKind):
+def test_link_that_does_not_open_is_no_fault_of_the_message(kind: FailureKind):
     busy = kind is FailureKind.BUSY
     expected = BacklogFailure.BUSY if busy else BacklogFailure.QUEUE_UNAVAILABLE
     assert backlog_failure_of(ValueError(), kind, link_open=False) is expected
 
 
 @pytest.mark.rule("S4")
-def test_kind_that_the_user_decides_on_holds_for_the_backlog_too():
+def test_kind_from_the_classify_option_holds_for_the_backlog_too():
     error = made(sdk.ServiceBusQuotaExceededError)
     busy = backlog_failure_of(error, FailureKind.BUSY, link_open=True)
     assert busy is BacklogFailure.BUSY

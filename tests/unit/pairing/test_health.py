@@ -1,4 +1,4 @@
-"""The health of one path, with a clock that the tests hold."""
+"""The health of one path, with a fake clock."""
 
 from random import Random
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from pairbus.events import PathStatus
-from pairbus.pairing.failures import FailureKind
+from pairbus.options import FailureKind
 from pairbus.pairing.health import (
     DRAIN_CHECK_S,
-    HOLD_CHECKS,
-    MOST_HOLDS,
+    MAX_BACKOFF_HOLDS,
+    PEEKS_PER_HOLD,
     SMALL,
-    YOUNG,
+    YOUNG_FRACTION,
     FailureAction,
     HealthSettings,
     HealthTask,
@@ -29,15 +29,15 @@ FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
 DOWN, LATER, ODD = OSError("down"), OSError("later"), OSError("odd")
 MINUTE = 60.0
 HOLD = 5.0
-PAUSE = HOLD / HOLD_CHECKS
+PAUSE = HOLD / PEEKS_PER_HOLD
 DRAIN_TIMEOUT = 600.0
 START = 1000.0
-NOT_THE_PRIMARYS = [FailureKind.BUSY, FailureKind.CALLER]
+NOT_AN_OUTAGE = [FailureKind.BUSY, FailureKind.CALLER]
 DOWN_KINDS = [FailureKind.UNAVAILABLE, FailureKind.UNKNOWN]
 
 
-def made(interval: float = MINUTE, *, seed: int = 1, **settings: Any) -> PathHealth:
-    given = {
+def new_health(interval: float = MINUTE, *, seed: int = 1, **settings: Any) -> PathHealth:
+    defaults = {
         "failover_interval_s": interval,
         "ping_interval_s": MINUTE,
         "ping_jitter": 0.0,
@@ -45,7 +45,7 @@ def made(interval: float = MINUTE, *, seed: int = 1, **settings: Any) -> PathHea
         "hold_s": HOLD,
         "drain_timeout_s": DRAIN_TIMEOUT,
     }
-    return PathHealth(HealthSettings(**{**given, **settings}), Random(seed), START)
+    return PathHealth(HealthSettings(**{**defaults, **settings}), Random(seed), START)
 
 
 def fail(
@@ -55,14 +55,14 @@ def fail(
 
 
 def in_failover(**settings: Any) -> PathHealth:
-    health = made(0, **settings)
+    health = new_health(0, **settings)
     fail(health, START)
     health.changes.clear()
     return health
 
 
 def draining(**settings: Any) -> PathHealth:
-    """A path whose primary is back, at START."""
+    """Return a path whose primary came back at START."""
     health = in_failover(after_drain=True, **settings)
     health.pinged(True, START)
     health.changes.clear()
@@ -70,17 +70,17 @@ def draining(**settings: Any) -> PathHealth:
 
 
 def holding(now: float = START, **settings: Any) -> PathHealth:
-    """A path whose callers wait since `now`."""
+    """Return a path whose sends are held since `now`."""
     health = draining(**settings)
-    look(health, now)
+    peek(health, now)
     assert health.route(now) is Route.HOLD
     return health
 
 
-def look(
-    health: PathHealth, now: float, *first: int | None, small: bool = True, quiet: bool = True
+def peek(
+    health: PathHealth, now: float, *first: int | None, small: bool = True, idle: bool = True
 ) -> None:
-    health.peeked(first or (None, None), small=small, quiet=quiet, now=now)
+    health.peeked(first or (None, None), small=small, idle=idle, now=now)
 
 
 def step_of(health: PathHealth) -> Step:
@@ -92,10 +92,10 @@ def step_of(health: PathHealth) -> Step:
 # The timer.
 
 
-def test_a_new_path_is_healthy_and_nothing_is_to_be_done() -> None:
-    health = made()
+def test_new_path_is_healthy_and_has_no_task() -> None:
+    health = new_health()
 
-    assert (health.state, health.since, health.cause) == (HEALTHY, START, None)
+    assert (health.status, health.since, health.cause) == (HEALTHY, START, None)
     assert health.route(START) is Route.PRIMARY
     assert health.next_step() is None
     assert health.changes == []
@@ -103,52 +103,52 @@ def test_a_new_path_is_healthy_and_nothing_is_to_be_done() -> None:
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("interval", [1.0, MINUTE])
-def test_before_the_timer_fires_callers_get_their_error_and_sends_go_to_the_primary(
+def test_errors_are_raised_and_sends_go_to_the_primary_until_the_timer_fires(
     interval: float,
 ) -> None:
-    health = made(interval)
+    health = new_health(interval)
 
     assert fail(health, START) is FailureAction.RAISE
 
-    assert health.state is SUSPECT
+    assert health.status is SUSPECT
     assert health.route(START) is Route.PRIMARY
     assert health.route(START + interval - 0.001) is Route.PRIMARY
     assert fail(health, START + interval - 0.001) is FailureAction.RAISE
-    assert health.next_step() == Step(HealthTask.ENGAGE, START + interval)
+    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + interval)
 
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("interval", [1.0, MINUTE])
 def test_when_the_timer_fires_sends_go_to_the_backlog(interval: float) -> None:
-    health = made(interval)
+    health = new_health(interval)
     fail(health, START)
 
-    health.engage(None, START + interval)
+    health.fail_over(None, START + interval)
 
-    assert health.state is FAILOVER
+    assert health.status is FAILOVER
     assert health.route(START + interval) is Route.BACKLOG
     assert health.route(START + 100 * interval) is Route.BACKLOG
     assert (health.cause, health.since) == (DOWN, START + interval)
 
 
 @pytest.mark.rule("S3")
-def test_with_no_interval_the_call_that_failed_goes_on_into_the_backlog() -> None:
-    health = made(0)
+def test_without_an_interval_the_failed_call_continues_with_the_backlog() -> None:
+    health = new_health(0)
 
     assert fail(health, START) is FailureAction.STORE
 
-    assert health.state is FAILOVER
+    assert health.status is FAILOVER
     assert health.route(START) is Route.BACKLOG
     assert health.changes == [StatusChange(HEALTHY, FAILOVER, DOWN)]
 
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("interval", [0.0, 1.0, MINUTE])
-def test_a_call_that_fails_after_failover_goes_on_into_the_backlog(interval: float) -> None:
-    health = made(interval)
+def test_call_that_fails_after_failover_continues_with_the_backlog(interval: float) -> None:
+    health = new_health(interval)
     fail(health, START)
     if interval:
-        health.engage(None, START + interval)
+        health.fail_over(None, START + interval)
     health.changes.clear()
 
     assert health.failed(FailureKind.UNAVAILABLE, LATER, START + 2 * MINUTE) is FailureAction.STORE
@@ -159,48 +159,48 @@ def test_a_call_that_fails_after_failover_goes_on_into_the_backlog(interval: flo
 
 
 @pytest.mark.rule("S3")
-def test_later_failures_do_not_re_arm_the_timer() -> None:
-    health = made()
+def test_later_failures_do_not_restart_the_timer() -> None:
+    health = new_health()
     fail(health, START)
 
     for after in (1, 30, 59):
         health.failed(FailureKind.UNAVAILABLE, LATER, START + after)
         health.failed(FailureKind.UNKNOWN, LATER, START + after)
 
-    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + MINUTE)
     assert health.cause is DOWN
     assert health.changes == [StatusChange(HEALTHY, SUSPECT, DOWN)]
 
 
 @pytest.mark.rule("S3")
-def test_a_success_in_between_cancels_the_timer_and_the_next_failure_starts_a_new_one() -> None:
-    health = made()
+def test_success_stops_the_timer_and_the_next_failure_starts_a_new_one() -> None:
+    health = new_health()
     fail(health, START)
 
     health.succeeded(START + 59)
 
-    assert (health.state, health.since, health.cause) == (HEALTHY, START + 59, None)
+    assert (health.status, health.since, health.cause) == (HEALTHY, START + 59, None)
     assert health.next_step() is None
     fail(health, START + 61)
-    assert health.next_step() == Step(HealthTask.ENGAGE, START + 61 + MINUTE)
-    assert [(one.from_state, one.to_state) for one in health.changes] == [
+    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + 61 + MINUTE)
+    assert [(change.from_state, change.to_state) for change in health.changes] == [
         (HEALTHY, SUSPECT),
         (SUSPECT, HEALTHY),
         (HEALTHY, SUSPECT),
     ]
 
 
-def test_a_success_that_comes_late_does_not_end_failover() -> None:
+def test_late_success_does_not_end_failover() -> None:
     health = in_failover()
 
     health.succeeded(START + 1)
 
-    assert health.state is FAILOVER
+    assert health.status is FAILOVER
     assert health.changes == []
 
 
-def test_a_success_while_healthy_changes_nothing() -> None:
-    health = made()
+def test_success_of_a_healthy_path_changes_nothing() -> None:
+    health = new_health()
 
     health.succeeded(START + 1)
 
@@ -208,162 +208,168 @@ def test_a_success_while_healthy_changes_nothing() -> None:
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("kind", NOT_THE_PRIMARYS)
+@pytest.mark.parametrize("kind", NOT_AN_OUTAGE)
 @pytest.mark.parametrize("interval", [0.0, MINUTE])
-def test_throttling_and_the_callers_own_errors_start_nothing(
+def test_throttling_and_caller_errors_do_not_start_the_timer(
     kind: FailureKind, interval: float
 ) -> None:
-    health = made(interval)
+    health = new_health(interval)
 
     for _ in range(10):
         assert fail(health, START, kind) is FailureAction.RAISE
 
-    assert health.state is HEALTHY
+    assert health.status is HEALTHY
     assert health.next_step() is None
     assert health.changes == []
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("kind", NOT_THE_PRIMARYS)
-def test_nor_do_they_stop_a_timer_or_turn_a_caller_to_the_backlog(kind: FailureKind) -> None:
-    health = made()
+@pytest.mark.parametrize("kind", NOT_AN_OUTAGE)
+def test_throttling_and_caller_errors_neither_stop_the_timer_nor_store_the_message(
+    kind: FailureKind,
+) -> None:
+    health = new_health()
     fail(health, START)
 
     assert fail(health, START + 1, kind) is FailureAction.RAISE
-    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + MINUTE)
 
-    health.engage(None, START + MINUTE)
+    health.fail_over(None, START + MINUTE)
     assert fail(health, START + 61, kind) is FailureAction.RAISE
 
 
-# Failures that hide their reason.
+# Failures of unknown kind.
 
 
 @pytest.mark.rule("S2")
-def test_with_no_interval_a_failure_that_hides_its_reason_is_looked_into_first() -> None:
-    health = made(0)
+def test_without_an_interval_an_unknown_failure_is_probed_first() -> None:
+    health = new_health(0)
 
-    assert fail(health, START, FailureKind.UNKNOWN) is FailureAction.LOOK
+    assert fail(health, START, FailureKind.UNKNOWN) is FailureAction.PROBE
 
-    assert health.state is HEALTHY
+    assert health.status is HEALTHY
     assert health.changes == []
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("met", DOWN_KINDS)
-def test_where_the_look_finds_the_primary_down_the_call_goes_on_into_the_backlog(
-    met: FailureKind,
+@pytest.mark.parametrize("kind", DOWN_KINDS)
+def test_call_continues_with_the_backlog_if_the_probe_fails(
+    kind: FailureKind,
 ) -> None:
-    health = made(0)
+    health = new_health(0)
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + 1) is FailureAction.STORE
+    assert health.probed(kind, DOWN, START + 1) is FailureAction.STORE
 
     assert health.changes == [StatusChange(HEALTHY, FAILOVER, DOWN)]
     assert health.next_step() == Step(HealthTask.PING, START + 1 + MINUTE)
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("met", [None, *NOT_THE_PRIMARYS])
-def test_where_the_primary_answers_the_caller_gets_its_error(met: FailureKind | None) -> None:
-    health = made(0)
+@pytest.mark.parametrize("kind", [None, *NOT_AN_OUTAGE])
+def test_caller_gets_the_error_if_the_primary_answers_the_probe(kind: FailureKind | None) -> None:
+    health = new_health(0)
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + 1) is FailureAction.RAISE
+    assert health.probed(kind, DOWN, START + 1) is FailureAction.RAISE
 
-    assert health.state is HEALTHY
+    assert health.status is HEALTHY
     assert health.changes == []
 
 
 @pytest.mark.rule("S2")
-def test_the_timer_of_such_a_failure_ends_in_a_look_and_not_in_failover() -> None:
-    health = made()
+def test_timer_of_an_unknown_failure_leads_to_a_probe() -> None:
+    health = new_health()
 
     assert fail(health, START, FailureKind.UNKNOWN) is FailureAction.RAISE
 
-    assert health.state is SUSPECT
-    assert health.next_step() == Step(HealthTask.LOOK, START + MINUTE)
+    assert health.status is SUSPECT
+    assert health.next_step() == Step(HealthTask.PROBE, START + MINUTE)
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("met", DOWN_KINDS)
-def test_that_look_engages_failover_where_the_primary_is_down(met: FailureKind) -> None:
-    health = made()
+@pytest.mark.parametrize("kind", DOWN_KINDS)
+def test_probe_that_fails_after_the_timer_starts_failover(kind: FailureKind) -> None:
+    health = new_health()
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + MINUTE) is FailureAction.STORE
+    assert health.probed(kind, DOWN, START + MINUTE) is FailureAction.STORE
 
-    assert health.state is FAILOVER
+    assert health.status is FAILOVER
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("met", [None, *NOT_THE_PRIMARYS])
-def test_that_look_ends_the_matter_where_the_primary_answers(met: FailureKind | None) -> None:
-    health = made()
+@pytest.mark.parametrize("kind", [None, *NOT_AN_OUTAGE])
+def test_probe_that_is_answered_after_the_timer_makes_the_path_healthy(
+    kind: FailureKind | None,
+) -> None:
+    health = new_health()
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + MINUTE) is FailureAction.RAISE
+    assert health.probed(kind, DOWN, START + MINUTE) is FailureAction.RAISE
 
-    assert (health.state, health.cause) == (HEALTHY, None)
+    assert (health.status, health.cause) == (HEALTHY, None)
     assert health.next_step() is None
 
 
 @pytest.mark.rule("S2")
-def test_a_plain_failure_after_one_that_hides_its_reason_makes_the_look_needless() -> None:
-    health = made()
+def test_clear_failure_after_an_unknown_one_makes_the_probe_unnecessary() -> None:
+    health = new_health()
     health.failed(FailureKind.UNKNOWN, ODD, START)
 
     health.failed(FailureKind.UNAVAILABLE, DOWN, START + 10)
 
-    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + MINUTE)
     assert health.cause is DOWN
 
 
 @pytest.mark.rule("S2")
-def test_a_hidden_failure_after_a_plain_one_does_not_make_it_unsure() -> None:
-    health = made()
+def test_unknown_failure_after_a_clear_one_changes_nothing() -> None:
+    health = new_health()
     health.failed(FailureKind.UNAVAILABLE, DOWN, START)
 
     health.failed(FailureKind.UNKNOWN, ODD, START + 10)
 
-    assert health.next_step() == Step(HealthTask.ENGAGE, START + MINUTE)
+    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + MINUTE)
     assert health.cause is DOWN
 
 
 @pytest.mark.rule("S3")
-@pytest.mark.parametrize("met", [None, *FailureKind])
-def test_a_look_that_a_success_has_overtaken_says_nothing(met: FailureKind | None) -> None:
-    health = made()
+@pytest.mark.parametrize("kind", [None, *FailureKind])
+def test_probe_result_is_ignored_after_a_success(kind: FailureKind | None) -> None:
+    health = new_health()
     fail(health, START, FailureKind.UNKNOWN)
-    health.succeeded(START + MINUTE + 1)  # while the ping was under way
+    health.succeeded(START + MINUTE + 1)  # while the probe was in progress
     health.changes.clear()
 
-    assert health.looked(met, DOWN, START + MINUTE + 2) is FailureAction.RAISE
+    assert health.probed(kind, DOWN, START + MINUTE + 2) is FailureAction.RAISE
 
-    assert health.state is HEALTHY
+    assert health.status is HEALTHY
     assert health.changes == []
 
 
 @pytest.mark.rule("S3")
-@pytest.mark.parametrize("met", [None, *FailureKind])
-def test_nor_does_it_stop_or_shorten_a_timer_that_was_started_since(
-    met: FailureKind | None,
+@pytest.mark.parametrize("kind", [None, *FailureKind])
+def test_old_probe_result_does_not_affect_a_new_timer(
+    kind: FailureKind | None,
 ) -> None:
-    health = made()
+    health = new_health()
     fail(health, START, FailureKind.UNKNOWN)
     health.succeeded(START + 61)
     fail(health, START + 62, FailureKind.UNKNOWN)
 
-    assert health.looked(met, DOWN, START + 63) is FailureAction.RAISE
+    assert health.probed(kind, DOWN, START + 63) is FailureAction.RAISE
 
-    assert health.next_step() == Step(HealthTask.LOOK, START + 62 + MINUTE)
+    assert health.next_step() == Step(HealthTask.PROBE, START + 62 + MINUTE)
 
 
-@pytest.mark.parametrize("met", [None, *FailureKind])
-def test_a_look_that_ends_after_others_failed_over_goes_with_them(met: FailureKind | None) -> None:
+@pytest.mark.parametrize("kind", [None, *FailureKind])
+def test_call_continues_with_the_backlog_if_the_path_failed_over_during_the_probe(
+    kind: FailureKind | None,
+) -> None:
     health = in_failover()
 
-    assert health.looked(met, LATER, START + 1) is FailureAction.STORE
+    assert health.probed(kind, LATER, START + 1) is FailureAction.STORE
 
     assert health.changes == []
 
@@ -372,7 +378,7 @@ def test_a_look_that_ends_after_others_failed_over_goes_with_them(met: FailureKi
 
 
 @pytest.mark.rule("G2")
-def test_without_jitter_pings_keep_the_interval_exactly() -> None:
+def test_without_jitter_pings_have_the_exact_interval() -> None:
     health = in_failover()
 
     assert health.next_step() == Step(HealthTask.PING, START + MINUTE)
@@ -382,7 +388,7 @@ def test_without_jitter_pings_keep_the_interval_exactly() -> None:
 
 @pytest.mark.rule("G2")
 @pytest.mark.parametrize("jitter", [0.1, 0.5, 1.0])
-def test_with_jitter_pings_come_earlier_and_later_within_it(jitter: float) -> None:
+def test_jitter_moves_pings_within_its_limits(jitter: float) -> None:
     health = in_failover(ping_jitter=jitter, seed=7)
     waits = []
     for number in range(500):
@@ -396,14 +402,14 @@ def test_with_jitter_pings_come_earlier_and_later_within_it(jitter: float) -> No
 
 
 @pytest.mark.rule("G2")
-def test_paths_do_not_ping_in_step() -> None:
+def test_jitter_spreads_the_pings_of_different_paths() -> None:
     firsts = {step_of(in_failover(ping_jitter=0.1, seed=seed)).at for seed in range(50)}
 
     assert len(firsts) == 50
 
 
 @pytest.mark.rule("G2")
-def test_a_ping_that_gets_through_ends_failover_and_the_pings() -> None:
+def test_successful_ping_ends_failover_and_pings() -> None:
     health = in_failover()
 
     health.pinged(True, START + MINUTE)
@@ -415,7 +421,7 @@ def test_a_ping_that_gets_through_ends_failover_and_the_pings() -> None:
 
 
 @pytest.mark.rule("G2", "S12")
-def test_after_drain_it_starts_the_draining_and_sends_go_on_to_the_backlog() -> None:
+def test_successful_ping_starts_draining_with_after_drain() -> None:
     health = in_failover(after_drain=True)
 
     health.pinged(True, START + MINUTE)
@@ -426,38 +432,38 @@ def test_after_drain_it_starts_the_draining_and_sends_go_on_to_the_backlog() -> 
     assert health.next_step() == Step(HealthTask.PEEK, START + MINUTE)
 
 
-@pytest.mark.parametrize("got_through", [True, False])
+@pytest.mark.parametrize("succeeded", [True, False])
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT, DRAINING])
-def test_a_ping_that_comes_late_changes_nothing(state: PathStatus, got_through: bool) -> None:
-    health = draining() if state is DRAINING else made()
+def test_late_ping_result_changes_nothing(state: PathStatus, succeeded: bool) -> None:
+    health = draining() if state is DRAINING else new_health()
     if state is SUSPECT:
         fail(health, START)
     health.changes.clear()
     before = health.next_step()
 
-    health.pinged(got_through, START + 1)
+    health.pinged(succeeded, START + 1)
 
-    assert (health.state, health.changes, health.next_step()) == (state, [], before)
+    assert (health.status, health.changes, health.next_step()) == (state, [], before)
 
 
 # Draining.
 
 
 @pytest.mark.rule("S12")
-def test_while_the_backlog_is_large_sends_go_on_and_it_is_looked_at_now_and_then() -> None:
+def test_large_backlog_is_peeked_regularly_and_sends_are_not_held() -> None:
     health = draining()
 
     for second in range(5):
-        look(health, START + second, 1 + second, 7, small=False)
+        peek(health, START + second, 1 + second, 7, small=False)
         assert health.route(START + second) is Route.BACKLOG
         assert health.next_step() == Step(HealthTask.PEEK, START + second + DRAIN_CHECK_S)
 
 
 @pytest.mark.rule("S12")
-def test_a_small_backlog_makes_callers_wait_and_is_looked_at_at_once() -> None:
+def test_small_backlog_starts_a_hold_and_an_immediate_peek() -> None:
     health = draining()
 
-    look(health, START, 7, 8)
+    peek(health, START, 7, 8)
 
     assert health.route(START) is Route.HOLD
     assert health.hold_until == START + HOLD
@@ -465,13 +471,13 @@ def test_a_small_backlog_makes_callers_wait_and_is_looked_at_at_once() -> None:
 
 
 @pytest.mark.rule("S12")
-def test_two_quiet_empty_looks_within_the_hold_make_the_path_healthy() -> None:
+def test_two_empty_peeks_within_a_hold_make_the_path_healthy() -> None:
     health = holding()
 
-    look(health, START + 0.1)
-    assert health.state is DRAINING
+    peek(health, START + 0.1)
+    assert health.status is DRAINING
     assert health.next_step() == Step(HealthTask.PEEK, START + 0.1 + PAUSE)
-    look(health, START + 0.6)
+    peek(health, START + 0.6)
 
     assert health.changes == [StatusChange(DRAINING, HEALTHY, None)]
     assert health.route(START + 0.6) is Route.PRIMARY
@@ -479,51 +485,51 @@ def test_two_quiet_empty_looks_within_the_hold_make_the_path_healthy() -> None:
 
 
 @pytest.mark.rule("S12")
-def test_the_look_that_starts_the_hold_does_not_count() -> None:
+def test_peek_that_starts_the_hold_does_not_count() -> None:
     health = draining()
 
-    look(health, START)
-    look(health, START + 0.1)
+    peek(health, START)
+    peek(health, START + 0.1)
 
-    assert health.state is DRAINING
+    assert health.status is DRAINING
 
 
 @pytest.mark.rule("S12")
-def test_a_look_while_something_was_in_flight_does_not_count() -> None:
+def test_peek_with_sends_in_flight_does_not_count() -> None:
     health = holding()
 
     for tenth in range(1, 9):
-        look(health, START + tenth / 10, quiet=tenth % 2 == 0)
+        peek(health, START + tenth / 10, idle=tenth % 2 == 0)
 
-    assert health.state is DRAINING
-    look(health, START + 0.9)
-    assert health.state is HEALTHY
+    assert health.status is DRAINING
+    peek(health, START + 0.9)
+    assert health.status is HEALTHY
 
 
 @pytest.mark.rule("S12")
-@pytest.mark.parametrize("found", [(7, None), (None, 7), (7, 7)])
-def test_after_an_empty_look_one_that_finds_something_starts_over(
-    found: tuple[int | None, ...],
+@pytest.mark.parametrize("numbers", [(7, None), (None, 7), (7, 7)])
+def test_peek_that_finds_messages_resets_the_count(
+    numbers: tuple[int | None, ...],
 ) -> None:
     health = holding()
 
-    look(health, START + 0.1)
-    look(health, START + 0.2, *found)
-    look(health, START + 0.3)
-    assert health.state is DRAINING
-    look(health, START + 0.4)
+    peek(health, START + 0.1)
+    peek(health, START + 0.2, *numbers)
+    peek(health, START + 0.3)
+    assert health.status is DRAINING
+    peek(health, START + 0.4)
 
-    assert health.state is HEALTHY
+    assert health.status is HEALTHY
 
 
 @pytest.mark.rule("S12")
-def test_a_hold_in_vain_ends_and_callers_get_on() -> None:
+def test_sends_continue_after_a_hold_that_did_not_empty_the_backlog() -> None:
     health = holding()
-    look(health, START + 0.1, 7)
+    peek(health, START + 0.1, 7)
 
     assert health.route(START + HOLD - 0.001) is Route.HOLD
-    assert health.route(START + HOLD) is Route.BACKLOG  # whether or not anybody looks
-    look(health, START + HOLD, 7)
+    assert health.route(START + HOLD) is Route.BACKLOG  # even without a peek
+    peek(health, START + HOLD, 7)
 
     assert health.hold_until is None
     assert health.route(START + HOLD) is Route.BACKLOG
@@ -531,159 +537,162 @@ def test_a_hold_in_vain_ends_and_callers_get_on() -> None:
 
 
 @pytest.mark.rule("S12")
-def test_after_a_hold_in_vain_it_is_tried_again() -> None:
+def test_hold_is_repeated() -> None:
     health = holding()
-    look(health, START + HOLD, 7)
+    peek(health, START + HOLD, 7)
 
     again = START + HOLD + DRAIN_CHECK_S
-    look(health, again, 7)
+    peek(health, again, 7)
     assert health.route(again) is Route.HOLD
     assert health.hold_until == again + HOLD
-    look(health, again + 1)
-    look(health, again + 2)
+    peek(health, again + 1)
+    peek(health, again + 2)
 
-    assert health.state is HEALTHY
+    assert health.status is HEALTHY
 
 
 @pytest.mark.rule("S12")
-def test_after_each_hold_in_vain_callers_get_on_for_longer() -> None:
+def test_pause_between_holds_grows() -> None:
     health = holding()
     now, waits = START, []
     for _ in range(20):
         now += HOLD
-        look(health, now, 7)
+        peek(health, now, 7)
         step = health.next_step()
         assert step is not None
         waits.append(step.at - now)
         now = step.at
-        look(health, now, 7)
+        peek(health, now, 7)
         assert health.route(now) is Route.HOLD
 
     assert waits[:3] == [DRAIN_CHECK_S, DRAIN_CHECK_S + HOLD, DRAIN_CHECK_S + 2 * HOLD]
-    assert set(waits[MOST_HOLDS:]) == {DRAIN_CHECK_S + MOST_HOLDS * HOLD}
+    assert set(waits[MAX_BACKOFF_HOLDS:]) == {DRAIN_CHECK_S + MAX_BACKOFF_HOLDS * HOLD}
 
 
 @pytest.mark.rule("S12")
 @pytest.mark.parametrize(
-    ("looks", "small"),
+    ("peeks", "small"),
     [
         ([PeekResult(0), PeekResult(SMALL, 7, 3600.0)], True),
         ([PeekResult(0), PeekResult(SMALL + 1, 7, 3600.0)], False),
-        ([PeekResult(0), PeekResult(SMALL + 1, 7, HOLD * YOUNG)], False),
-        ([PeekResult(SMALL + 1, 9, 0.1), PeekResult(SMALL + 1, 7, HOLD * YOUNG - 0.1)], True),
-        ([PeekResult(SMALL + 1, 9, -5.0)], True),  # a clock that is behind
+        ([PeekResult(0), PeekResult(SMALL + 1, 7, HOLD * YOUNG_FRACTION)], False),
+        (
+            [PeekResult(SMALL + 1, 9, 0.1), PeekResult(SMALL + 1, 7, HOLD * YOUNG_FRACTION - 0.1)],
+            True,
+        ),
+        ([PeekResult(SMALL + 1, 9, -5.0)], True),  # the clock of this machine is behind
     ],
 )
-def test_a_backlog_is_small_that_is_short_or_young(looks: list[PeekResult], small: bool) -> None:
-    assert is_small(looks, HOLD) is small
+def test_short_or_young_backlog_is_small(peeks: list[PeekResult], small: bool) -> None:
+    assert is_small(peeks, HOLD) is small
 
 
 @pytest.mark.rule("S12")
-def test_empty_looks_of_two_holds_are_not_added_up() -> None:
+def test_empty_peeks_of_two_holds_are_not_added_up() -> None:
     health = holding()
-    look(health, START + HOLD - 0.1)  # one empty look, and the hold is over
-    look(health, START + HOLD, 7)
-    look(health, START + HOLD + 1)  # the next hold
+    peek(health, START + HOLD - 0.1)  # one empty peek at the end of the hold
+    peek(health, START + HOLD, 7)
+    peek(health, START + HOLD + 1)  # the next hold
 
-    look(health, START + HOLD + 1.1)
-    assert health.state is DRAINING
-    look(health, START + HOLD + 1.2)
-    assert health.state is HEALTHY
+    peek(health, START + HOLD + 1.1)
+    assert health.status is DRAINING
+    peek(health, START + HOLD + 1.2)
+    assert health.status is HEALTHY
 
 
 @pytest.mark.rule("S12")
-def test_an_empty_look_that_comes_after_the_hold_does_not_count() -> None:
+def test_empty_peek_after_the_hold_does_not_count() -> None:
     health = holding()
-    look(health, START + HOLD - 0.1)
+    peek(health, START + HOLD - 0.1)
 
-    look(health, START + HOLD)
+    peek(health, START + HOLD)
 
-    assert health.state is DRAINING
+    assert health.status is DRAINING
     assert health.route(START + HOLD) is Route.BACKLOG
 
 
 @pytest.mark.rule("S12")
-@pytest.mark.parametrize("by", ["failed", "looked"])
-def test_a_call_that_joins_in_the_hold_makes_the_look_under_way_count_for_nothing(by: str) -> None:
+@pytest.mark.parametrize("by", ["failed", "probed"])
+def test_message_stored_during_a_hold_resets_the_count(by: str) -> None:
     health = holding()
-    look(health, START + 0.1)
+    peek(health, START + 0.1)
 
-    # It waited for the primary since before the failover, and is stored while a look goes on.
+    # The call waited for the primary since before the failover, and stores its message now.
     if by == "failed":
         assert fail(health, START + 0.2) is FailureAction.STORE
     else:
-        assert health.looked(FailureKind.UNAVAILABLE, DOWN, START + 0.2) is FailureAction.STORE
-    look(health, START + 0.3)
-    look(health, START + 0.4)
-    assert health.state is DRAINING
-    look(health, START + 0.5)
+        assert health.probed(FailureKind.UNAVAILABLE, DOWN, START + 0.2) is FailureAction.STORE
+    peek(health, START + 0.3)
+    peek(health, START + 0.4)
+    assert health.status is DRAINING
+    peek(health, START + 0.5)
 
-    assert health.state is HEALTHY
+    assert health.status is HEALTHY
 
 
 @pytest.mark.rule("S12")
-def test_where_the_backlog_cannot_be_looked_at_callers_get_on() -> None:
+def test_failed_peek_ends_the_hold() -> None:
     health = holding()
-    look(health, START + 0.1)
+    peek(health, START + 0.1)
 
     health.peek_failed(START + 0.2)
 
     assert health.route(START + 0.2) is Route.BACKLOG
     assert health.next_step() == Step(HealthTask.PEEK, START + 0.2 + DRAIN_CHECK_S)
-    assert health.state is DRAINING
-    look(health, START + 2)
-    look(health, START + 3)
-    assert health.state is DRAINING  # the looks before the failure are forgotten
-    look(health, START + 4)
-    assert health.state is HEALTHY
+    assert health.status is DRAINING
+    peek(health, START + 2)
+    peek(health, START + 3)
+    assert health.status is DRAINING  # the peeks before the failure do not count
+    peek(health, START + 4)
+    assert health.status is HEALTHY
 
 
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT, FAILOVER])
-def test_a_look_that_comes_late_changes_nothing(state: PathStatus) -> None:
-    health = in_failover() if state is FAILOVER else made()
+def test_late_peek_changes_nothing(state: PathStatus) -> None:
+    health = in_failover() if state is FAILOVER else new_health()
     if state is SUSPECT:
         fail(health, START)
     health.changes.clear()
     before = health.next_step()
 
-    look(health, START + 1)
-    look(health, START + 2)
-    look(health, START + 3)
+    peek(health, START + 1)
+    peek(health, START + 2)
+    peek(health, START + 3)
     health.peek_failed(START + DRAIN_TIMEOUT * 9)
 
-    assert (health.state, health.changes, health.next_step()) == (state, [], before)
+    assert (health.status, health.changes, health.next_step()) == (state, [], before)
     assert not health.stalled
 
 
 @pytest.mark.rule("S12")
-def test_no_progress_is_told_once_per_timeout() -> None:
+def test_missing_progress_is_reported_once_per_timeout() -> None:
     health = draining()
-    told = []
+    reported = []
     for second in range(int(DRAIN_TIMEOUT * 2.5)):
-        look(health, START + second, 7, 8, small=False)
+        peek(health, START + second, 7, 8, small=False)
         if health.stalled:
-            told.append(second)
+            reported.append(second)
             health.stalled = False
 
-    assert told == [600, 1200]
+    assert reported == [600, 1200]
 
 
 @pytest.mark.rule("S12")
 @pytest.mark.parametrize("then", [(8, 8), (7, None), (None, None), (7, 9)])
-def test_progress_in_any_queue_starts_the_timeout_again(then: tuple[int | None, ...]) -> None:
+def test_progress_in_any_queue_restarts_the_timeout(then: tuple[int | None, ...]) -> None:
     health = draining()
-    look(health, START, 7, 8, small=False)
-    look(health, START + 599, *then, small=False)
+    peek(health, START, 7, 8, small=False)
+    peek(health, START + 599, *then, small=False)
 
-    look(health, START + 600 + 598, *then, small=False)
+    peek(health, START + 600 + 598, *then, small=False)
     assert not health.stalled
-    look(health, START + 600 + 599, *then, small=False)
+    peek(health, START + 600 + 599, *then, small=False)
 
     assert health.stalled
 
 
 @pytest.mark.rule("S12")
-def test_a_backlog_that_cannot_be_looked_at_makes_no_progress() -> None:
+def test_failed_peeks_are_no_progress() -> None:
     health = draining()
 
     health.peek_failed(START + DRAIN_TIMEOUT - 1)
@@ -694,30 +703,30 @@ def test_a_backlog_that_cannot_be_looked_at_makes_no_progress() -> None:
 
 
 @pytest.mark.rule("S12")
-def test_a_second_draining_starts_from_nothing() -> None:
+def test_second_drain_starts_with_fresh_counts() -> None:
     health = holding()
-    look(health, START + 0.1)
+    peek(health, START + 0.1)
     health.mark_healthy(START + 1)
     fail(health, START + 2)
     health.pinged(True, START + 1000)
 
     assert health.route(START + 1000) is Route.BACKLOG
-    look(health, START + 1000)
+    peek(health, START + 1000)
     assert not health.stalled
-    look(health, START + 1000.1)
-    assert health.state is DRAINING
-    look(health, START + 1000.2)
-    assert health.state is HEALTHY
+    peek(health, START + 1000.1)
+    assert health.status is DRAINING
+    peek(health, START + 1000.2)
+    assert health.status is HEALTHY
 
 
-# By hand.
+# Marking a path as healthy.
 
 
 @pytest.mark.rule("S13")
 @pytest.mark.parametrize("state", [SUSPECT, FAILOVER, DRAINING])
 def test_any_path_can_be_marked_healthy(state: PathStatus) -> None:
     health = {
-        SUSPECT: made,
+        SUSPECT: new_health,
         FAILOVER: in_failover,
         DRAINING: holding,
     }[state]()
@@ -733,8 +742,8 @@ def test_any_path_can_be_marked_healthy(state: PathStatus) -> None:
 
 
 @pytest.mark.rule("S13")
-def test_marking_a_healthy_path_changes_nothing() -> None:
-    health = made()
+def test_marking_a_healthy_path_as_healthy_changes_nothing() -> None:
+    health = new_health()
 
     health.mark_healthy(START + 1)
 

@@ -1,4 +1,4 @@
-"""Which namespace a client talks to, what it is called, and who may be paired with whom."""
+"""Identity and names of namespaces, and the registry of pairings."""
 
 import threading
 from typing import Any
@@ -15,8 +15,9 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.pairing.namespaces import NamespaceId, Registry, refuse_entity_path
-from pairbus.servicebus.addresses import backlog_paths, name_of
+from pairbus.pairing.namespaces import NamespaceId, Registry, check_no_entity_path
+from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.backlog_paths import backlog_paths
 
 KINDS = [ServiceBusClient, AsyncServiceBusClient]
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
@@ -42,7 +43,7 @@ def client() -> ServiceBusClient:
 
 @pytest.mark.rule("P1")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_namespace_is_its_host_whatever_the_case(kind: Any) -> None:
+def test_case_of_the_host_does_not_matter(kind: Any) -> None:
     named = kind("ORDERS.ServiceBus.Windows.NET", AzureSasCredential("sr=x"))
 
     assert id_of(CLOUD, kind) == NamespaceId("orders.servicebus.windows.net")
@@ -56,13 +57,13 @@ def test_a_namespace_is_its_host_whatever_the_case(kind: Any) -> None:
 def test_namespaces_of_one_host_differ_by_port(kind: Any) -> None:
     assert id_of(local(6001), kind) == NamespaceId("localhost", 6001)
     assert id_of(local(6001), kind) != id_of(local(6002), kind)
-    # With TLS the SDK drops the port: only the custom endpoint has it.
+    # With TLS the SDK drops the port; only the custom endpoint has it.
     secure = [id_of(local(1, tls=True), kind, **dialling(f"sb://localhost:{n}")) for n in (1, 2)]
     assert secure == [NamespaceId("localhost", 1), NamespaceId("localhost", 2)]
 
 
 @pytest.mark.rule("P1")
-def test_the_loopback_interface_is_one_host_however_it_is_written() -> None:
+def test_all_spellings_of_the_loopback_address_are_one_host() -> None:
     hosts = ("localhost", "LOCALHOST", "127.0.0.1", "[::1]")
 
     assert {id_of(local(6001, host)) for host in hosts} == {NamespaceId("localhost", 6001)}
@@ -71,22 +72,22 @@ def test_the_loopback_interface_is_one_host_however_it_is_written() -> None:
 
 
 @pytest.mark.rule("P1")
-def test_a_gateway_on_a_usual_port_does_not_make_another_namespace() -> None:
+def test_custom_endpoint_with_a_default_port_does_not_change_the_namespace() -> None:
     assert id_of(CLOUD, **dialling("sb://gateway.example")) == id_of(CLOUD)
     assert id_of(CLOUD, **dialling("sb://gateway.example:443")) == id_of(CLOUD)
 
 
 @pytest.mark.rule("P1")
-def test_hosts_without_a_name_are_told_apart_by_what_is_dialled() -> None:
+def test_hosts_without_a_name_differ_by_their_custom_endpoints() -> None:
     text = local(1, tls=True)
 
     assert id_of(text, **dialling("sb://a.example:443")) != id_of(text, **dialling("b.example:443"))
 
 
 @pytest.mark.parametrize("address", ["", "sb://", "host:port", "[::1]:x"])
-def test_what_is_no_host_is_refused(address: str) -> None:
+def test_invalid_host_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="not a host"):
-        name_of(address)
+        namespace_name(address)
 
 
 @pytest.mark.rule("P3")
@@ -107,12 +108,12 @@ def test_what_is_no_host_is_refused(address: str) -> None:
         ("[fe80::1]:5672", None),
     ],
 )
-def test_the_name_of_a_namespace_is_the_first_label_of_its_host(host: str, name: str) -> None:
-    assert name_of(host) == name
+def test_name_of_a_namespace_is_the_first_label_of_its_host(host: str, name: str) -> None:
+    assert namespace_name(host) == name
 
 
 @pytest.mark.rule("P3")
-def test_backlog_queues_are_numbered_below_the_name_of_the_primary() -> None:
+def test_backlog_paths_are_numbered_below_the_name_of_the_primary() -> None:
     assert backlog_paths("orders", 2) == [
         "orders/x-servicebus-transfer/0",
         "orders/x-servicebus-transfer/1",
@@ -124,33 +125,33 @@ def test_backlog_queues_are_numbered_below_the_name_of_the_primary() -> None:
     "name",
     ["", " ", "a/b", "a b", "ä", "$x", ".", "-a", "a?", "a\n", "Subscriptions", "x" * 240],
 )
-def test_a_name_that_cannot_be_part_of_a_path_is_refused(name: str) -> None:
+def test_name_that_is_invalid_in_a_path_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="primary_name"):
         backlog_paths(name, 1)
 
 
 @pytest.mark.rule("P1")
 @pytest.mark.parametrize("text", [f"{CLOUD};EntityPath=queue", f"entitypath = queue ;{CLOUD}"])
-def test_a_connection_string_with_an_entity_path_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="secondary is for 'queue' only") as caught:
-        refuse_entity_path(text, "secondary")
+def test_connection_string_with_an_entity_path_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="secondary is limited to 'queue'") as caught:
+        check_no_entity_path(text, "secondary")
 
     assert "c2VjcmV0" not in str(caught.value)
-    refuse_entity_path(f"{CLOUD};EntityPath=", "secondary")
-    refuse_entity_path(CLOUD, "secondary")
+    check_no_entity_path(f"{CLOUD};EntityPath=", "secondary")
+    check_no_entity_path(CLOUD, "secondary")
 
 
 @pytest.mark.rule("P1")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_client_that_was_made_with_an_entity_path_is_refused(kind: Any) -> None:
-    refuse_entity_path(kind.from_connection_string(CLOUD), "primary")
+def test_client_with_an_entity_path_is_refused(kind: Any) -> None:
+    check_no_entity_path(kind.from_connection_string(CLOUD), "primary")
 
-    with pytest.raises(ConfigurationError, match="primary is for 'queue' only"):
-        refuse_entity_path(kind.from_connection_string(f"{CLOUD};EntityPath=queue"), "primary")
+    with pytest.raises(ConfigurationError, match="primary is limited to 'queue'"):
+        check_no_entity_path(kind.from_connection_string(f"{CLOUD};EntityPath=queue"), "primary")
 
 
 @pytest.mark.rule("P1")
-def test_a_namespace_is_not_paired_with_itself() -> None:
+def test_namespace_cannot_be_paired_with_itself() -> None:
     registry = Registry()
 
     with pytest.raises(SameNamespace):
@@ -159,7 +160,7 @@ def test_a_namespace_is_not_paired_with_itself() -> None:
 
 
 @pytest.mark.rule("P1")
-def test_a_client_is_paired_once_until_its_pairing_is_over() -> None:
+def test_client_can_be_paired_again_after_its_pairing_ended() -> None:
     registry, one = Registry(), client()
     registry.enter(one, ONE, TWO)
 
@@ -177,14 +178,14 @@ def test_two_clients_of_one_namespace_can_share_a_secondary() -> None:
     registry.enter(second, ONE, TWO)
     registry.leave(first)
 
-    with pytest.raises(SecondaryInUse):  # the second one's
+    with pytest.raises(SecondaryInUse):  # of the second client
         registry.enter(client(), THREE, TWO)
     registry.leave(second)
     registry.enter(client(), THREE, TWO)
 
 
 @pytest.mark.rule("P1")
-def test_a_secondary_is_no_primary_and_serves_one_primary_only() -> None:
+def test_secondary_is_no_primary_and_serves_one_primary() -> None:
     registry, first = Registry(), client()
     registry.enter(first, ONE, TWO)
 
@@ -193,11 +194,11 @@ def test_a_secondary_is_no_primary_and_serves_one_primary_only() -> None:
     with pytest.raises(SecondaryInUse):
         registry.enter(client(), THREE, TWO)
     assert len(registry) == 1
-    registry.enter(client(), TWO, FOUR)  # a secondary may be a primary of its own
+    registry.enter(client(), TWO, FOUR)  # a primary in use as such can have a secondary
 
 
 @pytest.mark.rule("P1")
-def test_checks_come_in_order() -> None:
+def test_checks_are_made_in_order() -> None:
     registry, first = Registry(), client()
     registry.enter(first, ONE, TWO)
     registry.enter(client(), TWO, THREE)
@@ -206,12 +207,12 @@ def test_checks_come_in_order() -> None:
         registry.enter(first, TWO, TWO)
     with pytest.raises(AlreadyPaired):
         registry.enter(first, FOUR, TWO)
-    with pytest.raises(SecondaryIsPrimary):  # and in use
+    with pytest.raises(SecondaryIsPrimary):  # it is also in use
         registry.enter(client(), FOUR, TWO)
 
 
 @pytest.mark.rule("P1")
-def test_of_many_threads_one_pairs_a_client() -> None:
+def test_only_one_of_many_threads_pairs_a_client() -> None:
     registry, one = Registry(), client()
     start, refused = threading.Barrier(16), []
 

@@ -1,4 +1,4 @@
-"""What a ping is, and how a receiver knows one."""
+"""The content of a ping, and how receivers recognize one."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ class Receiver:
 
 
 @pytest.mark.rule("G1")
-def test_a_ping_is_empty_says_so_and_lives_for_a_second() -> None:
+def test_ping_is_empty_and_expires_after_a_second() -> None:
     ping = make_ping()
 
     assert ping.body_type is AmqpMessageBodyType.DATA
@@ -32,7 +32,7 @@ def test_a_ping_is_empty_says_so_and_lives_for_a_second() -> None:
 
 
 @pytest.mark.rule("G1")
-def test_a_ping_on_the_wire_has_one_data_section_of_no_bytes() -> None:
+def test_encoded_ping_has_one_empty_data_section() -> None:
     message = Message.parse(encode(make_ping()))
 
     assert message.read_header().ttl == 1000
@@ -49,7 +49,7 @@ def test_pings_have_random_sessions_and_ids() -> None:
 
 
 @pytest.mark.rule("G3")
-def test_a_ping_is_known_by_its_content_type_text_or_bytes() -> None:
+def test_ping_is_recognized_by_its_content_type() -> None:
     assert is_ping(make_ping())
     assert is_ping(SimpleNamespace(content_type=PING_CONTENT_TYPE.encode()))
     for other in (None, "", b"", "application/json", PING_CONTENT_TYPE.upper()):
@@ -57,18 +57,18 @@ def test_a_ping_is_known_by_its_content_type_text_or_bytes() -> None:
 
 
 @pytest.mark.rule("G3")
-def test_pings_are_completed_and_the_others_stay_in_their_order() -> None:
+def test_pings_are_completed_and_other_messages_keep_their_order() -> None:
     receiver = Receiver()
     first, second = ServiceBusMessage(b"1"), ServiceBusMessage(b"2", content_type="text/plain")
     pings = [make_ping(), make_ping(), make_ping()]
 
-    kept = drop_pings(receiver, iter([pings[0], first, pings[1], second, pings[2]]))
+    others = drop_pings(receiver, iter([pings[0], first, pings[1], second, pings[2]]))
 
-    assert kept == [first, second]
+    assert others == [first, second]
     assert receiver.completed == pings
 
 
-def test_where_there_are_no_messages_there_is_nothing_to_drop() -> None:
+def test_no_messages_are_dropped_from_an_empty_list() -> None:
     receiver = Receiver()
 
     assert drop_pings(receiver, []) == []

@@ -1,4 +1,4 @@
-"""What is checked before two namespaces are paired."""
+"""The checks before two namespaces are paired."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -59,18 +59,18 @@ def test_two_namespaces_can_be_paired(kind: Any, ready: bool) -> None:
     assert made.primary is primary
     assert (made.secondary is secondary) is ready
     assert isinstance(made.secondary, kind)
-    assert made.own_secondary is not ready
+    assert made.owns_secondary is not ready
     assert made.primary_id == NamespaceId("one.servicebus.windows.net")
     assert made.secondary_id == NamespaceId("two.servicebus.windows.net")
     assert made.paths == ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
     assert len(registry) == 1
-    made.give_up()
-    made.give_up()
+    made.release()
+    made.release()
     assert len(registry) == 0
 
 
 @pytest.mark.rule("P1")
-def test_options_are_needed() -> None:
+def test_options_are_required() -> None:
     with pytest.raises(OptionsMissing, match="SendAvailabilityOptions"):
         make_plan(client(), None, ServiceBusClient)
     assert len(registry) == 0
@@ -78,7 +78,7 @@ def test_options_are_needed() -> None:
 
 @pytest.mark.rule("P1")
 @pytest.mark.parametrize("none", [None, ""])
-def test_a_secondary_is_needed(none: Any) -> None:
+def test_secondary_is_required(none: Any) -> None:
     with pytest.raises(SecondaryMissing, match="no secondary"):
         plan(client(), none)
     assert len(registry) == 0
@@ -86,29 +86,29 @@ def test_a_secondary_is_needed(none: Any) -> None:
 
 @pytest.mark.rule("P1")
 @pytest.mark.parametrize("name", ["one", "ONE"])
-def test_a_namespace_is_not_its_own_secondary(name: str) -> None:
+def test_namespace_cannot_be_its_own_secondary(name: str) -> None:
     for secondary in (client(name), string(name)):
-        with pytest.raises(SameNamespace, match="one outage would take both"):
+        with pytest.raises(SameNamespace, match="one outage would affect both"):
             plan(client("one"), secondary)
     assert len(registry) == 0
 
 
 @pytest.mark.rule("P1")
-def test_a_client_is_paired_once() -> None:
+def test_client_cannot_be_paired_twice() -> None:
     primary = client("one")
     made = plan(primary, string("two"))
 
     for other in ("two", "three"):
-        with pytest.raises(AlreadyPaired, match="close that pairing first"):
+        with pytest.raises(AlreadyPaired, match="Close that pairing first"):
             plan(primary, string(other))
 
-    assert len(registry) == 1  # the first is not undone by the second
-    made.give_up()
+    assert len(registry) == 1  # the failed calls did not remove the first pairing
+    made.release()
     plan(primary, string("three"))
 
 
 @pytest.mark.rule("P1")
-def test_a_primary_is_nobodys_secondary() -> None:
+def test_primary_cannot_be_a_secondary() -> None:
     plan(client("one"), string("two"))
 
     with pytest.raises(SecondaryIsPrimary):
@@ -117,7 +117,7 @@ def test_a_primary_is_nobodys_secondary() -> None:
 
 
 @pytest.mark.rule("P1")
-def test_a_secondary_serves_one_primary() -> None:
+def test_secondary_serves_only_one_primary() -> None:
     plan(client("one"), string("two"))
 
     with pytest.raises(SecondaryInUse):
@@ -130,18 +130,18 @@ def test_two_clients_of_one_namespace_can_both_be_paired() -> None:
     first, second = plan(client("one"), string("two")), plan(client("one"), string("two"))
 
     assert len(registry) == 2
-    first.give_up()
+    first.release()
     assert len(registry) == 1
-    second.give_up()
+    second.release()
 
 
 @pytest.mark.rule("P1")
-def test_the_checks_come_in_their_order() -> None:
+def test_checks_are_made_in_order() -> None:
     primary, third = client("one"), client("three")
     plan(primary, string("two"))
     plan(third, string("four"))
 
-    # Each call has the mistake that is named, and every later one that can go with it.
+    # Each call has the expected mistake, and every later one that can be combined with it.
     with pytest.raises(OptionsMissing):
         make_plan(primary, None, ServiceBusClient)
     with pytest.raises(SecondaryMissing):
@@ -159,13 +159,13 @@ def test_the_checks_come_in_their_order() -> None:
 
 @pytest.mark.rule("P1")
 @each_kind
-def test_a_connection_string_of_one_entity_is_refused(kind: Any) -> None:
+def test_connection_string_with_an_entity_path_is_refused(kind: Any) -> None:
     narrow = string("two", ";EntityPath=orders")
 
     for secondary in (narrow, kind.from_connection_string(narrow)):
-        with pytest.raises(ConfigurationError, match="secondary is for 'orders' only"):
+        with pytest.raises(ConfigurationError, match="secondary is limited to 'orders'"):
             plan(client("one", kind), secondary, kind)
-    with pytest.raises(ConfigurationError, match="primary is for 'orders' only"):
+    with pytest.raises(ConfigurationError, match="primary is limited to 'orders'"):
         plan(kind.from_connection_string(narrow), string("one"), kind)
     assert len(registry) == 0
 
@@ -174,14 +174,14 @@ def test_a_connection_string_of_one_entity_is_refused(kind: Any) -> None:
     "wrong",
     ["nonsense", "Endpoint=sb://two.servicebus.windows.net/", f"{KEY}", "Endpoint=;a=b"],
 )
-def test_a_wrong_connection_string_is_a_wrong_option(wrong: str) -> None:
-    with pytest.raises(ConfigurationError, match="secondary's connection string is wrong"):
+def test_invalid_connection_string_is_a_configuration_error(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="connection string of the secondary is invalid"):
         plan(client(), wrong)
     assert len(registry) == 0
 
 
-def test_sync_and_async_clients_are_not_mixed() -> None:
-    with pytest.raises(ConfigurationError, match=r"the primary is a azure\.servicebus\.aio"):
+def test_sync_and_async_clients_cannot_be_mixed() -> None:
+    with pytest.raises(ConfigurationError, match=r"The primary must be a azure\.servicebus\.aio"):
         plan(client("one"), string("two"), AsyncServiceBusClient)
     with pytest.raises(ConfigurationError, match=r"or a azure\.servicebus\.ServiceBusClient"):
         plan(client("one"), client("two", AsyncServiceBusClient))
@@ -191,10 +191,10 @@ def test_sync_and_async_clients_are_not_mixed() -> None:
 
 
 @pytest.mark.rule("P3")
-def test_a_primary_without_a_name_needs_one() -> None:
+def test_primary_without_a_name_needs_primary_name() -> None:
     local = ServiceBusClient("localhost", AzureSasCredential("sr=x"))
 
-    with pytest.raises(ConfigurationError, match="set primary_name"):
+    with pytest.raises(ConfigurationError, match="Set primary_name"):
         plan(local, string("two"))
     assert len(registry) == 0
 
@@ -203,7 +203,7 @@ def test_a_primary_without_a_name_needs_one() -> None:
 
 
 @pytest.mark.rule("P3")
-def test_a_name_that_cannot_be_in_a_path_is_refused() -> None:
+def test_primary_name_that_is_invalid_in_a_path_is_refused() -> None:
     for name in ("", "a/b", "ä"):
         with pytest.raises(ConfigurationError, match="primary_name"):
             plan(client(), string("two"), primary_name=name)
@@ -211,13 +211,15 @@ def test_a_name_that_cannot_be_in_a_path_is_refused() -> None:
 
 
 @pytest.mark.rule("P1")
-def test_a_syphon_that_cannot_be_had_leaves_nothing_paired() -> None:
+def test_invalid_syphon_options_leave_nothing_paired() -> None:
     primary = client("one")
 
-    with pytest.raises(ConfigurationError, match="syphon_options is a"):
+    with pytest.raises(ConfigurationError, match="syphon_options must be a"):
         plan(primary, string("two"), enable_syphon=True, syphon_options=1)
 
     assert len(registry) == 0
-    made = plan(primary, string("two"), enable_syphon=True, backlog_queue_count=2)  # tried again
+    made = plan(
+        primary, string("two"), enable_syphon=True, backlog_queue_count=2
+    )  # a second attempt
     assert len(registry) == 1
     assert made.syphon.backlog_queues == made.paths

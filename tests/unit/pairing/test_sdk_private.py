@@ -1,6 +1,6 @@
-"""Pins of what is private in the Azure SDK and used by pairing. Each failure says what to look at.
+"""Pins of the private SDK names that pairing uses. Each failure names the code to check.
 
-`tests/unit/pairing/test_failures.py` has those of errors.
+`tests/unit/pairing/test_failures.py` has the pins of errors.
 """
 
 import inspect
@@ -26,7 +26,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.amqp.batch import size_in_batch, split_batch
 from pairbus.pairing import sdk
-from pairbus.pairing.sdk import EndableHandshake, PairedBatch
+from pairbus.pairing.payloads import PairedBatch
+from pairbus.pairing.sdk import InterruptibleHandshake
 
 TEXT = "Endpoint=sb://name.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
 HOST = "name.servicebus.windows.net"
@@ -51,11 +52,11 @@ def must_have(thing: Any, name: str, see: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["to_outgoing_amqp_message", "encode_message"])
-def test_pin_what_encodes_a_message(name: str):
+def test_pin_the_functions_that_encode_a_message(name: str):
     must_have(PyamqpTransport, name, "sdk.encode")
 
 
-def test_pin_where_a_message_keeps_what_goes_out():
+def test_pin_the_outgoing_form_of_a_message():
     message = ServiceBusMessage("b", message_id="id")
     must_have(message, "_message", "sdk.encode")
     message._message = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
@@ -64,7 +65,7 @@ def test_pin_where_a_message_keeps_what_goes_out():
     )
 
 
-def test_pin_where_a_message_keeps_its_annotated_one():
+def test_pin_the_raw_message_of_a_message():
     message = ServiceBusMessage("b")
     assert must_have(message, "_raw_amqp_message", "sdk.with_id") is message.raw_amqp_message, (
         "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_id"
@@ -82,7 +83,7 @@ def test_pin_that_a_message_of_the_sdk_has_an_id_and_an_annotated_one_has_none()
 
 
 def test_pin_that_the_sdk_changes_bytes_among_application_properties():
-    """If it stops, the copy in `sdk.encode` is not needed any more."""
+    """If the SDK stops this, the copy in `sdk.encode` is unnecessary."""
     properties: dict[str | bytes, Any] = {"a": b"b"}
     raw = ServiceBusMessage("b", application_properties=properties).raw_amqp_message
     PyamqpTransport.to_outgoing_amqp_message(raw)
@@ -92,20 +93,20 @@ def test_pin_that_the_sdk_changes_bytes_among_application_properties():
 # Batches.
 
 
-def test_pin_where_a_batch_keeps_its_members():
+def test_pin_the_members_of_a_batch():
     message = ServiceBusMessage("b", message_id="id")
     batch = ServiceBusMessageBatch()
     batch.add_message(message)
     kept = must_have(batch, "_message", "sdk.members")
     assert isinstance(kept, list), "a batch's _message is not a list any more: see sdk.members"
-    assert [bytes(one) for one in kept[sdk._DATA]] == [sdk.encode(message)], (
-        f"a batch's members are not at place {sdk._DATA} of its _message: see sdk._DATA"
+    assert [bytes(one) for one in kept[sdk._DATA_SECTION]] == [sdk.encode(message)], (
+        f"a batch's members are not at index {sdk._DATA_SECTION} of its _message: see sdk.members"
     )
 
 
 @pytest.mark.parametrize("name", ["_count", "_amqp_transport", "_tracing_attributes", "_add"])
 def test_pin_the_fields_of_a_batch(name: str):
-    must_have(ServiceBusMessageBatch(), name, "sdk.batch_of and sdk.PairedBatch")
+    must_have(ServiceBusMessageBatch(), name, "sdk.batch_of and sdk.batch_settings")
 
 
 def test_pin_how_a_batch_of_encoded_messages_is_sent():
@@ -117,19 +118,19 @@ def test_pin_how_a_batch_of_encoded_messages_is_sent():
         "the SDK does not send what lies in a batch's _message any more: see sdk.batch_of"
     )
     assert len(wire) == sum(size_in_batch(len(one)) for one in payloads), (
-        "a message takes another size in a batch now: see pairbus.amqp.batch.member_size"
+        "a message takes another size in a batch now: see pairbus.amqp.batch.size_in_batch"
     )
 
 
 def pyamqp_bytes(batch: ServiceBusMessageBatch) -> bytes:
-    """As `PyamqpTransport.send_messages` does it."""
+    """Encode a batch as `PyamqpTransport.send_messages` does."""
     from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._pyamqp.message import BatchMessage
 
     return bytes(encode_payload(bytearray(), BatchMessage(*batch._message)))
 
 
-def test_pin_what_a_batch_is_made_with():
+def test_pin_the_constructor_arguments_of_a_batch():
     transport_of, attributes = object(), {"a": "b"}
     batch = ServiceBusMessageBatch(max_size_in_bytes=500)
     batch._amqp_transport, batch._tracing_attributes = transport_of, attributes
@@ -146,7 +147,7 @@ def test_pin_what_a_batch_is_made_with():
     taken = inspect.getsource(ServiceBusMessageBatch.__init__)
     for name in ("amqp_transport", "tracing_attributes"):
         assert f'kwargs.pop("{name}"' in taken, (
-            f"ServiceBusMessageBatch does not take {name} any more: see sdk.PairedBatch.like"
+            f"ServiceBusMessageBatch does not take {name} any more: see payloads.PairedBatch.like"
         )
 
 
@@ -154,7 +155,7 @@ def test_pin_what_a_batch_is_made_with():
 
 
 @each_flavour
-def test_pin_that_senders_take_their_retries_from_the_configuration_of_the_client(flavour: Any):
+def test_pin_that_senders_use_the_retries_of_their_client(flavour: Any):
     client = client_of(flavour, retry_total=7)
     once = sdk.without_retries(client)
     for make in ("get_queue_sender", "get_queue_receiver"):
@@ -189,23 +190,23 @@ def test_pin_the_fields_of_a_client(flavour: Any, name: str, see: str):
 )
 def test_pin_the_configuration_of_a_sender(flavour: Any, name: str):
     sender = client_of(flavour).get_queue_sender("q")
-    config = must_have(sender, "_config", "sdk.make_handshake_endable")
-    must_have(config, name, "sdk.make_handshake_endable and administration")
+    config = must_have(sender, "_config", "sdk.make_handshake_interruptible")
+    must_have(config, name, "sdk.make_handshake_interruptible and administration")
 
 
-def test_pin_where_a_sender_keeps_its_tls_context():
+def test_pin_the_tls_context_of_a_sender():
     sender = client_of(azure.servicebus).get_queue_sender("q")
     assert sender._config.transport_type is TransportType.Amqp
-    sdk.make_handshake_endable(sender)
-    assert isinstance(sender._config.ssl_context, EndableHandshake)
+    sdk.make_handshake_interruptible(sender)
+    assert isinstance(sender._config.ssl_context, InterruptibleHandshake)
     made = inspect.getsource(PyamqpTransport.create_send_client)
     assert "ssl_context" in made, (
         "the SDK does not hand the ssl_context of a configuration on: see "
-        "sdk.make_handshake_endable"
+        "sdk.make_handshake_interruptible"
     )
 
 
-def test_pin_how_a_transport_uses_a_tls_context_that_it_is_given():
+def test_pin_how_a_transport_uses_a_tls_context():
     class Context:
         def wrap_socket(self, sock: Any, **options: Any) -> Any:
             return sock, options
@@ -213,7 +214,7 @@ def test_pin_how_a_transport_uses_a_tls_context_that_it_is_given():
     wire = transport.SSLTransport(HOST, ssl_opts={"context": Context()})
     assert wire._wrap_socket("socket", **wire.sslopts) == ("socket", {"server_hostname": HOST}), (
         "the SDK does not leave the TLS handshake to a context that it is given, or asks for more "
-        "than `server_hostname`: see sdk.EndableHandshake"
+        "than `server_hostname`: see sdk.InterruptibleHandshake"
     )
 
 
@@ -221,15 +222,15 @@ def test_pin_how_a_transport_uses_a_tls_context_that_it_is_given():
 @pytest.mark.parametrize("name", ["_open", "_handler"])
 def test_pin_the_fields_of_a_sender(flavour: Any, name: str):
     sender = client_of(flavour).get_queue_sender("q")
-    must_have(sender, name, "sdk.break_off and sdk.cut_off")
+    must_have(sender, name, "sdk.interrupt and sdk.abort_connection")
 
 
-def test_pin_that_a_sender_opens_its_link_by_a_method_that_can_be_replaced():
+def test_pin_that_the_method_that_opens_a_link_can_be_replaced():
     sender = client_of(azure.servicebus, retry_total=0).get_queue_sender("q")
-    sdk.break_off(sender)
-    with pytest.raises(sdk.BrokenOff, match="given up"):
+    sdk.interrupt(sender)
+    with pytest.raises(sdk.CallInterrupted, match="interrupted"):
         sender.send_messages(ServiceBusMessage("b"))
-    with pytest.raises(sdk.BrokenOff, match="given up"):
+    with pytest.raises(sdk.CallInterrupted, match="interrupted"):
         sender.create_message_batch()
 
 
@@ -241,25 +242,25 @@ def test_pin_that_a_sender_opens_its_link_by_a_method_that_can_be_replaced():
     ],
     ids=["sync", "aio"],
 )
-def test_pin_the_way_from_a_handler_to_its_socket(handler: Any, wire: Any):
+def test_pin_the_connection_of_a_handler(handler: Any, wire: Any):
     made = handler(HOST, "target")
-    must_have(made, "open", "sdk.break_off")
-    assert must_have(made, "_connection", "sdk.break_off and sdk.cut_off") is None
-    must_have(wire(f"amqps://{HOST}"), "_transport", "sdk.break_off and sdk.cut_off")
+    must_have(made, "open", "sdk.interrupt")
+    assert must_have(made, "_connection", "sdk.interrupt and sdk.abort_connection") is None
+    must_have(wire(f"amqps://{HOST}"), "_transport", "sdk.interrupt and sdk.abort_connection")
 
 
-def test_pin_where_a_transport_keeps_its_socket():
-    assert must_have(transport.SSLTransport(HOST), "sock", "sdk.break_off") is None
+def test_pin_the_socket_of_a_transport():
+    assert must_have(transport.SSLTransport(HOST), "sock", "sdk.interrupt") is None
 
 
-def test_pin_where_an_async_transport_keeps_its_stream():
+def test_pin_the_stream_of_an_async_transport():
     assert "self.writer" in inspect.getsource(transport_async.AsyncTransport.connect), (
         "the SDK's AsyncTransport does not open a StreamWriter as `writer` any more: see "
-        "sdk.cut_off"
+        "sdk.abort_connection"
     )
 
 
-# What is counted for a ledger.
+# Transfers, for the ledger.
 
 
 @pytest.mark.parametrize(
@@ -270,8 +271,8 @@ def test_pin_where_an_async_transport_keeps_its_stream():
     ],
     ids=["sync", "aio"],
 )
-def test_pin_the_way_of_a_message_to_the_session(handler: Any, name: str, session: Any):
-    see = "sdk.keep_transfers"
+def test_pin_the_transfer_of_a_message_to_the_session(handler: Any, name: str, session: Any):
+    see = "sdk.record_transfers"
     must_have(handler(HOST, "target"), name, see)
     sent = inspect.getsource(session._outgoing_transfer)
     assert 'delivery.frame["payload"]' in sent, f"payloads are elsewhere: see {see}"
@@ -282,7 +283,7 @@ def test_pin_the_way_of_a_message_to_the_session(handler: Any, name: str, sessio
 
 
 @each_flavour
-def test_pin_that_a_sender_makes_its_handler_by_a_method_that_can_be_replaced(flavour: Any):
+def test_pin_that_the_method_that_creates_a_handler_can_be_replaced(flavour: Any):
     sender = client_of(flavour).get_queue_sender("q")
-    must_have(sender, "_create_handler", "sdk.keep_transfers")
+    must_have(sender, "_create_handler", "sdk.record_transfers")
     assert "self._create_handler(auth)" in inspect.getsource(type(sender)._open)

@@ -12,7 +12,7 @@ from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
 from pairbus.amqp.client.sender import PendingDelivery, Sender
-from pairbus.amqp.client.tokens import Credential, SharedKey, Signature
+from pairbus.servicebus.tokens import Credential, SharedAccessKey, SharedAccessSignature
 
 __all__ = [
     "AnySession",
@@ -23,7 +23,7 @@ __all__ = [
     "PendingDelivery",
     "Receiver",
     "Sender",
-    "SharedKey",
-    "Signature",
+    "SharedAccessKey",
+    "SharedAccessSignature",
     "lock_token",
 ]

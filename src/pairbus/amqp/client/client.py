@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from pairbus.amqp.client.error_translation import translate_error
 from pairbus.amqp.client.options import ClientOptions
-from pairbus.amqp.client.tokens import Token
 from pairbus.amqp.client.transport import Clock, Transport
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
@@ -37,13 +36,12 @@ from pairbus.errors import (
     AmqpError,
     ConnectionLost,
     LinkLost,
-    NotAuthorized,
     OperationTimeout,
-    PairbusError,
     Refused,
     StateError,
-    Unavailable,
 )
+from pairbus.servicebus.entity_paths import without_management_node
+from pairbus.servicebus.tokens import acquire_token
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +194,7 @@ class Client:
 
     def authorize(self, path: str, deadline: float) -> None:
         """Send a token for an entity path over CBS, unless the current token is still valid."""
-        path = path.removesuffix("/$management")  # The token of the entity is valid for it.
+        path = without_management_node(path)  # The token of the entity is valid for it.
         source = self.options.tokens
         if source is None or self._clock() < self._renewals.get(path, float("-inf")):
             return
@@ -205,15 +203,7 @@ class Client:
 
             self._cbs = Cbs(self)
         audience = self.options.audience(path)
-        try:
-            token: Token = source.token(audience, self._wall_clock())
-        except PairbusError:
-            raise
-        except Exception as exc:
-            # Errors of azure-identity have a status code if the token request was rejected.
-            rejected = getattr(exc, "status_code", None) in (400, 401, 403, 404)
-            error_type = NotAuthorized if rejected else Unavailable
-            raise error_type(f"the credential returned no token for {audience}: {exc}") from exc
+        token = acquire_token(source, audience, self._wall_clock())
         self._cbs.put_token(token, audience, deadline)
         lifetime = token.expires_at - self._wall_clock()
         self._renewals[path] = self._clock() + lifetime * RENEW_AT
@@ -221,7 +211,7 @@ class Client:
 
     def forget_token(self, path: str) -> None:
         """Send a new token for a path next time, because the namespace rejected the current one."""
-        self._renewals.pop(path.removesuffix("/$management"), None)
+        self._renewals.pop(without_management_node(path), None)
 
     def run_until(self, done: Callable[[], bool], deadline: float, expected: str) -> None:
         """Exchange frames until `done()` is true.

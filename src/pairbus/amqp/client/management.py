@@ -10,11 +10,11 @@ from pairbus.amqp.client.request_response import RequestResponseLinks, Response
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Int32, Timestamp, UInt
 from pairbus.errors import ProtocolError
+from pairbus.servicebus import annotations, management
+from pairbus.servicebus.entity_paths import management_path
+from pairbus.servicebus.management import COMPLETED
 
 Item = TypeVar("Item")
-
-COMPLETED, ABANDONED, DEFERRED, DEAD_LETTERED = "completed", "abandoned", "defered", "suspended"
-"""Disposition statuses for `settle`. The service spells the third one this way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Management:
         self.path = path
         self._requests = RequestResponseLinks(
             client,
-            f"{path}/$management",
-            status_key="statusCode",
-            description_key="statusDescription",
+            management_path(path),
+            status_key=management.STATUS_CODE,
+            description_key=management.STATUS_DESCRIPTION,
         )
 
     def __enter__(self) -> "Management":
@@ -65,7 +65,7 @@ class Management:
         }
         if session_id is not None:
             body["session-id"] = session_id
-        response = self._request("com.microsoft:peek-message", body, timeout_s)
+        response = self._request(management.PEEK_MESSAGE, body, timeout_s)
         return [_payload(entry) for entry in _messages(response)]
 
     def post_settle(
@@ -96,7 +96,7 @@ class Management:
             body["properties-to-modify"] = dict(properties_to_modify)
         if session_id is not None:
             body["session-id"] = session_id
-        return self._post("com.microsoft:update-disposition", body, deadline)
+        return self._post(management.UPDATE_DISPOSITION, body, deadline)
 
     def wait(self, responses: Sequence[Response], *, timeout_s: float | None = None) -> None:
         """Wait until all responses are done. Then call `response.raise_for_status` for each."""
@@ -114,7 +114,7 @@ class Management:
     ) -> list[Timestamp]:
         """Renew the locks of messages, and return when each lock expires."""
         body = {"lock-tokens": Array(UUID, tuple(lock_tokens))}
-        response = self._request("com.microsoft:renew-lock", body, timeout_s)
+        response = self._request(management.RENEW_LOCK, body, timeout_s)
         return _items(response, "expirations", Timestamp)
 
     def schedule(self, messages: Iterable[bytes], *, timeout_s: float | None = None) -> list[int]:
@@ -123,13 +123,13 @@ class Management:
         Each message has the annotation `x-opt-scheduled-enqueue-time`.
         """
         body = {"messages": [_schedule_entry(payload) for payload in messages]}
-        response = self._request("com.microsoft:schedule-message", body, timeout_s)
+        response = self._request(management.SCHEDULE_MESSAGE, body, timeout_s)
         return _items(response, "sequence-numbers", int)
 
     def cancel(self, sequence_numbers: Iterable[int], *, timeout_s: float | None = None) -> None:
         """Cancel scheduled messages. Raises MessageNotFound if one no longer exists."""
         body = {"sequence-numbers": Array(int, tuple(sequence_numbers))}
-        self._request("com.microsoft:cancel-scheduled-message", body, timeout_s)
+        self._request(management.CANCEL_SCHEDULED_MESSAGE, body, timeout_s)
 
     def receive(
         self,
@@ -146,12 +146,12 @@ class Management:
         }
         if session_id is not None:
             body["session-id"] = session_id
-        response = self._request("com.microsoft:receive-by-sequence-number", body, timeout_s)
+        response = self._request(management.RECEIVE_BY_SEQUENCE_NUMBER, body, timeout_s)
         return [_deferred_message(entry) for entry in _messages(response)]
 
     def get_session_state(self, session_id: str, *, timeout_s: float | None = None) -> bytes | None:
         body = {"session-id": session_id}
-        response = self._request("com.microsoft:get-session-state", body, timeout_s)
+        response = self._request(management.GET_SESSION_STATE, body, timeout_s)
         state = response.get("session-state") if isinstance(response, dict) else None
         return state if isinstance(state, bytes) else None
 
@@ -159,12 +159,12 @@ class Management:
         self, session_id: str, state: bytes | None, *, timeout_s: float | None = None
     ) -> None:
         body = {"session-id": session_id, "session-state": state}
-        self._request("com.microsoft:set-session-state", body, timeout_s)
+        self._request(management.SET_SESSION_STATE, body, timeout_s)
 
     def renew_session_lock(self, session_id: str, *, timeout_s: float | None = None) -> Timestamp:
         """Renew the lock of a session, and return when it expires."""
         body = {"session-id": session_id}
-        response = self._request("com.microsoft:renew-session-lock", body, timeout_s)
+        response = self._request(management.RENEW_SESSION_LOCK, body, timeout_s)
         expiration = response.get("expiration") if isinstance(response, dict) else None
         if not isinstance(expiration, Timestamp):
             raise ProtocolError(f"{self.path!r} renewed a session lock without an expiration")
@@ -173,7 +173,7 @@ class Management:
     def _post(self, operation: str, body: dict[str, Any], deadline: float) -> Response:
         milliseconds = max(int((deadline - self.client.now()) * 1000), 1)
         return self._requests.post(
-            {"operation": operation, "com.microsoft:server-timeout": UInt(milliseconds)},
+            {"operation": operation, management.SERVER_TIMEOUT: UInt(milliseconds)},
             body,
             deadline,
         )
@@ -193,7 +193,7 @@ def _schedule_entry(payload: bytes) -> dict[str, Any]:
     fields = {
         "message-id": None if properties.message_id is None else str(properties.message_id),
         "session-id": properties.group_id,
-        "partition-key": message.read_message_annotations().get("x-opt-partition-key"),
+        "partition-key": message.read_message_annotations().get(annotations.PARTITION_KEY),
     }
     return {name: value for name, value in fields.items() if value is not None} | {
         "message": payload

@@ -3,12 +3,13 @@
 import ssl
 from dataclasses import dataclass
 
-from pairbus.amqp.client.tokens import SharedKey, Signature, TokenSource
 from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT, format_address
+from pairbus.servicebus.administration import AdministrationOptions
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.tokens import TokenSource, tokens_from
 
-AMQPS_PORT, AMQP_PORT = 5671, 5672
 MAX_TIMEOUT_S = 4_000_000
 """46 days. AMQP encodes timeouts as milliseconds in 32 bits."""
 
@@ -60,13 +61,8 @@ class ClientOptions:
         `options` are further fields by name. They override those of the connection string.
         """
         parsed = ConnectionString.parse(text)
-        tokens: TokenSource | None = None
-        if parsed.key_name is not None and parsed.key is not None:
-            tokens = SharedKey(parsed.key_name, parsed.key)
-        elif parsed.signature is not None:
-            tokens = Signature(parsed.signature)
         fields = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
-        return cls(**{**fields, "tokens": tokens, **options})  # type: ignore[arg-type]
+        return cls(**{**fields, "tokens": tokens_from(parsed), **options})  # type: ignore[arg-type]
 
     @property
     def address(self) -> tuple[str, int]:
@@ -78,6 +74,21 @@ class ClientOptions:
         """Return the audience of a token for an entity path."""
         port = "" if self.port in (None, AMQPS_PORT) else f":{self.port}"
         return f"sb://{self.host}{port}/{path}"
+
+    def administration(self, *, timeout_s: float | None = None) -> AdministrationOptions:
+        """Return the options of an administration client for the same namespace. Its API is not on
+        the ports of AMQP, but for an emulator, which has one port for everything."""
+        port = None if self.tls and self.port in (AMQP_PORT, AMQPS_PORT) else self.port
+        endpoint_host = self.endpoint_host
+        return AdministrationOptions(
+            host=self.host,
+            port=port,
+            tls=self.tls,
+            ca_file=self.ca_file,
+            endpoint=None if endpoint_host is None else format_address(endpoint_host, port),
+            tokens=self.tokens,
+            timeout_s=self.operation_timeout_s if timeout_s is None else timeout_s,
+        )
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the TLS context, or None without TLS."""

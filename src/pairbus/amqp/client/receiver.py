@@ -23,8 +23,9 @@ from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.types import Described, Symbol, UInt
 from pairbus.errors import AmqpError, LockLost, OperationTimeout, StateError
+from pairbus.servicebus import links
 
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
+SESSION_FILTER = Symbol(links.SESSION_FILTER)
 
 
 class AnySession:
@@ -203,7 +204,7 @@ class Receiver(LinkEndpoint[ReceiverLink]):
             source=Source(self.path, filter=filters),
             snd_settle_mode=SETTLE_SETTLED if self._settled else SETTLE_UNSETTLED,
             rcv_settle_mode=SETTLE_SECOND if self._confirm else SETTLE_FIRST,
-            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+            properties={Symbol(links.TIMEOUT): UInt(milliseconds)},
         )
 
     def on_delivery(self, delivery: Delivery) -> None:

@@ -7,7 +7,6 @@ from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.error_translation import error_from_status
 from pairbus.amqp.client.receiver import Receiver
 from pairbus.amqp.client.sender import PendingDelivery, Sender
-from pairbus.amqp.client.tokens import Token
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import Link, ReceiverLink
 from pairbus.amqp.performatives import Accepted, Source, Target
@@ -15,6 +14,9 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.session import Session
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import AmqpError, DecodeError, OperationTimeout, ProtocolError
+from pairbus.servicebus import management
+from pairbus.servicebus.entity_paths import CBS_NODE
+from pairbus.servicebus.tokens import Token
 
 
 class Response:
@@ -128,7 +130,9 @@ class RequestResponseLinks:
             response.error = ProtocolError(f"{self.node!r} sent a response without a status")
             return
         response.description = str(properties.get(self._description_key) or "")
-        condition = properties.get("errorCondition") or properties.get("error-condition")
+        condition = properties.get(management.ERROR_CONDITION) or properties.get(
+            management.CBS_ERROR_CONDITION
+        )
         response.condition = None if condition is None else str(condition)
         try:
             response.body = message.read_value()
@@ -189,9 +193,9 @@ class Cbs:
     def __init__(self, client: Client) -> None:
         self._requests = RequestResponseLinks(
             client,
-            "$cbs",
-            status_key="status-code",
-            description_key="status-description",
+            CBS_NODE,
+            status_key=management.CBS_STATUS_CODE,
+            description_key=management.CBS_STATUS_DESCRIPTION,
             authorize=False,
         )
 
@@ -199,7 +203,7 @@ class Cbs:
         """Send a token for an audience. Raises NotAuthorized if the namespace rejects it."""
         response = self._requests.post(
             {
-                "operation": "put-token",
+                "operation": management.PUT_TOKEN,
                 "type": token.kind,
                 "name": audience,
                 "expiration": Timestamp(int(token.expires_at * 1000)),

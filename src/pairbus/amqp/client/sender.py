@@ -13,6 +13,7 @@ from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, T
 from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.types import Symbol, UInt
 from pairbus.errors import AmqpError, MessageTooLarge, OperationTimeout, Unavailable
+from pairbus.servicebus import links
 
 
 class PendingDelivery:
@@ -122,7 +123,7 @@ class Sender(LinkEndpoint[SenderLink]):
         return session.attach_sender(
             self.client.link_name("sender"),
             target=Target(self.path),
-            properties={Symbol("com.microsoft:timeout"): UInt(milliseconds)},
+            properties={Symbol(links.TIMEOUT): UInt(milliseconds)},
         )
 
     def on_outcome(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:

@@ -1,92 +1,95 @@
-"""What a report says, as plain data. Nothing here grows with the number of records."""
+"""The result of a report, as plain data whose size does not grow with the number of records."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, tzinfo
 from decimal import Decimal
-from enum import Enum
 from typing import Any
 
 from pairbus.cost.prices import Prices, Tier
-from pairbus.usage.operations import Part
+from pairbus.usage.operations import Purpose
 
-MOST_LINES = 100
-"""Entities, outages and problems that are shown; all of them are in the Parquet."""
+MAX_ROWS = 100
+"""The most entities, outages and problems in a report. The Parquet tables have all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """How much was done, as far as the namespaces answered."""
+class Totals:
+    """Totals of the operations that the namespaces answered."""
 
     operations: int = 0
     messages: int = 0
     units: int = 0
     bytes: int = 0
     unanswered: int = 0
-    """Operations that a namespace never answered: nowhere else, and not billed."""
-    money: float = 0.0
-    """The share of the bill, in proportion."""
+    """Operations that the namespace did not answer. They are not billed, and no other total
+    includes them."""
+    cost: float = 0.0
+    """The proportional share of the bill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastOutage:
-    """From the first sender's failover to the last message home."""
+class OutageSummary:
+    """An outage of one path, from the first sender's failover to the last drained message."""
 
     namespace: str
     entity: str
     start: datetime
     failback: datetime | None
-    """When the last sender went back to the primary."""
+    """The time at which the last sender returned to the primary."""
     end: datetime | None
-    """None while it is open."""
+    """None while the outage is open."""
     open: bool
-    """A sender has not gone back, or messages of the backlog are not home."""
+    """True if a sender was last seen in failover, or messages are still in the backlog."""
     stored: int
-    home: int
+    """Messages that were sent to the backlog."""
+    drained: int
+    """Messages that the syphon sent to the primary."""
     dead_lettered: int
     pings: int
-    sums: Sums
+    totals: Totals
 
     @property
-    def left(self) -> int:
-        """Messages that are still in the backlog, as far as the ledgers tell."""
-        return max(0, self.stored - self.home - self.dead_lettered)
+    def remaining(self) -> int:
+        """Messages that are still in the backlog, according to the ledgers."""
+        return max(0, self.stored - self.drained - self.dead_lettered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What could not be read."""
+class InputProblem:
+    """A file, or some of its lines, that could not be read."""
 
     path: str
-    what: str
+    description: str
     skipped: bool
-    """The whole file is not in the report."""
-    lines: int = 0
-    """Lines that are not in the report."""
+    """True if the report does not include the file."""
+    skipped_lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """What was done from a time on, for as long as the width of the series."""
+class TimePoint:
+    """The operations of one interval of a time series."""
 
     time: datetime
-    operations: Mapping[Part, int]
+    """The start of the interval."""
+    operations: Mapping[Purpose, int]
     stored: int
-    gone: int
-    """Home, or dead-lettered."""
+    """Messages that were added to the backlog."""
+    removed: int
+    """Messages that were drained or dead-lettered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """For plots."""
+class TimeSeries:
+    """Operations over time, for plots."""
 
-    width_s: int
-    points: tuple[Point, ...]
+    interval_s: int
+    points: tuple[TimePoint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
-    """What the writers of the ledgers could not write down."""
+class LedgerGaps:
+    """Records that the ledgers lack, as counted by their writers."""
 
     dropped: int = 0
     dropped_operations: int = 0
@@ -95,70 +98,65 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
+    """The result of `report`."""
+
     prices: Prices
     tier: Tier
     zone: tzinfo
-    """Of days and months."""
+    """The time zone of days and months."""
     records: int
     files: int
     copies: tuple[str, ...]
-    """Files that are copies of others, or older states of them: not counted again."""
+    """Files that are copies, or earlier states, of other files. They are not counted."""
     first: datetime | None
     last: datetime | None
-    total: Sums
-    money: Decimal
-    """The whole, exactly."""
-    by_day: Mapping[str, Sums]
-    by_part: Mapping[str, Sums]
-    by_kind: Mapping[str, Sums]
-    by_namespace: Mapping[str, Sums]
-    by_entity: Mapping[str, Sums]
-    """Those with most charges."""
-    entities: int
-    outages: tuple[PastOutage, ...]
-    """The latest."""
+    total: Totals
+    cost: Decimal
+    """The exact total cost."""
+    by_day: Mapping[str, Totals]
+    by_purpose: Mapping[str, Totals]
+    by_kind: Mapping[str, Totals]
+    by_namespace: Mapping[str, Totals]
+    by_entity: Mapping[str, Totals]
+    """The entities with the most billable units."""
+    entity_count: int
+    outages: tuple[OutageSummary, ...]
+    """The latest outages."""
     outage_count: int
-    series: Series
-    missing: Missing
-    problems: tuple[Problem, ...]
+    series: TimeSeries
+    gaps: LedgerGaps
+    problems: tuple[InputProblem, ...]
     problem_count: int
 
-    def plain(self) -> dict[str, Any]:
-        """What `pairbus cost report --json` prints. Exact money is text."""
-        prices = self.prices
+    def to_json(self) -> dict[str, Any]:
+        """Return what `pairbus cost report --json` prints. The exact cost is text."""
         return {
-            "prices": {
-                "file": prices.name,
-                "as_of": prices.as_of.isoformat(),
-                "source": prices.source,
-                "currency": prices.currency,
-                "region": prices.region,
-                "tier": str(self.tier),
-            },
+            "prices": self.prices.to_json(self.tier),
             "timezone": str(self.zone),
             "records": self.records,
             "files": self.files,
             "copies": list(self.copies),
-            "first": _plain(self.first),
-            "last": _plain(self.last),
-            "money": str(self.money),
-            "total": _plain(asdict(self.total)),
+            "first": _times_to_text(self.first),
+            "last": _times_to_text(self.last),
+            "cost": str(self.cost),
+            "total": asdict(self.total),
             **{
-                name: {key: asdict(sums) for key, sums in getattr(self, name).items()}
-                for name in ("by_day", "by_part", "by_kind", "by_namespace", "by_entity")
+                name: {key: asdict(totals) for key, totals in getattr(self, name).items()}
+                for name in ("by_day", "by_purpose", "by_kind", "by_namespace", "by_entity")
             },
-            "entities": self.entities,
-            "outages": [{**_plain(asdict(one)), "left": one.left} for one in self.outages],
+            "entity_count": self.entity_count,
+            "outages": [
+                {**_times_to_text(asdict(outage)), "remaining": outage.remaining}
+                for outage in self.outages
+            ],
             "outage_count": self.outage_count,
-            "missing": asdict(self.missing),
-            "problems": [asdict(one) for one in self.problems],
+            "gaps": asdict(self.gaps),
+            "problems": [asdict(problem) for problem in self.problems],
             "problem_count": self.problem_count,
         }
 
 
-def _plain(value: Any) -> Any:
+def _times_to_text(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value.value if isinstance(value, Enum) else value
+        return {key: _times_to_text(item) for key, item in value.items()}
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""Ledgers as rows: JSON lines parsed by Spark, rows of earlier reports beside them."""
+"""Ledgers as rows: JSON lines that Spark parses, and the Parquet rows of earlier reports."""
 
 import re
 from collections.abc import Sequence
@@ -8,20 +8,21 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pairbus.cost.report.files import Found, LedgerFile
-from pairbus.cost.report.result import Problem
-from pairbus.usage.operations import OperationKind, Part
+from pairbus.cost.report.files import LedgerFile, ReportInput
+from pairbus.cost.report.result import InputProblem
+from pairbus.usage.operations import OperationKind, Purpose
 
-DONE, CHANGE, MISSING = "done", "change", "missing"
-_HEADER, _BAD = "header", "bad"
-_RECORD = T.StructType(
+OPERATIONS, STATE_CHANGE, GAP = "operations", "state_change", "gap"
+"""The values of the column `record`."""
+_HEADER, _INVALID = "header", "invalid"
+_RECORD_SCHEMA = T.StructType(
     [
         T.StructField("format", T.StringType()),
         T.StructField("time", T.DoubleType()),
         T.StructField("namespace", T.StringType()),
         T.StructField("entity", T.StringType()),
         T.StructField("kind", T.StringType()),
-        T.StructField("part", T.StringType()),
+        T.StructField("purpose", T.StringType()),
         T.StructField("operations", T.LongType()),
         T.StructField("messages", T.LongType()),
         T.StructField("bytes", T.LongType()),
@@ -36,141 +37,158 @@ _RECORD = T.StructType(
         T.StructField("_corrupt", T.StringType()),
     ]
 )
-_KEPT = [name for name in _RECORD.names if name not in ("format", "time", "_corrupt")]
-_OF_FILE = ("file", "file_bytes", "ledger", "writer")
+_RECORD_COLUMNS = [
+    name for name in _RECORD_SCHEMA.names if name not in ("format", "time", "_corrupt")
+]
+_FILE_COLUMNS = ("file", "file_bytes", "ledger", "writer")
 ROW_SCHEMA = T.StructType(
     [
         T.StructField("time", T.TimestampType()),
         T.StructField("record", T.StringType()),
-        *[field for field in _RECORD.fields if field.name in _KEPT],
+        *[field for field in _RECORD_SCHEMA.fields if field.name in _RECORD_COLUMNS],
         T.StructField("file", T.StringType()),
         T.StructField("file_bytes", T.LongType()),
         T.StructField("ledger", T.StringType()),
         T.StructField("writer", T.StringType()),
     ]
 )
-_LATEST = 253402300799
+_MAX_TIME = 253402300799
 """The last second of the year 9999."""
-_LARGEST = 10**15
-"""A number above it is damage; below it sums cannot overflow."""
+_MAX_COUNT = 10**15
+"""A larger number is damage. Sums of smaller numbers cannot overflow."""
 
 
 def read_lines(spark: SparkSession, files: Sequence[LedgerFile]) -> DataFrame:
-    """Each line of some ledgers as a row. What kind of record it is stands in `record`."""
+    """Return each line of some ledgers as a row. The column `record` has the type of the record."""
     options = {
         "columnNameOfCorruptRecord": "_corrupt",
         "allowNonNumericNumbers": "false",
     }
     lines = (
-        spark.read.schema(_RECORD)
+        spark.read.schema(_RECORD_SCHEMA)
         .options(**options)
-        .json([_literally(file.path) for file in files])
-        .withColumn("uri", _same("_metadata.file_path"))
+        .json([_escape_glob(file.path) for file in files])
+        .withColumn("uri", _normalized_uri("_metadata.file_path"))
     )
-    known = spark.createDataFrame(
+    files_by_uri = spark.createDataFrame(
         [
-            (_same_text(f.uri), f.header.file, f.size, f.header.ledger, f.header.writer)
+            (_normalize_uri(f.uri), f.header.file, f.size, f.header.ledger, f.header.writer)
             for f in files
         ],
         "uri string, file string, file_bytes long, ledger string, writer string",
     )
-    makes_sense = F.col("_corrupt").isNull() & _between("time", _LATEST)
+    has_time = F.col("_corrupt").isNull() & _is_between("time", _MAX_TIME)
     record = (
         F.when(F.col("_corrupt").isNull() & F.col("format").isNotNull(), _HEADER)
-        .when(makes_sense & _is_done(), DONE)
-        .when(makes_sense & _is_change(), CHANGE)
-        .when(makes_sense & _between("dropped", _LARGEST), MISSING)
-        .otherwise(_BAD)
+        .when(has_time & _is_operations_record(), OPERATIONS)
+        .when(has_time & _is_state_change(), STATE_CHANGE)
+        .when(has_time & _is_between("dropped", _MAX_COUNT), GAP)
+        .otherwise(_INVALID)
     )
-    micros = F.when(_between("time", _LATEST), (F.col("time") * 1e6).cast("long"))
-    return lines.join(F.broadcast(known), "uri").select(
+    micros = F.when(_is_between("time", _MAX_TIME), (F.col("time") * 1e6).cast("long"))
+    return lines.join(F.broadcast(files_by_uri), "uri").select(
         "uri",
         F.timestamp_micros(micros).alias("time"),
         record.alias("record"),
-        *_KEPT,
-        *_OF_FILE,
+        *_RECORD_COLUMNS,
+        *_FILE_COLUMNS,
     )
 
 
-def clean(lines: DataFrame, watch: Observation) -> DataFrame:
-    """The rows of lines that are records. The observation hears of the others."""
-    counted = lines.observe(
-        watch,
-        F.count_if(F.col("record") == _BAD).alias(_BAD),
+def valid_rows(lines: DataFrame, observation: Observation) -> DataFrame:
+    """Return the rows of valid records. The observation counts headers and invalid lines."""
+    observed = lines.observe(
+        observation,
+        F.count_if(F.col("record") == _INVALID).alias(_INVALID),
         F.count_if(F.col("record") == _HEADER).alias(_HEADER),
     )
-    return counted.where(F.col("record").isin(DONE, CHANGE, MISSING)).select(*ROW_SCHEMA.names)
+    is_valid = F.col("record").isin(OPERATIONS, STATE_CHANGE, GAP)
+    return observed.where(is_valid).select(*ROW_SCHEMA.names)
 
 
-def broken_lines(lines: DataFrame, files: Sequence[LedgerFile]) -> list[Problem]:
-    """Which files have lines that are no records."""
+def all_lines_are_valid(observation: Observation, files: Sequence[LedgerFile]) -> bool:
+    """Return True if an observation of `valid_rows` saw one header per file and no invalid line."""
+    counts: dict[str, int] = observation.get
+    return counts[_INVALID] == 0 and counts[_HEADER] == len(files)
+
+
+def find_invalid_lines(lines: DataFrame, files: Sequence[LedgerFile]) -> list[InputProblem]:
+    """Return the problems of files with lines that are not valid records."""
     counts = (
-        lines.where(F.col("record").isin(_BAD, _HEADER))
+        lines.where(F.col("record").isin(_INVALID, _HEADER))
         .groupBy("uri")
         .agg(
-            F.count_if(F.col("record") == _BAD).alias("bad"),
+            F.count_if(F.col("record") == _INVALID).alias("invalid"),
             F.count_if(F.col("record") == _HEADER).alias("headers"),
         )
         .collect()
     )
-    by_uri = {_same_text(file.uri): file for file in files}
+    by_uri = {_normalize_uri(file.uri): file for file in files}
     unread = by_uri.keys() - {row["uri"] for row in counts}
     problems = [
-        Problem(path=by_uri[uri].path, what="Spark has read nothing of it", skipped=True)
+        InputProblem(path=by_uri[uri].path, description="Spark read no line of it", skipped=True)
         for uri in sorted(unread)
     ]
     for row in sorted(counts, key=lambda row: str(row["uri"])):
         file = by_uri[row["uri"]]
-        bad = row["bad"] - file.torn
-        if file.torn and row["bad"]:
-            problems.append(_broken(file, "half a record at its end", 1))
-        if bad > 0:
-            problems.append(_broken(file, "lines that are no records", bad))
+        invalid = row["invalid"] - file.truncated
+        if file.truncated and row["invalid"]:
+            problems.append(_line_problem(file, "the last record is truncated", 1))
+        if invalid > 0:
+            problems.append(_line_problem(file, "invalid records", invalid))
         if row["headers"] > 1:
-            what = "several ledgers put together: copies of them are not noticed"
-            problems.append(_broken(file, what, 0))
+            description = "several ledgers in one file; their copies are not detected"
+            problems.append(_line_problem(file, description, 0))
     return problems
 
 
-def read_parquet(spark: SparkSession, found: Found) -> DataFrame | None:
-    """Rows of earlier reports. A file that a ledger, or another row, has more of is left out."""
+def read_parquet(spark: SparkSession, report_input: ReportInput) -> DataFrame | None:
+    """Return the rows of earlier reports, or None if there are none.
+
+    Rows of a file are left out if a ledger, or another report, has more of the same file.
+    """
     rows = None
-    for paths in _by_folder(found.parquet):
+    for paths in _by_folder(report_input.parquet):
         try:
-            # One schema for all: a folder may hold anything that ends in .parquet.
-            read = spark.read.parquet(*map(_literally, paths))
-            some = read.select(*ROW_SCHEMA.names, F.lit(paths[0]).alias("origin"))
+            # The schema is checked per folder: any folder may hold unrelated Parquet files.
+            folder_rows = spark.read.parquet(*map(_escape_glob, paths)).select(
+                *ROW_SCHEMA.names, F.lit(paths[0]).alias("origin")
+            )
         except PySparkException as exc:
-            what = "it is Parquet, but no rows of a ledger"
-            found.problems += [Problem(path=path, what=what, skipped=True) for path in paths]
+            description = "a Parquet file without the rows of a ledger"
+            report_input.problems += [
+                InputProblem(path=path, description=description, skipped=True) for path in paths
+            ]
             if exc.getCondition() is None:
                 raise
             continue
-        rows = some if rows is None else rows.unionByName(some)
-    if rows is None:
-        return None
-    return _each_once(spark, rows, found)
+        rows = folder_rows if rows is None else rows.unionByName(folder_rows)
+    return None if rows is None else _without_copies(spark, rows, report_input)
 
 
-def _each_once(spark: SparkSession, rows: DataFrame, found: Found) -> DataFrame:
-    best = {file.header.file: file.size for file in found.ledgers}
-    origins: dict[str, tuple[str, int]] = {}
-    held = rows.groupBy("origin", "file").agg(F.max("file_bytes").alias("size")).collect()
-    for row in sorted(held, key=lambda row: (row["size"], row["origin"])):
-        origins[row["file"]] = row["origin"], row["size"]
-    if len(held) == len(origins) and not best.keys() & origins.keys():
+def _without_copies(spark: SparkSession, rows: DataFrame, report_input: ReportInput) -> DataFrame:
+    """Keep the longest state of each ledger file, in Parquet rows or as a ledger."""
+    ledger_sizes = {file.header.file: file.size for file in report_input.ledgers}
+    longest: dict[str, tuple[str, int]] = {}
+    states = rows.groupBy("origin", "file").agg(F.max("file_bytes").alias("size")).collect()
+    for row in sorted(states, key=lambda row: (row["size"], row["origin"])):
+        longest[row["file"]] = row["origin"], row["size"]
+    if len(states) == len(longest) and not ledger_sizes.keys() & longest.keys():
         return rows.drop("origin")
     kept = []
-    for row in held:
-        name, origin = row["file"], row["origin"]
-        if origins[name][0] != origin or best.get(name, -1) > row["size"]:
-            found.copies.append(f"{origin} ({name})")
+    for row in states:
+        file, origin = row["file"], row["origin"]
+        if longest[file][0] != origin or ledger_sizes.get(file, -1) > row["size"]:
+            report_input.copies.append(f"{origin} ({file})")
         else:
-            kept.append((origin, name))
-            best.pop(name, None)
-    gone = [file for file in found.ledgers if file.header.file not in best]
-    found.copies += [file.path for file in gone]
-    found.ledgers = [file for file in found.ledgers if file.header.file in best]
+            kept.append((origin, file))
+            ledger_sizes.pop(file, None)
+    report_input.copies += [
+        file.path for file in report_input.ledgers if file.header.file not in ledger_sizes
+    ]
+    report_input.ledgers = [
+        file for file in report_input.ledgers if file.header.file in ledger_sizes
+    ]
     wanted = spark.createDataFrame(kept, "origin string, file string")
     return rows.join(F.broadcast(wanted), ["origin", "file"], "left_semi").select(*ROW_SCHEMA.names)
 
@@ -182,47 +200,49 @@ def _by_folder(paths: list[str]) -> list[list[str]]:
     return list(folders.values())
 
 
-def _is_done() -> Column:
+def _is_operations_record() -> Column:
     valid = (
         F.col("namespace").isNotNull()
         & F.col("entity").isNotNull()
         & F.col("answered").isNotNull()
         & F.col("kind").isin([kind.value for kind in OperationKind])
-        & F.col("part").isin([part.value for part in Part])
+        & F.col("purpose").isin([purpose.value for purpose in Purpose])
     )
     for name in ("operations", "messages", "bytes", "units"):
-        valid &= _between(name, _LARGEST)
+        valid &= _is_between(name, _MAX_COUNT)
     return valid
 
 
-def _is_change() -> Column:
-    names = ("namespace", "entity", "from_state", "to_state")
+def _is_state_change() -> Column:
     valid = F.lit(True)
-    for name in names:
+    for name in ("namespace", "entity", "from_state", "to_state"):
         valid &= F.col(name).isNotNull()
     return valid
 
 
-def _between(name: str, most: int) -> Column:
-    """Whether a number is there and makes sense. Never null."""
-    return F.coalesce(F.col(name).between(0, most), F.lit(False))
+def _is_between(name: str, maximum: int) -> Column:
+    """Return a condition, never null: the column has a number from 0 to the maximum."""
+    return F.coalesce(F.col(name).between(0, maximum), F.lit(False))
 
 
-def _literally(path: str) -> str:
-    """A path that Spark does not take for a pattern. With its option to take none, `__globPaths__`,
-    it reads all other files twice if there is one with such a name."""
+def _escape_glob(path: str) -> str:
+    """Escape the characters of glob patterns.
+
+    Spark's option `__globPaths__`, which disables patterns, is no way out: with it Spark reads all
+    other files twice if the name of one file looks like a pattern.
+    """
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
-def _same(name: str) -> Column:
+def _normalized_uri(name: str) -> Column:
     # Hadoop writes file:/x, Spark file:///x.
     return F.regexp_replace(F.col(name), "^([a-zA-Z0-9+.-]+):///", "$1:/")
 
 
-def _same_text(uri: str) -> str:
-    scheme, mark, rest = uri.partition(":///")
-    return f"{scheme}:/{rest}" if mark else uri
+def _normalize_uri(uri: str) -> str:
+    scheme, separator, rest = uri.partition(":///")
+    return f"{scheme}:/{rest}" if separator else uri
 
 
-def _broken(file: LedgerFile, what: str, lines: int) -> Problem:
-    return Problem(path=file.path, what=what, skipped=False, lines=lines)
+def _line_problem(file: LedgerFile, description: str, lines: int) -> InputProblem:
+    return InputProblem(path=file.path, description=description, skipped=False, skipped_lines=lines)

@@ -1,4 +1,4 @@
-"""One report, from the files to its tables."""
+"""The report: from files to tables."""
 
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import ExitStack, contextmanager
@@ -10,23 +10,30 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from pairbus.cost.prices import Prices, Tier, read_prices
-from pairbus.cost.report.files import ROWS, Disk, Found, find
-from pairbus.cost.report.outages import latest, outages, spans
-from pairbus.cost.report.result import MOST_LINES, Problem, Report
-from pairbus.cost.report.rows import ROW_SCHEMA, broken_lines, clean, read_lines, read_parquet
-from pairbus.cost.report.tables import (
-    calendar,
-    cube,
-    largest,
-    overview,
-    priced,
-    series,
-    table,
+from pairbus.cost.report.aggregates import (
+    collect_daily_totals,
+    collect_largest,
+    collect_overview,
+    collect_time_series,
+    sum_by_day,
+    totals_by,
+    with_cost,
+)
+from pairbus.cost.report.files import ROWS, HadoopFiles, ReportInput, find_input
+from pairbus.cost.report.outages import collect_latest, failover_spans, find_outages
+from pairbus.cost.report.result import MAX_ROWS, InputProblem, Report
+from pairbus.cost.report.rows import (
+    ROW_SCHEMA,
+    all_lines_are_valid,
+    find_invalid_lines,
+    read_lines,
+    read_parquet,
+    valid_rows,
 )
 from pairbus.errors import ConfigurationError
 
-_PROBLEM = "path string, what string, skipped boolean, lines long"
-KEYS = ("day", "part", "kind", "namespace", "entity")
+_PROBLEM_SCHEMA = "path string, description string, skipped boolean, skipped_lines long"
+_TABLE_COLUMNS = ("day", "purpose", "kind", "namespace", "entity")
 
 
 def report(
@@ -38,104 +45,117 @@ def report(
     tier: Tier | str = Tier.STANDARD,
     timezone: str = "UTC",
 ) -> Report:
-    """Sum up ledgers: files, folders and patterns, on any file system that Spark knows; also the
-    Parquet of an earlier report.
+    """Report the operations in ledgers and their cost.
 
-    With `out`, rows and tables are written there as Parquet; tables of an earlier report in it are
-    replaced. Days and months are those of `timezone`. What cannot be read is in `problems`. Raises
-    ConfigurationError. The settings of the session are not changed.
+    `paths` are files, folders and glob patterns on any file system that Spark can read: ledgers,
+    and the Parquet rows of earlier reports. With `out`, rows and tables are written to that folder
+    as Parquet; the tables of an earlier report there are replaced. Days and months are those of
+    `timezone`. Files and lines that cannot be read are listed in `problems`. The settings of the
+    session are not changed. Raises ConfigurationError.
     """
     prices = read_prices() if prices is None else prices
     tier = Tier.named(tier)
-    zone = _zone(timezone)
-    spark = _session(spark, timezone)
-    disk = Disk(spark)
-    given = [str(path) for path in paths]
-    target = None if out is None else _target(disk, str(out), given)
-    found = find(disk, given)
+    zone = _time_zone(timezone)
+    spark = _session_with_time_zone(spark, timezone)
+    file_systems = HadoopFiles(spark)
+    path_texts = [str(path) for path in paths]
+    target = None if out is None else _target_folder(file_systems, str(out), path_texts)
+    report_input = find_input(file_systems, path_texts)
     with ExitStack() as stack:
-        rows = stack.enter_context(_rows(spark, found, target))
-        seen = overview(rows)
-        summed = stack.enter_context(_kept(cube(rows)))
-        days = calendar(summed, prices, tier)
-        summed = priced(summed, days.rates)
-        failed = stack.enter_context(_kept(spans(rows)))
-        past = stack.enter_context(_kept(outages(rows, failed, days.rates)))
+        rows = stack.enter_context(_input_rows(spark, report_input, target))
+        overview = collect_overview(rows)
+        sums = stack.enter_context(_persisted(sum_by_day(rows)))
+        daily_totals = collect_daily_totals(sums, prices, tier)
+        unit_costs = daily_totals.unit_costs
+        sums = with_cost(sums, unit_costs)
+        spans = stack.enter_context(_persisted(failover_spans(rows)))
+        outages = stack.enter_context(_persisted(find_outages(rows, spans, unit_costs)))
         if target is not None:
-            _write(spark, target, summed, past, found.problems)
-        by_entity = largest(summed, "entity")
-        shown = latest(past)
+            _write_tables(spark, target, sums, outages, report_input.problems)
+        by_entity = collect_largest(sums, "entity")
+        latest_outages = collect_latest(outages)
         return Report(
             prices=prices,
             tier=tier,
             zone=zone,
-            records=seen.records,
-            files=len(found.ledgers) + len(found.parquet),
-            copies=tuple(found.copies),
-            first=None if seen.first is None else datetime.fromtimestamp(seen.first, zone),
-            last=None if seen.last is None else datetime.fromtimestamp(seen.last, zone),
-            total=days.total,
-            money=days.rates.money,
-            by_day=days.by("day"),
-            by_part=days.by("part"),
-            by_kind=days.by("kind"),
-            by_namespace=largest(summed, "namespace"),
+            records=overview.records,
+            files=len(report_input.ledgers) + len(report_input.parquet),
+            copies=tuple(report_input.copies),
+            first=_optional_time(overview.first, zone),
+            last=_optional_time(overview.last, zone),
+            total=daily_totals.total,
+            cost=unit_costs.total,
+            by_day=daily_totals.by("day"),
+            by_purpose=daily_totals.by("purpose"),
+            by_kind=daily_totals.by("kind"),
+            by_namespace=collect_largest(sums, "namespace"),
             by_entity=by_entity,
-            entities=_count(by_entity, summed.select("entity").distinct()),
-            outages=shown,
-            outage_count=_count(shown, past),
-            series=series(rows, seen),
-            missing=seen.missing,
-            problems=tuple(found.problems[:MOST_LINES]),
-            problem_count=len(found.problems),
+            entity_count=_count(by_entity, sums.select("entity").distinct()),
+            outages=latest_outages,
+            outage_count=_count(latest_outages, outages),
+            series=collect_time_series(rows, overview),
+            gaps=overview.gaps,
+            problems=tuple(report_input.problems[:MAX_ROWS]),
+            problem_count=len(report_input.problems),
         )
 
 
-def _count(shown: Sized, rows: DataFrame) -> int:
-    """How many rows there are. Most often all of them are shown, and Spark need not be asked."""
-    return len(shown) if len(shown) < MOST_LINES else rows.count()
+def _count(collected: Sized, rows: DataFrame) -> int:
+    """Return the number of rows, without a Spark job if all of them are collected already."""
+    return len(collected) if len(collected) < MAX_ROWS else rows.count()
 
 
-def _zone(name: str) -> ZoneInfo:
+def _time_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as exc:
         raise ConfigurationError(
-            f"{name!r} is not a time zone: it is one such as UTC or Europe/Berlin"
+            f"Unknown time zone {name!r}. Use a name such as UTC or Europe/Berlin."
         ) from exc
 
 
-def _session(spark: SparkSession, timezone: str) -> SparkSession:
-    """A session with the same settings, in which days are those of a time zone."""
-    mine = spark.newSession()
+def _optional_time(seconds: int | None, zone: ZoneInfo) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, zone)
+
+
+def _session_with_time_zone(spark: SparkSession, timezone: str) -> SparkSession:
+    """Return a session with the same settings and another time zone."""
+    session = spark.newSession()
     for key, value in spark.conf.getAll.items():
-        if mine.conf.isModifiable(key):
-            mine.conf.set(key, value)
-    mine.conf.set("spark.sql.session.timeZone", timezone)
-    return mine
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    session.conf.set("spark.sql.session.timeZone", timezone)
+    return session
 
 
-def _target(disk: Disk, out: str, given: list[str]) -> str:
-    """Where to write. What is read must not be replaced meanwhile."""
-    target = disk.qualified(out).rstrip("/")
-    for path in given:
-        read = disk.qualified(path).rstrip("/")
-        if f"{target}/".startswith(f"{read}/") or f"{read}/".startswith(f"{target}/"):
-            raise ConfigurationError(f"{out}: this is read ({path}): write to another folder")
+def _target_folder(file_systems: HadoopFiles, out: str, paths: list[str]) -> str:
+    """Return the folder to write to. Raises ConfigurationError if it overlaps with the input."""
+    target = file_systems.qualified(out).rstrip("/")
+    for path in paths:
+        source = file_systems.qualified(path).rstrip("/")
+        if f"{target}/".startswith(f"{source}/") or f"{source}/".startswith(f"{target}/"):
+            raise ConfigurationError(
+                f"The output folder {out} overlaps with the input {path}. Choose another folder."
+            )
     return target
 
 
 @contextmanager
-def _rows(spark: SparkSession, found: Found, target: str | None) -> Iterator[DataFrame]:
-    """The rows of all files. Lines are parsed once: they are kept, on disk if need be, or written
-    to where they are wanted and read from there."""
-    earlier = read_parquet(spark, found)
-    if not found.ledgers and target is None:
-        yield _none(spark) if earlier is None else earlier
+def _input_rows(
+    spark: SparkSession, report_input: ReportInput, target: str | None
+) -> Iterator[DataFrame]:
+    """Provide the rows of all input files.
+
+    Lines are parsed once: the rows are persisted, or written to the target and read from there.
+    """
+    earlier = read_parquet(spark, report_input)
+    ledgers = report_input.ledgers
+    if not ledgers and target is None:
+        yield _no_rows(spark) if earlier is None else earlier
         return
-    watch = Observation()
-    lines = read_lines(spark, found.ledgers) if found.ledgers else None
-    rows = _none(spark) if lines is None else clean(lines, watch)
+    observation = Observation()
+    lines = read_lines(spark, ledgers) if ledgers else None
+    rows = _no_rows(spark) if lines is None else valid_rows(lines, observation)
     if earlier is not None:
         rows = rows.unionByName(earlier)
     if target is None:
@@ -145,37 +165,40 @@ def _rows(spark: SparkSession, found: Found, target: str | None) -> Iterator[Dat
         rows.write.mode("overwrite").parquet(f"{target}/{ROWS}")
         rows = spark.read.parquet(f"{target}/{ROWS}")
     try:
-        if lines is not None:
-            counts = watch.get
-            if counts["bad"] or counts["header"] != len(found.ledgers):
-                found.problems += broken_lines(lines, found.ledgers)
+        if lines is not None and not all_lines_are_valid(observation, ledgers):
+            report_input.problems += find_invalid_lines(lines, ledgers)
         yield rows
     finally:
         rows.unpersist()
 
 
-def _none(spark: SparkSession) -> DataFrame:
+def _no_rows(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], ROW_SCHEMA)
 
 
 @contextmanager
-def _kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Computed once, and forgotten at the end."""
-    kept = rows.persist()
+def _persisted(rows: DataFrame) -> Iterator[DataFrame]:
+    persisted = rows.persist()
     try:
-        yield kept
+        yield persisted
     finally:
-        kept.unpersist()
+        persisted.unpersist()
 
 
-def _write(
-    spark: SparkSession, target: str, summed: DataFrame, past: DataFrame, problems: list[Problem]
+def _write_tables(
+    spark: SparkSession,
+    target: str,
+    sums: DataFrame,
+    outages: DataFrame,
+    problems: list[InputProblem],
 ) -> None:
-    tables = {f"by_{key}": table(summed, key) for key in KEYS}
-    tables["outages"] = past.drop("number")
-    tables["problems"] = spark.createDataFrame([asdict(one) for one in problems], _PROBLEM)
+    tables = {f"by_{column}": totals_by(sums, column) for column in _TABLE_COLUMNS}
+    tables["outages"] = outages.drop("number")
+    tables["problems"] = spark.createDataFrame(
+        [asdict(problem) for problem in problems], _PROBLEM_SCHEMA
+    )
     for name, rows in tables.items():
-        first = rows.columns[:3]
-        rows.coalesce(1).sortWithinPartitions(*first).write.mode("overwrite").parquet(
+        sort_columns = rows.columns[:3]
+        rows.coalesce(1).sortWithinPartitions(*sort_columns).write.mode("overwrite").parquet(
             f"{target}/{name}"
         )

@@ -1,1 +1,1 @@
-"""The administration API: Atom over HTTP."""
+"""The administration API of a namespace: Atom documents over HTTP."""

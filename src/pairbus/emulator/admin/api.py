@@ -1,14 +1,14 @@
-"""The administration API of a namespace, without I/O: a request in, its answer out.
+"""The administration API of a namespace, without I/O: it takes requests and returns responses.
 
-| what | right, over the path that is asked for |
+| operation | right that is required on the path |
 | --- | --- |
-| create, update, delete, get, list, the namespace itself | Manage |
+| create, update, delete, get, list, namespace information | Manage |
 | get and list rules | Manage or Listen |
-| forward to an entity (a token of its own, in a header of its own) | Manage over that entity |
-| extensions | Manage over the namespace |
+| forward to an entity (with a token in a separate header) | Manage on that entity |
+| extensions | Manage on the namespace |
 
-A mistake is answered as the service answers it, with an error that the SDK turns into one of its
-own (the table is in `atom`). Rights are looked at first: who has none does not learn what exists.
+Errors have the form of the service, so that the SDK raises its usual exceptions; `atom_writer`
+lists them. Rights are checked first: a client without rights does not learn which entities exist.
 """
 
 import logging
@@ -16,34 +16,34 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from pairbus.emulator.admin import atom
-from pairbus.emulator.admin.paths import AdminPath, Resource, place_of
+from pairbus.emulator.admin import atom_writer
+from pairbus.emulator.admin.paths import AdminPath, Resource, parse_path
 from pairbus.emulator.admin.resources import Resources
-from pairbus.emulator.admin.responses import AdminRequest, Refusal, moment
+from pairbus.emulator.admin.responses import AdminError, AdminRequest, to_datetime
 from pairbus.emulator.auth import Authority, Claims, Right
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
-from pairbus.emulator.entities.registry import EntityExists, EntityRegistry
-from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
-from pairbus.servicebus.entity_paths import covers, same_path
+from pairbus.emulator.entities.registry import EntityRegistry
+from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
+from pairbus.servicebus.entity_paths import covers, normalize_path
 
-MANAGEMENT = "management"
-"""The kind under which requests are metered."""
+MANAGEMENT_OPERATION = "management"
+"""The kind of operation under which requests are metered."""
 
-Handler = Callable[[HttpRequest], HttpResponse]
+ExtensionHandler = Callable[[HttpRequest], HttpResponse]
 
 _log = logging.getLogger(__name__)
 _HOST = re.compile(r"(?:[\w.~-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
 _VERSION = re.compile(r"\d{4}-\d{2}(?:-\w{1,16})?", re.ASCII)
 
 
-class Admin:
-    """Answers requests over the entities of one namespace.
+class AdministrationApi:
+    """Handles requests for the entities of one namespace.
 
-    What a request changed is on disk with the next commit: give its answer after that.
+    The changes of a request are durable after the next commit of the store: send its response then.
 
-    `meter` is told of every request that had the right: the entity that it was about (empty: the
-    namespace, or nothing that exists) and the kind. `extensions` are handlers for paths of our own,
-    by prefix, such as `$pairbus/meter`; they are not metered.
+    `meter` is called for every authorized request, with the path of the entity and the kind of
+    operation. The path is empty for the namespace, and for entities that do not exist. `extensions`
+    are handlers by path prefix, such as `$pairbus/meter`; they are not metered.
     """
 
     def __init__(
@@ -54,87 +54,92 @@ class Admin:
         namespace: str,
         created_ms: int,
         meter: Callable[[str, str], None],
-        extensions: Mapping[str, Handler] = MappingProxyType({}),
+        extensions: Mapping[str, ExtensionHandler] = MappingProxyType({}),
     ) -> None:
         self._entities = entities
         self._authority = authority
         self._namespace = namespace
-        self._resources = Resources(entities, authority, moment(created_ms))
+        self._resources = Resources(entities, authority, to_datetime(created_ms))
         self._meter = meter
         longest_first = sorted(extensions.items(), key=lambda item: len(item[0]), reverse=True)
-        self._extensions = [(same_path(prefix), handler) for prefix, handler in longest_first]
+        self._extensions = [(normalize_path(prefix), handler) for prefix, handler in longest_first]
 
     def handle(self, request: HttpRequest, now_ms: int, *, scheme: str = "https") -> HttpResponse:
-        """The answer to a request that came over `http` or `https`. Links in it lead to the host
-        and port that the client wrote."""
+        """Return the response to a request that was received over `http` or `https`.
+
+        Links in the response use the host and port of the request's Host header.
+        """
         try:
             token = request.header("Authorization")
             claims = self._authority.claims_of_token("" if token is None else token, now_ms / 1000)
             for prefix, handler in self._extensions:
                 if covers(prefix, request.path):
-                    _demand(claims, "", Right.MANAGE)
+                    _require(claims, "", Right.MANAGE)
                     return handler(request)
-            place = place_of(request.path)
-            _demand(claims, request.path, *_rights(request.method, place))
-            return self._metered(request, place, now_ms, scheme)
-        except Refusal as exc:
-            refusal = exc
+            path = parse_path(request.path)
+            _require(claims, request.path, *_required_rights(request.method, path))
+            return self._handle_metered(request, path, now_ms, scheme)
+        except AdminError as exc:
+            error = exc
         except NotAuthorized as exc:
-            refusal = Refusal(401, f"Unauthorized. {exc.description}")
+            error = AdminError(401, f"Unauthorized. {exc.description}")
         except EntityExists as exc:
-            refusal = Refusal(409, f"Conflict. {exc.description}")
+            error = AdminError(409, f"Conflict. {exc.description}")
         except EntityNotFound as exc:
-            refusal = Refusal(404, f"Not Found. {exc.description}")
+            error = AdminError(404, f"Not Found. {exc.description}")
         except ConfigurationError as exc:
-            refusal = Refusal(400, f"Bad Request. {exc}")
-        _log.info("%s %r refused: %s", request.method, request.path, refusal)
+            error = AdminError(400, f"Bad Request. {exc}")
+        _log.info("%s %r failed: %s", request.method, request.path, error)
         return HttpResponse(
-            status=refusal.status,
-            body=atom.write_error(refusal.status, str(refusal)),
-            content_type=atom.ERROR_TYPE,
-            headers=refusal.headers,
+            status=error.status,
+            body=atom_writer.write_error(error.status, str(error)),
+            content_type=atom_writer.ERROR_TYPE,
+            headers=error.headers,
         )
 
-    def _metered(
-        self, request: HttpRequest, place: AdminPath | None, now_ms: int, scheme: str
+    def _handle_metered(
+        self, request: HttpRequest, path: AdminPath | None, now_ms: int, scheme: str
     ) -> HttpResponse:
-        path = "" if place is None else place.entity
-        before = self._entities.find(path)
+        entity_path = "" if path is None else path.entity
+        entity_before = self._entities.find(entity_path)
         try:
-            if place is None:
-                raise EntityNotFound(f"There is nothing at {request.path!r}.")
-            return self._resources.answer(self._call(request, place, now_ms, scheme))
+            if path is None:
+                raise EntityNotFound(f"No resource exists at {request.path!r}.")
+            return self._resources.handle(self._admin_request(request, path, now_ms, scheme))
         finally:
-            entity = self._entities.find(path) if before is None else before
-            # Names that nobody has stay out of the meter: it would grow without end.
-            self._meter("" if entity is None else entity.path, MANAGEMENT)
+            entity = self._entities.find(entity_path) if entity_before is None else entity_before
+            # Paths of entities that do not exist would let the meter grow without limit.
+            self._meter("" if entity is None else entity.path, MANAGEMENT_OPERATION)
 
-    def _call(
-        self, request: HttpRequest, place: AdminPath, now_ms: int, scheme: str
+    def _admin_request(
+        self, request: HttpRequest, path: AdminPath, now_ms: int, scheme: str
     ) -> AdminRequest:
         if len(request.body) > MAX_BODY:
-            raise Refusal(413, f"A body has at most {MAX_BODY} bytes, not {len(request.body)}.")
+            raise AdminError(
+                413, f"The body has {len(request.body)} bytes; the maximum is {MAX_BODY}."
+            )
         host = request.header("Host")
         if host is None or _HOST.fullmatch(host) is None:
-            raise ConfigurationError("the Host header is not a host and perhaps a port")
-        version = request.query.get("api-version", atom.API_VERSION)
+            raise ConfigurationError("The Host header is not a host with an optional port.")
+        version = request.query.get("api-version", atom_writer.API_VERSION)
         if _VERSION.fullmatch(version) is None:
-            raise ConfigurationError(f"{version[:64]!r} is not an api-version such as 2021-05")
-        site = atom.AtomSite(
-            namespace=self._namespace, base=f"{scheme}://{host}", api_version=version
+            raise ConfigurationError(f"{version[:64]!r} is not an api-version such as 2021-05.")
+        endpoint = atom_writer.ApiEndpoint(
+            namespace=self._namespace, base_url=f"{scheme}://{host}", api_version=version
         )
-        return AdminRequest(request, place, site, now_ms)
+        return AdminRequest(request, path, endpoint, now_ms)
 
 
-def _rights(method: str, place: AdminPath | None) -> tuple[Right, ...]:
-    """The rights of which one is needed."""
-    about_rules = place is not None and place.resource in (Resource.RULE, Resource.RULES)
-    return (Right.MANAGE, Right.LISTEN) if about_rules and method == "GET" else (Right.MANAGE,)
+def _required_rights(method: str, path: AdminPath | None) -> tuple[Right, ...]:
+    """Return the rights of which one is required."""
+    names_rules = path is not None and path.resource in (Resource.RULE, Resource.RULES)
+    return (Right.MANAGE, Right.LISTEN) if names_rules and method == "GET" else (Right.MANAGE,)
 
 
-def _demand(claims: Claims, path: str, *rights: Right) -> None:
+def _require(claims: Claims, path: str, *rights: Right) -> None:
+    """Raise NotAuthorized unless the claims include one of the rights on the path."""
     if not any(claims.allows(path, right) for right in rights):
         raise NotAuthorized(
             f"'{','.join(rights)}' claim(s) are required to perform this operation on "
-            f"{path or 'the namespace'!r}; the token of {claims.who!r} has none of them for it."
+            f"{path or 'the namespace'!r}; the token of {claims.issuer!r} has none of them for it."
         )

@@ -1,13 +1,14 @@
-"""The emulator's own HTTP API, beside the administration API: faults and the meter, as JSON.
+"""The emulator's control API, next to the administration API: faults and the meter, as JSON.
 
-| call | what |
+| request | effect |
 | --- | --- |
-| GET /$pairbus/meter | readings by entity and kind |
-| GET /$pairbus/faults | faults, with how often each fired |
-| POST /$pairbus/faults | add one: kind, and perhaps entity, count, after, seconds, status |
-| DELETE /$pairbus/faults | remove all; DELETE /$pairbus/faults/3 removes the third |
+| GET /$pairbus/meter | return the readings by entity and kind of operation |
+| GET /$pairbus/faults | return the faults and how often each was triggered |
+| POST /$pairbus/faults | add a fault: kind, and optionally entity, count, after, seconds, status |
+| DELETE /$pairbus/faults | remove all faults |
+| DELETE /$pairbus/faults/3 | remove fault number 3 |
 
-It is an extension of the administration API, which asks for the Manage right over the namespace.
+It is an extension of the administration API, which requires the Manage right on the namespace.
 """
 
 import json
@@ -19,12 +20,12 @@ from pairbus.emulator.faults import Fault, Faults
 from pairbus.emulator.meter import Meter
 from pairbus.errors import ConfigurationError
 
-PREFIX = "$pairbus"
-_GIVEN = {field.name for field in fields(Fault)} - {"fired", "number"}
+CONTROL_PREFIX = "$pairbus"
+_FAULT_FIELDS = {field.name for field in fields(Fault)} - {"fired", "number"}
 
 
-class Control:
-    """Answers requests below /$pairbus."""
+class ControlApi:
+    """Handles requests below /$pairbus."""
 
     def __init__(self, faults: Faults, meter: Meter) -> None:
         self._faults = faults
@@ -34,26 +35,28 @@ class Control:
         try:
             return self._route(request)
         except ConfigurationError as exc:
-            return _json(400, {"error": str(exc)})
+            return _json_response(400, {"error": str(exc)})
 
     def _route(self, request: HttpRequest) -> HttpResponse:
-        parts = request.path.strip("/").lower().split("/")[1:]
-        if parts == ["meter"] and request.method == "GET":
-            return _json(200, self._readings())
-        if parts == ["faults"]:
-            if request.method == "GET":
-                return _json(200, self._faults.told())
-            if request.method == "POST":
-                return _json(201, {"number": self._faults.add(_fault(request.body)).number})
-            if request.method == "DELETE":
+        segments = request.path.strip("/").lower().split("/")[1:]
+        match request.method, segments:
+            case "GET", ["meter"]:
+                return _json_response(200, self._readings())
+            case "GET", ["faults"]:
+                return _json_response(200, self._faults.to_json())
+            case "POST", ["faults"]:
+                fault = self._faults.add(_parse_fault(request.body))
+                return _json_response(201, {"number": fault.number})
+            case "DELETE", ["faults"]:
                 self._faults.clear()
-                return _json(200, [])
-        if len(parts) == 2 and parts[0] == "faults" and request.method == "DELETE":
-            found = self._faults.find(int(parts[1])) if parts[1].isdecimal() else None
-            if found is not None:
-                self._faults.remove(found)
-                return _json(200, self._faults.told())
-        return _json(404, {"error": f"there is no {request.method} {request.path[:200]}"})
+                return _json_response(200, [])
+            case "DELETE", ["faults", number] if number.isdecimal():
+                if (existing := self._faults.find(int(number))) is not None:
+                    self._faults.remove(existing)
+                    return _json_response(200, self._faults.to_json())
+        return _json_response(
+            404, {"error": f"{request.method} {request.path[:200]} does not exist."}
+        )
 
     def _readings(self) -> list[dict[str, Any]]:
         return [
@@ -62,20 +65,25 @@ class Control:
         ]
 
 
-def _fault(body: bytes) -> Fault:
+def _parse_fault(body: bytes) -> Fault:
     try:
-        given = json.loads(body)
+        content = json.loads(body)
     except ValueError as exc:
-        raise ConfigurationError(f"the body is not JSON: {exc}") from exc
-    if not isinstance(given, dict) or "kind" not in given or not given.keys() <= _GIVEN:
-        raise ConfigurationError(f"a fault has a kind, and perhaps {', '.join(sorted(_GIVEN))}")
+        raise ConfigurationError(f"The body is not JSON: {exc}") from exc
+    if (
+        not isinstance(content, dict)
+        or "kind" not in content
+        or not content.keys() <= _FAULT_FIELDS
+    ):
+        optional = ", ".join(sorted(_FAULT_FIELDS - {"kind"}))
+        raise ConfigurationError(f"A fault is an object with kind, and optionally {optional}.")
     try:
-        return Fault(**given)
+        return Fault(**content)
     except TypeError as exc:
-        raise ConfigurationError(f"a value of the fault has the wrong type: {exc}") from exc
+        raise ConfigurationError(f"A field of the fault has the wrong type: {exc}") from exc
 
 
-def _json(status: int, content: Any) -> HttpResponse:
+def _json_response(status: int, content: Any) -> HttpResponse:
     return HttpResponse(
         status=status, body=json.dumps(content).encode(), content_type="application/json"
     )

@@ -1,15 +1,16 @@
-"""What a path of the administration API means.
+"""Paths of the administration API.
 
-| path | what it is |
+| path | resource |
 | --- | --- |
 | `$namespaceinfo` | the namespace |
-| `$Resources/queues`, `$Resources/topics` | the list of all |
-| `a/b` | a queue or a topic |
-| `a/b/subscriptions`, `a/b/subscriptions/s` | the list, or one of a topic |
-| `a/b/subscriptions/s/rules`, `…/rules/r` | the list, or one of a subscription |
+| `$Resources/queues`, `$Resources/topics` | the list of all queues or topics |
+| `a/b` | a queue or topic |
+| `a/b/subscriptions`, `a/b/subscriptions/s` | the subscriptions of a topic, or one of them |
+| `a/b/subscriptions/s/rules`, `…/rules/r` | the rules of a subscription, or one of them |
 
-Words have any case. A queue or topic cannot have a segment `subscriptions`, so the first one ends
-its name. What is behind it stays a name, slashes and all, so that a bad one is called bad.
+Paths are case-insensitive. The path of a queue or topic cannot have a segment `subscriptions`, so
+it ends at the first one. The rest is a name even if it contains slashes, so that an invalid name is
+reported as one.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pairbus.servicebus.entity_paths import subscription_path
 
 
 class Resource(Enum):
-    """What a path can lead to."""
+    """The kinds of resources that a path can name."""
 
     NAMESPACE = auto()
     QUEUES = auto()
@@ -31,14 +32,16 @@ class Resource(Enum):
     RULE = auto()
 
 
-_ONE = frozenset({Resource.ENTITY, Resource.SUBSCRIPTION, Resource.RULE})
+_EDITABLE = frozenset({Resource.ENTITY, Resource.SUBSCRIPTION, Resource.RULE})
 
 
 @dataclass(frozen=True, slots=True)
 class AdminPath:
-    """Where a path leads. `entity` is the path of the queue, topic or subscription that it is
-    about, empty for the namespace; `topic` that of a subscription; `name` that of a subscription or
-    rule."""
+    """A parsed path.
+
+    `entity` is the path of the queue, topic or subscription, empty for the namespace; `topic` is
+    the topic of a subscription, `name` the name of a subscription or rule.
+    """
 
     resource: Resource
     entity: str = ""
@@ -47,33 +50,33 @@ class AdminPath:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """What can be done there."""
-        return ("GET", "PUT", "DELETE") if self.resource in _ONE else ("GET",)
+        """The HTTP methods that the resource supports."""
+        return ("GET", "PUT", "DELETE") if self.resource in _EDITABLE else ("GET",)
 
 
-_FIXED = {
+_FIXED_PATHS = {
     "$namespaceinfo": AdminPath(Resource.NAMESPACE),
     "$resources/queues": AdminPath(Resource.QUEUES),
     "$resources/topics": AdminPath(Resource.TOPICS),
 }
 
 
-def place_of(path: str) -> AdminPath | None:
-    """Where a path leads, None where it cannot be anything."""
+def parse_path(path: str) -> AdminPath | None:
+    """Parse a path. Return None if it cannot name any resource."""
     if path.startswith("$"):
-        return _FIXED.get(path.lower())
+        return _FIXED_PATHS.get(path.lower())
     segments = path.split("/")
-    words = [segment.lower() for segment in segments]
-    if "subscriptions" not in words:
+    lowered = [segment.lower() for segment in segments]
+    if "subscriptions" not in lowered:
         return AdminPath(Resource.ENTITY, path)
-    cut = words.index("subscriptions")
-    topic, below = "/".join(segments[:cut]), segments[cut + 1 :]
-    if not below:
+    index = lowered.index("subscriptions")
+    topic, rest = "/".join(segments[:index]), segments[index + 1 :]
+    if not rest:
         return AdminPath(Resource.SUBSCRIPTIONS, topic)
-    if len(below) == 1 or below[1].lower() != "rules":
-        name = "/".join(below)
+    if len(rest) == 1 or rest[1].lower() != "rules":
+        name = "/".join(rest)
         return AdminPath(Resource.SUBSCRIPTION, subscription_path(topic, name), topic, name)
-    entity = subscription_path(topic, below[0])
-    if len(below) == 2:
+    entity = subscription_path(topic, rest[0])
+    if len(rest) == 2:
         return AdminPath(Resource.RULES, entity)
-    return AdminPath(Resource.RULE, entity, topic, "/".join(below[2:]))
+    return AdminPath(Resource.RULE, entity, topic, "/".join(rest[2:]))

@@ -1,16 +1,24 @@
-"""What can be done through the administration API: get, list, create, update, delete.
+"""The operations of the administration API: get, list, create, update, delete.
 
-A queue or topic that does not exist is got as an empty feed, as the service has it, which the SDK
-takes for "not found"; everything else that does not exist is 404.
+As in the service, getting a queue or topic that does not exist returns an empty feed, which the SDK
+reports as "not found". For everything else that does not exist the response is 404.
 """
 
 from datetime import datetime
 from typing import Any
 
-from pairbus.emulator.admin import atom
-from pairbus.emulator.admin.atom_input import EntryInput, read_description, read_rule
+from pairbus.emulator.admin import atom_writer
+from pairbus.emulator.admin.atom_reader import ParsedDescription, parse_description, parse_rule
+from pairbus.emulator.admin.atom_writer import AtomEntry
 from pairbus.emulator.admin.paths import AdminPath, Resource
-from pairbus.emulator.admin.responses import AdminRequest, Refusal, feed, moment, one, page
+from pairbus.emulator.admin.responses import (
+    AdminError,
+    AdminRequest,
+    entry_response,
+    feed_response,
+    page_response,
+    to_datetime,
+)
 from pairbus.emulator.auth import Authority, Right
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
 from pairbus.emulator.entities.descriptions import (
@@ -19,19 +27,21 @@ from pairbus.emulator.entities.descriptions import (
     TopicDescription,
     kind_of,
 )
-from pairbus.emulator.entities.registry import Entity, EntityRegistry
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
-from pairbus.servicebus.entity_paths import path_of, same_path
+from pairbus.servicebus.atom import FORWARD_DEAD_LETTERS_TOKEN, FORWARD_TO_TOKEN
+from pairbus.servicebus.entity_paths import SUBSCRIPTIONS, normalize_path, path_from_address
 
-_FORWARDING = {
-    "forward_to": "ServiceBusSupplementaryAuthorization",
-    "forward_dead_lettered_messages_to": "ServiceBusDlqSupplementaryAuthorization",
+_FORWARDING_TOKEN_HEADERS = {
+    "forward_to": FORWARD_TO_TOKEN,
+    "forward_dead_lettered_messages_to": FORWARD_DEAD_LETTERS_TOKEN,
 }
 
 
 class Resources:
-    """The entities and rules of a namespace, as the API shows them."""
+    """The entities and rules of a namespace as resources of the API."""
 
     def __init__(
         self, entities: EntityRegistry, authority: Authority, created_at: datetime
@@ -40,158 +50,176 @@ class Resources:
         self._authority = authority
         self._created_at = created_at
 
-    def answer(self, call: AdminRequest) -> HttpResponse:
-        """Raises Refusal, or what `EntityRegistry` and the readers of bodies raise."""
-        place, method = call.place, call.request.method
-        if method not in place.methods:
-            raise Refusal(
+    def handle(self, request: AdminRequest) -> HttpResponse:
+        """Return the response to a request.
+
+        Raises AdminError, and the errors of `EntityRegistry` and of the parsers of bodies.
+        """
+        path, method = request.path, request.http.method
+        if method not in path.methods:
+            allowed = ", ".join(path.methods)
+            raise AdminError(
                 405,
-                f"{method} is not supported here: {', '.join(place.methods)}.",
-                headers=(("Allow", ", ".join(place.methods)),),
+                f"{method} is not supported for this resource. It supports {allowed}.",
+                headers=(("Allow", allowed),),
             )
-        match place.resource, method:
+        match path.resource, method:
             case Resource.NAMESPACE, _:
-                return one(call, atom.namespace_entry(call.site, self._created_at))
+                entry = atom_writer.namespace_entry(request.endpoint, self._created_at)
+                return entry_response(request, entry)
             case Resource.RULE, "PUT":
-                return self._put_rule(call)
+                return self._put_rule(request)
             case Resource.RULE, "DELETE":
-                self._entities.delete_rule(place.entity, place.name, call.now_ms)
+                self._entities.delete_rule(path.entity, path.name, request.now_ms)
                 return HttpResponse(status=200)
             case Resource.RULE, _:
-                return self._get_rule(call)
+                return self._get_rule(request)
             case _, "PUT":
-                return self._put(call)
+                return self._put_entity(request)
             case _, "DELETE":
-                self._entities.delete(place.entity)
+                self._entities.delete(path.entity)
                 return HttpResponse(status=200)
             case Resource.ENTITY | Resource.SUBSCRIPTION, _:
-                return self._get(call)
+                return self._get_entity(request)
             case _:
-                return self._list(call)
+                return self._list(request)
 
     # Entities.
 
-    def _get(self, call: AdminRequest) -> HttpResponse:
-        entity = self._entities.find(call.place.entity)
-        if entity is None and call.place.resource is Resource.ENTITY:
-            return feed(call, "Publicly Listed Services", call.place.entity, [])
-        return self._shown(call, self._entities.get(call.place.entity))
+    def _get_entity(self, request: AdminRequest) -> HttpResponse:
+        path = request.path
+        if path.resource is Resource.ENTITY and self._entities.find(path.entity) is None:
+            return feed_response(request, "Publicly Listed Services", path.entity, [])
+        return self._entity_response(request, self._entities.get(path.entity))
 
-    def _put(self, call: AdminRequest) -> HttpResponse:
-        given = read_description(call.request.body)
-        about_subscription = call.place.resource is Resource.SUBSCRIPTION
-        if (given.kind is SubscriptionDescription) is not about_subscription:
-            raise ConfigurationError(f"a {given.kind.__name__} cannot be at this path")
-        version = call.site.api_version
-        if any(version < atom.SINCE.get(name, "") for name in given.settings):
+    def _put_entity(self, request: AdminRequest) -> HttpResponse:
+        parsed = parse_description(request.http.body)
+        kind = parsed.kind
+        is_subscription_path = request.path.resource is Resource.SUBSCRIPTION
+        if (kind is SubscriptionDescription) is not is_subscription_path:
+            raise ConfigurationError(f"A {kind.__name__} cannot be put at this path.")
+        version = request.endpoint.api_version
+        if any(version < atom_writer.INTRODUCED_IN.get(name, "") for name in parsed.settings):
             raise ConfigurationError(
-                f"The entity description of type '{given.kind.__name__}' has unsupported "
+                f"The entity description of type '{kind.__name__}' has unsupported "
                 f"properties for api-version '{version}' in the request."
             )
-        self._check_forwarding(call, given)
-        if _replaces(call.request):
-            return self._shown(call, self._update(call, given))
-        description = given.kind(**self._identity(call.place), **given.settings)
-        entity = self._entities.create(description, call.now_ms, given.default_rule)
-        return self._shown(call, entity, status=201)
+        self._check_forwarding(request, parsed)
+        if _is_update(request.http):
+            return self._entity_response(request, self._update(request, parsed))
+        description = kind(**self._identity(request.path), **parsed.settings)
+        entity = self._entities.create(description, request.now_ms, parsed.default_rule)
+        return self._entity_response(request, entity, status=201)
 
-    def _identity(self, place: AdminPath) -> dict[str, Any]:
-        if place.resource is Resource.ENTITY:
-            return {"name": place.entity}
-        # The topic is written as it was created, whatever the case of the path.
-        return {"topic": self._entities.get(place.topic).path, "name": place.name}
+    def _identity(self, path: AdminPath) -> dict[str, Any]:
+        if path.resource is Resource.ENTITY:
+            return {"name": path.entity}
+        # The topic keeps the case in which it was created, regardless of that in the path.
+        return {"topic": self._entities.get(path.topic).path, "name": path.name}
 
-    def _update(self, call: AdminRequest, given: EntryInput) -> Entity:
-        entity = self._entities.get(call.place.entity)
-        if type(entity.description) is not given.kind:
+    def _update(self, request: AdminRequest, parsed: ParsedDescription) -> Entity:
+        entity = self._entities.get(request.path.entity)
+        if type(entity.description) is not parsed.kind:
             raise ConfigurationError(
-                f"{entity.path!r} is a {kind_of(entity.description)}, and cannot become a "
-                f"{given.kind.__name__}"
+                f"{entity.path!r} is a {kind_of(entity.description)}. It cannot be updated with a "
+                f"{parsed.kind.__name__}."
             )
-        # An old version of the API cannot name these, and so does not reset them.
+        # An old version of the API cannot name these settings, so it does not reset them.
         kept = {
             name: getattr(entity.description, name)
-            for name, since in atom.SINCE.items()
-            if call.site.api_version < since and hasattr(entity.description, name)
+            for name, version in atom_writer.INTRODUCED_IN.items()
+            if request.endpoint.api_version < version and hasattr(entity.description, name)
         }
-        return self._entities.update(entity.path, {**kept, **given.settings}, call.now_ms)
+        return self._entities.update(entity.path, {**kept, **parsed.settings}, request.now_ms)
 
-    def _check_forwarding(self, call: AdminRequest, given: EntryInput) -> None:
-        """Whoever forwards has to have the Manage right over the target too, and it has to be
-        there."""
-        for name, header in _FORWARDING.items():
-            target = given.settings.get(name)
+    def _check_forwarding(self, request: AdminRequest, parsed: ParsedDescription) -> None:
+        """Check that forwarding targets exist, and that the client has the Manage right on them."""
+        for name, header in _FORWARDING_TOKEN_HEADERS.items():
+            target = parsed.settings.get(name)
             if target is None:
                 continue
-            path, token = path_of(target), call.request.header(header)
+            path, token = path_from_address(target), request.http.header(header)
             if token is None:
-                raise NotAuthorized(f"forwarding to {path!r} needs a token for it in {header}.")
-            claims = self._authority.claims_of_token(token, call.now_ms / 1000)
+                raise NotAuthorized(
+                    f"Forwarding to {path!r} requires a token for it in the header {header}."
+                )
+            claims = self._authority.claims_of_token(token, request.now_ms / 1000)
             if not claims.allows(path, Right.MANAGE):
                 raise NotAuthorized(f"'Manage' claim(s) on {path!r} are required in {header}.")
             entity = self._entities.find(path)
             if entity is None or isinstance(entity.description, SubscriptionDescription):
-                raise Refusal(
+                raise AdminError(
                     400,
                     f"The auto forwarding destination entity {path!r} does not exist.",
                     sub_code=40400,
                 )
 
-    def _shown(self, call: AdminRequest, entity: Entity, status: int = 200) -> HttpResponse:
-        return one(call, self._entry(call, entity), status)
+    def _entity_response(
+        self, request: AdminRequest, entity: Entity, status: int = 200
+    ) -> HttpResponse:
+        return entry_response(request, self._entity_entry(request, entity), status)
 
-    def _entry(self, call: AdminRequest, entity: Entity) -> atom.Entry:
-        runtime = self._entities.runtime(entity)
-        return atom.entity_entry(entity.description, runtime, call.site.api_version)
+    def _entity_entry(self, request: AdminRequest, entity: Entity) -> AtomEntry:
+        runtime = self._entities.runtime_properties(entity)
+        return atom_writer.entity_entry(entity.description, runtime, request.endpoint.api_version)
 
     # Rules.
 
-    def _get_rule(self, call: AdminRequest) -> HttpResponse:
-        subscription = self._entities.get(call.place.entity)
-        rule = subscription.rules.get(call.place.name.lower())
+    def _get_rule(self, request: AdminRequest) -> HttpResponse:
+        subscription = self._entities.get(request.path.entity)
+        rule = subscription.rules.get(request.path.name.lower())
         if rule is None:
-            raise EntityNotFound(f"{subscription.path!r} has no rule {call.place.name!r}.")
-        return one(call, _rule_entry(subscription, rule))
+            raise EntityNotFound(f"{subscription.path!r} has no rule {request.path.name!r}.")
+        return entry_response(request, _rule_entry(subscription, rule))
 
-    def _put_rule(self, call: AdminRequest) -> HttpResponse:
-        subscription = self._entities.get(call.place.entity)
-        rule = read_rule(call.request.body, call.place.name)
-        replaces = _replaces(call.request)
-        self._entities.put_rule(subscription.path, rule, call.now_ms, replace_it=replaces)
-        return one(call, _rule_entry(subscription, rule), 200 if replaces else 201)
+    def _put_rule(self, request: AdminRequest) -> HttpResponse:
+        subscription = self._entities.get(request.path.entity)
+        rule = parse_rule(request.http.body, request.path.name)
+        is_update = _is_update(request.http)
+        put_rule = self._entities.update_rule if is_update else self._entities.create_rule
+        put_rule(subscription.path, rule, request.now_ms)
+        return entry_response(request, _rule_entry(subscription, rule), 200 if is_update else 201)
 
     # Lists.
 
-    def _list(self, call: AdminRequest) -> HttpResponse:
-        entities, place = self._entities, call.place
-        if place.resource is Resource.RULES:
-            subscription = entities.get(place.entity)
-            rules = sorted(subscription.rules.values(), key=lambda rule: rule.name.lower())
-            path = f"{subscription.path}/Rules"
-            return page(call, "Rules", path, rules, lambda rule: _rule_entry(subscription, rule))
-        if place.resource is Resource.SUBSCRIPTIONS:
-            topic = entities.get(place.entity)
+    def _list(self, request: AdminRequest) -> HttpResponse:
+        resource = request.path.resource
+        if resource is Resource.RULES:
+            subscription = self._entities.get(request.path.entity)
+            return page_response(
+                request,
+                "Rules",
+                f"{subscription.path}/Rules",
+                sorted(subscription.rules.values(), key=lambda rule: rule.name.lower()),
+                lambda rule: _rule_entry(subscription, rule),
+            )
+        if resource is Resource.SUBSCRIPTIONS:
+            topic = self._entities.get(request.path.entity)
             if not isinstance(topic.description, TopicDescription):
                 raise EntityNotFound(f"{topic.path!r} is not a topic.")
-            found = sorted(entities.subscriptions(topic), key=lambda one: same_path(one.path))
-            title, path = "Subscriptions", f"{topic.path}/Subscriptions"
-        elif place.resource is Resource.TOPICS:
-            found = entities.all(TopicDescription)
+            title, path = SUBSCRIPTIONS, f"{topic.path}/{SUBSCRIPTIONS}"
+            entities = sorted(
+                self._entities.subscriptions(topic), key=lambda entity: normalize_path(entity.path)
+            )
+        elif resource is Resource.TOPICS:
             title, path = "Topics", "$Resources/topics"
+            entities = self._entities.all(TopicDescription)
         else:
-            found = entities.all(QueueDescription)
             title, path = "Queues", "$Resources/queues"
-        return page(call, title, path, found, lambda one: self._entry(call, one))
+            entities = self._entities.all(QueueDescription)
+        return page_response(
+            request, title, path, entities, lambda entity: self._entity_entry(request, entity)
+        )
 
 
-def _replaces(request: HttpRequest) -> bool:
-    """Whether a PUT is an update."""
+def _is_update(request: HttpRequest) -> bool:
+    """Return True if a PUT request updates an existing resource."""
     condition = request.header("If-Match")
     if condition not in (None, "*"):
-        raise Refusal(412, "If-Match is '*' or absent: entities have no tags to compare with.")
+        raise AdminError(412, "If-Match must be '*' or absent: entities have no entity tags.")
     return condition is not None
 
 
-def _rule_entry(subscription: Entity, rule: Rule) -> atom.Entry:
-    # When a rule was made is not kept: it is as old as its subscription.
-    return atom.rule_entry(subscription.path, rule, moment(subscription.row.created_ms))
+def _rule_entry(subscription: Entity, rule: Rule) -> AtomEntry:
+    # The creation time of a rule is not stored, so that of its subscription is used.
+    return atom_writer.rule_entry(subscription.path, rule, to_datetime(subscription.row.created_ms))

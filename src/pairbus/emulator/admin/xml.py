@@ -1,8 +1,8 @@
-"""XML in and out, as little as the management API needs.
+"""The XML that the administration API needs: a strict parser, and functions that write elements.
 
-Reading refuses document types, and so every kind of entity expansion, and bounds size and depth.
-Writing puts text together: the service gives each description a default namespace of its own,
-which ElementTree's writer cannot.
+The parser refuses document types, and so all kinds of entity expansion, and limits size and depth.
+Elements are written as text, because the service gives each description a default namespace, which
+ElementTree cannot write.
 """
 
 import re
@@ -15,21 +15,15 @@ from pairbus.errors import ConfigurationError
 MAX_BODY = 1 << 20
 MAX_DEPTH = 32
 
-ATOM = "http://www.w3.org/2005/Atom"
-SERVICE = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-SCHEMA = "http://www.w3.org/2001/XMLSchema"
-INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 
-# What XML 1.0 cannot hold, however it is written.
-_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Characters that XML 1.0 cannot contain, not even escaped.
+_INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_xml(body: bytes) -> Element:
-    """The root of a document. Raises ConfigurationError for anything that is not plain XML."""
+def parse_xml(body: bytes) -> Element:
+    """Return the root of a document. Raises ConfigurationError for anything but plain XML."""
     if len(body) > MAX_BODY:
-        raise ConfigurationError(f"the body has {len(body)} bytes, and at most {MAX_BODY} are read")
+        raise ConfigurationError(f"The body has {len(body)} bytes; the maximum is {MAX_BODY}.")
     builder = TreeBuilder()
     depth = 0
 
@@ -37,63 +31,72 @@ def read_xml(body: bytes) -> Element:
         nonlocal depth
         depth += 1
         if depth > MAX_DEPTH:
-            raise ConfigurationError(f"the XML is nested more than {MAX_DEPTH} deep")
-        builder.start(_universal(tag), {_universal(k): v for k, v in attributes.items()})
+            raise ConfigurationError(f"The XML is nested more than {MAX_DEPTH} levels deep.")
+        builder.start(
+            _element_tree_name(tag),
+            {_element_tree_name(name): value for name, value in attributes.items()},
+        )
 
     def end(tag: str) -> None:
         nonlocal depth
         depth -= 1
-        builder.end(_universal(tag))
+        builder.end(_element_tree_name(tag))
 
-    def refuse(*_: object) -> None:
-        raise ConfigurationError("the XML has a document type, which is not read")
+    def refuse_document_type(*_: object) -> None:
+        raise ConfigurationError("The XML has a document type, which is not supported.")
 
     parser = expat.ParserCreate(namespace_separator="}")
     parser.buffer_text = True
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = refuse
+    parser.StartDoctypeDeclHandler = refuse_document_type
     try:
         parser.Parse(body, True)
     except ConfigurationError:
         raise
     except (expat.ExpatError, ValueError, LookupError) as exc:
-        raise ConfigurationError(f"the body is not XML: {exc}") from exc
+        raise ConfigurationError(f"The body is not XML: {exc}") from exc
     return builder.close()
 
 
-def _universal(name: str) -> str:
-    return "{" + name if "}" in name else name
+def _element_tree_name(expat_name: str) -> str:
+    """Return `{namespace}name` for expat's `namespace}name`."""
+    return "{" + expat_name if "}" in expat_name else expat_name
 
 
 def local_name(element: Element) -> str:
-    """The name of an element without its namespace."""
+    """Return the name of an element without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
 def child(parent: Element, name: str) -> Element | None:
-    """The first child of a name, in any namespace: clients spell them in several ways."""
-    return next((found for found in parent if local_name(found) == name), None)
+    """Return the first child with a name, in any namespace: clients use different namespaces."""
+    return next((element for element in parent if local_name(element) == name), None)
 
 
 def text_of(element: Element | None) -> str | None:
-    """The text of an element, or None where it is absent, nil or empty."""
+    """Return the text of an element, or None if the element is absent, nil or empty."""
     return None if element is None else element.text or None
 
 
-def tag(name: str, *inside: str, **attributes: str) -> str:
-    """An element around what is already written. `xmlns_d2p1` is the attribute `xmlns:d2p1`."""
-    given = "".join([f" {key.replace('_', ':')}={_quoted(v)}" for key, v in attributes.items()])
-    return f"<{name}{given}>{''.join(inside)}</{name}>" if inside else f"<{name}{given}/>"
+def write_element(name: str, *content: str, **attributes: str) -> str:
+    """Write an element with content that is XML. `xmlns_d2p1` is the attribute `xmlns:d2p1`."""
+    written = "".join(
+        [f" {key.replace('_', ':')}={_quote(value)}" for key, value in attributes.items()]
+    )
+    return f"<{name}{written}>{''.join(content)}</{name}>" if content else f"<{name}{written}/>"
 
 
-def text(value: str) -> str:
-    """Text for the inside of an element. What XML cannot hold becomes U+FFFD, so that one odd
-    character in a name does not make a whole list unreadable."""
-    return escape(_UNWRITABLE.sub("\ufffd", value), {"\r": "&#13;"})
+def escape_text(value: str) -> str:
+    """Return text as the content of an element.
+
+    A character that XML cannot contain becomes U+FFFD, so that a single one does not make a whole
+    list unreadable.
+    """
+    return escape(_INVALID.sub("\ufffd", value), {"\r": "&#13;"})
 
 
-def _quoted(value: str) -> str:
-    spaces = {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"}
-    return quoteattr(_UNWRITABLE.sub("\ufffd", value), spaces)
+def _quote(value: str) -> str:
+    whitespace = {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"}
+    return quoteattr(_INVALID.sub("\ufffd", value), whitespace)

@@ -1,9 +1,9 @@
-"""One AMQP connection to a namespace: links are let in or refused, events go where they belong."""
+"""One AMQP connection of a client: passes engine events to link handlers, and writes replies."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import (
@@ -19,212 +19,203 @@ from pairbus.amqp.events import (
     OutgoingDelivery,
 )
 from pairbus.amqp.link import Link, ReceiverLink, SenderLink
-from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released, Source, Target
+from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released
 from pairbus.amqp.sasl import SaslServer, parse_plain_response
 from pairbus.emulator.auth import Claims, Right
-from pairbus.emulator.connections.links import IncomingLink, OutgoingLink
-from pairbus.emulator.connections.management import refusal
-from pairbus.emulator.connections.request_nodes import CBS, MANAGEMENT, RequestNode
-from pairbus.emulator.entities.descriptions import TopicDescription
+from pairbus.emulator.connections import attach
+from pairbus.emulator.connections.handlers import LinkHandler, ReceivingHandler, SendingHandler
+from pairbus.emulator.connections.incoming_links import IncomingLink
+from pairbus.emulator.connections.management import error_for_status
+from pairbus.emulator.connections.outgoing_links import OutgoingLink
 from pairbus.emulator.faults import Fault
-from pairbus.emulator.storage.store import StoreFailed
+from pairbus.emulator.runtime import NamespaceRuntime
+from pairbus.emulator.storage.database import StoreFailed
 from pairbus.errors import (
     AmqpError,
     Busy,
     ConfigurationError,
     EncodeError,
-    EntityDisabled,
     LinkLost,
     NotAuthorized,
     Refused,
     Unavailable,
 )
-from pairbus.servicebus.entity_paths import path_of, same_path
-
-if TYPE_CHECKING:
-    from pairbus.emulator.runtime import NamespaceRuntime
 
 logger = logging.getLogger(__name__)
 
+MAX_FRAME_SIZE = 65536
 IDLE_TIMEOUT_S = 240.0
 CHANNEL_MAX, HANDLE_MAX = 63, 127
-"""Each link can hold the attach that asked for it: a peer should not hold gigabytes with them."""
-OPEN_S = 30.0
-"""How long a client may take until it has opened its connection."""
-CLAIMS_S = 1.0
+"""Low, because every link keeps its attach: a client should not be able to fill the memory."""
+OPEN_TIMEOUT_S = 30.0
+"""Time for a client to open its connection."""
+CLAIMS_CHECK_S = 1.0
 HIGH_WATER = 1024 * 1024
-"""Bytes waiting for a peer to read them, above which it is sent nothing more."""
+"""Unread bytes of a client above which no more messages are delivered to it."""
 _OUTCOMES = Accepted | Rejected | Released | Modified
-
-End = IncomingLink | OutgoingLink | RequestNode
 
 
 class AmqpConnection:
-    """A connection without its socket. `send` takes bytes for it, `pending` says how many wait."""
+    """A connection on which a client speaks AMQP."""
 
     def __init__(
         self,
-        core: "NamespaceRuntime",
-        *,
-        now: Callable[[], float],
-        send: Callable[[bytes], None],
-        pending: Callable[[], int],
-        touched: Callable[["AmqpConnection"], None],
-        hang_up: Callable[[], None],
-        cut: Callable[[], None],
-        stop_reading: Callable[[], None],
-        later: Callable[[float, Callable[[], None]], object],
-        max_frame_size: int = 65536,
+        runtime: NamespaceRuntime,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.core = core
-        self._since = self._looked_at_claims = now()
+        self.runtime = runtime
         self.claims: dict[str, Claims] = {}
-        """What the peer has shown, by the path that it was for."""
-        self._now = now
-        self._send = send
-        self._pending = pending
-        self._touched = touched
-        self._hang_up = hang_up
-        self._cut = cut
-        self._stop_reading = stop_reading
-        self._owed = 0
-        """Bytes for the peer that wait for the end of the turn."""
-        self._held_back = False
-        """A link had something for the peer, which had enough."""
+        """The rights that the client has proved, by the path that each token is for."""
+        self._transport = transport
+        self._loop = loop
+        self._created_at = self._claims_checked_at = loop.time()
+        self._receiving: dict[Link, ReceivingHandler] = {}
+        self._sending: dict[Link, SendingHandler] = {}
+        self._unwritten = 0
+        """Bytes that are written at the end of the turn."""
+        self._delivery_paused = False
+        """True if a message was not delivered because too many bytes are unread."""
         self._deaf = False
-        """A fault keeps what still comes from being heard."""
-        self.later = later
-        self.connection = Connection(
+        """True if a fault discards everything that the client sends."""
+        self.engine = Connection(
             ConnectionSettings(
-                container_id=core.name,
-                max_frame_size=max_frame_size,
+                container_id=runtime.name,
+                max_frame_size=MAX_FRAME_SIZE,
                 channel_max=CHANNEL_MAX,
                 handle_max=HANDLE_MAX,
                 idle_timeout_s=IDLE_TIMEOUT_S,
             ),
             sasl=SaslServer(
                 {
-                    "MSSBCBS": _anybody,
-                    "ANONYMOUS": _anybody,
-                    "EXTERNAL": _anybody,
-                    "PLAIN": self._check_plain,
+                    "MSSBCBS": _anonymous,
+                    "ANONYMOUS": _anonymous,
+                    "EXTERNAL": _anonymous,
+                    "PLAIN": self._authenticate_plain,
                 }
             ),
             client=False,
-            now=now(),
+            now=loop.time(),
         )
 
-    # Bytes.
+    # Input and output.
 
     def receive(self, data: bytes) -> None:
-        self._handle(self.connection.receive(data, self._now()))
+        self._handle(self.engine.receive(data, self._loop.time()))
 
     def lost(self, reason: str) -> None:
-        self._handle(self.connection.connection_lost(reason))
+        """End all links: the connection was lost."""
+        self._handle(self.engine.connection_lost(reason))
+        self.runtime.forget(self)
 
-    def tick_if_due(self) -> None:
-        """Let time pass: heartbeats, silence, tokens that expire, clients that never get on."""
-        now = self._now()
-        if self.connection.remote is None and now - self._since > OPEN_S:
-            self._hang_up()
+    def tick(self) -> None:
+        """Let time pass: send heartbeats, and end what has timed out or expired."""
+        now = self._loop.time()
+        if self.engine.remote is None and now - self._created_at > OPEN_TIMEOUT_S:
+            self._transport.close()
             return
-        due = self.connection.deadline
-        if due is not None and now >= due:
-            self._handle(self.connection.tick(now))
-        if self.core.faults:
-            self._expire_on_demand()
-        if now - self._looked_at_claims > CLAIMS_S:
-            self._looked_at_claims = now
-            self._end_expired()
+        deadline = self.engine.deadline
+        if deadline is not None and now >= deadline:
+            self._handle(self.engine.tick(now))
+        if self.runtime.faults:
+            self._expire_tokens_by_fault()
+        if now - self._claims_checked_at > CLAIMS_CHECK_S:
+            self._claims_checked_at = now
+            self._detach_unauthorized()
 
-    def touch(self) -> None:
-        """There is something to write, once the turn is over."""
-        self._touched(self)
+    def flush_after_turn(self) -> None:
+        """Write pending output at the end of the turn."""
+        self.runtime.flush_after_turn(self)
 
     def flush(self) -> None:
-        self._owed = 0
-        data = self.connection.data_to_send(self._now())
+        self._unwritten = 0
+        data = self.engine.data_to_send(self._loop.time())
         if data:
-            self._send(data)
-        if self.connection.closed:
-            self._hang_up()
-        elif self._held_back and self.room >= 0:
-            self.on_writable()
+            self._transport.write(data)
+        if self.engine.closed:
+            self._transport.close()
+        elif self._delivery_paused and self.writable_bytes >= 0:
+            self._resume_delivery()
 
     @property
-    def room(self) -> int:
-        """How many bytes more the peer may be given, for now."""
-        return HIGH_WATER - self._pending() - self._owed
+    def writable_bytes(self) -> int:
+        """Bytes that may still be written before the client has read what it was sent."""
+        return HIGH_WATER - self._transport.get_write_buffer_size() - self._unwritten
 
-    def owe(self, size: int) -> None:
-        """So many bytes will be written when the turn is over."""
-        self._owed += size
+    def add_unwritten(self, size: int) -> None:
+        """Count bytes that are written at the end of the turn."""
+        self._unwritten += size
 
-    def may_write(self) -> bool:
-        """Whether there is room for a message. If not, `on_writable` comes when there is."""
-        if self.room >= 0:
+    def can_deliver(self) -> bool:
+        """Return True if the client reads fast enough. If not, delivery resumes by itself later."""
+        if self.writable_bytes >= 0:
             return True
-        self._held_back = True
+        self._delivery_paused = True
         return False
 
-    def on_writable(self) -> None:
-        """The peer has read what waited for it: links that held back go on."""
-        self._held_back = False
-        for end in self._live_ends():
-            if isinstance(end, OutgoingLink):
-                self.core.arrived(end.queue)
+    def resume(self) -> None:
+        """Continue, because the client has read its output."""
+        if not self._deaf:
+            self._transport.resume_reading()
+        self._resume_delivery()
+
+    def _resume_delivery(self) -> None:
+        self._delivery_paused = False
+        for handler in self._entity_links():
+            if isinstance(handler, OutgoingLink):
+                self.runtime.messages_available(handler.queue)
 
     # Faults.
 
     def cut(self) -> None:
+        """Abort the connection, and discard what the client still sends."""
         self._deaf = True
-        self._cut()
+        self._transport.abort()
 
-    def stop_reading(self) -> None:
-        self._deaf = True
-        self._stop_reading()
+    def apply_fault(self, fault: Fault, link: Link) -> bool:
+        """Apply a fault to an arrived message or request, and return True if that discards it.
 
-    def suffer(self, fault: Fault, link: Link) -> bool:
-        """Let a fault happen that keeps what arrived on a link from being taken in. False: it is
-        not of that kind. Raises what the sender is told where it is told something."""
+        Raises the error to reply with, if the fault is an error.
+        """
         if fault.kind == "cut":
             self.cut()
         elif fault.kind == "stop-reading":
-            self.stop_reading()
+            self._deaf = True
+            self._transport.pause_reading()
         elif fault.kind == "detach":
-            link.detach(LinkLost("The link was detached, as a fault asks for."))
+            link.detach(LinkLost("The link was detached by an injected fault."))
         elif fault.kind == "throttle":
-            raise Busy("The namespace is busy, as a fault asks for.")
+            raise Busy("The namespace is busy: an injected fault throttles it.")
         elif fault.kind == "internal-error":
-            raise Unavailable("An internal error, as a fault asks for.")
+            raise Unavailable("An internal error was injected as a fault.")
         elif fault.kind == "refuse-tokens":
-            raise refusal(fault.status, "The token was refused, as a fault asks for.")
+            raise error_for_status(fault.status, "The token was refused by an injected fault.")
         return fault.kind in ("cut", "stop-reading", "detach", "ignore-tokens")
 
-    def answer(self, answer: Callable[[], None], fault: Fault | None = None) -> None:
-        """Give an answer after the commit, but for what a fault does to it."""
+    def reply_after_commit(self, reply: Callable[[], None], fault: Fault | None = None) -> None:
+        """Send a reply after the commit, unless a fault loses or delays it."""
         if fault is not None and fault.kind == "lose-answer":
-            self.core.after_commit(self.cut)
+            self.runtime.after_commit(self.cut)
         elif fault is not None and fault.kind == "answer-late":
-            self.core.after_commit(partial(self.later, fault.seconds, answer))
+            self.runtime.after_commit(partial(self._loop.call_later, fault.seconds, reply))
         else:
-            self.core.after_commit(answer)
+            self.runtime.after_commit(reply)
 
     # Rights.
 
-    def _check_plain(self, response: bytes) -> Claims | None:
-        given = parse_plain_response(response)
-        if given is None:
+    def _authenticate_plain(self, response: bytes) -> Claims | None:
+        credentials = parse_plain_response(response)
+        if credentials is None:
             return None
         try:
-            return self.core.authority.claims_of_key(*given)
+            return self.runtime.authority.claims_of_key(*credentials)
         except NotAuthorized as exc:
-            logger.info("SASL PLAIN: %s", exc)
+            logger.info("SASL PLAIN failed: %s", exc)
             return None
 
-    def check(self, path: str, right: Right) -> None:
-        """Raises NotAuthorized unless something that the peer has shown gives it this right."""
-        now = self.core.now_ms() / 1000
+    def authorize(self, path: str, right: Right) -> None:
+        """Raise NotAuthorized unless a token or key of the client grants the right."""
+        now = self.runtime.now_ms() / 1000
         for claims in self.claims.values():
             if claims.allows(path, right) and not claims.expired(now):
                 return
@@ -233,142 +224,120 @@ class AmqpConnection:
             f"{path!r}."
         )
 
-    def _live_ends(self) -> list[IncomingLink | OutgoingLink]:
+    def _entity_links(self) -> list[IncomingLink | OutgoingLink]:
+        """Return the attached links to entities, for which tokens are checked."""
         return [
-            link.context
-            for session in self.connection.sessions
-            for link in session.links
-            if isinstance(link.context, IncomingLink | OutgoingLink) and link.alive
+            handler
+            for handler in (*self._receiving.values(), *self._sending.values())
+            if isinstance(handler, IncomingLink | OutgoingLink) and handler.link.alive
         ]
 
-    def _end_expired(self) -> None:
-        for end in self._live_ends():
+    def _detach_unauthorized(self) -> None:
+        for handler in self._entity_links():
             try:
-                self.check(end.path, end.right)
+                self.authorize(handler.path, handler.right)
             except NotAuthorized as exc:
-                end.link.detach(exc)
-                end.on_end()
-                self.touch()
+                handler.link.detach(exc)
+                handler.on_end()
+                self.flush_after_turn()
 
-    def _expire_on_demand(self) -> None:
-        """Take away what gives a right to links that a fault is for, and with it the links."""
-        for end in self._live_ends():
-            if end.link.alive and self.core.faults.fire(("expire-tokens",), end.path):
+    def _expire_tokens_by_fault(self) -> None:
+        """Remove the claims of links that an injected fault is for, and so detach these links."""
+        for handler in self._entity_links():
+            if handler.link.alive and self.runtime.faults.fire(("expire-tokens",), handler.path):
                 for path, claims in list(self.claims.items()):
-                    if claims.allows(end.path, end.right):
+                    if claims.allows(handler.path, handler.right):
                         del self.claims[path]
-                self._end_expired()
+                self._detach_unauthorized()
 
     # Events.
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
             try:
-                self._on_event(event)
-            except StoreFailed:  # the server knows, and cuts everybody off
+                self._handle_event(event)
+            except StoreFailed:  # the namespace stops, and aborts all connections
                 return
-            except Exception:  # a fault of ours: it costs this peer its connection, nobody else
-                logger.exception("%s of a peer failed", type(event).__name__)
+            except Exception:  # a defect of the emulator costs this connection, and no other
+                logger.exception("%s could not be handled.", type(event).__name__)
                 self.fail()
                 break
-        self.touch()
+        self.flush_after_turn()
 
     def fail(self) -> None:
-        """Give the connection up: something went wrong that should not have."""
-        self._leave()
-        self.connection.close(Unavailable("The namespace failed to do what it was asked for."))
-        self.touch()
+        """Close the connection with an error, because of a defect of the emulator."""
+        self._end_all()
+        self.engine.close(Unavailable("The emulator failed to process a request."))
+        self.flush_after_turn()
 
-    def _leave(self) -> None:
-        for session in self.connection.sessions:
-            for link in session.links:
-                _end(link)
-
-    def _on_event(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         if type(event) is Delivery:
-            if not self._deaf:
-                event.link.context.on_delivery(event)
+            receiving = self._receiving.get(event.link)
+            if receiving is not None and not self._deaf:
+                receiving.on_delivery(event)
         elif isinstance(event, OutgoingDeliveriesUpdated):
             if event.settled or isinstance(event.state, _OUTCOMES):
-                for end, sent in _by_end(event.deliveries).items():
-                    end.settle(sent, event.state, event.settled)
+                for sender, deliveries in _by_link(event.deliveries).items():
+                    if (sending := self._sending.get(sender)) is not None:
+                        sending.on_outcome(deliveries, event.state, event.settled)
         elif isinstance(event, FlowReceived):
-            # Without a link, the session's window has opened: for all links that send on it.
+            # Without a link it is the session's window that has opened, for all its links.
             for link in event.session.links if event.link is None else (event.link,):
-                if isinstance(link, SenderLink) and link.context is not None:
-                    link.context.on_flow()
+                if (sending := self._sending.get(link)) is not None:
+                    sending.on_flow()
         elif isinstance(event, AttachReceived):
-            self._on_attaching(event.link)
+            self._attach(event.link)
         elif isinstance(event, Detached):
             if event.error is not None and not event.by_peer:
-                logger.warning("a link of a peer was ended: %s", event.error)
-            _end(event.link)
+                logger.warning("The link of a client was detached: %s", event.error)
+            self._end(event.link)
         elif isinstance(event, Ended):
             if event.error is not None and not event.by_peer:
-                logger.warning("a session of a peer was ended: %s", event.error)
+                logger.warning("The session of a client was ended: %s", event.error)
             for link in event.session.links:
-                _end(link)
+                self._end(link)
         elif isinstance(event, Closed):
             if event.error is not None and not event.by_peer:
-                logger.warning("a peer was hung up on: %s", event.error)
-            self._leave()
+                logger.warning("The connection of a client was closed: %s", event.error)
+            self._end_all()
         elif isinstance(event, Authenticated) and isinstance(event.identity, Claims):
             self.claims["SASL"] = event.identity
 
-    def _on_attaching(self, link: Link) -> None:
+    def _attach(self, link: Link) -> None:
+        handler: LinkHandler
         try:
-            end = self._end_of(link)
-            link.context = end
-            end.accept()
+            if isinstance(link, ReceiverLink):
+                handler = self._receiving[link] = attach.receiving_handler(self, link)
+            else:
+                assert isinstance(link, SenderLink)
+                handler = self._sending[link] = attach.sending_handler(self, link)
+            handler.accept()
         except (AmqpError, ConfigurationError, EncodeError) as exc:
-            link.context = None
-            error = exc if isinstance(exc, AmqpError) else Refused(str(exc))
-            link.refuse(error)
+            self._remove(link)
+            link.refuse(exc if isinstance(exc, AmqpError) else Refused(str(exc)))
 
-    def _end_of(self, link: Link) -> End:
-        asked = link.remote
-        assert asked is not None
-        terminus = asked.source if isinstance(link, SenderLink) else asked.target
-        address = terminus.address if isinstance(terminus, Source | Target) else None
-        if not isinstance(address, str):
-            raise Refused("A link needs an address.", condition="amqp:invalid-field")
-        path = path_of(address)
-        if same_path(path) == CBS:
-            return RequestNode(self, link, CBS, None)
-        if same_path(path).endswith(MANAGEMENT):
-            entity, queue = self.core.entities.source(path[: -len(MANAGEMENT)])
-            return RequestNode(self, link, same_path(path), (entity, queue))
-        if self.core.faults and self.core.faults.fire(("disable",), path):
-            raise EntityDisabled(f"{path!r} is disabled, as a fault asks for.")
-        if isinstance(link, ReceiverLink):
-            self.check(path, Right.SEND)
-            entity = self.core.entities.get(path)
-            if not getattr(entity.description.status, "sends", True):
-                raise EntityDisabled(f"{path!r} is disabled for sending.")
-            return IncomingLink(self, link, entity)
-        assert isinstance(link, SenderLink)
-        self.check(path, Right.LISTEN)
-        entity, queue = self.core.entities.source(path)
-        if isinstance(entity.description, TopicDescription):
-            raise Refused(f"{path!r} is a topic: it is received from through its subscriptions.")
-        if not entity.description.status.receives:
-            raise EntityDisabled(f"{path!r} is disabled for receiving.")
-        return OutgoingLink(self, link, entity, queue)
+    def _remove(self, link: Link) -> LinkHandler | None:
+        return self._receiving.pop(link, None) or self._sending.pop(link, None)
+
+    def _end(self, link: Link) -> None:
+        handler = self._remove(link)
+        if handler is not None:
+            handler.on_end()
+
+    def _end_all(self) -> None:
+        for link in (*self._receiving, *self._sending):
+            self._end(link)
+
+    def sending_handlers(self) -> list[SendingHandler]:
+        return list(self._sending.values())
 
 
-def _by_end(sent: list[OutgoingDelivery]) -> dict[Any, list[OutgoingDelivery]]:
-    result: dict[Any, list[OutgoingDelivery]] = {}
-    for one in sent:
-        if one.link.context is not None:
-            result.setdefault(one.link.context, []).append(one)
+def _by_link(deliveries: list[OutgoingDelivery]) -> dict[SenderLink, list[OutgoingDelivery]]:
+    result: dict[SenderLink, list[OutgoingDelivery]] = {}
+    for delivery in deliveries:
+        result.setdefault(delivery.link, []).append(delivery)
     return result
 
 
-def _end(link: Link) -> None:
-    end, link.context = link.context, None
-    if end is not None:
-        end.on_end()
-
-
-def _anybody(response: bytes) -> str:
+def _anonymous(response: bytes) -> str:
     return "anonymous"

@@ -1,8 +1,8 @@
-"""HTTP/1.1 for the administration API, without I/O: bytes in, requests out, and back.
+"""HTTP/1.1 for the administration API, without I/O: takes bytes, and returns requests and bytes.
 
-h11 knows the protocol; this bounds what it may hold, gathers bodies, and turns bad input into an
-answer and a closed connection. One request is given out at a time; a client that sends several at
-once gets its answers in order.
+h11 implements the protocol. This module limits sizes, collects bodies, and answers invalid input
+with an error and the end of the connection. Requests are returned one at a time, so that a client
+that pipelines requests gets the responses in order.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ MAX_BODY = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request with its whole body. Headers and body are not shown: they hold tokens and keys."""
+    """A request with its whole body. Headers and body are not in `repr`: they may hold secrets."""
 
     method: str
     target: str
@@ -29,16 +29,16 @@ class HttpRequest:
 
     @property
     def path(self) -> str:
-        """The path, decoded, without outer slashes: `a%2Fb` and `a/b` are the same entity."""
+        """The decoded path without outer slashes. `a%2Fb` and `a/b` are the same entity."""
         return unquote(self._split()[0]).strip("/")
 
     @property
     def query(self) -> dict[str, str]:
-        """The last value of each parameter."""
+        """The parameters. The last value of a repeated one counts."""
         return dict(parse_qsl(self._split()[1], keep_blank_values=True))
 
     def header(self, name: str) -> str | None:
-        """The first header of this name."""
+        """Return the first header with this name."""
         return next((value for key, value in self.headers if key == name.lower()), None)
 
     def _split(self) -> tuple[str, str]:
@@ -46,7 +46,7 @@ class HttpRequest:
             path, _, query = self.target.partition("?")
             return path, query
         try:
-            url = urlsplit(self.target)  # the absolute form, which proxies are sent
+            url = urlsplit(self.target)  # the absolute form, as for proxies
         except ValueError:
             return "", ""
         return url.path, url.query
@@ -54,7 +54,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """An answer. The length is added when it is written."""
+    """A response. Its length is added when it is written."""
 
     status: int
     body: bytes = b""
@@ -65,9 +65,9 @@ class HttpResponse:
 class HttpConnection:
     """The server's side of one connection.
 
-    `receive` takes what was read (b"" at the end) and gives a request when one is complete; each is
-    answered by `respond`, which gives the next one if it is there already. After either call,
-    `output` is what to write; then, where `closing` is true, the connection is to be closed.
+    `receive` takes input (b"" at its end), and returns a request once it is complete. `respond`
+    answers it, and returns the next request if it has arrived already. After each of these calls
+    the output must be written, and then the connection closed if `closing` is True.
     """
 
     def __init__(self, *, max_header: int = MAX_HEADER, max_body: int = MAX_BODY) -> None:
@@ -78,7 +78,7 @@ class HttpConnection:
         self._body = bytearray()
         self._output = bytearray()
         self._waiting = False
-        self._ahead = 0  # bytes that came before the last request was answered
+        self._ahead = 0  # bytes that arrived before the last request was answered
         self._bodiless = False
         self.closing = False
 
@@ -90,15 +90,15 @@ class HttpConnection:
             return None
         try:
             self._h11.receive_data(data)
-        except h11.RemoteProtocolError:  # data after the end
+        except h11.RemoteProtocolError:  # input after its end
             self.closing = True
             return None
         return None if self._waiting else self._next()
 
     def respond(self, response: HttpResponse) -> HttpRequest | None:
-        """Raises StateError where no request waits for an answer."""
+        """Answer the last request. Raises StateError if there is none."""
         if not self._waiting:
-            raise StateError("no request waits for an answer")
+            raise StateError("There is no request to respond to.")
         self._waiting, self._ahead = False, 0
         self._write(response)
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
@@ -108,21 +108,21 @@ class HttpConnection:
         return self._next()
 
     def output(self) -> bytes:
-        """What is to be written, given out once."""
+        """Return the bytes to write, once."""
         data = bytes(self._output)
         self._output.clear()
         return data
 
     def _next(self) -> HttpRequest | None:
         try:
-            return self._gather()
+            return self._read_request()
         except h11.RemoteProtocolError as exc:
-            self._refuse(exc.error_status_hint, "the request is not HTTP/1.1")
+            self._refuse(exc.error_status_hint, "The request is not valid HTTP/1.1.")
         except _TooLarge as exc:
             self._refuse(exc.status, str(exc))
         return None
 
-    def _gather(self) -> HttpRequest | None:
+    def _read_request(self) -> HttpRequest | None:
         while True:
             event = self._h11.next_event()
             if isinstance(event, h11.Request):
@@ -130,9 +130,9 @@ class HttpConnection:
             elif isinstance(event, h11.Data):
                 self._body += event.data
                 if len(self._body) > self._max_body:
-                    raise _TooLarge(413, f"a body has at most {self._max_body} bytes")
+                    raise _TooLarge(413, f"The body exceeds the limit of {self._max_body} bytes.")
             elif isinstance(event, h11.EndOfMessage):
-                return self._take()
+                return self._complete()
             elif isinstance(event, h11.ConnectionClosed):
                 self.closing = True
                 return None
@@ -142,22 +142,24 @@ class HttpConnection:
 
     def _begin(self, event: h11.Request) -> None:
         self._request, self._bodiless = event, event.method == b"HEAD"
-        # h11 bounds a head that is incomplete; this one came in one piece.
+        # h11 limits only a head that arrives in pieces.
         lengths = [len(name) + len(value) + 4 for name, value in event.headers]
         if len(event.target) + sum(lengths) > self._max_header:
-            raise _TooLarge(431, f"the head of a request has at most {self._max_header} bytes")
-        announced = next((v for name, v in event.headers if name == b"content-length"), b"0")
-        if int(announced) > self._max_body:
-            raise _TooLarge(413, f"a body has at most {self._max_body} bytes")
+            raise _TooLarge(
+                431, f"The head of the request exceeds the limit of {self._max_header} bytes."
+            )
+        content_length = next((v for name, v in event.headers if name == b"content-length"), b"0")
+        if int(content_length) > self._max_body:
+            raise _TooLarge(413, f"The body exceeds the limit of {self._max_body} bytes.")
 
     def _continue(self) -> None:
         if self._h11.they_are_waiting_for_100_continue:
-            go_on = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
-            self._output += self._h11.send(go_on) or b""
+            response = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self._output += self._h11.send(response) or b""
 
-    def _take(self) -> HttpRequest:
+    def _complete(self) -> HttpRequest:
         event, body = self._request, bytes(self._body)
-        assert event is not None, "h11 ends no message that it did not begin"
+        assert event is not None, "h11 reports the end of a request after its head"
         self._request, self._waiting = None, True
         self._body.clear()
         return HttpRequest(
@@ -167,12 +169,12 @@ class HttpConnection:
             body=body,
         )
 
-    def _refuse(self, status: int, why: str) -> None:
-        """Answers bad input, as far as the state allows, and gives up the connection."""
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answer invalid input, if the state allows it, and end the connection."""
         self.closing = True
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             close = (("Connection", "close"),)
-            body = f"{why}\n".encode()
+            body = f"{reason}\n".encode()
             self._write(
                 HttpResponse(status=status, body=body, content_type="text/plain", headers=close)
             )
@@ -192,6 +194,6 @@ class HttpConnection:
 
 
 class _TooLarge(Exception):
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status

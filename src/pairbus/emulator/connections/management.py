@@ -1,14 +1,15 @@
-"""What an entity does on request, over its `$management` node."""
+"""The operations of an entity's `$management` node: peek, settle, renew, schedule, sessions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.emulator.auth import Right
-from pairbus.emulator.entities.envelope import deliver, peek, read
-from pairbus.emulator.entities.queue import NEVER_MS, Queue
-from pairbus.emulator.entities.registry import Entity
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import encode_delivery, encode_peeked, parse_message
+from pairbus.emulator.entities.queue import MAX_TIMESTAMP_MS, MessageQueue
+from pairbus.emulator.entities.sessions import Sessions
 from pairbus.errors import (
     AmqpError,
     Busy,
@@ -26,6 +27,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
+from pairbus.servicebus import conditions, management
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -47,224 +49,241 @@ _STATUSES: tuple[tuple[type[PairbusError], int], ...] = (
 
 
 def status_of(error: PairbusError) -> int:
-    """The status of a response that says no."""
+    """Return the status of the response to a request that failed."""
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
-def refusal(status: int, description: str) -> AmqpError:
-    """The error that a status stands for."""
-    kinds = (kind for kind, one in _STATUSES if one == status and issubclass(kind, AmqpError))
+def error_for_status(status: int, description: str) -> AmqpError:
+    """Return an error that has this status."""
+    kinds = (kind for kind, code in _STATUSES if code == status and issubclass(kind, AmqpError))
     kind = next(kinds, Unavailable if status >= 500 else Refused)
     return kind(description)
 
 
-def sends(operation: str) -> bool:
-    """Whether messages arrive with it."""
-    return operation.removeprefix("com.microsoft:") == "schedule-message"
+def carries_messages(operation: str) -> bool:
+    """Return True if requests for the operation carry messages to store."""
+    return _bare(operation) == _bare(management.SCHEDULE_MESSAGE)
+
+
+def _bare(operation: str) -> str:
+    """Return an operation without its prefix, which some clients leave out."""
+    return operation.removeprefix(management.PREFIX)
 
 
 class ManagementRequest:
-    """One request: what it is for, and its parameters."""
+    """A request to the `$management` node of an entity, with its parameters."""
 
-    def __init__(self, peer: "AmqpConnection", entity: Entity, queue: Queue, body: Any) -> None:
-        self.core = peer.core
-        self.room = max(1, peer.room)
-        """No more messages in the answer once they have so many bytes: the peer has not read what
-        came before. Whoever peeks or takes deferred messages asks again for those behind."""
+    def __init__(
+        self, connection: "AmqpConnection", entity: Entity, queue: MessageQueue, body: Any
+    ) -> None:
+        self.runtime = connection.runtime
+        self.max_bytes = max(1, connection.writable_bytes)
+        """Size at which a response is full, so that a client that does not read fills no memory.
+        A client that peeks or receives deferred messages requests the rest again."""
         self.entity = entity
         self.queue = queue
-        self.now_ms = peer.core.now_ms()
+        self.now_ms = self.runtime.now_ms()
         self._body = body if isinstance(body, dict) else {}
 
-    def given(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """A parameter. Raises DecodeError where it is missing or of the wrong type."""
+    def required(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        """Return a parameter. Raises DecodeError if it is missing or of another type."""
         value = self._body.get(name)
         if not isinstance(value, kind):
             raise DecodeError(f"The request needs {name!r}.")
         return value
 
     def optional(self, name: str, kind: type) -> Any:
+        """Return a parameter, or None. Raises DecodeError if it is of another type."""
         value = self._body.get(name)
         if value is not None and not isinstance(value, kind):
             raise DecodeError(f"{name!r} of the request has the wrong type.")
         return value
 
     def items(self, name: str, kind: type) -> list[Any]:
-        """A parameter that is an array or a list of one type."""
-        value = self.given(name, (Array, list))
-        found = list(value.elements) if isinstance(value, Array) else value
-        if not all(isinstance(item, kind) for item in found):
-            raise DecodeError(f"{name!r} of the request holds something of the wrong type.")
-        return found
+        """Return the items of an array or list that are all of one type."""
+        value = self.required(name, (Array, list))
+        items = list(value.elements) if isinstance(value, Array) else value
+        if not all(isinstance(item, kind) for item in items):
+            raise DecodeError(f"{name!r} of the request has an item of the wrong type.")
+        return items
 
-    def tokens(self) -> list[bytes]:
+    def lock_tokens(self) -> list[bytes]:
         return [token.bytes_le for token in self.items("lock-tokens", UUID)]
 
+    def sequence_numbers(self) -> list[int]:
+        return [int(number) for number in self.items("sequence-numbers", int)]
+
+    def sessions(self) -> Sessions:
+        if self.queue.sessions is None:
+            raise Refused(f"{self.queue.path!r} does not require sessions.")
+        return self.queue.sessions
+
     def count(self, kind: str, size: int = 0) -> None:
-        self.core.meter.add(self.queue.path, kind, size)
+        """Meter an operation on a message."""
+        self.runtime.meter.add(self.queue.path, kind, size)
+
+    def count_without_message(self, kind: str) -> None:
+        self.runtime.meter.add_without_message(self.queue.path, kind)
 
 
-def _peek(call: ManagementRequest) -> tuple[int, Any]:
-    start = call.given("from-sequence-number", int)
-    limit = max(0, min(call.given("message-count", int), 1000))
-    session = call.optional("session-id", str)
-    found = call.queue.peek(start - 1 if start > 0 else 0, limit, session, call.room)
-    if not found:
-        call.core.meter.add_without_message(call.queue.path, "peek")
+def _peek(request: ManagementRequest) -> tuple[int, Any]:
+    start = request.required("from-sequence-number", int)
+    limit = max(0, min(request.required("message-count", int), 1000))
+    session = request.optional("session-id", str)
+    messages = request.queue.peek(max(0, start - 1), limit, session, request.max_bytes)
+    if not messages:
+        request.count_without_message("peek")
         return 204, None
-    for stored in found:
-        call.count("peek", stored.size)
-    return 200, {"messages": [{"message": peek(stored)} for stored in found]}
+    for stored in messages:
+        request.count("peek", stored.size)
+    return 200, {"messages": [{"message": encode_peeked(stored)} for stored in messages]}
 
 
-def _update_disposition(call: ManagementRequest) -> tuple[int, Any]:
-    status = call.given("disposition-status", str)
-    changes = call.optional("properties-to-modify", dict) or {}
-    tokens = call.tokens()
+def _update_disposition(request: ManagementRequest) -> tuple[int, Any]:
+    status = request.required("disposition-status", str)
+    changes = request.optional("properties-to-modify", dict) or {}
+    tokens = request.lock_tokens()
     for token in tokens:
-        if not call.queue.holds(token, call.now_ms):
+        if not request.queue.has_lock(token, request.now_ms):
             raise LockLost(
                 "The lock supplied is invalid. Either the lock expired, or the message has already "
-                f"been removed from {call.queue.path!r}."
+                f"been removed from {request.queue.path!r}."
             )
     for token in tokens:
-        if status == "completed":
-            call.queue.complete(token, call.now_ms)
-            call.count("complete")
-        elif status == "abandoned":
-            call.queue.abandon(token, changes, call.now_ms)
-            call.count("abandon")
-        elif status == "defered":
-            call.queue.defer(token, changes, call.now_ms)
-            call.count("defer")
-        elif status == "suspended":
-            call.queue.dead_letter(
+        if status == management.COMPLETED:
+            request.queue.complete(token, request.now_ms)
+            request.count("complete")
+        elif status == management.ABANDONED:
+            request.queue.abandon(token, changes, request.now_ms)
+            request.count("abandon")
+        elif status == management.DEFERRED:
+            request.queue.defer(token, changes, request.now_ms)
+            request.count("defer")
+        elif status == management.DEAD_LETTERED:
+            request.queue.dead_letter(
                 token,
-                call.optional("deadletter-reason", str),
-                call.optional("deadletter-description", str),
+                request.optional("deadletter-reason", str),
+                request.optional("deadletter-description", str),
                 changes,
-                call.now_ms,
+                request.now_ms,
             )
-            call.count("dead-letter")
+            request.count("dead-letter")
         else:
-            raise Refused(f"There is no disposition {status!r}.")
+            raise Refused(f"The disposition {status!r} does not exist.")
     return 200, None
 
 
-def _renew_lock(call: ManagementRequest) -> tuple[int, Any]:
+def _renew_lock(request: ManagementRequest) -> tuple[int, Any]:
     until = []
-    for token in call.tokens():
-        until.append(Timestamp(call.queue.renew(token, call.now_ms)))
-        call.count("renew")
+    for token in request.lock_tokens():
+        until.append(Timestamp(request.queue.renew_lock(token, request.now_ms)))
+        request.count("renew")
     return 200, {"expirations": Array(Timestamp, tuple(until))}
 
 
-def _schedule(call: ManagementRequest) -> tuple[int, Any]:
+def _schedule(request: ManagementRequest) -> tuple[int, Any]:
     messages = []
-    for entry in call.items("messages", dict):
+    for entry in request.items("messages", dict):
         payload = entry.get("message")
         if not isinstance(payload, bytes):
-            raise DecodeError("A message to be scheduled has no bytes.")
-        messages.append(read(payload))
-    if call.core.faults and call.core.faults.fire(("disable",), call.queue.path):
-        raise EntityDisabled(f"{call.queue.path!r} is disabled, as a fault asks for.")
-    kept = [message for message in messages if not message.is_ping]
-    given = iter(call.core.entities.send(call.entity, kept, call.now_ms))
-    numbers = [0 if message.is_ping else next(given) for message in messages]
+            raise DecodeError("A message to schedule has no payload.")
+        messages.append(parse_message(payload))
+    if request.runtime.faults and request.runtime.faults.fire(("disable",), request.queue.path):
+        raise EntityDisabled(f"{request.queue.path!r} is disabled by an injected fault.")
+    stored = [message for message in messages if not message.is_ping]
+    sequences = iter(request.runtime.entities.router.send(request.entity, stored, request.now_ms))
+    numbers = [0 if message.is_ping else next(sequences) for message in messages]
     for message in messages:
-        call.count("schedule", message.size)
+        request.count("schedule", message.size)
     return 200, {"sequence-numbers": Array(int, tuple(numbers))}
 
 
-def _cancel(call: ManagementRequest) -> tuple[int, Any]:
-    numbers = call.items("sequence-numbers", int)
-    call.queue.cancel([int(number) for number in numbers])
+def _cancel(request: ManagementRequest) -> tuple[int, Any]:
+    numbers = request.sequence_numbers()
+    request.queue.cancel_scheduled(numbers)
     for _ in numbers:
-        call.count("cancel")
+        request.count("cancel")
     return 200, None
 
 
-def _receive(call: ManagementRequest) -> tuple[int, Any]:
-    numbers = [int(number) for number in call.items("sequence-numbers", int)]
-    locked = call.given("receiver-settle-mode", int) != 0
-    session = call.optional("session-id", str)
+def _receive(request: ManagementRequest) -> tuple[int, Any]:
+    numbers = request.sequence_numbers()
+    locked = request.required("receiver-settle-mode", int) != 0
+    session = request.optional("session-id", str)
     entries = []
-    for stored, lock in call.queue.take_deferred(
-        numbers, call.now_ms, locked=locked, session=session, room=call.room
+    for stored, lock in request.queue.receive_deferred(
+        numbers, request.now_ms, locked=locked, session=session, max_bytes=request.max_bytes
     ):
         entry: dict[str, Any] = {
-            "message": deliver(stored, stored.deliveries, None if lock is None else lock.until_ms)
+            "message": encode_delivery(
+                stored, stored.deliveries, None if lock is None else lock.until_ms
+            )
         }
         if lock is not None:
             entry["lock-token"] = UUID(bytes_le=lock.token)
         entries.append(entry)
-        call.count("receive", stored.size)
+        request.count("receive", stored.size)
     return 200, {"messages": entries}
 
 
-def _sessions(call: ManagementRequest) -> Any:
-    if call.queue.sessions is None:
-        raise Refused(f"{call.queue.path!r} has no sessions.")
-    return call.queue.sessions
-
-
-def _renew_session_lock(call: ManagementRequest) -> tuple[int, Any]:
-    until = _sessions(call).renew(call.given("session-id", str), call.now_ms)
-    call.core.meter.add_without_message(call.queue.path, "renew")
+def _renew_session_lock(request: ManagementRequest) -> tuple[int, Any]:
+    until = request.sessions().renew(request.required("session-id", str), request.now_ms)
+    request.count_without_message("renew")
     return 200, {"expiration": Timestamp(until)}
 
 
-def _get_session_state(call: ManagementRequest) -> tuple[int, Any]:
-    state = _sessions(call).state(call.given("session-id", str))
-    call.core.meter.add_without_message(call.queue.path, "session-state")
+def _get_session_state(request: ManagementRequest) -> tuple[int, Any]:
+    state = request.sessions().state(request.required("session-id", str))
+    request.count_without_message("session-state")
     return 200, {"session-state": state}
 
 
-def _set_session_state(call: ManagementRequest) -> tuple[int, Any]:
-    session = call.given("session-id", str)
-    sessions = _sessions(call)
-    sessions.held_until(session)
-    sessions.set_state(session, call.optional("session-state", bytes), call.now_ms)
-    call.core.meter.add_without_message(call.queue.path, "session-state")
+def _set_session_state(request: ManagementRequest) -> tuple[int, Any]:
+    session = request.required("session-id", str)
+    sessions = request.sessions()
+    sessions.locked_until(session)
+    sessions.set_state(session, request.optional("session-state", bytes), request.now_ms)
+    request.count_without_message("session-state")
     return 200, None
 
 
-def _get_message_sessions(call: ManagementRequest) -> tuple[int, Any]:
-    skip, top = call.given("skip", int), call.given("top", int)
-    updated_after = call.optional("last-updated-time", Timestamp)
-    if updated_after is not None and updated_after > NEVER_MS:
-        updated_after = None  # how clients say that they want them all
-    names: Sequence[str] = _sessions(call).names(updated_after)[skip : skip + top]
-    call.core.meter.add_without_message(call.queue.path, "session-state")
-    if not names:
+def _get_message_sessions(request: ManagementRequest) -> tuple[int, Any]:
+    skip, top = request.required("skip", int), request.required("top", int)
+    updated_after = request.optional("last-updated-time", Timestamp)
+    if updated_after is not None and updated_after > MAX_TIMESTAMP_MS:
+        updated_after = None  # clients use it to list all sessions
+    ids = request.sessions().ids(updated_after)[skip : skip + top]
+    request.count_without_message("session-state")
+    if not ids:
         return 204, None
-    return 200, {"skip": skip + len(names), "sessions-ids": Array(str, tuple(names))}
+    return 200, {"skip": skip + len(ids), "sessions-ids": Array(str, tuple(ids))}
 
 
 _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any]]]] = {
-    "peek-message": (Right.LISTEN, _peek),
-    "update-disposition": (Right.LISTEN, _update_disposition),
-    "renew-lock": (Right.LISTEN, _renew_lock),
-    "receive-by-sequence-number": (Right.LISTEN, _receive),
-    "renew-session-lock": (Right.LISTEN, _renew_session_lock),
-    "get-session-state": (Right.LISTEN, _get_session_state),
-    "set-session-state": (Right.LISTEN, _set_session_state),
-    "get-message-sessions": (Right.LISTEN, _get_message_sessions),
-    "schedule-message": (Right.SEND, _schedule),
-    "cancel-scheduled-message": (Right.SEND, _cancel),
+    _bare(management.PEEK_MESSAGE): (Right.LISTEN, _peek),
+    _bare(management.UPDATE_DISPOSITION): (Right.LISTEN, _update_disposition),
+    _bare(management.RENEW_LOCK): (Right.LISTEN, _renew_lock),
+    _bare(management.RECEIVE_BY_SEQUENCE_NUMBER): (Right.LISTEN, _receive),
+    _bare(management.RENEW_SESSION_LOCK): (Right.LISTEN, _renew_session_lock),
+    _bare(management.GET_SESSION_STATE): (Right.LISTEN, _get_session_state),
+    _bare(management.SET_SESSION_STATE): (Right.LISTEN, _set_session_state),
+    _bare(management.GET_MESSAGE_SESSIONS): (Right.LISTEN, _get_message_sessions),
+    _bare(management.SCHEDULE_MESSAGE): (Right.SEND, _schedule),
+    _bare(management.CANCEL_SCHEDULED_MESSAGE): (Right.SEND, _cancel),
 }
 
 
-def carry_out(
-    peer: "AmqpConnection", entity: Entity, queue: Queue, operation: str, body: Any
+def execute(
+    connection: "AmqpConnection", entity: Entity, queue: MessageQueue, operation: str, body: Any
 ) -> tuple[int, Any]:
-    """Status and body of the response. Raises PairbusError."""
-    found = _OPERATIONS.get(operation.removeprefix("com.microsoft:"))
-    if found is None:
+    """Execute a request, and return the status and body of its response. Raises PairbusError."""
+    entry = _OPERATIONS.get(_bare(operation))
+    if entry is None:
         raise Refused(
-            f"There is no operation {operation[:64]!r}.", condition="amqp:not-implemented"
+            f"The operation {operation[:64]!r} does not exist.",
+            condition=conditions.NOT_IMPLEMENTED,
         )
-    right, run = found
-    peer.check(queue.path, right)
-    peer.core.entities.touch(entity, peer.core.now_ms())
-    return run(ManagementRequest(peer, entity, queue, body))
+    right, run = entry
+    connection.authorize(queue.path, right)
+    connection.runtime.entities.touch(entity, connection.runtime.now_ms())
+    return run(ManagementRequest(connection, entity, queue, body))

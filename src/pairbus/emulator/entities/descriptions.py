@@ -1,14 +1,13 @@
-"""What a queue, a topic and a subscription are set to, with the service's defaults and bounds.
+"""Settings of queues, topics and subscriptions, with the defaults and limits of the service.
 
-Field names are the SDK's; in XML and in Config.json they are written in the service's way
-(`lock_duration`, `LockDuration`). Two bounds are wider than the service's, so that tests can be
-small: a lock may be shorter than five seconds, and a queue smaller than a gigabyte.
+Fields have the names of the SDK (`lock_duration`); XML and Config.json use those of the service
+(`LockDuration`). Two limits are wider than in the service, so that tests can be small: a lock may
+be shorter than five seconds, and a queue smaller than a gigabyte.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 from pairbus.emulator.auth import SharedAccessRule
@@ -16,43 +15,31 @@ from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import (
     check_name,
     check_path,
-    path_of,
-    same_path,
+    normalize_path,
+    path_from_address,
     subscription_path,
 )
-from pairbus.servicebus.time_spans import MAX_SPAN, format_duration, parse_duration
-
-MAX_RULES = 12
-MAX_INT32 = 2147483647
-
-
-class EntityStatus(StrEnum):
-    """What an entity can be set to do."""
-
-    ACTIVE = "Active"
-    DISABLED = "Disabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
-    SEND_DISABLED = "SendDisabled"
-
-    @property
-    def sends(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
-
-    @property
-    def receives(self) -> bool:
-        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+from pairbus.servicebus.entity_status import EntityStatus
+from pairbus.servicebus.limits import (
+    MAX_AUTHORIZATION_RULES,
+    MAX_DELIVERY_COUNT,
+    MAX_MESSAGE_KB_PREMIUM,
+    MAX_MESSAGE_KB_STANDARD,
+    MAX_USER_METADATA,
+)
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN, format_time_span, parse_time_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDescription:
-    """The settings of a queue. Raises ConfigurationError where one is out of bounds."""
+    """The settings of a queue. Raises ConfigurationError for a value outside its limits."""
 
     name: str
     lock_duration: timedelta = timedelta(minutes=1)
     max_size_in_megabytes: int = 1024
     requires_duplicate_detection: bool = False
     requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     dead_lettering_on_message_expiration: bool = False
     duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
     max_delivery_count: int = 10
@@ -60,14 +47,14 @@ class QueueDescription:
     authorization_rules: tuple[SharedAccessRule, ...] = ()
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
-    """None: ordered unless partitioned, as the service has it."""
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    """None means ordered, unless the entity is partitioned."""
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_express: bool = False
     forward_to: str | None = None
     user_metadata: str | None = None
     forward_dead_lettered_messages_to: str | None = None
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int = MAX_MESSAGE_KB_STANDARD
 
     def __post_init__(self) -> None:
         check_path("queue", self.name)
@@ -80,10 +67,10 @@ class QueueDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """The settings of a topic. Raises ConfigurationError where one is out of bounds."""
+    """The settings of a topic. Raises ConfigurationError for a value outside its limits."""
 
     name: str
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     max_size_in_megabytes: int = 1024
     requires_duplicate_detection: bool = False
     duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
@@ -92,13 +79,13 @@ class TopicDescription:
     authorization_rules: tuple[SharedAccessRule, ...] = ()
     status: EntityStatus = EntityStatus.ACTIVE
     support_ordering: bool | None = None
-    """None: ordered unless partitioned, as the service has it."""
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    """None means ordered, unless the entity is partitioned."""
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     enable_partitioning: bool = False
     enable_subscription_partitioning: bool = False
     enable_express: bool = False
     user_metadata: str | None = None
-    max_message_size_in_kilobytes: int = 256
+    max_message_size_in_kilobytes: int = MAX_MESSAGE_KB_STANDARD
 
     def __post_init__(self) -> None:
         check_path("topic", self.name)
@@ -111,13 +98,13 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionDescription:
-    """The settings of a subscription. Raises ConfigurationError where one is out of bounds."""
+    """The settings of a subscription. Raises ConfigurationError for a value outside its limits."""
 
     topic: str
     name: str
     lock_duration: timedelta = timedelta(minutes=1)
     requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_SPAN
+    default_message_time_to_live: timedelta = MAX_TIME_SPAN
     dead_lettering_on_message_expiration: bool = False
     dead_lettering_on_filter_evaluation_exceptions: bool = True
     max_delivery_count: int = 10
@@ -125,7 +112,7 @@ class SubscriptionDescription:
     status: EntityStatus = EntityStatus.ACTIVE
     forward_to: str | None = None
     forward_dead_lettered_messages_to: str | None = None
-    auto_delete_on_idle: timedelta = MAX_SPAN
+    auto_delete_on_idle: timedelta = MAX_TIME_SPAN
     user_metadata: str | None = None
 
     def __post_init__(self) -> None:
@@ -138,66 +125,76 @@ class SubscriptionDescription:
         return subscription_path(self.topic, self.name)
 
 
-Description = QueueDescription | TopicDescription | SubscriptionDescription
+EntityDescription = QueueDescription | TopicDescription | SubscriptionDescription
 
-KINDS: Mapping[str, type[Description]] = {
+DESCRIPTION_TYPES: Mapping[str, type[EntityDescription]] = {
     "Queue": QueueDescription,
     "Topic": TopicDescription,
     "Subscription": SubscriptionDescription,
 }
 
 
-def kind_of(description: Description) -> str:
-    """`Queue`, `Topic` or `Subscription`."""
+def kind_of(description: EntityDescription) -> str:
+    """Return `Queue`, `Topic` or `Subscription`."""
     return type(description).__name__.removesuffix("Description")
 
 
-IDENTITY = frozenset({"topic", "name"})
-FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
-"""What an update may not change."""
+IDENTITY_FIELDS = frozenset({"topic", "name"})
+IMMUTABLE_FIELDS = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+"""Settings that an update cannot change."""
 
 
 def property_name(field_name: str) -> str:
-    """How the service writes a field: `lock_duration` is `LockDuration`."""
+    """Return the service's name of a field: `LockDuration` for `lock_duration`."""
     return "".join([word.capitalize() for word in field_name.split("_")])
 
 
-def settings_of(kind: type[Description]) -> dict[str, tuple[str, Any]]:
-    """The settings of a kind by the service's name for them: our field, and its type."""
-    return {property_name(f.name): (f.name, f.type) for f in fields(kind) if f.name not in IDENTITY}
+def setting_fields(kind: type[EntityDescription]) -> dict[str, tuple[str, Any]]:
+    """Return the settings of a kind of entity: the field and its type by the service's name."""
+    return {
+        property_name(f.name): (f.name, f.type)
+        for f in fields(kind)
+        if f.name not in IDENTITY_FIELDS
+    }
 
 
-def from_text(text: str, kind: Any) -> Any:
-    """The value of a setting from its text. Raises ConfigurationError."""
+def parse_setting(text: str, kind: Any) -> Any:
+    """Parse the text of a setting of type `kind`. Raises ConfigurationError."""
     if kind == str | None:
         return text or None
     text = text.strip()
     if kind is timedelta:
-        return parse_duration(text)
+        return parse_time_span(text)
     if kind in (bool, bool | None):
         if text.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{text[:64]!r} is neither true nor false")
+            raise ConfigurationError(f"{text[:64]!r} is not a boolean. Use true or false.")
         return text.lower() == "true"
     if kind is int:
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
-            raise ConfigurationError(f"{text[:64]!r} is not a whole number")
+            raise ConfigurationError(f"{text[:64]!r} is not an integer.")
         return int(text)
     for status in EntityStatus:
         if status.lower() == text.lower():
             return status
-    raise ConfigurationError(f"{text[:64]!r} is none of {', '.join(EntityStatus)}")
+    raise ConfigurationError(
+        f"{text[:64]!r} is not a status. Use one of {', '.join(EntityStatus)}."
+    )
 
 
-def updated(old: Description, given: Mapping[str, Any]) -> Description:
-    """The description that an update asks for: what is not given goes back to its default, as in
-    the service, except for what cannot change.
+def updated_description(old: EntityDescription, settings: Mapping[str, Any]) -> EntityDescription:
+    """Return the description after an update with these settings.
 
-    Raises ConfigurationError for a bad value, and where something FIXED would change.
+    As in the service, other settings return to their defaults, except for the immutable ones.
+    Raises ConfigurationError for an invalid value or a change of an immutable setting.
     """
-    kept = {name: getattr(old, name) for name in (*IDENTITY, *FIXED) if hasattr(old, name)}
-    new = type(old)(**{**kept, **given})
-    for name in FIXED:
+    kept = {
+        name: getattr(old, name)
+        for name in (*IDENTITY_FIELDS, *IMMUTABLE_FIELDS)
+        if hasattr(old, name)
+    }
+    new = type(old)(**{**kept, **settings})
+    for name in IMMUTABLE_FIELDS:
         if getattr(old, name, None) != getattr(new, name, None):
             raise ConfigurationError(
                 f"The value for the {property_name(name)} property of an existing {kind_of(old)} "
@@ -206,52 +203,58 @@ def updated(old: Description, given: Mapping[str, Any]) -> Description:
     return new
 
 
-def _check(given: Description, path: str) -> None:
-    """The bounds of all settings that the description has."""
+def _check(description: EntityDescription, path: str) -> None:
+    """Raise ConfigurationError for a setting outside its limits or a conflict of settings."""
     minute, day = timedelta(minutes=1), timedelta(days=1)
-    for name, least, most in (
+    for name, minimum, maximum in (
         ("lock_duration", timedelta(milliseconds=1), 5 * minute),
-        ("default_message_time_to_live", timedelta(seconds=1), MAX_SPAN),
+        ("default_message_time_to_live", timedelta(seconds=1), MAX_TIME_SPAN),
         ("duplicate_detection_history_time_window", timedelta(seconds=20), 7 * day),
-        ("auto_delete_on_idle", 5 * minute, MAX_SPAN),
-        ("max_delivery_count", 1, MAX_INT32),
+        ("auto_delete_on_idle", 5 * minute, MAX_TIME_SPAN),
+        ("max_delivery_count", 1, MAX_DELIVERY_COUNT),
         ("max_size_in_megabytes", 1, 81920),
-        ("max_message_size_in_kilobytes", 1, 102400),
+        ("max_message_size_in_kilobytes", 1, MAX_MESSAGE_KB_PREMIUM),
     ):
-        value = getattr(given, name, None)
-        if value is not None and not least <= value <= most:
+        value = getattr(description, name, None)
+        if value is not None and not minimum <= value <= maximum:
             raise ConfigurationError(
-                f"{property_name(name)} of {path!r} is {_shown(least)} to {_shown(most)}, "
-                f"not {_shown(value)}"
+                f"{property_name(name)} of {path!r} is {_format(value)}. "
+                f"It must be from {_format(minimum)} to {_format(maximum)}."
             )
-    if given.user_metadata is not None and len(given.user_metadata) > 1024:
+    length = len(description.user_metadata or "")
+    if length > MAX_USER_METADATA:
         raise ConfigurationError(
-            f"UserMetadata of {path!r} has at most 1024 characters, not {len(given.user_metadata)}"
+            f"UserMetadata of {path!r} has {length} characters. The maximum is {MAX_USER_METADATA}."
         )
-    if not isinstance(given, SubscriptionDescription):
-        _check_rules(given.authorization_rules, path)
-        if given.enable_express and given.requires_duplicate_detection:
+    if not isinstance(description, SubscriptionDescription):
+        _check_authorization_rules(description.authorization_rules, path)
+        if description.enable_express and description.requires_duplicate_detection:
             raise ConfigurationError(
-                f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection"
+                f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection."
             )
-    if not isinstance(given, TopicDescription):
+    if not isinstance(description, TopicDescription):
         for name in ("forward_to", "forward_dead_lettered_messages_to"):
-            target = getattr(given, name)
-            if target is not None and same_path(path_of(target)) == same_path(path):
-                raise ConfigurationError(f"{property_name(name)} of {path!r} is {path!r} itself")
-        if given.requires_session and given.forward_to is not None:
-            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo")
+            target = getattr(description, name)
+            if target is None:
+                continue
+            if normalize_path(path_from_address(target)) == normalize_path(path):
+                raise ConfigurationError(
+                    f"{property_name(name)} of {path!r} is the entity itself. Name another one."
+                )
+        if description.requires_session and description.forward_to is not None:
+            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo.")
 
 
-def _check_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
-    if len(rules) > MAX_RULES:
+def _check_authorization_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:
+    if len(rules) > MAX_AUTHORIZATION_RULES:
         raise ConfigurationError(
-            f"{path!r} has at most {MAX_RULES} authorization rules, not {len(rules)}"
+            f"{path!r} has {len(rules)} authorization rules. "
+            f"The maximum is {MAX_AUTHORIZATION_RULES}."
         )
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
-        raise ConfigurationError(f"two authorization rules of {path!r} have the same name")
+        raise ConfigurationError(f"Two authorization rules of {path!r} have the same name.")
 
 
-def _shown(value: timedelta | int) -> str:
-    return format_duration(value) if isinstance(value, timedelta) else str(value)
+def _format(value: timedelta | int) -> str:
+    return format_time_span(value) if isinstance(value, timedelta) else str(value)

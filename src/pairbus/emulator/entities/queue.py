@@ -1,7 +1,7 @@
-"""A queue, or anything that messages are received from: a subscription, a dead-letter queue.
+"""A queue of messages: that of a queue or subscription, or one of its dead-letter queues.
 
-No I/O but the store's, no clock: `now_ms` is passed in. What a call changes is durable once the
-store has committed; answers wait for that.
+It does no I/O except through the store, and has no clock: `now_ms` is an argument. The effects of a
+call are durable when the store has committed them; responses to clients wait for that.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,23 +9,30 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Protocol
 
-from pairbus.emulator.entities import envelope
-from pairbus.emulator.entities.envelope import Incoming
-from pairbus.emulator.entities.locks import Lock, Locks
-from pairbus.emulator.entities.ready import Ready
-from pairbus.emulator.entities.sequences import Sequences
+from pairbus.emulator.entities import message_codec
+from pairbus.emulator.entities.locks import MessageLock, MessageLocks
+from pairbus.emulator.entities.message_buffer import MessageBuffer
+from pairbus.emulator.entities.message_codec import IncomingMessage
+from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, UNBOUNDED, Store, Stored
+from pairbus.emulator.storage.messages import UNLIMITED, StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import LockLost, MessageNotFound, Refused
+from pairbus.servicebus import conditions
+from pairbus.servicebus.application_properties import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    TTL_EXPIRED,
+)
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
-NEVER_MS = 253402300799999
-"""The end of the year 9999: a message that expires later never does."""
-
-DELIVERIES, EXPIRED = "MaxDeliveryCountExceeded", "TTLExpiredException"
+MAX_TIMESTAMP_MS = 253402300799999
+"""The end of the year 9999. A message that would expire later never expires."""
 
 
 class QueueSettings(Protocol):
-    """What a queue must know of its description."""
+    """The settings of an entity that its queues depend on."""
 
     @property
     def lock_duration(self) -> timedelta: ...
@@ -41,12 +48,12 @@ class QueueSettings(Protocol):
 
 @lru_cache
 def _ms(span: timedelta) -> int:
-    """Milliseconds. Asked for with every message, and there are few spans."""
+    """Return milliseconds. Cached: every message needs it, and there are few different spans."""
     return span // timedelta(milliseconds=1)
 
 
-class Queue:
-    """One line of messages with its locks, sessions, deferred and scheduled messages."""
+class MessageQueue:
+    """Messages in order, with their locks and sessions, and the deferred and scheduled ones."""
 
     def __init__(
         self,
@@ -55,29 +62,37 @@ class Queue:
         path: str,
         settings: QueueSettings,
         store: Store,
-        sequences: Sequences,
+        sequences: SequenceNumbers,
         new_token: Callable[[], bytes],
-        dead_letters: "Queue | None",
+        on_available: Callable[["MessageQueue"], None],
+        dead_letters: "MessageQueue | None" = None,
+        forward: Callable[[StoredMessage, int], bool] | None = None,
     ) -> None:
+        """Open a queue.
+
+        `on_available` is called when a message or session becomes available to receivers.
+        `dead_letters` takes the messages that cannot be delivered; a dead-letter queue has none.
+        `forward` is called with each message that is dead-lettered to this queue, and returns True
+        if it forwarded the message, which is then not stored here.
+        """
         self.id = id
         self.path = path
         self.settings = settings
         self.dead_letters = dead_letters
-        """Where messages go that cannot be delivered; None: this is such a place."""
-        self.arrived: Callable[[], None] = _nothing
-        """Is called when something can be taken that could not before."""
-        self.send_on: Callable[[Stored, int], bool] = _stays
-        """Takes what would be buried here elsewhere. False: it stays."""
-        self._store = store
+        self._on_available = on_available
+        self._forward = forward
+        self._messages = store.messages
         self._sequences = sequences
         self._new_token = new_token
-        self._locks = Locks()
-        self._ready = Ready(lambda after, limit: store.active_after(id, after, limit), self._locks)
-        totals = store.totals(id)
+        self._locks = MessageLocks()
+        self._ready = MessageBuffer(
+            lambda after, limit: store.messages.active_after(id, after, limit), self._locks
+        )
+        totals = store.messages.totals(id)
         self.counts = {
             state: totals.get(state, (0, 0))[0] for state in (ACTIVE, DEFERRED, SCHEDULED)
         }
-        """Messages by state; those that are locked count as what they were."""
+        """Messages by state. A locked message counts in the state it was received in."""
         self.bytes = sum(size for _, size in totals.values())
         self.sessions = Sessions(self, store) if settings.requires_session else None
 
@@ -88,178 +103,188 @@ class Queue:
     def lock_ms(self) -> int:
         return _ms(self.settings.lock_duration)
 
-    # In.
+    # Sending.
 
-    def check(self, incoming: Incoming) -> None:
-        """Raises Refused for a message that cannot be taken in."""
-        if self.settings.requires_session and incoming.session is None:
-            raise Refused(f"{self.path!r} requires a session id on every message")
+    def check(self, message: IncomingMessage) -> None:
+        """Raise Refused if the queue cannot accept the message."""
+        if self.settings.requires_session and message.session is None:
+            raise Refused(f"{self.path!r} requires a session id on every message.")
 
-    def enqueue(self, incoming: Incoming, now_ms: int) -> int:
-        """Take a message in; its sequence number."""
-        due = incoming.scheduled_ms
-        state = SCHEDULED if due is not None and due > now_ms else ACTIVE
-        start = due if state == SCHEDULED and due is not None else now_ms
-        stored = envelope.store(
-            incoming, self.next_sequence(), state, now_ms, self._expiry(incoming.ttl_ms, start)
+    def enqueue(self, message: IncomingMessage, now_ms: int) -> int:
+        """Add a message and return its sequence number."""
+        due_ms = message.scheduled_ms
+        state = SCHEDULED if due_ms is not None and due_ms > now_ms else ACTIVE
+        start_ms = due_ms if state == SCHEDULED and due_ms is not None else now_ms
+        stored = message_codec.to_stored(
+            message, self.next_sequence(), state, now_ms, self._expiry(message.ttl_ms, start_ms)
         )
         self._add(stored)
         return stored.sequence
 
-    def activate(self, stored: Stored, now_ms: int) -> None:
-        """The time of a scheduled message has come: it goes to the end of the line."""
-        self.drop(stored)
-        stored.sequence = self.next_sequence()
-        stored.state, stored.due_ms, stored.enqueued_ms = ACTIVE, None, now_ms
-        self._add(stored)
+    def activate(self, message: StoredMessage, now_ms: int) -> None:
+        """Move a scheduled message that is due to the end of the queue, under a new number."""
+        self.remove(message)
+        message.sequence = self.next_sequence()
+        message.state, message.due_ms, message.enqueued_ms = ACTIVE, None, now_ms
+        self._add(message)
 
     def next_sequence(self) -> int:
-        """A number that was never given before."""
+        """Return a sequence number that was never used before."""
         return self._sequences.next()
 
     def _expiry(self, ttl_ms: int | None, start_ms: int) -> int | None:
-        default = _ms(self.settings.default_message_time_to_live)
-        life = default if ttl_ms is None else min(ttl_ms, default)
-        return None if start_ms + life >= NEVER_MS else start_ms + life
+        default_ms = _ms(self.settings.default_message_time_to_live)
+        lifetime_ms = default_ms if ttl_ms is None else min(ttl_ms, default_ms)
+        return None if start_ms + lifetime_ms >= MAX_TIMESTAMP_MS else start_ms + lifetime_ms
 
-    def _add(self, stored: Stored) -> None:
-        self._store.put(self.id, stored)
-        self.counts[stored.state] += 1
-        self.bytes += stored.size
-        if stored.state == ACTIVE:
-            if self.sessions is not None and stored.session is not None:
-                self.sessions.append(stored.session, stored)
+    def _add(self, message: StoredMessage) -> None:
+        self._messages.put(self.id, message)
+        self.counts[message.state] += 1
+        self.bytes += message.size
+        if message.state == ACTIVE:
+            if self.sessions is not None and message.session is not None:
+                self.sessions.append(message.session, message)
             else:
-                self._ready.append(stored)
-            self.arrived()
+                self._ready.append(message)
+            self._on_available(self)
 
-    def drop(self, stored: Stored) -> None:
-        """It is no longer here."""
-        self._store.delete(self.id, stored.sequence)
-        self.counts[stored.state] -= 1
-        self.bytes -= stored.size
-        if stored.state == ACTIVE and self.sessions is not None and stored.session is not None:
-            self.sessions.gone(stored.session)
+    def remove(self, message: StoredMessage) -> None:
+        """Remove a message that is no longer in the buffer."""
+        self._messages.delete(self.id, message.sequence)
+        self.counts[message.state] -= 1
+        self.bytes -= message.size
+        if message.state == ACTIVE and self.sessions is not None and message.session is not None:
+            self.sessions.decrement(message.session)
 
-    # Out.
+    # Receiving.
 
-    def take(
+    def receive(
         self,
         limit: int,
         now_ms: int,
         *,
         locked: bool,
         session: str | None = None,
-        holder: Any = None,
-        room: int = UNBOUNDED,
-    ) -> list[tuple[Stored, Lock | None]]:
-        """Up to `limit` messages, under a lock each, or for good; no more once they have `room`
-        bytes together. Raises LockLost if the session is not held, or not by `holder`, where one is
-        given."""
-        line = self._ready
-        if self.sessions is not None:
-            line = self.sessions.line(session, now_ms, holder)
-        taken: list[tuple[Stored, Lock | None]] = []
-        while len(taken) < limit and room > 0:
-            stored = line.take()
-            if stored is None:
-                break
-            if stored.expires_ms is not None and stored.expires_ms <= now_ms:
-                self._expire(stored, now_ms)
-                continue
-            room -= stored.size
-            taken.append((stored, self._hand_over(stored, now_ms, locked)))
-        return taken
+        receiver: object | None = None,
+        max_bytes: int = UNLIMITED,
+    ) -> list[tuple[StoredMessage, MessageLock | None]]:
+        """Lock up to `limit` messages, or remove them if `locked` is False, and return them.
 
-    def _hand_over(self, stored: Stored, now_ms: int, locked: bool) -> Lock | None:
-        """Give a message to somebody: under a lock, or for good."""
+        It stops after the message with which they reach `max_bytes` bytes. Raises LockLost if the
+        session is not locked, or not by `receiver`.
+        """
+        buffer = self._ready
+        if self.sessions is not None:
+            buffer = self.sessions.messages(session, now_ms, receiver)
+        received: list[tuple[StoredMessage, MessageLock | None]] = []
+        while len(received) < limit and max_bytes > 0:
+            message = buffer.pop()
+            if message is None:
+                break
+            if message.expires_ms is not None and message.expires_ms <= now_ms:
+                self._expire(message, now_ms)
+                continue
+            max_bytes -= message.size
+            received.append((message, self._lock_or_remove(message, now_ms, locked)))
+        return received
+
+    def _lock_or_remove(
+        self, message: StoredMessage, now_ms: int, locked: bool
+    ) -> MessageLock | None:
         if locked:
-            return self._lock(stored, now_ms)
-        self.drop(stored)
+            return self._lock(message, now_ms)
+        self.remove(message)
         return None
 
-    def _lock(self, stored: Stored, now_ms: int) -> Lock:
-        session = None if self.sessions is None else stored.session
-        lock = Lock(self._new_token(), stored, self._locked_until(session, now_ms), session)
+    def _lock(self, message: StoredMessage, now_ms: int) -> MessageLock:
+        session = None if self.sessions is None else message.session
+        lock = MessageLock(self._new_token(), message, self._locked_until(session, now_ms), session)
         self._locks.add(lock)
         return lock
 
     def _locked_until(self, session: str | None, now_ms: int) -> int:
-        """The lock of a session is that of its messages."""
+        """Return the end of a new lock. Messages of a session are locked as long as the session."""
         if self.sessions is None or session is None:
             return now_ms + self.lock_ms
-        return self.sessions.held_until(session)
+        return self.sessions.locked_until(session)
 
-    def take_deferred(
+    def receive_deferred(
         self,
         sequences: Iterable[int],
         now_ms: int,
         *,
         locked: bool,
         session: str | None = None,
-        room: int = UNBOUNDED,
-    ) -> list[tuple[Stored, Lock | None]]:
-        """Deferred messages by their sequence numbers; those behind the one with which they have
-        `room` bytes together are left where they are. Raises MessageNotFound, and takes none, if
-        one of them is not there to be taken; LockLost if their session is not held."""
+        max_bytes: int = UNLIMITED,
+    ) -> list[tuple[StoredMessage, MessageLock | None]]:
+        """Lock or remove deferred messages by their sequence numbers, and return them.
+
+        It stops after the message with which they reach `max_bytes` bytes. Raises MessageNotFound
+        if one of the messages does not exist or is locked, and LockLost if their session is not
+        locked; then no message is received.
+        """
         if self.sessions is not None:
-            self.sessions.line(session, now_ms)
-        found: list[Stored] = []
+            self.sessions.messages(session, now_ms)
+        messages: list[StoredMessage] = []
         for sequence in dict.fromkeys(sequences):
-            if room <= 0:
+            if max_bytes <= 0:
                 break
-            stored = None if sequence in self._locks else self._store.get(self.id, sequence)
+            message = None if sequence in self._locks else self._messages.get(self.id, sequence)
             if (
-                stored is None
-                or stored.state != DEFERRED
-                or (self.sessions is not None and stored.session != session)
+                message is None
+                or message.state != DEFERRED
+                or (self.sessions is not None and message.session != session)
             ):
-                raise MessageNotFound(f"{self.path!r} has no deferred message {sequence}")
-            room -= stored.size
-            found.append(stored)
-        return [(stored, self._hand_over(stored, now_ms, locked)) for stored in found]
+                raise MessageNotFound(f"{self.path!r} has no deferred message {sequence}.")
+            max_bytes -= message.size
+            messages.append(message)
+        return [(message, self._lock_or_remove(message, now_ms, locked)) for message in messages]
 
     def peek(
-        self, after: int, limit: int, session: str | None = None, room: int = UNBOUNDED
-    ) -> list[Stored]:
-        """Messages of every state behind a sequence number; no more once they have `room` bytes
-        together."""
-        return self._store.any_after(self.id, after, limit, session, room)
+        self, after: int, limit: int, session: str | None = None, max_bytes: int = UNLIMITED
+    ) -> list[StoredMessage]:
+        """Return messages in any state after a sequence number, without changing them.
 
-    def cancel(self, sequences: Sequence[int]) -> None:
-        """Cancel scheduled messages. Raises MessageNotFound, and cancels none, if one is not
-        there."""
-        found = []
+        It stops after the message with which they reach `max_bytes` bytes.
+        """
+        return self._messages.all_after(self.id, after, limit, session, max_bytes)
+
+    def cancel_scheduled(self, sequences: Sequence[int]) -> None:
+        """Remove scheduled messages.
+
+        Raises MessageNotFound if one of them does not exist; then none is removed.
+        """
+        messages = []
         for sequence in dict.fromkeys(sequences):
-            stored = self._store.get(self.id, sequence)
-            if stored is None or stored.state != SCHEDULED:
-                raise MessageNotFound(f"{self.path!r} has no scheduled message {sequence}")
-            found.append(stored)
-        for stored in found:
-            self.drop(stored)
+            message = self._messages.get(self.id, sequence)
+            if message is None or message.state != SCHEDULED:
+                raise MessageNotFound(f"{self.path!r} has no scheduled message {sequence}.")
+            messages.append(message)
+        for message in messages:
+            self.remove(message)
 
     # Settling.
 
-    def holds(self, token: bytes, now_ms: int) -> bool:
-        """Whether the lock can still be settled."""
+    def has_lock(self, token: bytes, now_ms: int) -> bool:
+        """Return True if the message with this lock token can be settled."""
         return self._locks.get(token, now_ms) is not None
 
     def complete(self, token: bytes, now_ms: int) -> None:
-        self.drop(self._unlock(token, {}, now_ms))
+        self.remove(self._unlock(token, {}, now_ms))
 
     def abandon(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
         self._return(self._unlock(token, changes, now_ms), now_ms)
 
     def defer(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
-        stored = self._unlock(token, changes, now_ms)
-        if stored.state == ACTIVE:
+        message = self._unlock(token, changes, now_ms)
+        if message.state == ACTIVE:
             self.counts[ACTIVE] -= 1
             self.counts[DEFERRED] += 1
-            if self.sessions is not None and stored.session is not None:
-                self.sessions.gone(stored.session)
-        stored.state = DEFERRED
-        stored.deliveries += 1
-        self._store.put(self.id, stored)
+            if self.sessions is not None and message.session is not None:
+                self.sessions.decrement(message.session)
+        message.state = DEFERRED
+        message.deliveries += 1
+        self._messages.put(self.id, message)
 
     def dead_letter(
         self,
@@ -270,123 +295,136 @@ class Queue:
         now_ms: int,
     ) -> None:
         if self.dead_letters is None:
-            raise Refused(f"{self.path!r} holds dead letters: they cannot be dead-lettered again.")
-        changes = {**changes, **_told(reason, description)}
-        self._bury(self._unlock(token, changes, now_ms), {}, now_ms)
+            raise Refused(
+                f"{self.path!r} is a dead-letter queue. Its messages cannot be dead-lettered again."
+            )
+        changes = {**changes, **_dead_letter_properties(reason, description)}
+        self._move_to_dead_letters(self._unlock(token, changes, now_ms), {}, now_ms)
 
-    def renew(self, token: bytes, now_ms: int) -> int:
-        """Start a lock anew; until when it holds."""
-        lock = self._held(token, now_ms)
+    def renew_lock(self, token: bytes, now_ms: int) -> int:
+        """Renew the lock on a message and return the time until which it holds."""
+        lock = self._get_lock(token, now_ms)
         self._locks.renew(lock, self._locked_until(lock.session, now_ms))
         return lock.until_ms
 
     def renew_session(self, session: str, until_ms: int) -> None:
-        """A session is held for longer: so are its messages."""
+        """Renew the locks on the messages of a session, whose own lock was renewed."""
         self._locks.renew_session(session, until_ms)
 
-    def _held(self, token: bytes, now_ms: int) -> Lock:
+    def _get_lock(self, token: bytes, now_ms: int) -> MessageLock:
         lock = self._locks.get(token, now_ms)
         if lock is None:
-            # The lock of a message in a session is the session's.
+            # For a message of a session, the lock that was lost is that of the session.
             raise LockLost(
                 "The lock supplied is invalid. Either the lock expired, or the message has already "
                 f"been removed from {self.path!r}.",
-                condition=None if self.sessions is None else "com.microsoft:session-lock-lost",
+                condition=None if self.sessions is None else conditions.SESSION_LOCK_LOST,
             )
         return lock
 
-    def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> Stored:
-        """End a lock; its message, changed. Raises LockLost, or EncodeError for changes that AMQP
-        cannot carry, and the lock holds on."""
-        lock = self._held(token, now_ms)
-        envelope.modify(lock.message, changes)
-        self._locks.pop(token, now_ms)
+    def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> StoredMessage:
+        """Change the message, remove its lock and return it.
+
+        Raises LockLost. Raises EncodeError for changes that AMQP cannot encode; then the message
+        stays locked.
+        """
+        lock = self._get_lock(token, now_ms)
+        message_codec.set_application_properties(lock.message, changes)
+        self._locks.remove(lock)
         return lock.message
 
-    def _return(self, stored: Stored, now_ms: int) -> None:
-        """A message was not wanted: it can be taken again, unless it was too often."""
-        stored.deliveries += 1
-        if stored.deliveries >= self.settings.max_delivery_count and self.dead_letters is not None:
-            description = (
-                f"Message could not be consumed after {stored.deliveries} delivery attempts."
+    def _return(self, message: StoredMessage, now_ms: int) -> None:
+        """Make an unlocked message available again, or dead-letter it after too many deliveries."""
+        message.deliveries += 1
+        if message.deliveries >= self.settings.max_delivery_count and self.dead_letters is not None:
+            properties = _dead_letter_properties(
+                MAX_DELIVERY_COUNT_EXCEEDED,
+                f"Message could not be consumed after {message.deliveries} delivery attempts.",
             )
-            self._bury(stored, _told(DELIVERIES, description), now_ms)
+            self._move_to_dead_letters(message, properties, now_ms)
         else:
-            self._put_back(stored)
+            self._put_back(message)
 
-    def _put_back(self, stored: Stored) -> None:
-        """A message is no longer locked, and is what it was."""
-        self._store.put(self.id, stored)
-        if stored.state == ACTIVE:
+    def _put_back(self, message: StoredMessage) -> None:
+        """Make an unlocked message available again in its previous state."""
+        self._messages.put(self.id, message)
+        if message.state == ACTIVE:
             if self.sessions is None:
-                self._ready.give_back(stored)
-            elif stored.session is not None:
-                self.sessions.give_back(stored.session, stored)
-            self.arrived()
+                self._ready.put_back(message)
+            elif message.session is not None:
+                self.sessions.put_back(message.session, message)
+            self._on_available(self)
 
-    def _bury(self, stored: Stored, told: dict[str, Any], now_ms: int) -> None:
-        assert self.dead_letters is not None
-        self.drop(stored)
-        envelope.modify(stored, told)
-        self.dead_letters.bury_here(stored, self.path, now_ms)
+    # Dead-lettering.
 
-    def bury_here(self, stored: Stored, source: str, now_ms: int) -> None:
-        """Take in a message that another queue gave up. It keeps its number and its age."""
-        envelope.set_dead_letter_source(stored, source)
-        stored.state, stored.due_ms, stored.expires_ms = ACTIVE, None, None
-        if not self.send_on(stored, now_ms):
-            self._add(stored)
-
-    def bury_new(
-        self, incoming: Incoming, reason: str, description: str, source: str, now_ms: int
+    def _move_to_dead_letters(
+        self, message: StoredMessage, properties: dict[str, Any], now_ms: int
     ) -> None:
-        """Take in a message that could not be put where it was to go."""
-        stored = envelope.store(incoming, self.next_sequence(), ACTIVE, now_ms, None)
-        envelope.modify(stored, _told(reason, description))
-        self.bury_here(stored, source, now_ms)
+        assert self.dead_letters is not None
+        self.remove(message)
+        message_codec.set_application_properties(message, properties)
+        self.dead_letters.add_dead_letter(message, self.path, now_ms)
 
-    # Time.
+    def add_dead_letter(self, message: StoredMessage, source: str, now_ms: int) -> None:
+        """Add a message of the queue `source`. It keeps its sequence number and enqueued time."""
+        message_codec.set_dead_letter_source(message, source)
+        message.state, message.due_ms, message.expires_ms = ACTIVE, None, None
+        if self._forward is None or not self._forward(message, now_ms):
+            self._add(message)
 
-    def expire(self, stored: Stored, now_ms: int) -> bool:
-        """A message's time-to-live is over. False: it is locked, and stays until that is over."""
-        lock = self._locks.on(stored.sequence)
+    def add_new_dead_letter(
+        self, message: IncomingMessage, reason: str, description: str, source: str, now_ms: int
+    ) -> None:
+        """Add a message that could not be enqueued or forwarded by the queue `source`."""
+        stored = message_codec.to_stored(message, self.next_sequence(), ACTIVE, now_ms, None)
+        message_codec.set_application_properties(
+            stored, _dead_letter_properties(reason, description)
+        )
+        self.add_dead_letter(stored, source, now_ms)
+
+    # Expiry.
+
+    def expire(self, message: StoredMessage, now_ms: int) -> None:
+        """Remove or dead-letter a message whose time-to-live is over, or wait for its lock."""
+        lock = self._locks.of_message(message.sequence)
         if lock is not None:
-            self._store.postpone_expiry(self.id, stored.sequence, lock.until_ms)
-            return False
+            self._messages.postpone_expiry(self.id, message.sequence, lock.until_ms)
+            return
         if self.sessions is None:
-            self._ready.remove(stored.sequence)
+            self._ready.remove(message.sequence)
         else:
-            self.sessions.remove(stored)
-        self._expire(stored, now_ms)
-        return True
+            self.sessions.remove(message)
+        self._expire(message, now_ms)
 
-    def _expire(self, stored: Stored, now_ms: int) -> None:
+    def _expire(self, message: StoredMessage, now_ms: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead_letters is not None:
-            told = _told(EXPIRED, "The message expired and was dead lettered.")
-            self._bury(stored, told, now_ms)
+            properties = _dead_letter_properties(
+                TTL_EXPIRED, "The message expired and was dead lettered."
+            )
+            self._move_to_dead_letters(message, properties, now_ms)
         else:
-            self.drop(stored)
+            self.remove(message)
 
     def expire_locks(self, now_ms: int) -> None:
-        """Locks that ran out, those of sessions too: their messages can be taken again."""
+        """Make messages available again whose locks, or those of their sessions, have expired."""
         if self.sessions is not None:
             self.sessions.expire(now_ms)
-        for lock in self._locks.expired(now_ms):
+        for lock in self._locks.remove_expired(now_ms):
             self._return(lock.message, now_ms)
 
-    def release_session(self, session: str, now_ms: int, *, counted: bool) -> None:
-        """A session has no holder any more: nor have its messages."""
-        for lock in self._locks.of_session(session):
-            if counted:
+    def release_session(self, session: str, now_ms: int, *, count_delivery: bool) -> None:
+        """Unlock the messages of a session that was unlocked."""
+        for lock in self._locks.remove_session(session):
+            if count_delivery:
                 self._return(lock.message, now_ms)
             else:
                 self._put_back(lock.message)
-        self.arrived()
+        self._on_available(self)
 
     def close(self) -> None:
-        """The entity is gone: nothing is locked or held, and nothing can be taken."""
+        """Drop all locks and buffered messages, because the entity was deleted."""
         self._locks.clear()
-        self._ready = Ready(lambda after, limit: [])
+        self._ready = MessageBuffer(lambda after, limit: [])
         if self.sessions is not None:
             self.sessions.clear()
 
@@ -394,14 +432,6 @@ class Queue:
         return self._locks.next_expiry_ms()
 
 
-def _told(reason: str | None, description: str | None) -> dict[str, Any]:
-    told = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
-    return {name: text for name, text in told.items() if text is not None}
-
-
-def _nothing() -> None:
-    pass
-
-
-def _stays(stored: Stored, now_ms: int) -> bool:
-    return False
+def _dead_letter_properties(reason: str | None, description: str | None) -> dict[str, Any]:
+    properties = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
+    return {name: text for name, text in properties.items() if text is not None}

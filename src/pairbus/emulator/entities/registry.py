@@ -1,92 +1,42 @@
-"""The entities of one namespace: found by path, made, changed, removed, and sent to."""
+"""The entities of a namespace: lookup by path, creation, change and deletion."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pairbus.emulator.admin import atom, atom_input
+from pairbus.emulator.entities import entity_records
 from pairbus.emulator.entities.descriptions import (
-    Description,
-    QueueDescription,
+    EntityDescription,
     SubscriptionDescription,
     TopicDescription,
     kind_of,
-    updated,
+    updated_description,
 )
-from pairbus.emulator.entities.envelope import Incoming, read, restore
-from pairbus.emulator.entities.queue import NEVER_MS, Queue
-from pairbus.emulator.entities.sequences import Sequences
-from pairbus.emulator.entities.topic import View, changed
-from pairbus.emulator.filters.rules import CorrelationFilter, Rule, Selection, compile_rules
-from pairbus.emulator.storage.store import ACTIVE, DEFERRED, SCHEDULED, EntityRow, Store, Stored
-from pairbus.errors import (
-    EntityDisabled,
-    EntityNotFound,
-    MessageTooLarge,
-    PairbusError,
-    QuotaExceeded,
-    Refused,
+from pairbus.emulator.entities.entity import Entity, queue_settings
+from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.routing import MessageRouter
+from pairbus.emulator.entities.runtime_properties import MessageCounts, RuntimeProperties
+from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
+from pairbus.emulator.filters.rules import CorrelationFilter, Rule, compile_rules
+from pairbus.emulator.storage.entities import EntityRow
+from pairbus.emulator.storage.store import Store
+from pairbus.errors import EntityExists, EntityNotFound
+from pairbus.servicebus.entity_paths import (
+    DEAD_LETTER_QUEUE,
+    DEFAULT_RULE,
+    SUBSCRIPTIONS,
+    TRANSFER_DEAD_LETTER_QUEUE,
+    normalize_path,
+    path_from_address,
 )
-from pairbus.servicebus.entity_paths import DEFAULT_RULE, path_of, same_path
-from pairbus.servicebus.time_spans import MAX_SPAN, to_ms
+from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
-DEAD_LETTERS, TRANSFER_DEAD_LETTERS = "/$deadletterqueue", "/$transfer/$deadletterqueue"
-MAX_HOPS = 4
-"""How often a message is forwarded at most: more is a circle."""
-ACCESS_MS = 10_000
-"""How far the time of the last access on disk may be behind."""
-_SITE = atom.AtomSite(namespace="", base="")
-
-
-@dataclass(eq=False, slots=True)
-class Entity:
-    """One queue, topic or subscription, with its lines of messages."""
-
-    row: EntityRow
-    description: Description
-    queue: Queue
-    """A topic's holds scheduled messages only."""
-    dead_letters: Queue
-    transfer_dead_letters: Queue
-    rules: dict[str, Rule] = field(default_factory=dict)
-    """A subscription's, by their names in lower case."""
-    select: Callable[[View], Selection] | None = None
-    """What a subscription gets of a message."""
-    accessed_ms: int = field(init=False)
-    """When somebody last sent to it, received from it, changed it, or had a link to it."""
-
-    def __post_init__(self) -> None:
-        self.accessed_ms = self.row.accessed_ms
-
-    def is_idle(self, now_ms: int) -> bool:
-        """Whether it was of no use for so long that it is to be deleted."""
-        limit = self.description.auto_delete_on_idle
-        return (
-            limit < MAX_SPAN
-            and now_ms - self.accessed_ms >= to_ms(limit)
-            and not self.queue.counts[SCHEDULED]
-        )
-
-    @property
-    def path(self) -> str:
-        return self.description.path
-
-    @property
-    def queues(self) -> tuple[Queue, Queue, Queue]:
-        return self.queue, self.dead_letters, self.transfer_dead_letters
-
-    @property
-    def bytes(self) -> int:
-        """The sizes of all messages, dead letters included."""
-        return self.queue.bytes + self.dead_letters.bytes + self.transfer_dead_letters.bytes
-
-
-class EntityExists(Refused):
-    """There is an entity or a rule of this name already."""
-
-    default_condition = "com.microsoft:entity-already-exists"
+SUBQUEUES = ("", f"/{DEAD_LETTER_QUEUE}", f"/{TRANSFER_DEAD_LETTER_QUEUE}")
+"""Path suffixes, by the number of the subqueue."""
+ACCESS_TIME_PRECISION_MS = 10_000
+"""The time of the last access is written to disk at most this often."""
 
 
 class EntityRegistry:
@@ -96,407 +46,274 @@ class EntityRegistry:
         self,
         store: Store,
         new_token: Callable[[], bytes],
-        on_queue: Callable[[Queue], None] | None = None,
+        *,
+        on_available: Callable[[MessageQueue], None] | None = None,
+        on_deleted: Callable[[Entity], None] | None = None,
     ) -> None:
-        """`on_queue` is told of every queue that comes to be."""
+        """Load the entities from the store.
+
+        `on_available` is called with a queue when receivers can receive from it, `on_deleted` with
+        each entity that was deleted.
+        """
         self._store = store
         self._new_token = new_token
         self._by_path: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
-        self._on_queue = _nothing if on_queue is None else on_queue
-        self.on_gone: Callable[[Entity], None] = _nothing
-        """Is told of every entity that goes."""
-        for row in store.entities():
+        self._on_available = _ignore if on_available is None else on_available
+        self._on_deleted = _ignore if on_deleted is None else on_deleted
+        self.router = MessageRouter(self, store)
+        for row in store.entities.all():
             self._load(row)
 
-    # Finding.
+    # Lookup.
 
-    def all(self, kind: type[Description] | None = None) -> list[Entity]:
-        """Entities of a kind, by path."""
-        found = [
+    def all(self, kind: type[EntityDescription] | None = None) -> list[Entity]:
+        """Return the entities of a kind, sorted by path."""
+        entities = [
             entity
             for entity in self._by_path.values()
             if kind is None or isinstance(entity.description, kind)
         ]
-        return sorted(found, key=lambda entity: same_path(entity.path))
+        return sorted(entities, key=lambda entity: normalize_path(entity.path))
 
     def find(self, path: str) -> Entity | None:
-        return self._by_path.get(same_path(path))
+        return self._by_path.get(normalize_path(path))
 
     def get(self, path: str) -> Entity:
-        """Raises EntityNotFound."""
+        """Return the entity at a path. Raises EntityNotFound."""
         entity = self.find(path)
         if entity is None:
             raise EntityNotFound(f"The messaging entity {path!r} could not be found.")
         return entity
 
+    def find_by_id(self, entity_id: int) -> Entity | None:
+        return self._by_id.get(entity_id)
+
     def subscriptions(self, topic: Entity) -> list[Entity]:
-        prefix = same_path(topic.path) + "/subscriptions/"
+        prefix = normalize_path(topic.path) + f"/{SUBSCRIPTIONS.lower()}/"
         return [entity for path, entity in self._by_path.items() if path.startswith(prefix)]
 
-    def source(self, address: str) -> tuple[Entity, Queue]:
-        """What an address is that somebody wants to receive from. Raises EntityNotFound."""
-        path = same_path(path_of(address))
-        for suffix, index in ((TRANSFER_DEAD_LETTERS, 2), (DEAD_LETTERS, 1)):
+    def source(self, address: str) -> tuple[Entity, MessageQueue]:
+        """Return the entity and queue that a receiver's address names. Raises EntityNotFound."""
+        path = normalize_path(path_from_address(address))
+        for subqueue in (2, 1):  # the suffix of 2 ends with that of 1
+            suffix = SUBQUEUES[subqueue].lower()
             if path.endswith(suffix):
                 entity = self.get(path[: -len(suffix)])
-                return entity, entity.queues[index]
+                return entity, entity.queues[subqueue]
         entity = self.get(path)
         return entity, entity.queue
 
-    # Making and removing.
+    # Lifecycle.
 
     def create(
-        self, description: Description, now_ms: int, default_rule: Rule | None = None
+        self, description: EntityDescription, now_ms: int, default_rule: Rule | None = None
     ) -> Entity:
-        """Raises Exists, ConfigurationError, or EntityNotFound where its topic or target is not."""
+        """Create an entity. A subscription gets `default_rule`, or one that matches all messages.
+
+        Raises EntityExists, ConfigurationError, or EntityNotFound if the topic of a subscription or
+        a forwarding target does not exist.
+        """
         if self.find(description.path) is not None:
             raise EntityExists(f"The entity {description.path!r} exists already.")
+        rules: tuple[Rule, ...] = ()
         if isinstance(description, SubscriptionDescription):
             topic = self.get(description.topic)
             if not isinstance(topic.description, TopicDescription):
                 raise EntityNotFound(f"{description.topic!r} is not a topic.")
-        self._check_targets(description)
-        rules: tuple[Rule, ...] = ()
-        if isinstance(description, SubscriptionDescription):
             rules = (Rule(name=DEFAULT_RULE) if default_rule is None else default_rule,)
             compile_rules(rules)
-        row = self._store.add_entity(
-            description.path, kind_of(description), self._written(description), now_ms
+        self._check_forwarding_targets(description)
+        row = self._store.entities.add(
+            description.path,
+            kind_of(description),
+            entity_records.encode_description(description),
+            now_ms,
         )
         for rule in rules:
-            self._store.put_rule(row.id, rule.name, self._written_rule(description.path, rule))
+            self._store_rule(row.id, description.path, rule)
         return self._load(row)
 
     def update(self, path: str, settings: dict[str, Any], now_ms: int) -> Entity:
-        """Raises EntityNotFound or ConfigurationError."""
+        """Change the settings of an entity. Raises EntityNotFound or ConfigurationError."""
         entity = self.get(path)
-        description = updated(entity.description, settings)
-        self._check_targets(description)
-        self._store.update_entity(entity.row.id, self._written(description), now_ms)
+        description = updated_description(entity.description, settings)
+        self._check_forwarding_targets(description)
+        self._store.entities.update(
+            entity.row.id, entity_records.encode_description(description), now_ms
+        )
         entity.row = replace(entity.row, updated_ms=now_ms)
         self.touch(entity, now_ms)
         entity.description = description
-        for sub, queue in enumerate(entity.queues):
-            queue.settings = _settings_of(description, sub)
+        for subqueue, queue in enumerate(entity.queues):
+            queue.settings = queue_settings(description, subqueue)
         return entity
 
     def delete(self, path: str) -> None:
-        """Raises EntityNotFound. A topic goes with its subscriptions."""
+        """Delete an entity, and with a topic its subscriptions. Raises EntityNotFound."""
         entity = self.get(path)
         for subscription in self.subscriptions(entity):
-            self._remove(subscription)
-        self._remove(entity)
+            self._delete(subscription)
+        self._delete(entity)
 
-    def _remove(self, entity: Entity) -> None:
-        del self._by_path[same_path(entity.path)]
+    def _delete(self, entity: Entity) -> None:
+        del self._by_path[normalize_path(entity.path)]
         del self._by_id[entity.row.id]
-        self._store.delete_entity(entity.row.id)
+        self._store.entities.delete(entity.row.id)
         for queue in entity.queues:
             queue.close()
-        self.on_gone(entity)
+        self._on_deleted(entity)
 
     def touch(self, entity: Entity, now_ms: int) -> None:
-        """It is in use."""
+        """Record that an entity is in use."""
         entity.accessed_ms = now_ms
-        if now_ms - entity.row.accessed_ms >= ACCESS_MS:
+        if now_ms - entity.row.accessed_ms >= ACCESS_TIME_PRECISION_MS:
             entity.row = replace(entity.row, accessed_ms=now_ms)
-            self._store.touch_entity(entity.row.id, now_ms)
+            self._store.entities.touch(entity.row.id, now_ms)
 
-    def _check_targets(self, description: Description) -> None:
-        for name in ("forward_to", "forward_dead_lettered_messages_to"):
-            target = getattr(description, name, None)
-            if target is not None and self.find(path_of(target)) is None:
-                raise EntityNotFound(f"{description.path!r} forwards to {target!r}, which is not.")
+    def _check_forwarding_targets(self, description: EntityDescription) -> None:
+        for setting, name in (
+            ("forward_to", "ForwardTo"),
+            ("forward_dead_lettered_messages_to", "ForwardDeadLetteredMessagesTo"),
+        ):
+            target = getattr(description, setting, None)
+            if target is not None and self.find(path_from_address(target)) is None:
+                raise EntityNotFound(
+                    f"Forwarding target {target!r} of {description.path!r} does not exist. "
+                    f"Create it first, or remove {name}."
+                )
 
     def _load(self, row: EntityRow) -> Entity:
-        given = atom_input.read_description(row.description.encode())
-        identity: dict[str, Any] = {"name": row.path}
-        if given.kind is SubscriptionDescription:
-            topic, _, name = row.path.rpartition("/Subscriptions/")
-            identity = {"topic": topic, "name": name}
-        description = given.kind(**identity, **given.settings)
-        numbers = Sequences(self._store, row.id, row.next_sequence)
-        dead = self._queue(row, 1, "/$DeadLetterQueue", description, numbers, None)
+        description = entity_records.decode_description(row)
+        sequences = SequenceNumbers(self._store, row.id, row.next_sequence)
+        dead_letters = self._open_queue(
+            row, 1, description, sequences, forward=partial(self.router.forward_dead_letter, row.id)
+        )
         entity = Entity(
             row,
             description,
-            self._queue(row, 0, "", description, numbers, dead),
-            dead,
-            self._queue(row, 2, "/$Transfer/$DeadLetterQueue", description, numbers, None),
+            self._open_queue(row, 0, description, sequences, dead_letters=dead_letters),
+            dead_letters,
+            self._open_queue(row, 2, description, sequences),
         )
-        dead.send_on = partial(self._send_dead_letter_on, entity)
-        for name, text in self._store.rules(row.id):
-            entity.rules[name.lower()] = atom_input.read_rule(text.encode(), name)
+        for name, text in self._store.entities.rules(row.id):
+            entity.rules[name.lower()] = entity_records.decode_rule(name, text)
         if isinstance(description, SubscriptionDescription):
-            entity.select = compile_rules(entity.rules.values())
-        self._by_path[same_path(description.path)] = entity
+            entity.apply_rules = compile_rules(entity.rules.values())
+        self._by_path[normalize_path(description.path)] = entity
         self._by_id[row.id] = entity
-        for queue in entity.queues:
-            self._on_queue(queue)
         return entity
 
-    def _queue(
+    def _open_queue(
         self,
         row: EntityRow,
-        sub: int,
-        suffix: str,
-        description: Description,
-        numbers: Sequences,
-        dead: Queue | None,
-    ) -> Queue:
-        return Queue(
-            id=row.id << 2 | sub,
-            path=row.path + suffix,
-            settings=_settings_of(description, sub),
+        subqueue: int,
+        description: EntityDescription,
+        sequences: SequenceNumbers,
+        **links: Any,
+    ) -> MessageQueue:
+        return MessageQueue(
+            id=row.id << 2 | subqueue,
+            path=row.path + SUBQUEUES[subqueue],
+            settings=queue_settings(description, subqueue),
             store=self._store,
-            sequences=numbers,
+            sequences=sequences,
             new_token=self._new_token,
-            dead_letters=dead,
+            on_available=self._on_available,
+            **links,
         )
-
-    def _written(self, description: Description) -> str:
-        epoch = datetime.fromtimestamp(0, UTC)
-        runtime = atom.Runtime(created_at=epoch, updated_at=epoch)
-        return atom.write_entry(atom.entity_entry(description, runtime), _SITE).decode()
-
-    def _written_rule(self, path: str, rule: Rule) -> str:
-        epoch = datetime.fromtimestamp(0, UTC)
-        return atom.write_entry(atom.rule_entry(path, rule, epoch), _SITE).decode()
 
     # Rules.
 
-    def put_rule(self, path: str, rule: Rule, now_ms: int, *, replace_it: bool) -> None:
-        """Raises EntityNotFound, Exists or ConfigurationError."""
-        entity = self.get(path)
-        known = rule.name.lower() in entity.rules
-        if known and not replace_it:
+    def create_rule(self, path: str, rule: Rule, now_ms: int) -> None:
+        """Add a rule to a subscription.
+
+        Raises EntityNotFound, EntityExists or ConfigurationError.
+        """
+        subscription = self.get(path)
+        if rule.name.lower() in subscription.rules:
             raise EntityExists(f"The rule {rule.name!r} of {path!r} exists already.")
-        if not known and replace_it:
-            raise EntityNotFound(f"{path!r} has no rule {rule.name!r}.")
-        rules = {**entity.rules, rule.name.lower(): rule}
-        entity.select = compile_rules(rules.values())
-        entity.rules = rules
-        self._store.put_rule(entity.row.id, rule.name, self._written_rule(path, rule))
-        self.touch(entity, now_ms)
+        self._put_rule(subscription, rule, now_ms)
+
+    def update_rule(self, path: str, rule: Rule, now_ms: int) -> None:
+        """Replace a rule of a subscription. Raises EntityNotFound or ConfigurationError."""
+        self._put_rule(self._subscription_with_rule(path, rule.name), rule, now_ms)
 
     def delete_rule(self, path: str, name: str, now_ms: int) -> None:
-        """Raises EntityNotFound."""
-        entity = self.get(path)
-        if name.lower() not in entity.rules:
+        """Delete a rule of a subscription. Raises EntityNotFound."""
+        subscription = self._subscription_with_rule(path, name)
+        rule = subscription.rules.pop(name.lower())
+        self._store.entities.delete_rule(subscription.row.id, rule.name)
+        subscription.apply_rules = compile_rules(subscription.rules.values())
+        self.touch(subscription, now_ms)
+
+    def _subscription_with_rule(self, path: str, name: str) -> Entity:
+        subscription = self.get(path)
+        if name.lower() not in subscription.rules:
             raise EntityNotFound(f"{path!r} has no rule {name!r}.")
-        self._store.delete_rule(entity.row.id, entity.rules.pop(name.lower()).name)
-        entity.select = compile_rules(entity.rules.values())
-        self.touch(entity, now_ms)
+        return subscription
 
-    # Sending.
+    def _put_rule(self, subscription: Entity, rule: Rule, now_ms: int) -> None:
+        rules = {**subscription.rules, rule.name.lower(): rule}
+        subscription.apply_rules = compile_rules(rules.values())
+        subscription.rules = rules
+        self._store_rule(subscription.row.id, subscription.path, rule)
+        self.touch(subscription, now_ms)
 
-    def send(self, entity: Entity, messages: Sequence[Incoming], now_ms: int) -> list[int]:
-        """Take messages in, all or none; their sequence numbers, 0 for one that was dropped as a
-        duplicate. Raises Refused, QuotaExceeded, MessageTooLarge, EntityDisabled or
-        EntityNotFound."""
-        self._check(entity, messages)
-        self.touch(entity, now_ms)
-        return [self._send_one(entity, message, now_ms, 0) for message in messages]
-
-    def _check(self, entity: Entity, messages: Sequence[Incoming]) -> None:
-        """Raises what keeps one of the messages out of an entity."""
-        if self._by_id.get(entity.row.id) is not entity:
-            raise EntityNotFound(f"The messaging entity {entity.path!r} was deleted.")
-        description = entity.description
-        if isinstance(description, SubscriptionDescription):
-            raise Refused(f"{entity.path!r} is a subscription: it is sent to through its topic.")
-        if not description.status.sends:
-            raise EntityDisabled(f"{entity.path!r} is disabled for sending.")
-        limit = description.max_message_size_in_kilobytes * 1024
-        size = 0
-        for message in messages:
-            size += message.size
-            if message.size > limit:
-                raise MessageTooLarge(
-                    f"The message has {message.size} bytes, {entity.path!r} takes {limit}."
-                )
-            if isinstance(description, QueueDescription):
-                entity.queue.check(message)
-        held = self._bytes(entity)
-        if held + size > description.max_size_in_megabytes * 1024 * 1024:
-            raise QuotaExceeded(f"{entity.path!r} is full: it holds {held} bytes.")
-
-    def _bytes(self, entity: Entity) -> int:
-        """What counts towards a quota: dead letters too, and a topic's subscriptions."""
-        held = entity.bytes
-        if isinstance(entity.description, TopicDescription):
-            held += sum(one.bytes for one in self.subscriptions(entity))
-        return held
-
-    def _send_one(self, entity: Entity, message: Incoming, now_ms: int, hops: int) -> int:
-        if self._is_duplicate(entity, message, now_ms):
-            return 0
-        scheduled = message.scheduled_ms is not None and message.scheduled_ms > now_ms
-        if isinstance(entity.description, TopicDescription):
-            if scheduled:
-                return entity.queue.enqueue(message, now_ms)
-            self.publish(entity, message, now_ms, hops)
-            return entity.queue.next_sequence()
-        target = getattr(entity.description, "forward_to", None)
-        if target is None or scheduled:
-            return entity.queue.enqueue(message, now_ms)
-        self._forward(entity, target, message, now_ms, hops)
-        return entity.queue.next_sequence()
-
-    def _is_duplicate(self, entity: Entity, message: Incoming, now_ms: int) -> bool:
-        description = entity.description
-        if isinstance(description, SubscriptionDescription) or message.message_id is None:
-            return False
-        if not description.requires_duplicate_detection:
-            return False
-        window = to_ms(description.duplicate_detection_history_time_window)
-        return self._store.seen(entity.row.id, str(message.message_id), now_ms, now_ms + window)
-
-    def publish(self, topic: Entity, message: Incoming, now_ms: int, hops: int = 0) -> None:
-        """Give each subscription of a topic what its rules let through."""
-        view = View(message, now_ms)
-        ttl_ms = to_ms(topic.description.default_message_time_to_live)
-        for subscription in self.subscriptions(topic):
-            assert subscription.select is not None
-            selection = subscription.select(view)
-            description = subscription.description
-            assert isinstance(description, SubscriptionDescription)
-            failures: list[PairbusError] = [*selection.failures]
-            for changes in selection.copies:
-                try:
-                    copy = _lives_at_most(changed(message, changes), ttl_ms)
-                except PairbusError as exc:  # an action has made it what nobody would take
-                    failures.append(exc)
-                    continue
-                if description.forward_to is None:
-                    self._enqueue_or_bury(subscription, copy, now_ms)
-                else:
-                    self._forward(subscription, description.forward_to, copy, now_ms, hops)
-            if failures and description.dead_lettering_on_filter_evaluation_exceptions:
-                subscription.dead_letters.bury_new(
-                    message,
-                    "FilterEvaluationException",
-                    str(failures[0]),
-                    subscription.path,
-                    now_ms,
-                )
-
-    def _enqueue_or_bury(self, entity: Entity, message: Incoming, now_ms: int) -> None:
-        try:
-            entity.queue.check(message)
-        except Refused as exc:
-            reason = "Session ID is null." if message.session is None else type(exc).__name__
-            entity.dead_letters.bury_new(message, reason, str(exc), entity.path, now_ms)
-        else:
-            entity.queue.enqueue(message, now_ms)
-
-    def _forward(
-        self, entity: Entity, target: str, message: Incoming, now_ms: int, hops: int
-    ) -> None:
-        """Send on; what cannot be sent on goes to the transfer dead-letter queue."""
-        if hops >= MAX_HOPS:
-            reason, why = "MaxTransferHopCountExceeded", f"It was forwarded {MAX_HOPS} times."
-        else:
-            try:
-                onward = self.get(path_of(target))
-                self._check(onward, [message])
-            except PairbusError as exc:
-                reason, why = type(exc).__name__, str(exc)
-            else:
-                self._send_one(onward, message, now_ms, hops + 1)
-                return
-        entity.transfer_dead_letters.bury_new(message, reason, why, entity.path, now_ms)
-
-    def _send_dead_letter_on(self, entity: Entity, stored: Stored, now_ms: int) -> bool:
-        """Forward a dead letter, if its entity is set to. It may have outlived its time-to-live:
-        from now on that of its new place counts."""
-        target = getattr(entity.description, "forward_dead_lettered_messages_to", None)
-        if target is None:
-            return False
-        message = replace(read(restore(stored)), scheduled_ms=None, ttl_ms=None)
-        self._forward(entity, target, message, now_ms, 0)
-        return True
+    def _store_rule(self, entity_id: int, path: str, rule: Rule) -> None:
+        self._store.entities.put_rule(entity_id, rule.name, entity_records.encode_rule(path, rule))
 
     # Time.
 
     def tick(self, now_ms: int, limit: int = 1000) -> bool:
-        """Carry out what has become due. True: there may be more."""
+        """Expire locks, delete idle entities, and activate or expire at most `limit` messages each.
+
+        Return True if there may be more messages to activate or expire.
+        """
         for entity in self._by_id.values():
             for queue in entity.queues:
                 queue.expire_locks(now_ms)
-        for entity in [one for one in self._by_id.values() if one.is_idle(now_ms)]:
-            if entity.row.id in self._by_id:  # not with its topic
+        for entity in [entity for entity in self._by_id.values() if entity.is_idle(now_ms)]:
+            if entity.row.id in self._by_id:  # it was not deleted together with its topic
                 self.delete(entity.path)
-        due = self._store.due(now_ms, limit)
-        for queue_id, stored in due:
-            self._activate(queue_id, stored, now_ms)
-        expired = self._store.expired(now_ms, limit)
-        for queue_id, stored in expired:
-            self._queue_of(queue_id).expire(stored, now_ms)
-        self._store.forget_seen(now_ms)
+        due = self._store.messages.due(now_ms, limit)
+        for queue_id, message in due:
+            self.router.activate(self._by_id[queue_id >> 2], message, now_ms)
+        expired = self._store.messages.expired(now_ms, limit)
+        for queue_id, message in expired:
+            self._by_id[queue_id >> 2].queues[queue_id & 3].expire(message, now_ms)
+        self._store.message_ids.delete_expired(now_ms)
         return limit in (len(due), len(expired))
 
-    def _queue_of(self, queue_id: int) -> Queue:
-        return self._by_id[queue_id >> 2].queues[queue_id & 3]
+    # Runtime properties.
 
-    def _activate(self, queue_id: int, stored: Stored, now_ms: int) -> None:
-        entity = self._by_id[queue_id >> 2]
-        target = getattr(entity.description, "forward_to", None)
-        if not isinstance(entity.description, TopicDescription) and target is None:
-            entity.queue.activate(stored, now_ms)
-            return
-        entity.queue.drop(stored)
-        message = replace(read(restore(stored)), scheduled_ms=None)
-        if target is None:
-            self.publish(entity, message, now_ms)
-        else:
-            self._forward(entity, target, message, now_ms, 0)
-
-    def runtime(self, entity: Entity) -> atom.Runtime:
-        """What is known of an entity at run time."""
-        main, dead, transfer = entity.queues
+    def runtime_properties(self, entity: Entity) -> RuntimeProperties:
         subscriptions = self.subscriptions(entity)
-        filters = [rule.filter for one in subscriptions for rule in one.rules.values()]
-        return atom.Runtime(
-            created_at=_moment(entity.row.created_ms),
-            updated_at=_moment(entity.row.updated_ms),
-            accessed_at=_moment(entity.accessed_ms),
+        filters = [
+            rule.filter for subscription in subscriptions for rule in subscription.rules.values()
+        ]
+        correlation_filters = sum(isinstance(item, CorrelationFilter) for item in filters)
+        return RuntimeProperties(
+            created_at=_to_datetime(entity.row.created_ms),
+            updated_at=_to_datetime(entity.row.updated_ms),
+            accessed_at=_to_datetime(entity.accessed_ms),
             size_in_bytes=entity.bytes,
-            counts=atom.MessageCounts(
-                active=main.counts[ACTIVE] + main.counts[DEFERRED],
-                scheduled=main.counts[SCHEDULED],
-                dead_letter=len(dead),
-                transfer_dead_letter=len(transfer),
+            counts=MessageCounts(
+                active=entity.queue.counts[ACTIVE] + entity.queue.counts[DEFERRED],
+                scheduled=entity.queue.counts[SCHEDULED],
+                dead_letter=len(entity.dead_letters),
+                transfer_dead_letter=len(entity.transfer_dead_letters),
             ),
             subscription_count=len(subscriptions),
-            # Those that take or refuse everything are SQL to the service: 1=1 and 1=0.
-            sql_filter_count=sum(not isinstance(one, CorrelationFilter) for one in filters),
-            correlation_filter_count=sum(isinstance(one, CorrelationFilter) for one in filters),
+            # The service counts true and false filters as the SQL filters 1=1 and 1=0.
+            sql_filter_count=len(filters) - correlation_filters,
+            correlation_filter_count=correlation_filters,
         )
 
 
-def _settings_of(description: Description, sub: int) -> Any:
-    """A topic holds scheduled messages, as a queue with the service's defaults does. Sub-queues
-    have no sessions."""
-    if isinstance(description, TopicDescription):
-        return QueueDescription(
-            name=description.name,
-            default_message_time_to_live=description.default_message_time_to_live,
-        )
-    return replace(description, requires_session=False) if sub else description
-
-
-def _lives_at_most(message: Incoming, ttl_ms: int) -> Incoming:
-    """The message with the smaller of its own time-to-live and this one."""
-    if ttl_ms >= NEVER_MS or (message.ttl_ms is not None and message.ttl_ms <= ttl_ms):
-        return message
-    return replace(message, ttl_ms=ttl_ms)
-
-
-def _moment(milliseconds: int) -> datetime:
+def _to_datetime(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def _nothing(_: object) -> None:
+def _ignore(_: object) -> None:
     pass

@@ -1,154 +1,173 @@
-"""The sessions of a queue: which have messages, who holds which, and their lines of messages."""
+"""The sessions of a queue: their locks, their messages and their state."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pairbus.emulator.entities.ready import Ready
-from pairbus.emulator.storage.store import Store, Stored
+from pairbus.emulator.entities.message_buffer import MessageBuffer
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.store import Store
 from pairbus.errors import LockLost
+from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
-    from pairbus.emulator.entities.queue import Queue
+    from pairbus.emulator.entities.queue import MessageQueue
 
 
-class Held:
-    """A session that somebody holds."""
+class SessionLock:
+    """A session that a receiver has locked, with the messages it can receive."""
 
-    __slots__ = ("holder", "line", "until_ms")
+    __slots__ = ("messages", "receiver", "until_ms")
 
-    def __init__(self, holder: Any, line: Ready, until_ms: int) -> None:
-        self.holder = holder
-        self.line = line
+    def __init__(self, receiver: object, messages: MessageBuffer, until_ms: int) -> None:
+        self.receiver = receiver
+        self.messages = messages
         self.until_ms = until_ms
 
-    def is_by(self, holder: Any) -> bool:
-        """Whether this is the holder. None: whoever it is."""
-        return holder is None or self.holder is holder
+    def is_held_by(self, receiver: object | None) -> bool:
+        """Return True if this receiver has the lock. None stands for any receiver."""
+        return receiver is None or self.receiver is receiver
 
 
 class Sessions:
     """All sessions of one queue."""
 
-    def __init__(self, queue: "Queue", store: Store) -> None:
+    def __init__(self, queue: "MessageQueue", store: Store) -> None:
         self._queue = queue
         self._store = store
-        self._active = store.session_counts(queue.id)
-        """Active messages by session, in the order in which the sessions first had some."""
-        self._held: dict[str, Held] = {}
+        self._active_counts = store.messages.session_counts(queue.id)
+        """Active messages by session, in the order of each session's first message."""
+        self._locks: dict[str, SessionLock] = {}
 
     # Messages.
 
-    def append(self, session: str, message: Stored) -> None:
-        self._active[session] = self._active.get(session, 0) + 1
-        held = self._held.get(session)
-        if held is not None:
-            held.line.append(message)
+    def append(self, session: str, message: StoredMessage) -> None:
+        self._active_counts[session] = self._active_counts.get(session, 0) + 1
+        lock = self._locks.get(session)
+        if lock is not None:
+            lock.messages.append(message)
 
-    def give_back(self, session: str, message: Stored) -> None:
-        held = self._held.get(session)
-        if held is not None:
-            held.line.give_back(message)
+    def put_back(self, session: str, message: StoredMessage) -> None:
+        lock = self._locks.get(session)
+        if lock is not None:
+            lock.messages.put_back(message)
 
-    def gone(self, session: str) -> None:
-        left = self._active.get(session, 0) - 1
-        if left > 0:
-            self._active[session] = left
+    def decrement(self, session: str) -> None:
+        """Count one active message less."""
+        count = self._active_counts.get(session, 0) - 1
+        if count > 0:
+            self._active_counts[session] = count
         else:
-            self._active.pop(session, None)
+            self._active_counts.pop(session, None)
 
-    def remove(self, message: Stored) -> None:
-        held = None if message.session is None else self._held.get(message.session)
-        if held is not None:
-            held.line.remove(message.sequence)
+    def remove(self, message: StoredMessage) -> None:
+        lock = None if message.session is None else self._locks.get(message.session)
+        if lock is not None:
+            lock.messages.remove(message.sequence)
 
-    def line(self, session: str | None, now_ms: int, holder: Any = None) -> Ready:
-        """The messages of a session that is held. Raises LockLost if it is not, or by somebody
-        else."""
-        held = None if session is None else self._held.get(session)
-        if held is None or held.until_ms <= now_ms or not held.is_by(holder):
-            raise _lost(session)
-        return held.line
+    def messages(
+        self, session: str | None, now_ms: int, receiver: object | None = None
+    ) -> MessageBuffer:
+        """Return the messages of a locked session.
 
-    # Holders.
+        Raises LockLost if the session is not locked, or not by `receiver`.
+        """
+        lock = None if session is None else self._locks.get(session)
+        if lock is None or lock.until_ms <= now_ms or not lock.is_held_by(receiver):
+            raise _lock_lost(session)
+        return lock.messages
 
-    def accept(self, session: str | None, holder: Any, now_ms: int) -> str | None:
-        """Give a session to a holder: the one that is named, or the first that has messages and no
-        holder. None: there is none. Raises LockLost if the one that is named has a holder."""
+    # Locks.
+
+    def accept(self, session: str | None, receiver: object, now_ms: int) -> str | None:
+        """Lock a session for a receiver and return its id.
+
+        Without a session id, the first unlocked session with messages is locked; if there is none,
+        None is returned. Raises LockLost if another receiver has locked the session.
+        """
         self.expire(now_ms)
         if session is None:
-            session = next((name for name in self._active if name not in self._held), None)
+            session = next((id for id in self._active_counts if id not in self._locks), None)
             if session is None:
                 return None
-        elif session in self._held:
+        elif session in self._locks:
             raise LockLost(
-                f"The requested session {session!r} cannot be accepted: another receiver has it.",
-                condition="com.microsoft:session-cannot-be-locked",
+                f"The requested session {session!r} cannot be accepted. "
+                "It is locked by another receiver.",
+                condition=conditions.SESSION_CANNOT_BE_LOCKED,
             )
-        name = session
-        line = Ready(
-            lambda after, limit: self._store.active_in_session(self._queue.id, name, after, limit)
+        session_id = session
+        messages = MessageBuffer(
+            lambda after, limit: self._store.messages.active_in_session(
+                self._queue.id, session_id, after, limit
+            )
         )
-        self._held[session] = Held(holder, line, now_ms + self._queue.lock_ms)
+        self._locks[session] = SessionLock(receiver, messages, now_ms + self._queue.lock_ms)
         return session
 
-    def held_until(self, session: str, holder: Any = None) -> int:
-        """Until when a session is held. Raises LockLost if it is not, or by somebody else."""
-        held = self._held.get(session)
-        if held is None or not held.is_by(holder):
-            raise _lost(session)
-        return held.until_ms
+    def locked_until(self, session: str, receiver: object | None = None) -> int:
+        """Return the time until which a session is locked.
+
+        Raises LockLost if the session is not locked, or not by `receiver`.
+        """
+        lock = self._locks.get(session)
+        if lock is None or not lock.is_held_by(receiver):
+            raise _lock_lost(session)
+        return lock.until_ms
 
     def renew(self, session: str, now_ms: int) -> int:
-        """Start the lock of a session anew, and with it those of its messages; until when it
-        holds."""
-        held = self._held.get(session)
-        if held is None or held.until_ms <= now_ms:
-            raise _lost(session)
-        held.until_ms = now_ms + self._queue.lock_ms
-        self._queue.renew_session(session, held.until_ms)
-        return held.until_ms
+        """Renew the lock of a session and of its messages. Return the time until which it holds."""
+        lock = self._locks.get(session)
+        if lock is None or lock.until_ms <= now_ms:
+            raise _lock_lost(session)
+        lock.until_ms = now_ms + self._queue.lock_ms
+        self._queue.renew_session(session, lock.until_ms)
+        return lock.until_ms
 
-    def release(self, session: str, holder: Any, now_ms: int) -> None:
-        """The holder lets go. That does not count as a delivery, as in the service."""
-        held = self._held.get(session)
-        if held is not None and held.holder is holder:
-            del self._held[session]
-            self._queue.release_session(session, now_ms, counted=False)
+    def release(self, session: str, receiver: object, now_ms: int) -> None:
+        """Unlock a session on behalf of its receiver.
 
-    def expire(self, now_ms: int) -> list[Any]:
-        """Take sessions from holders whose time is over; those holders."""
-        over = [name for name, held in self._held.items() if held.until_ms <= now_ms]
-        holders = []
-        for name in over:
-            holders.append(self._held.pop(name).holder)
-            self._queue.release_session(name, now_ms, counted=True)
-        return holders
+        As in the service, this does not increase the delivery count of the messages.
+        """
+        lock = self._locks.get(session)
+        if lock is not None and lock.receiver is receiver:
+            del self._locks[session]
+            self._queue.release_session(session, now_ms, count_delivery=False)
+
+    def expire(self, now_ms: int) -> None:
+        """Unlock the sessions whose locks have expired."""
+        expired = [id for id, lock in self._locks.items() if lock.until_ms <= now_ms]
+        for session in expired:
+            del self._locks[session]
+            self._queue.release_session(session, now_ms, count_delivery=True)
 
     def clear(self) -> None:
-        """Nobody holds anything any more."""
-        self._held.clear()
-        self._active.clear()
+        """Forget all locks and counts, because the queue was deleted."""
+        self._locks.clear()
+        self._active_counts.clear()
 
     def next_expiry_ms(self) -> int | None:
-        return min((held.until_ms for held in self._held.values()), default=None)
+        return min((lock.until_ms for lock in self._locks.values()), default=None)
 
     # State.
 
     def state(self, session: str) -> bytes | None:
-        return self._store.session_state(self._queue.id, session)
+        return self._store.session_states.get(self._queue.id, session)
 
     def set_state(self, session: str, state: bytes | None, now_ms: int = 0) -> None:
-        self._store.set_session_state(self._queue.id, session, state, now_ms)
+        self._store.session_states.set(self._queue.id, session, state, now_ms)
 
-    def names(self, updated_after_ms: int | None = None) -> list[str]:
-        """Sessions that have messages or a state; or those whose state was set after a moment."""
+    def ids(self, updated_after_ms: int | None = None) -> list[str]:
+        """Return the sessions that have messages or a state.
+
+        With `updated_after_ms`, return those whose state was set after that time.
+        """
         if updated_after_ms is not None:
-            return sorted(self._store.sessions_with_state(self._queue.id, updated_after_ms))
-        with_state = self._store.sessions_with_state(self._queue.id)
-        return sorted({*self._active, *with_state})
+            return sorted(self._store.session_states.sessions(self._queue.id, updated_after_ms))
+        with_state = self._store.session_states.sessions(self._queue.id)
+        return sorted({*self._active_counts, *with_state})
 
 
-def _lost(session: str | None) -> LockLost:
+def _lock_lost(session: str | None) -> LockLost:
     return LockLost(
         f"The lock of session {session!r} has expired or is not held by this receiver.",
-        condition="com.microsoft:session-lock-lost",
+        condition=conditions.SESSION_LOCK_LOST,
     )

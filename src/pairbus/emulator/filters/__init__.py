@@ -1,1 +1,1 @@
-"""Subscription rules: SQL and correlation filters, SQL actions."""
+"""Subscription rules: SQL filters, correlation filters and SQL actions."""

@@ -1,11 +1,11 @@
-"""Subscription rules: which messages a subscription gets, and what is done to them on the way.
+"""Subscription rules: the messages that a subscription gets, and the changes to its copies.
 
-A rule is a filter and perhaps an action. All rules without an action count as one: a message that
-any of them lets through arrives once. Each rule with an action makes a copy of its own, changed as
-the action says, with the rule's name in the property `RuleName`.
+A rule is a filter with an optional action. All rules without an action together yield one copy of a
+message that any of them matches. Each matching rule with an action yields another copy, changed by
+the action, with the name of the rule in the property `RuleName`.
 
-Filters and actions are checked when they are compiled, which is once: ConfigurationError. What they
-are compiled to are plain functions of a message, which may raise EvaluationError, and nothing else.
+Filters and actions are checked and compiled once, and raise ConfigurationError then. The compiled
+functions of a message raise EvaluationError and no other exceptions.
 """
 
 import uuid
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never
 
-from pairbus.emulator.filters.message_view import MessageView, find
-from pairbus.emulator.filters.sql import parse_action, parse_filter
-from pairbus.emulator.filters.sql_action import Changes, compile_statements
-from pairbus.emulator.filters.sql_eval import Compiler, Test
-from pairbus.emulator.filters.sql_values import EvaluationError, check_value, equal
+from pairbus.emulator.filters.actions import MessageChanges, compile_statements
+from pairbus.emulator.filters.compiler import Compiler, MessagePredicate
+from pairbus.emulator.filters.message_view import MessageView, find_property
+from pairbus.emulator.filters.parser import parse_action, parse_filter
+from pairbus.emulator.filters.values import EvaluationError, check_value, equal
 from pairbus.errors import ConfigurationError
 
 RULE_NAME = "RuleName"
@@ -25,17 +25,17 @@ RULE_NAME = "RuleName"
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
-    """Lets every message through."""
+    """Matches every message."""
 
 
 @dataclass(frozen=True, slots=True)
 class FalseFilter:
-    """Lets no message through."""
+    """Matches no message."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """Lets through the messages for which the expression is true. Parameters are `@name`: value."""
+    """Matches the messages for which the expression is true. Keys of parameters are `@name`."""
 
     expression: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class SqlFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationFilter:
-    """Lets through the messages that have all of these values.
+    """Matches the messages that have all of these values.
 
-    Strings are equal if every character is, case included; names of properties are without regard
-    to case. Numbers are equal by value, whatever their AMQP type; a number never equals a string.
+    Strings are compared case-sensitively; names of properties are case-insensitive. Numbers are
+    compared by value, regardless of their AMQP types; a number never equals a string.
     """
 
     correlation_id: str | None = None
@@ -61,13 +61,13 @@ class CorrelationFilter:
 
     def __post_init__(self) -> None:
         for name, value in self.properties.items():
-            if check_value(f"the property {name!r} of the filter", value) is None:
-                raise ConfigurationError(f"the property {name!r} of the filter has no value")
+            if check_value(f"Property {name!r} of the filter", value) is None:
+                raise ConfigurationError(f"Property {name!r} of the filter has no value.")
 
 
 @dataclass(frozen=True, slots=True)
 class SqlAction:
-    """Changes a message as the statements say. Parameters are `@name`: value."""
+    """Changes a message with SQL statements. Keys of parameters are `@name`."""
 
     expression: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ Filter: TypeAlias = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A filter by name, with what is done to the messages that it lets through."""
+    """A named filter, with an optional action on the messages that it matches."""
 
     name: str
     filter: Filter = field(default_factory=TrueFilter)
@@ -86,19 +86,22 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """What a subscription gets of a message: a copy for each `Changes`. `failures` are rules that
-    could not be evaluated for it."""
+class RuleResult:
+    """The result of a subscription's rules for a message.
 
-    copies: tuple[Changes, ...] = ()
+    The subscription gets a copy for each of the `copies`. `failures` are the errors of the rules
+    that could not be evaluated.
+    """
+
+    copies: tuple[MessageChanges, ...] = ()
     failures: tuple[EvaluationError, ...] = ()
 
 
 NewId = Callable[[], uuid.UUID]
 
 
-def compile_filter(rule_filter: Filter, *, newid: NewId = uuid.uuid4) -> Test:
-    """A function that says whether a message goes through. Raises ConfigurationError."""
+def compile_filter(rule_filter: Filter, *, newid: NewId = uuid.uuid4) -> MessagePredicate:
+    """Return a function that tests if a message matches. Raises ConfigurationError."""
     match rule_filter:
         case TrueFilter():
             return lambda message: True
@@ -107,63 +110,63 @@ def compile_filter(rule_filter: Filter, *, newid: NewId = uuid.uuid4) -> Test:
         case SqlFilter(expression, parameters):
             return Compiler(parameters, newid).test(parse_filter(expression))
         case CorrelationFilter():
-            return _correlation(rule_filter)
+            return _compile_correlation(rule_filter)
     assert_never(rule_filter)
 
 
 def compile_action(
     action: SqlAction, *, newid: NewId = uuid.uuid4
-) -> Callable[[MessageView], Changes]:
-    """A function that says how a message is changed. Raises ConfigurationError."""
+) -> Callable[[MessageView], MessageChanges]:
+    """Return a function that computes the changes to a message. Raises ConfigurationError."""
     return compile_statements(parse_action(action.expression), Compiler(action.parameters, newid))
 
 
 def compile_rules(
     rules: Iterable[Rule], *, newid: NewId = uuid.uuid4
-) -> Callable[[MessageView], Selection]:
-    """A function that says what a subscription with these rules gets of a message; it never raises.
+) -> Callable[[MessageView], RuleResult]:
+    """Return a function that applies the rules of a subscription to a message.
 
-    Raises ConfigurationError itself.
+    Raises ConfigurationError. The returned function does not raise.
     """
-    plain: list[tuple[str, Test]] = []
-    acting: list[tuple[str, Test, Callable[[MessageView], Changes]]] = []
+    without_action: list[tuple[str, MessagePredicate]] = []
+    with_action: list[tuple[str, MessagePredicate, Callable[[MessageView], MessageChanges]]] = []
     for rule in rules:
         test = compile_filter(rule.filter, newid=newid)
         if rule.action is None:
-            plain.append((rule.name, test))
+            without_action.append((rule.name, test))
         else:
-            acting.append((rule.name, test, compile_action(rule.action, newid=newid)))
+            with_action.append((rule.name, test, compile_action(rule.action, newid=newid)))
 
-    def select(message: MessageView) -> Selection:
+    def apply_rules(message: MessageView) -> RuleResult:
         selected = False
-        copies: list[Changes] = []
+        copies: list[MessageChanges] = []
         failures: list[EvaluationError] = []
-        for name, test in plain:
+        for name, test in without_action:
             try:
                 if test(message):
                     selected = True
                     break
             except EvaluationError as exc:
                 failures.append(_failure(name, exc))
-        if not acting and not failures:
-            return _WHOLE if selected else _NOTHING
+        if not with_action and not failures:
+            return _UNCHANGED_COPY if selected else _NO_COPY
         if selected:
-            copies.append(_AS_IT_IS)
-        for name, test, act in acting:
+            copies.append(_NO_CHANGES)
+        for name, test, action in with_action:
             try:
                 if test(message):
-                    copies.append(_named(act(message), name))
+                    copies.append(_with_rule_name(action(message), name))
             except EvaluationError as exc:
                 failures.append(_failure(name, exc))
-        return Selection(tuple(copies), tuple(failures))
+        return RuleResult(tuple(copies), tuple(failures))
 
-    return select
+    return apply_rules
 
 
-_AS_IT_IS = Changes()
-_WHOLE = Selection((_AS_IT_IS,))
-_NOTHING = Selection()
-_SYSTEM_OF = {
+_NO_CHANGES = MessageChanges()
+_UNCHANGED_COPY = RuleResult((_NO_CHANGES,))
+_NO_COPY = RuleResult()
+_SYSTEM_PROPERTIES = {
     "correlation_id": "CorrelationId",
     "message_id": "MessageId",
     "to": "To",
@@ -175,10 +178,12 @@ _SYSTEM_OF = {
 }
 
 
-def _correlation(wanted: CorrelationFilter) -> Test:
-    values = [(name, getattr(wanted, attribute)) for attribute, name in _SYSTEM_OF.items()]
+def _compile_correlation(correlation: CorrelationFilter) -> MessagePredicate:
+    values = [
+        (name, getattr(correlation, attribute)) for attribute, name in _SYSTEM_PROPERTIES.items()
+    ]
     system = [(name, value) for name, value in values if value is not None]
-    user = [(name, name.lower(), value) for name, value in wanted.properties.items()]
+    user = [(name, name.lower(), value) for name, value in correlation.properties.items()]
 
     def test(message: MessageView) -> bool:
         for name, value in system:
@@ -187,14 +192,14 @@ def _correlation(wanted: CorrelationFilter) -> Test:
         if user:
             properties = message.user
             for name, lowered, value in user:
-                if not equal(find(properties, name, lowered), value):
+                if not equal(find_property(properties, name, lowered), value):
                     return False
         return True
 
     return test
 
 
-def _named(changes: Changes, name: str) -> Changes:
+def _with_rule_name(changes: MessageChanges, name: str) -> MessageChanges:
     return replace(changes, user_set={**changes.user_set, RULE_NAME: name})
 
 

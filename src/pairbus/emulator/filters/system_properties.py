@@ -1,12 +1,13 @@
-"""The properties of a message that a rule reaches as `sys.Name`: the documented ones.
+"""The system properties of a message, which rules read as `sys.Name`.
 
-Names are matched without regard to case. The newer SDKs' names for three of them are taken too:
+Names are case-insensitive. The names that newer SDKs use for three of them are accepted too:
 `sys.Subject` is `sys.Label`.
 """
 
 from datetime import datetime, timedelta
 
-# What an action may set, with the type that the value is turned into: what a sender may set too.
+from pairbus.servicebus.limits import MAX_ID_LENGTH
+
 SETTABLE: dict[str, type] = {
     "ContentType": str,
     "CorrelationId": str,
@@ -22,6 +23,7 @@ SETTABLE: dict[str, type] = {
     "To": str,
     "ViaPartitionKey": str,
 }
+"""Properties that an action can set, as a sender can, with the type of their values."""
 
 READ_ONLY = (
     "DeadLetterSource",
@@ -38,8 +40,10 @@ READ_ONLY = (
 
 SYSTEM_PROPERTIES = (*SETTABLE, *READ_ONLY)
 
-# The service refuses longer values of these.
-MAX_LENGTH = {"MessageId": 128, "PartitionKey": 128, "SessionId": 128, "ViaPartitionKey": 128}
+MAX_LENGTH = dict.fromkeys(
+    ("MessageId", "PartitionKey", "SessionId", "ViaPartitionKey"), MAX_ID_LENGTH
+)
+"""The service refuses longer values of these."""
 
 _ALIASES = {
     "subject": "Label",
@@ -50,5 +54,5 @@ _BY_NAME = {name.lower(): name for name in SYSTEM_PROPERTIES} | _ALIASES
 
 
 def system_name(name: str) -> str | None:
-    """The property's own spelling, or None if a message has no such system property."""
+    """Return the exact name of a system property, or None if there is no such property."""
     return _BY_NAME.get(name.lower())

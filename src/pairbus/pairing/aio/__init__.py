@@ -1,1 +1,1 @@
-"""The same for the asynchronous SDK. `pairbus.pairing` decides; only the calls differ."""
+"""Paired clients and senders for `azure.servicebus.aio`."""

@@ -12,7 +12,7 @@ from azure.servicebus.aio import ServiceBusClient
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.administration import (
     OPERATION_TIMEOUT_S,
-    Route,
+    HttpRoute,
     audience_of,
     fresh,
     is_signed,
@@ -43,8 +43,10 @@ def administration_of(
             "the backlog queues yourself and pair with create_backlog=False"
         ) from exc
     options = transport_options(client, operation_timeout_s)
-    transport = _Transport(AioHttpTransport(**options), Route.of(client), client._ssl_context, tell)
-    credential: Any = _Signing(client) if is_signed(client) else client._credential
+    transport = _AsyncTransport(
+        AioHttpTransport(**options), HttpRoute.of(client), client._ssl_context, tell
+    )
+    credential: Any = _AsyncSigning(client) if is_signed(client) else client._credential
     return ServiceBusAdministrationClient(
         client.fully_qualified_namespace,
         credential,
@@ -54,7 +56,7 @@ def administration_of(
     )
 
 
-class _Signing:
+class _AsyncSigning:
     """Signatures in the guise of a bearer's tokens."""
 
     def __init__(self, client: ServiceBusClient) -> None:
@@ -68,13 +70,13 @@ class _Signing:
         return fresh(signature)
 
 
-class _Transport(AsyncHttpTransport[Any, Any]):
+class _AsyncTransport(AsyncHttpTransport[Any, Any]):
     """Around azure-core's, which cannot be a base class here: it needs aiohttp when it is named."""
 
     def __init__(
         self,
         inner: Any,
-        route: Route,
+        route: HttpRoute,
         context: ssl.SSLContext | None,
         tell: Callable[[str, bool], None] | None,
     ) -> None:
@@ -96,7 +98,7 @@ class _Transport(AsyncHttpTransport[Any, Any]):
     async def close(self) -> None:
         await self._inner.close()
 
-    async def __aenter__(self) -> "_Transport":
+    async def __aenter__(self) -> "_AsyncTransport":
         await self.open()
         return self
 

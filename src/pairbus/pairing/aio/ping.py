@@ -1,17 +1,20 @@
-"""How an async receiver gets rid of pings."""
+"""`drop_pings` for receivers of `azure.servicebus.aio`."""
 
 from collections.abc import Iterable
-from typing import Any
+
+from azure.servicebus.aio import ServiceBusReceiver
 
 from pairbus.pairing.ping import M, is_ping
 
+__all__ = ["drop_pings"]
 
-async def drop_pings(receiver: Any, messages: Iterable[M]) -> list[M]:
-    """The same as `pairbus.drop_pings`, for a receiver of `azure.servicebus.aio`."""
-    kept = []
+
+async def drop_pings(receiver: ServiceBusReceiver, messages: Iterable[M]) -> list[M]:
+    """Complete the pings among the received messages, and return the other messages in order."""
+    others = []
     for message in messages:
         if is_ping(message):
             await receiver.complete_message(message)
         else:
-            kept.append(message)
-    return kept
+            others.append(message)
+    return others

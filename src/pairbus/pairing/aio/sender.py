@@ -1,67 +1,37 @@
-"""A sender of the async SDK, protected. The decisions are those of `pairbus.pairing.operations`."""
+"""The paired sender for the asynchronous SDK."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.errors import PairbusError
 from pairbus.pairing import operations
+from pairbus.pairing.aio.driver import LoopDriver
 from pairbus.pairing.base import PairedSenderBase, paired_batch
-from pairbus.pairing.deadlines import CallTimedOut
-from pairbus.pairing.operations import OnBacklog, OnPrimary, Operation, Ping
-from pairbus.pairing.sdk import cut_off
-from pairbus.usage.operations import Part
+from pairbus.pairing.links import SenderLinks
+from pairbus.pairing.payloads import MessageTypes
+from pairbus.pairing.sdk import is_open
 
-if TYPE_CHECKING:
-    from pairbus.pairing.aio.client import PairedClient
-
-T = TypeVar("T")
-
-
-async def bounded(of: Any, work: Awaitable[T], seconds: float) -> T:
-    """The result of some work of something of the SDK. Raises what it raises, or Overrun; then the
-    work may still be under way, and whose it is must not be used again: its connection is cut."""
-    task = asyncio.ensure_future(work)
-    try:
-        done, _ = await asyncio.wait((task,), timeout=seconds)
-    except asyncio.CancelledError:
-        _abandon(of, task)
-        raise
-    if done:
-        return task.result()
-    _abandon(of, task)
-    raise CallTimedOut(message=f"no answer within {seconds:g} s: the call was given up")
-
-
-def _abandon(of: Any, task: "asyncio.Future[Any]") -> None:
-    # First: the SDK forgets the connection when it hears of the other.
-    cut_off(of)
-    task.cancel()
-    # Whatever comes of it: somebody has to have looked.
-    task.add_done_callback(lambda one: one.cancelled() or one.exception())
+__all__ = ["PairedSender"]
 
 
 class PairedSender(PairedSenderBase):
-    """Sends to a queue or topic of the primary, or to the backlog while that is down.
+    """Sends to a queue or topic of the primary, or to the backlog while the primary is down.
 
-    It has the methods of `azure.servicebus.aio.ServiceBusSender`, and the promises of
-    `pairbus.PairedSender`. Many tasks can use it, one at a time.
+    It has the methods of `azure.servicebus.aio.ServiceBusSender`, and the guarantees of
+    `pairbus.PairedSender`. Many tasks can use a sender; their calls take turns.
     """
 
-    def __init__(
-        self, bus: "PairedClient", path: str, connect: Callable[[], Any], identifier: str | None
-    ) -> None:
-        super().__init__(bus.pairing, path, connect, identifier)
-        self._bus = bus
-        self._lock = asyncio.Lock()
+    def __init__(self, links: SenderLinks, driver: LoopDriver, identifier: str | None) -> None:
+        super().__init__(links, identifier)
+        self._driver = driver
 
-    async def __aenter__(self) -> "PairedSender":
-        await self._drive(operations.enter(self._call(), lambda sender: sender.__aenter__()))
+    async def __aenter__(self) -> Self:
+        call = self._begin_call()
+        await self._driver.run(operations.open_link(call, lambda sender: sender.__aenter__()))
         return self
 
     async def __aexit__(
@@ -73,129 +43,91 @@ class PairedSender(PairedSenderBase):
         await self.close()
 
     async def send_messages(
-        self, message: Any, *, timeout: float | None = None, **kwargs: Any
+        self,
+        message: MessageTypes | ServiceBusMessageBatch,
+        *,
+        timeout: float | None = None,
+        **kwargs: object,
     ) -> None:
-        """Send a message, several, or a batch. Raises what the SDK raises, or SendUnavailable,
-        PartlyStored, MessageTooLargeForBacklog, ReservedProperty."""
-        await self._drive(operations.send(self._call(timeout), message, timeout, kwargs))
+        """Send one message, several, or a batch. Raises the SDK's errors, SendUnavailable,
+        PartlyStored, MessageTooLargeForBacklog or ReservedProperty."""
+        started_at = self._pairing.now()
+        messages = self._prepare(message, timeout)
+        failure = None
+        if self._is_healthy():
+            sent, failure = await self._send_to_primary(messages, timeout, kwargs)
+            if sent:
+                return
+        call = self._call_since(started_at, timeout)
+        await self._driver.run(operations.send(call, messages, timeout, kwargs, failure))
+
+    async def _send_to_primary(
+        self, messages: Any, timeout: float | None, options: dict[str, Any]
+    ) -> tuple[bool, Exception | None]:
+        """Send to a healthy primary over an open link. Return whether the primary accepted the
+        messages and, if not, the exception for the operation to handle."""
+        pairing, links = self._pairing, self._links
+        timeout_s = pairing.primary_timeout_s(
+            pairing.operation_timeout_s if timeout is None else timeout
+        )
+        sender: Any = None
+        error: BaseException | None = None
+        try:
+            with self._driver.time_limits.limit(timeout_s) as limit:
+                async with links.lock:
+                    # The state may have changed while this call waited for its turn.
+                    if not self._is_healthy() or not is_open(links.primary_sender()):
+                        return False, None
+                    limit.link = sender = links.primary_sender()
+                    await sender.send_messages(messages, timeout=timeout, **options)
+        except BaseException as exc:
+            error = exc
+            if isinstance(exc, PairbusError) or not isinstance(exc, Exception):
+                raise
+            return False, exc
+        finally:
+            if sender is not None and links.primary_call_ended(sender, error):
+                self._driver.discard(sender)
+        pairing.send_succeeded(self._path)
+        return True, None
 
     async def schedule_messages(
         self,
-        messages: Any,
+        messages: MessageTypes,
         schedule_time_utc: datetime,
         *,
         timeout: float | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> list[int | None]:
-        """Send messages that are to be enqueued later; their sequence numbers. In failover the
-        schedule rides along, and there is None in place of a number."""
-        call = self._call(timeout)
-        return await self._drive(
+        """Schedule messages, and return their sequence numbers. In failover the messages go to the
+        backlog with their schedule, and the result has None for each."""
+        call = self._begin_call(timeout)
+        return await self._driver.run(
             operations.schedule(call, messages, schedule_time_utc, timeout, kwargs)
         )
 
     async def cancel_scheduled_messages(
-        self, sequence_numbers: Any, *, timeout: float | None = None, **kwargs: Any
+        self,
+        sequence_numbers: int | Iterable[int | None] | None,
+        *,
+        timeout: float | None = None,
+        **kwargs: object,
     ) -> None:
-        """Cancel scheduled messages. Raises CannotCancel for one that went to the backlog."""
-        await self._drive(operations.cancel(self._call(timeout), sequence_numbers, timeout, kwargs))
+        """Cancel scheduled messages. Raises CannotCancel for a message in the backlog."""
+        call = self._begin_call(timeout)
+        await self._driver.run(operations.cancel(call, sequence_numbers, timeout, kwargs))
 
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None
     ) -> ServiceBusMessageBatch:
-        """A batch to add messages to, by the limits of the primary or, in failover, the backlog."""
-        made = await self._drive(
-            operations.make_batch(
-                self._call(), lambda sender: sender.create_message_batch(max_size_in_bytes)
+        """Create a batch with the limits of the primary or, in failover, of the backlog."""
+        batch = await self._driver.run(
+            operations.create_batch(
+                self._begin_call(), lambda sender: sender.create_message_batch(max_size_in_bytes)
             )
         )
-        return paired_batch(made, max_size_in_bytes)
+        return paired_batch(batch, max_size_in_bytes)
 
     async def close(self) -> None:
-        """Close the links. Can be called again."""
-        self._closed = True
-        async with self._lock:
-            senders = [*self._backlog.values(), self._primary]
-            self._backlog.clear()
-            self._primary = None
-        for sender in senders:
-            if sender is not None:
-                await self._bus.discard(sender)
-        self._pairing.forget(self._path, self)
-
-    # How a flow is carried out.
-
-    async def _drive(self, steps: Operation[T]) -> T:
-        try:
-            effect = next(steps)
-            while True:
-                try:
-                    result = await self._perform(effect)
-                except Exception as exc:  # noqa: BLE001  the flow decides what it means
-                    effect = steps.throw(exc)
-                else:
-                    effect = steps.send(result)
-        except StopIteration as done:
-            value: T = done.value
-            return value
-        finally:
-            steps.close()
-
-    async def _perform(self, effect: operations.Effect) -> Any:
-        if isinstance(effect, OnPrimary):
-            return await self._on_primary(effect)
-        if isinstance(effect, OnBacklog):
-            return await self._on_backlog(effect)
-        if isinstance(effect, Ping):
-            return await self._bus.ping(self._path, effect.budget_s)
-        return await self._bus.wait(effect.seconds)
-
-    async def _on_primary(self, effect: OnPrimary) -> Any:
-        async with self._mine(effect.budget_s):
-            if self._primary is None:
-                self._primary = self._connect()
-            answered, primary = False, self._primary
-            try:
-                result = await bounded(primary, effect.call(primary), effect.budget_s)
-                answered = True
-                return result
-            except (CallTimedOut, asyncio.CancelledError):
-                sender, self._primary = self._primary, None
-                self._bus.discard_later(sender)
-                raise
-            finally:
-                self._bus.count(
-                    primary, self.entity_name, Part.TRAFFIC, answered=answered, charge=effect.charge
-                )
-
-    async def _on_backlog(self, effect: OnBacklog) -> Any:
-        async with self._mine(effect.budget_s):
-            sender = self._backlog.get(effect.queue)
-            if sender is None:
-                sender = self._backlog[effect.queue] = self._bus.backlog_sender(effect.queue)
-            answered = False
-            try:
-                result = await bounded(sender, effect.call(sender), effect.budget_s)
-                answered = True
-                return result
-            except BaseException:
-                self._bus.discard_later(self._backlog.pop(effect.queue))
-                raise
-            finally:
-                self._bus.count(sender, self.entity_name, Part.BACKLOG, answered=answered)
-
-    @contextlib.asynccontextmanager
-    async def _mine(self, seconds: float) -> AsyncIterator[None]:
-        """A sender of the SDK is for one task at a time."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._lock.acquire()
-        except TimeoutError as exc:
-            raise OperationTimeoutError(
-                message=f"another task has used this sender for {seconds:g} s"
-            ) from exc
-        try:
-            self._check_not_closed()
-            yield
-        finally:
-            self._lock.release()
+        """Close the links. Can be called repeatedly."""
+        await self._driver.run(self._links.close())

@@ -1,0 +1,54 @@
+"""The status file of a syphon, as `pairbus status` reads it."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pairbus.errors import ConfigurationError
+
+STALE_S: Final = 15.0
+"""A syphon writes its status file about once a second. If the file is older than this, the syphon
+was killed or hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyphonSummary:
+    """The part of a status file that matters for the status of a pairing."""
+
+    running: bool
+    problem: str | None = None
+    """The reason why the syphon is unhealthy or does not run."""
+    moved: int = 0
+    remaining: int | None = None
+    rate: float = 0.0
+
+
+def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
+    """Summarize the values of a status file; None stands for a file that does not exist. Raises
+    ConfigurationError if it is not the status file of a syphon."""
+    if values is None:
+        return SyphonSummary(False, "the file does not exist, so the syphon has not started")
+    match values:
+        case {
+            "running": bool(running),
+            "healthy": bool(healthy),
+            "problem": str() | None as problem,
+            "moved": dict() as moved,
+            "remaining": int() | None as remaining,
+            "rate": int() | float() as rate,
+            "time": int() | float() as time,
+        }:
+            pass
+        case _:
+            raise ConfigurationError("This is not the status file of a syphon.")
+    total = sum(count for count in moved.values() if isinstance(count, int))
+    age_s = now - time
+    if not running:
+        problem = problem or "it has stopped"
+    elif age_s > STALE_S:
+        problem = f"it has not reported for {age_s:,.0f} s, so it was killed or hangs"
+    elif healthy:
+        problem = None
+    else:
+        problem = problem or "it is unhealthy"
+    running = running and age_s <= STALE_S
+    return SyphonSummary(running, problem, total, remaining, float(rate) if running else 0.0)

@@ -1,0 +1,12 @@
+"""Default paths of files that commands write."""
+
+import os
+from pathlib import Path
+
+
+def ledger_folder() -> Path:
+    """Return `$XDG_STATE_HOME/pairbus/ledger`, or a folder in `~/.local/state` if the variable is
+    not set."""
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "pairbus" / "ledger"

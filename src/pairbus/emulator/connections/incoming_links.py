@@ -1,0 +1,118 @@
+"""Links on which clients send to queues and topics."""
+
+from typing import TYPE_CHECKING
+
+from pairbus.amqp.batch import BATCH_FORMAT, split_batch
+from pairbus.amqp.events import Delivery
+from pairbus.amqp.link import ReceiverLink
+from pairbus.amqp.performatives import SETTLE_FIRST, Accepted, Error, Rejected
+from pairbus.amqp.serial import contiguous_ranges
+from pairbus.amqp.types import Symbol, ULong
+from pairbus.emulator.auth import Right
+from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import parse_message
+from pairbus.emulator.faults import ON_SEND, Fault
+from pairbus.errors import AmqpError, EntityDisabled, EntityNotFound, Refused
+from pairbus.servicebus import conditions, links
+from pairbus.servicebus.limits import KB, MAX_MESSAGE_KB_STANDARD
+
+if TYPE_CHECKING:
+    from pairbus.emulator.connections.amqp_connection import AmqpConnection
+
+CREDIT = 1000
+BATCH_LIMIT = Symbol(links.MAX_MESSAGE_BATCH_SIZE)
+
+
+class IncomingLink:
+    """A link on which a client sends to a queue or topic."""
+
+    right = Right.SEND
+
+    def __init__(self, connection: "AmqpConnection", link: ReceiverLink, entity: Entity) -> None:
+        self.connection = connection
+        self.runtime = connection.runtime
+        self.link = link
+        self.entity = entity
+        self.path = entity.path
+        self._accepted: list[int] = []
+        self._detached_by_fault = False
+
+    def accept(self) -> None:
+        limit = KB * getattr(
+            self.entity.description, "max_message_size_in_kilobytes", MAX_MESSAGE_KB_STANDARD
+        )
+        self.link.accept(
+            # The Azure SDK requests settlement by the receiver second, but waits for it first.
+            rcv_settle_mode=SETTLE_FIRST,
+            max_message_size=limit,
+            # The Azure SDK reads the largest size of a batch from here, not from the field above.
+            properties={BATCH_LIMIT: ULong(limit)},
+        )
+        # A message that is too large is rejected. The Azure SDK takes a detach for an outage.
+        self.link.max_message_size = 4 * limit
+        self.link.flow(CREDIT)
+        self.runtime.incoming_links.add(self)
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        if self._detached_by_fault:
+            return
+        faults = self.runtime.faults
+        fault = faults.fire(ON_SEND, self.path) if faults else None
+        try:
+            if fault is not None and self.connection.apply_fault(fault, self.link):
+                self._detached_by_fault = fault.kind == "detach"
+                return
+            self._store(delivery)
+        except AmqpError as exc:
+            # Nothing was stored, so the reply does not wait for a commit.
+            if not delivery.settled:
+                delivery.link.session.settle(delivery.id, delivery.id, Rejected(Error.of(exc)))
+        else:
+            if fault is not None:
+                self._accept_with_fault(delivery, fault)
+            elif not delivery.settled:
+                if not self._accepted:
+                    self.runtime.after_commit(self._settle_accepted)
+                self._accepted.append(delivery.id)
+        if self.link.credit <= CREDIT // 2:
+            self.link.flow(CREDIT)
+
+    def _accept_with_fault(self, delivery: Delivery, fault: Fault) -> None:
+        """Accept a delivery after the commit, as far as the fault lets the reply through."""
+
+        def reply() -> None:
+            if not delivery.settled:
+                delivery.link.session.settle(delivery.id, delivery.id, Accepted())
+                self.connection.flush_after_turn()
+
+        self.connection.reply_after_commit(reply, fault)
+
+    def _store(self, delivery: Delivery) -> None:
+        """Store the messages of a delivery, all or none. Raises AmqpError."""
+        if delivery.state is not None:
+            raise Refused("Transactions are not supported.", condition=conditions.NOT_IMPLEMENTED)
+        self.connection.authorize(self.path, Right.SEND)
+        runtime = self.runtime
+        if runtime.faults and runtime.faults.fire(("disable",), self.path):
+            raise EntityDisabled(f"{self.path!r} is disabled by an injected fault.")
+        if runtime.entities.find(self.path) is not self.entity:
+            raise EntityNotFound(f"The messaging entity {self.path!r} could not be found.")
+        if delivery.message_format == BATCH_FORMAT:
+            payloads = split_batch(delivery.payload)
+        else:
+            payloads = [delivery.payload]
+        messages = [parse_message(payload) for payload in payloads]
+        stored = [message for message in messages if not message.is_ping]
+        runtime.entities.router.send(self.entity, stored, runtime.now_ms())
+        for message in messages:
+            runtime.meter.add(self.path, "send", message.size)
+
+    def _settle_accepted(self) -> None:
+        accepted, self._accepted = sorted(self._accepted), []
+        for first, last in contiguous_ranges(accepted):
+            self.link.session.settle(first, last, Accepted())
+        self.connection.flush_after_turn()
+
+    def on_end(self) -> None:
+        """Stop counting the link as access to the entity. Messages that were sent stay stored."""
+        self.runtime.incoming_links.discard(self)

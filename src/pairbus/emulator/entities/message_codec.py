@@ -1,0 +1,212 @@
+"""Messages between AMQP and the store: parsing of sent ones, encoding of delivered ones.
+
+A message is stored in three parts: its header with its delivery annotations, the entries of its
+message annotations, and the rest. The first two change from delivery to delivery; the rest is
+delivered byte for byte as it was sent.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from pairbus.amqp.encode import encode
+from pairbus.amqp.section_edit import (
+    MESSAGE_ANNOTATIONS,
+    EncodedKeys,
+    encode_section,
+    map_entries,
+    read_fields,
+)
+from pairbus.amqp.sections import DELIVERY_COUNT, Message
+from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
+from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.errors import DecodeError, Refused
+from pairbus.servicebus import annotations
+from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
+from pairbus.servicebus.message_states import SCHEDULED
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
+
+_SET_BY_SERVICE = EncodedKeys(annotations.SET_BY_SERVICE)
+_SCHEDULED_TIME_BYTES = annotations.SCHEDULED_ENQUEUE_TIME.encode()
+_ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
+_SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
+_LOCKED_UNTIL_KEY = encode(Symbol(annotations.LOCKED_UNTIL))
+_STATE_KEY = encode(Symbol(annotations.MESSAGE_STATE))
+_DEAD_LETTER_SOURCE = Symbol(annotations.DEAD_LETTER_SOURCE)
+_DEAD_LETTER_SOURCE_BYTES = annotations.DEAD_LETTER_SOURCE.encode()
+_DEAD_LETTER_SOURCE_KEYS = EncodedKeys((annotations.DEAD_LETTER_SOURCE,))
+_pack_64_bits = Struct(">Bq").pack
+"""Encodes a format code (0x83: timestamp, 0x81: long) and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingMessage:
+    """A sent message, with the fields that the emulator uses."""
+
+    sections: Message
+    size: int
+    message_id: Any
+    session: str | None
+    ttl_ms: int | None
+    scheduled_ms: int | None
+    is_ping: bool
+
+
+def parse_message(payload: bytes) -> IncomingMessage:
+    """Parse a sent message, and remove the annotations that only the service may set.
+
+    Raises DecodeError if the bytes are not a message, and Refused if Service Bus would refuse it.
+    """
+    message = Message.parse(payload)
+    message_id, content_type, session = read_fields(message.properties, (0, 6, 10))
+    (ttl,) = read_fields(message.header, (2,))
+    scheduled = None
+    if message.message_annotations:
+        message.edit_message_annotations({}, _SET_BY_SERVICE)
+        section = message.message_annotations
+        if _SCHEDULED_TIME_BYTES in section or _DEAD_LETTER_SOURCE_BYTES in section:
+            scheduled = message.read_message_annotations().get(annotations.SCHEDULED_ENQUEUE_TIME)
+    if message.application_properties:
+        # Rules read them and settlements change them, so they must be valid from the start.
+        message.read_application_properties()
+    if session is not None and not isinstance(session, str):
+        raise DecodeError("The session id is not a string.")
+    if ttl is not None and not isinstance(ttl, UInt):
+        raise DecodeError("The time-to-live is not a uint.")
+    if session is not None and len(session) > MAX_ID_LENGTH:
+        raise Refused(
+            f"The session id has {len(session)} characters; the maximum is {MAX_ID_LENGTH}."
+        )
+    if isinstance(message_id, str) and len(message_id) > MAX_ID_LENGTH:
+        raise Refused(
+            f"The message id has {len(message_id)} characters; the maximum is {MAX_ID_LENGTH}."
+        )
+    if scheduled is not None and not isinstance(scheduled, Timestamp):
+        raise DecodeError(
+            f"The annotation {annotations.SCHEDULED_ENQUEUE_TIME} is not a timestamp."
+        )
+    if len(payload) - len(message.body) > MAX_HEADER_SIZE:
+        raise Refused(f"Header, annotations and properties have more than {MAX_HEADER_SIZE} bytes.")
+    return IncomingMessage(
+        message,
+        len(payload),
+        message_id,
+        session,
+        None if ttl is None else int(ttl),
+        None if scheduled is None else int(scheduled),
+        content_type == PING_CONTENT_TYPE,
+    )
+
+
+def to_stored(
+    message: IncomingMessage,
+    sequence: int,
+    state: int,
+    now_ms: int,
+    expires_ms: int | None,
+) -> StoredMessage:
+    """Return a message as it is stored under a sequence number."""
+    sections = message.sections
+    count, entries = map_entries(sections.message_annotations)
+    return StoredMessage(
+        sequence,
+        state,
+        now_ms,
+        expires_ms,
+        message.scheduled_ms if state == SCHEDULED else None,
+        0,
+        message.session,
+        message.size,
+        sections.header + sections.delivery_annotations,
+        count,
+        entries,
+        sections.properties + sections.application_properties + sections.body + sections.footer,
+    )
+
+
+_HEADER_CACHE: dict[tuple[bytes, int], bytes] = {}
+"""Headers by their original form and delivery count: there are few different ones."""
+
+
+def _header(original: bytes, deliveries: int) -> bytes:
+    """Return the header and delivery annotations with the delivery count set."""
+    key = original, deliveries
+    header = _HEADER_CACHE.get(key)
+    if header is None:
+        message = Message.parse(original)
+        message.edit_header({DELIVERY_COUNT: UInt(deliveries)})
+        header = message.encode()
+        if len(_HEADER_CACHE) > 4096:
+            _HEADER_CACHE.clear()
+        if len(original) <= 64:  # longer ones have delivery annotations, which do not repeat
+            _HEADER_CACHE[key] = header
+    return header
+
+
+def encode_delivery(message: StoredMessage, deliveries: int, locked_until_ms: int | None) -> bytes:
+    """Return the bytes of a message for delivery."""
+    entries = (
+        message.annotations
+        + _ENQUEUED_KEY
+        + _pack_64_bits(0x83, message.enqueued_ms)
+        + _SEQUENCE_KEY
+        + _pack_64_bits(0x81, message.sequence)
+    )
+    count = message.annotation_count + 4
+    if locked_until_ms is not None:
+        entries += _LOCKED_UNTIL_KEY + _pack_64_bits(0x83, locked_until_ms)
+        count += 2
+    return (
+        _header(message.header, deliveries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
+        + message.rest
+    )
+
+
+def encode_peeked(message: StoredMessage) -> bytes:
+    """Return the bytes of a message for peeking: with its state, and without a lock."""
+    entries = (
+        message.annotations
+        + _ENQUEUED_KEY
+        + _pack_64_bits(0x83, message.enqueued_ms)
+        + _SEQUENCE_KEY
+        + _pack_64_bits(0x81, message.sequence)
+        + _STATE_KEY
+        + encode(Int32(message.state))
+    )
+    return (
+        _header(message.header, message.deliveries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count + 6, entries)
+        + message.rest
+    )
+
+
+def encode_original(message: StoredMessage) -> bytes:
+    """Return the bytes of a message as it was sent, except for the order of its sections."""
+    if not message.annotation_count:
+        return message.header + message.rest
+    section = encode_section(
+        MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count, message.annotations
+    )
+    return message.header + section + message.rest
+
+
+def set_application_properties(message: StoredMessage, properties: dict[str, Any]) -> None:
+    """Set application properties of a stored message, as settlements may do."""
+    if not properties:
+        return
+    sections = Message.parse(message.rest)
+    sections.edit_application_properties(properties)
+    message.rest = sections.encode()
+
+
+def set_dead_letter_source(message: StoredMessage, path: str) -> None:
+    """Set the annotation that names the entity on which a message was dead-lettered."""
+    sections = Message()
+    if message.annotation_count:
+        sections.message_annotations = encode_section(
+            MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count, message.annotations
+        )
+    # Removed by text, because a sender may have set it as a string instead of a symbol.
+    sections.edit_message_annotations({_DEAD_LETTER_SOURCE: path}, _DEAD_LETTER_SOURCE_KEYS)
+    message.annotation_count, message.annotations = map_entries(sections.message_annotations)

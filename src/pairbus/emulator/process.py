@@ -1,0 +1,316 @@
+"""The emulator as a child process that can be killed, paused and started again.
+
+    with EmulatorProcess("primary", folder=folder, queues=["orders"]) as emulator:
+        client = ServiceBusClient.from_connection_string(emulator.connection_string)
+        ...
+        emulator.kill()  # an outage, as with `kill -9`
+        emulator.start()  # on the same port, with every accepted message
+
+`LocalNamespace` serves a namespace inside the calling process instead.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from pairbus.emulator.config import load_namespaces
+from pairbus.emulator.port import ReservedPort
+from pairbus.errors import StateError
+
+START_S = 60.0
+STOP_S = 20.0
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedNamespace:
+    """The address of a namespace that an emulator process serves."""
+
+    name: str
+    port: int
+    connection_string: str = field(repr=False)
+    ca_file: str
+    """The file that verifies the TLS certificate (`connection_verify` of the SDK)."""
+
+
+class EmulatorProcess:
+    """`pairbus emulator` as a child process, which ends with this process, however that ends.
+
+    `names`, `queues`, `config` and `folder` are the options of the command. Without a folder, data
+    is kept in a temporary one, which `close` removes. Ports, keys and data survive `kill` and
+    `terminate`; on Linux no other program gets the ports until `close`.
+
+    Used as a context manager, the process is started on entry and closed on exit. A process that
+    is paused when this process ends stays paused.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        folder: Path | str | None = None,
+        queues: Iterable[str] = (),
+        config: Path | str | None = None,
+        port: int = 0,
+        start_timeout_s: float = START_S,
+    ) -> None:
+        """Raises ConfigurationError or OSError if `config` cannot be read."""
+        config_file = None if config is None else Path(config)
+        configs = load_namespaces(names, config_file)
+        self.names = tuple(config.name for config in configs)
+        self._options = [word for name in names for word in ("--namespace", name)]
+        self._options += [word for queue in queues for word in ("--queue", queue)]
+        if config_file is not None:
+            self._options += ["--config", str(config_file)]
+        self._folder = None if folder is None else Path(folder)
+        self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._ports = [
+            ReservedPort(_HOST, port + index if port else 0) for index in range(len(configs))
+        ]
+        self._start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+        self.namespaces: dict[str, EmulatedNamespace] = {}
+        """The namespaces by name, once the process was started."""
+
+    def __enter__(self) -> "EmulatorProcess":
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # The address of the first namespace.
+
+    @property
+    def connection_string(self) -> str:
+        """Connection string of the first namespace."""
+        return self._first.connection_string
+
+    @property
+    def port(self) -> int:
+        """Port of the first namespace."""
+        return self._first.port
+
+    @property
+    def ca_file(self) -> str:
+        """CA file of the first namespace."""
+        return self._first.ca_file
+
+    @property
+    def _first(self) -> EmulatedNamespace:
+        if not self.namespaces:
+            raise StateError(f"The {self} was not started: call start() first.")
+        return self.namespaces[self.names[0]]
+
+    # Lifecycle.
+
+    def start(self) -> None:
+        """Start the process, and return when all namespaces accept connections.
+
+        Does nothing if the process is running. Raises StateError with the process's own message if
+        it ends, or is not ready within `start_timeout_s`.
+        """
+        if self.is_running:
+            return
+        self._release()
+        folder = self._folder
+        if folder is None:
+            if self._temporary_folder is None:
+                self._temporary_folder = tempfile.TemporaryDirectory(prefix="pairbus-")
+            folder = Path(self._temporary_folder.name)
+        for port in self._ports:
+            port.reserve()
+        self._stderr = tempfile.TemporaryFile("a+b")  # noqa: SIM115  closed by `_release`
+        process = self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pairbus", "emulator", *self._options),
+                *("--folder", str(folder), "--json", "--while-input"),
+                *(word for port in self._ports for word in ("--port", str(port.number))),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            start_new_session=True,  # Ctrl-C is for this process, which then closes the emulator
+        )
+        try:
+            ready = json.loads(self._read_line(process))
+        except BaseException:
+            process.kill()
+            process.wait(STOP_S)
+            self._release()
+            raise
+        self.namespaces = {
+            address["name"]: EmulatedNamespace(**address) for address in ready["namespaces"]
+        }
+        for port, name in zip(self._ports, self.names, strict=True):
+            port.number = self.namespaces[name].port
+
+    def _read_line(self, process: "subprocess.Popen[bytes]") -> bytes:
+        """Return the line of JSON that the process prints when it is ready."""
+        assert process.stdout is not None
+        deadline = time.monotonic() + self._start_timeout_s
+        line = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise StateError(
+                        f"The {self} was not ready after {self._start_timeout_s:g} s."
+                        f" {self.errors()}".rstrip()
+                    )
+                data = os.read(process.stdout.fileno(), 65536)
+                if not data:
+                    status = process.wait(STOP_S)
+                    raise StateError(
+                        f"The {self} ended with status {status} before it was ready."
+                        f" {self.errors()}".rstrip()
+                    )
+                line += data
+        return line
+
+    def kill(self) -> None:
+        """Kill the process with SIGKILL, and return when it has ended. Raises StateError if it had
+        ended before."""
+        process = self._running()
+        process.kill()
+        self.wait()
+        if process.returncode != -signal.SIGKILL:
+            raise StateError(
+                f"The {self} ended with status {process.returncode} before it was killed."
+                f" {self.errors()}".rstrip()
+            )
+
+    def terminate(self) -> int:
+        """Stop the process with SIGTERM, and return its exit status when it has ended."""
+        self._running().terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Return the exit status, once the process has ended. Raises StateError if it has not ended
+        after 20 seconds."""
+        process = self._started()
+        try:
+            return process.wait(STOP_S)
+        except subprocess.TimeoutExpired as exc:
+            raise StateError(f"The {self} is still running after {STOP_S:g} s.") from exc
+
+    def close(self) -> None:
+        """Stop the process, release its ports, and remove a temporary folder. Can be called
+        again."""
+        process = self._process
+        if process is not None:
+            self.resume()
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # --while-input: the process stops
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_S)
+        self._release()
+        for port in self._ports:
+            port.close()
+        if self._temporary_folder is not None:
+            self._temporary_folder.cleanup()
+            self._temporary_folder = None
+
+    def _release(self) -> None:
+        """Close the files of a process that has ended."""
+        process = self._process
+        for file in (self._stderr, *(() if process is None else (process.stdin, process.stdout))):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+
+    # Pausing.
+
+    def pause(self) -> None:
+        """Stop the process with SIGSTOP: its connections stay open, but it does not answer."""
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        # WNOWAIT leaves the exit status, if it has ended, for `wait`.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        if not self.is_paused:
+            raise StateError(f"The {self} ended before it was paused. {self.errors()}".rstrip())
+
+    def resume(self) -> None:
+        """Continue the process after `pause`. Does nothing if it is not paused."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pause the process for the length of a `with` block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    # State.
+
+    @property
+    def pid(self) -> int:
+        """Process id, also after the process has ended."""
+        return self._started().pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status, or None while the process runs. A signal is a negative number."""
+        return self._started().poll()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def is_paused(self) -> bool:
+        if not self.is_running:
+            return False
+        flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, flags) is not None
+
+    def errors(self) -> str:
+        """Return what the process has written to standard error since it was started."""
+        if self._stderr is None or self._stderr.closed:
+            return ""
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace").strip()
+
+    def __str__(self) -> str:
+        return f"emulator process of {', '.join(self.names)}"
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            raise StateError(f"The {self} was not started: call start() first.")
+        return self._process
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        process = self._started()
+        if process.poll() is not None:
+            raise StateError(
+                f"The {self} has already ended with status {process.returncode}."
+                f" {self.errors()}".rstrip()
+            )
+        return process

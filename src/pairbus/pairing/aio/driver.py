@@ -1,0 +1,113 @@
+"""The driver of an event loop: carries out the effects of operations with the asynchronous SDK."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from pairbus.pairing.aio.deadlines import TimeLimits, run_in_task
+from pairbus.pairing.effects import (
+    CLOSE_TIMEOUT_S,
+    AcquireLock,
+    CallSdk,
+    CloseObject,
+    Discard,
+    Effect,
+    HeldLock,
+    Operation,
+    SendRequest,
+    Sleep,
+    WaitForChange,
+    lock_timed_out,
+)
+
+T = TypeVar("T")
+
+
+class LoopDriver:
+    """Runs operations in the task of the caller, or in background tasks."""
+
+    def __init__(self) -> None:
+        self.time_limits = TimeLimits()
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an operation, and return its result."""
+        try:
+            effect = next(operation)
+            while True:
+                try:
+                    result = await self._carry_out(effect)
+                except BaseException as exc:  # noqa: BLE001  the operation decides
+                    effect = operation.throw(exc)
+                else:
+                    effect = operation.send(result)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    def start(self, operation: Operation[None], name: str) -> None:
+        """Run an operation in the background."""
+        self._spawn(self.run(operation), name)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"pairbus {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wake(self) -> None:
+        """Wake the operations that wait for a change."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _carry_out(self, effect: Effect) -> Any:
+        match effect:
+            case CallSdk(link, function, timeout_s):
+                return await self.time_limits.call(link, function, timeout_s)
+            case AcquireLock(lock, timeout_s):
+                return await _acquire(lock, timeout_s)
+            case CloseObject(target):
+                return await self.close(target)
+            case Discard(link):
+                return self.discard(link)
+            case WaitForChange(changed, seconds):
+                return await self._wait_for(changed, seconds)
+            case SendRequest(function, timeout_s):
+                async with asyncio.timeout(timeout_s):
+                    return await function()
+            case Sleep(seconds):
+                return await asyncio.sleep(seconds)
+            case _:
+                return await self._stop()
+
+    async def _wait_for(self, changed: Callable[[], bool], seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not changed():
+                    await self._changed.wait()
+
+    async def close(self, target: Any) -> None:
+        """Close an object of the SDK in a bounded time, and ignore errors."""
+        with contextlib.suppress(Exception):
+            await run_in_task(target, target.close(), CLOSE_TIMEOUT_S)
+
+    def discard(self, link: Any) -> None:
+        """Close a sender or receiver of the SDK in the background."""
+        self._spawn(self.close(link), "discard")
+
+    async def _stop(self) -> None:
+        if tasks := self._tasks - {asyncio.current_task()}:
+            _, pending = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+            for task in pending:
+                task.cancel()
+
+
+async def _acquire(lock: asyncio.Lock, timeout_s: float | None) -> HeldLock:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await lock.acquire()
+    except TimeoutError as exc:
+        assert timeout_s is not None
+        raise lock_timed_out(timeout_s) from exc
+    return HeldLock(lock)

@@ -1,0 +1,78 @@
+"""The states of the two namespace clients of a pairing: open, closed or faulted. No I/O, no clock.
+
+An outage of a namespace does not change these states; it concerns the health of paths.
+"""
+
+from enum import Enum
+
+from pairbus.errors import PairingFaulted, StateError
+
+PARTNER_TIMEOUT_S = 5.0
+"""The time for which one client may be down alone before an embedded syphon faults the other."""
+
+
+class ClientState:
+    """The state of the client of one namespace. `name` is the name of the namespace."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.closed = False
+        self.fault: BaseException | None = None
+
+    @property
+    def down(self) -> bool:
+        """True if the client is closed or faulted."""
+        return self.closed or self.fault is not None
+
+    def set_fault(self, cause: BaseException) -> bool:
+        """Fault the client. Return False if it was faulted before; the first cause is kept."""
+        if self.fault is not None:
+            return False
+        self.fault = cause
+        return True
+
+    def error(self) -> StateError | None:
+        """Return the error that calls raise; None if the client is open."""
+        if self.fault is not None:
+            error = PairingFaulted(f"The pairing was faulted: {self.fault}")
+            error.__cause__ = self.fault
+            return error
+        if self.closed:
+            return StateError("The pairing is closed. Pair the namespaces again.")
+        return None
+
+    def check_open(self) -> None:
+        """Raise PairingFaulted or StateError if the client is not open."""
+        if self.down and (error := self.error()) is not None:
+            raise error
+
+
+class PartnerAction(Enum):
+    """An action of an embedded syphon on the two clients."""
+
+    NONE = "none"
+    FAULT_PRIMARY = "fault the client of the primary"
+    FAULT_SECONDARY = "fault the client of the secondary"
+    STOP = "stop the syphon"
+
+
+class PartnerMonitor:
+    """Decides when a client is faulted because its partner is down."""
+
+    def __init__(self, primary: ClientState, secondary: ClientState) -> None:
+        self._primary = primary
+        self._secondary = secondary
+        self._alone_since: float | None = None
+
+    def check(self, now: float) -> PartnerAction:
+        """Return what to do now."""
+        primary_down, secondary_down = self._primary.down, self._secondary.down
+        if primary_down and secondary_down:
+            return PartnerAction.STOP
+        if not primary_down and not secondary_down:
+            return PartnerAction.NONE
+        if self._alone_since is None:
+            self._alone_since = now
+        if now - self._alone_since < PARTNER_TIMEOUT_S:
+            return PartnerAction.NONE
+        return PartnerAction.FAULT_SECONDARY if primary_down else PartnerAction.FAULT_PRIMARY

@@ -1,0 +1,115 @@
+"""The effects that operations yield and that drivers carry out.
+
+An operation is a generator that decides and does no I/O. It yields an effect, is resumed with the
+result or with the exception that the effect raised, and returns the result of the call. The driver
+of threads is `pairing.driver`, that of an event loop is `pairing.aio.driver`.
+
+A driver throws every exception into the operation, CancelledError and KeyboardInterrupt included,
+so that the operation can yield further effects to clean up.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from azure.servicebus.exceptions import OperationTimeoutError
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 10.0
+"""The longest time to wait for something to close."""
+
+
+class CallTimedOut(OperationTimeoutError):
+    """An SDK call was interrupted, because it took too long. The messages may have arrived."""
+
+
+def timed_out(seconds: float) -> CallTimedOut:
+    """Return the error for a call that took longer than its timeout."""
+    return CallTimedOut(message=f"The call was interrupted: no answer within {seconds:g} s")
+
+
+def lock_timed_out(seconds: float) -> OperationTimeoutError:
+    """Return the error for a call that waited too long for other calls of the same sender."""
+    return OperationTimeoutError(message=f"Other calls used this sender for {seconds:g} s")
+
+
+class CallSdk(NamedTuple):
+    """Call a function with a sender or receiver of the SDK. The result is that of the function.
+    Raises CallTimedOut; the sender or receiver must not be used again then."""
+
+    link: Any
+    function: Callable[[Any], Any]
+    timeout_s: float
+
+
+class AcquireLock(NamedTuple):
+    """Acquire a lock. The result is a HeldLock. Raises OperationTimeoutError; without a timeout
+    the wait is unlimited."""
+
+    lock: Any
+    timeout_s: float | None = None
+
+
+class HeldLock:
+    """A lock that was acquired; it is released at the end of the `with` block."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+class CloseObject(NamedTuple):
+    """Close an object of the SDK in a bounded time, and ignore errors."""
+
+    target: Any
+
+
+class Discard(NamedTuple):
+    """Close a sender or receiver of the SDK that failed or is not needed any more. In an event loop
+    this does not delay the operation."""
+
+    link: Any
+
+
+class StopBackground(NamedTuple):
+    """Wait for the operations that run in the background, and stop the driver."""
+
+
+class WaitForChange(NamedTuple):
+    """Wait until `changed` returns True, at most so many seconds. It is called at the beginning and
+    after each change of the shared state."""
+
+    changed: Callable[[], bool]
+    seconds: float
+
+
+class SendRequest(NamedTuple):
+    """Call a function that sends a request to the administration API. The result is that of the
+    function."""
+
+    function: Callable[[], Any]
+    timeout_s: float
+
+
+class Sleep(NamedTuple):
+    """Wait for a time."""
+
+    seconds: float
+
+
+Effect: TypeAlias = (
+    CallSdk
+    | AcquireLock
+    | CloseObject
+    | Discard
+    | WaitForChange
+    | SendRequest
+    | Sleep
+    | StopBackground
+)
+Operation: TypeAlias = Generator[Effect, Any, T]

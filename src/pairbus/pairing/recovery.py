@@ -1,0 +1,107 @@
+"""The operation that recovers a path: it pings the primary and peeks at the backlog until the path
+is healthy again. It runs in the background, once for each path that is not healthy."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pairbus.pairing.effects import CallSdk, CloseObject, Discard, Operation, WaitForChange
+from pairbus.pairing.health import SMALL, HealthTask, PeekResult
+from pairbus.pairing.links import LinkFactory
+from pairbus.pairing.ping import make_ping
+from pairbus.pairing.state import PairingState, PathState
+from pairbus.usage.operations import Purpose
+
+PING_TIMEOUT_S = 10.0
+"""The longest time to wait for the answer to a ping or a peek."""
+
+
+def recover(pairing: PairingState, factory: LinkFactory, path: PathState) -> Operation[None]:
+    """Carry out the steps of a path until it is healthy or the pairing is closed."""
+    receivers: dict[str, Any] = {}
+    try:
+        while True:
+            version = pairing.version
+            step = pairing.next_step(path)
+            if step is None:
+                return
+            wait_s = step.at - pairing.now()
+            if wait_s > 0:
+                yield WaitForChange(pairing.changed_since(version), wait_s)
+                continue
+            match step.task:
+                case HealthTask.FAIL_OVER:
+                    pairing.failover_timer_fired(path)
+                case HealthTask.PROBE:
+                    error = yield from ping(pairing, factory, path)
+                    pairing.probed_in_background(path, error)
+                case HealthTask.PING:
+                    error = yield from ping(pairing, factory, path)
+                    pairing.pinged(path, error)
+                case HealthTask.PEEK:
+                    yield from peek_backlog(pairing, factory, path, receivers)
+    finally:
+        for receiver in receivers.values():
+            yield CloseObject(receiver)
+
+
+def ping(
+    pairing: PairingState,
+    factory: LinkFactory,
+    path: PathState,
+    timeout_s: float = PING_TIMEOUT_S,
+) -> Operation[BaseException | None]:
+    """Ping a path once over a new link. Return the error of the ping."""
+    sender = factory.ping_sender(path.name)
+    error: BaseException | None = None
+    try:
+        yield CallSdk(
+            sender,
+            lambda sender: sender.send_messages(make_ping()),
+            min(timeout_s, PING_TIMEOUT_S, pairing.operation_timeout_s),
+        )
+    except Exception as exc:  # noqa: BLE001  any error is the result of the ping
+        error = exc
+    finally:
+        if factory.usage is not None:
+            factory.usage.add_transfers(sender, path.name, Purpose.PINGS, answered=error is None)
+        yield Discard(sender)
+    return error
+
+
+def peek_backlog(
+    pairing: PairingState, factory: LinkFactory, path: PathState, receivers: dict[str, Any]
+) -> Operation[None]:
+    """Peek at each backlog queue once, and report the result. `receivers` are kept between
+    peeks."""
+    idle = pairing.is_idle(path)
+    count = 1 if path.health.hold_until is not None else SMALL + 1
+    timeout_s = min(PING_TIMEOUT_S, pairing.operation_timeout_s)
+    peeks: list[PeekResult] = []
+    for queue in pairing.rotation.queues:
+        if queue not in receivers:
+            receivers[queue] = factory.backlog_receiver(queue)
+        try:
+            messages = yield CallSdk(
+                receivers[queue],
+                lambda receiver: receiver.peek_messages(
+                    max_message_count=count, sequence_number=1, timeout=timeout_s
+                ),
+                timeout_s,
+            )
+        except Exception as exc:  # noqa: BLE001  the queue is not known to be empty
+            yield Discard(receivers.pop(queue))
+            pairing.peek_failed(path, exc)
+            return
+        if factory.usage is not None:
+            factory.usage.add_peek(path.name, messages)
+        peeks.append(_peek_result(messages))
+    pairing.peeked(path, peeks, idle=idle)
+
+
+def _peek_result(messages: Sequence[Any]) -> PeekResult:
+    if not messages:
+        return PeekResult(0)
+    first = messages[0]
+    age_s = (datetime.now(UTC) - first.enqueued_time_utc).total_seconds()
+    return PeekResult(len(messages), first.sequence_number, age_s)

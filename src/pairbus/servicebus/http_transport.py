@@ -1,0 +1,260 @@
+"""HTTP/1.1 requests over one connection, each bounded by a deadline.
+
+The timeouts of `http.client` bound one read each, so a server that sends a byte now and then could
+keep a caller waiting without end. Here every read and write gets the time that is left. Resolving
+the name of a host is not bounded: the operating system has no timeout for it.
+"""
+
+import base64
+import http.client
+import io
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from pairbus.errors import ConfigurationError, ConnectionLost, OperationTimeout, Unavailable
+from pairbus.servicebus.addresses import HTTPS_PORT, format_address
+
+HTTP_PORT = 80
+MAX_BODY = 16 * 1024 * 1024
+"""A longer response is an error: a page of a hundred entities has less than one megabyte."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """An HTTP proxy."""
+
+    host: str
+    port: int
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_environment(cls, host: str) -> "Proxy | None":
+        """Return the proxy that the environment names for HTTPS to a host (`HTTPS_PROXY`,
+        `NO_PROXY`), or None. Raises ConfigurationError for a proxy that is not an HTTP proxy."""
+        address = getproxies().get("https")
+        if not address or proxy_bypass(host):
+            return None
+        try:
+            parts = urlsplit(address if "://" in address else f"http://{address}")
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None  # the address may hold a password: do not quote it
+        if parts.scheme != "http" or not parts.hostname:
+            raise ConfigurationError(
+                "the proxy in HTTPS_PROXY is not of the form http://host:port: change it, or add "
+                f"{host} to NO_PROXY"
+            )
+        return cls(
+            host=parts.hostname,
+            port=HTTP_PORT if port is None else port,
+            username=None if parts.username is None else unquote(parts.username),
+            password=None if parts.password is None else unquote(parts.password),
+        )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that authorize the client at the proxy."""
+        if not self.username:
+            return {}
+        credentials = f"{self.username}:{self.password or ''}".encode()
+        return {"Proxy-Authorization": f"Basic {base64.b64encode(credentials).decode()}"}
+
+
+class HttpTransport:
+    """Sends requests to one server, directly or through a proxy. Not safe for use by several
+    threads at a time."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        host_header: str | None = None,
+        proxy: Proxy | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._proxy = proxy
+        self._clock = clock
+        default_port = HTTP_PORT if tls is None else HTTPS_PORT
+        address = format_address(host, None if port == default_port else port)
+        self._host_header = address if host_header is None else host_header
+        # A proxy for plain HTTP takes the whole URL; with TLS it tunnels (CONNECT).
+        self._target_prefix = f"http://{address}" if proxy is not None and tls is None else ""
+        self._socket: _DeadlineSocket | None = None
+
+    def close(self) -> None:
+        """Close the connection. It can be called again; the next request opens a new one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        deadline: float,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+    ) -> tuple[int, bytes]:
+        """Send a request and return the status and body of the response. Raises ConnectionLost,
+        OperationTimeout, or Unavailable for a response that is not HTTP."""
+        try:
+            return self._exchange(method, target, deadline, headers, body)
+        except TimeoutError as exc:
+            self.close()
+            where = format_address(self._host, self._port)
+            raise OperationTimeout(f"no response from {where} in time") from exc
+        except (OSError, ValueError, http.client.HTTPException) as exc:
+            # A ValueError is a host that is no valid name.
+            self.close()
+            where = format_address(self._host, self._port)
+            raise ConnectionLost(
+                f"request to {where} failed: {str(exc) or type(exc).__name__}"
+            ) from exc
+        except BaseException:
+            self.close()
+            raise
+
+    def _exchange(
+        self,
+        method: str,
+        target: str,
+        deadline: float,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> tuple[int, bytes]:
+        sock = self._connected(deadline)
+        connection = http.client.HTTPConnection(self._host, self._port)
+        connection.sock = sock  # it uses sendall, makefile and close only
+        proxy_headers = self._proxy.headers if self._proxy is not None and self._tls is None else {}
+        connection.request(
+            method,
+            self._target_prefix + target,
+            body=body,
+            headers={"Host": self._host_header, **proxy_headers, **headers},
+        )
+        response = connection.getresponse()
+        content = response.read(MAX_BODY + 1)
+        if len(content) > MAX_BODY:
+            raise Unavailable(f"the response has more than {MAX_BODY} bytes")
+        if response.length:  # a bounded read does not check the Content-Length
+            raise http.client.IncompleteRead(content, response.length)
+        if response.will_close:
+            self.close()
+        return response.status, content
+
+    def _connected(self, deadline: float) -> "_DeadlineSocket":
+        if self._socket is not None and self._socket.has_input():
+            self.close()  # the server has closed it, or sent bytes without a request
+        if self._socket is None:
+            self._socket = self._connect(deadline)
+        self._socket.deadline = deadline
+        return self._socket
+
+    def _connect(self, deadline: float) -> "_DeadlineSocket":
+        proxy = self._proxy
+        address = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
+        raw = _dial(*address, deadline, self._clock)
+        try:
+            if self._tls is not None:
+                if proxy is not None:
+                    self._open_tunnel(_DeadlineSocket(raw, deadline, self._clock), proxy)
+                raw.settimeout(_left(deadline, self._clock))
+                raw = self._tls.wrap_socket(raw, server_hostname=self._host)
+        except BaseException:
+            raw.close()
+            raise
+        return _DeadlineSocket(raw, deadline, self._clock)
+
+    def _open_tunnel(self, sock: "_DeadlineSocket", proxy: Proxy) -> None:
+        target = f"{format_address(self._host, None)}:{self._port}"
+        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+        lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
+        sock.sendall("\r\n".join([*lines, "", ""]).encode())
+        response = http.client.HTTPResponse(sock, method="CONNECT")  # type: ignore[arg-type]
+        response.begin()
+        if response.status != 200:
+            raise ConnectionLost(
+                f"proxy {format_address(proxy.host, proxy.port)} refused to connect to {target}: "
+                f"{response.status} {response.reason}"
+            )
+
+
+class _DeadlineSocket:
+    """The part of a socket that `http.client` uses, with a deadline for all operations."""
+
+    def __init__(self, sock: socket.socket, deadline: float, clock: Clock) -> None:
+        self._sock = sock
+        self.deadline = deadline
+        self._clock = clock
+
+    def sendall(self, data: bytes) -> None:
+        self._sock.settimeout(_left(self.deadline, self._clock))
+        self._sock.sendall(data)
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self._sock.settimeout(_left(self.deadline, self._clock))
+        return self._sock.recv_into(buffer)
+
+    def has_input(self) -> bool:
+        """Return True if a read would not wait: there are bytes, or the peer has closed."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_SocketReader(self))
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class _SocketReader(io.RawIOBase):
+    def __init__(self, sock: _DeadlineSocket) -> None:
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        return self._sock.recv_into(buffer)
+
+
+def _dial(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
+    """Connect to the first address of a host that answers."""
+    error: OSError | None = None
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_left(deadline, clock))
+            sock.connect(address)
+        except OSError as exc:
+            sock.close()
+            error = exc
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+    raise error or OSError(f"{host} has no address")
+
+
+def _left(deadline: float, clock: Clock) -> float:
+    left = deadline - clock()
+    if left <= 0:
+        raise TimeoutError("the deadline has passed")
+    return left

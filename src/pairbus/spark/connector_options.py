@@ -1,0 +1,89 @@
+"""Options of `format("servicebus")`. They are described in docs/connector.md."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.errors import ConfigurationError
+
+_SPARK_OPTIONS = ("checkpointlocation", "queryname")
+"""Options of Spark that it passes to every data source."""
+
+
+class ConnectorOptions:
+    """The options of one query. Each method raises ConfigurationError for a missing or invalid
+    option."""
+
+    KNOWN = (
+        "connectionString",
+        "connectionStringEnv",
+        "caFile",
+        "queue",
+        "maxMessages",
+        "maxMessagesPerTrigger",
+        "partitions",
+        "pollSeconds",
+        "path",
+        "settleConnectionString",
+        "settleConnectionStringEnv",
+    )
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
+        known = {name.lower() for name in self.KNOWN}
+        for name in self._options:
+            if name not in known and name not in _SPARK_OPTIONS:
+                raise ConfigurationError(
+                    f"Format servicebus has no option {name!r}. Its options are "
+                    f"{', '.join(self.KNOWN)}."
+                )
+
+    def text(self, name: str) -> str | None:
+        """Return an option, or None if it is not set."""
+        return self._options.get(name.lower())
+
+    def number(self, name: str) -> int | None:
+        """Return an option that is a positive number, or None if it is not set."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not text.isdecimal() or int(text) < 1:
+            raise ConfigurationError(f"Option {name} must be a number of at least 1, not {text!r}.")
+        return int(text)
+
+    def queues(self) -> tuple[str, ...]:
+        """Return the queues to read."""
+        names = (name.strip() for name in (self.text("queue") or "").split(","))
+        queues = tuple(name for name in names if name)
+        if not queues:
+            raise ConfigurationError(
+                "Format servicebus needs the option queue: one path, or several with commas."
+            )
+        return queues
+
+    def client(self) -> ClientOptions:
+        """Return the namespace to read from or to send to."""
+        options = self._client("connectionString")
+        if options is None:
+            raise ConfigurationError(
+                "Format servicebus needs the option connectionString, or connectionStringEnv with "
+                "the name of an environment variable that holds it."
+            )
+        return options
+
+    def settle_client(self) -> ClientOptions | None:
+        """Return the namespace that holds the locks of the rows. None: rows are not settled."""
+        return self._client("settleConnectionString")
+
+    def _client(self, name: str) -> ClientOptions | None:
+        text, variable = self.text(name), self.text(f"{name}Env")
+        if text is None and variable is not None:
+            text = os.environ.get(variable)
+            if text is None:
+                raise ConfigurationError(f"The environment variable {variable} is not set.")
+        if text is None:
+            return None
+        options = ClientOptions.from_connection_string(text)
+        ca_file = self.text("caFile")
+        return options if ca_file is None else replace(options, ca_file=ca_file)

@@ -1,0 +1,107 @@
+"""The outcome of a task: each message is delivered, dead-lettered, or left where it is."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pairbus.errors import AmqpError, Busy
+from pairbus.servicebus.management import ABANDONED, COMPLETED
+from pairbus.spark.messages import RestoredMessage
+from pairbus.spark.settler import Settler
+from pairbus.spark.usage import UsageRecorder
+from pairbus.usage.operations import OperationKind
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Numbers of messages of a task, by destination."""
+
+    moved: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    dead_lettered: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    """Messages that stay in their queue and are tried again."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """The last error of each destination that did not accept messages."""
+    busy: bool = False
+    """A destination throttled the task."""
+    unsettled: int = 0
+    """Messages that were delivered and could not be completed: they are delivered again."""
+
+
+@dataclass
+class TaskCommit(WriterCommitMessage):
+    """Carries the outcome of a task from the worker to the driver."""
+
+    outcome: Outcome
+
+
+class OutcomeRecorder:
+    """Settles and counts messages according to what happened to them."""
+
+    def __init__(self, settler: Settler, usage: UsageRecorder) -> None:
+        self.outcome = Outcome()
+        self._settler = settler
+        self._usage = usage
+        self._still_locked: list[RestoredMessage] = []
+
+    def delivered(self, destination: str, messages: list[RestoredMessage]) -> None:
+        """Complete messages that the destination accepted."""
+        self._record_sends(destination, messages, answered=True)
+        self.outcome.moved[destination] += len(messages)
+        for message in messages:
+            self.outcome.bytes += len(message.payload)
+            self._settler.add(message, COMPLETED)
+
+    def not_delivered(self, destination: str, messages: list[RestoredMessage]) -> None:
+        """Record sends that the destination did not accept."""
+        self._record_sends(destination, messages, answered=False)
+
+    def destination_failed(self, destination: str, error: AmqpError) -> None:
+        """Record that a destination cannot accept messages at the moment."""
+        self.outcome.busy = self.outcome.busy or isinstance(error, Busy)
+        self.outcome.errors[destination] = str(error)
+
+    def leave(
+        self, destination: str, messages: list[RestoredMessage], error: AmqpError | None
+    ) -> None:
+        """Leave messages in their queue.
+
+        Messages of sessions are abandoned, so that they keep their position in the queue. Others
+        stay locked for now, so that later messages in the queue can be received.
+        """
+        self.outcome.left[destination] += len(messages)
+        if error is not None:
+            self.outcome.errors.setdefault(destination, str(error))
+        for message in messages:
+            if message.session_id is not None:
+                self._settler.add(message, ABANDONED)
+            else:
+                self._still_locked.append(message)
+
+    def dead_letter(self, message: RestoredMessage, reason: str, description: str) -> None:
+        """Dead-letter a message. One without a lock cannot be: it counts as left, with an error."""
+        destination = message.destination or ""
+        if self._settler.can_settle(message):
+            self.outcome.dead_lettered[destination] += 1
+            self._settler.dead_letter(message, reason, description)
+        else:
+            self.outcome.left[destination] += 1
+            self.outcome.errors.setdefault(destination, f"{reason}: {description}")
+
+    def finish(self) -> Outcome:
+        """Settle everything, and return the outcome."""
+        if not self.outcome.moved:
+            # There are no other messages behind these, so they need not stay locked.
+            for message in self._still_locked:
+                self._settler.add(message, ABANDONED)
+        self.outcome.unsettled += self._settler.finish()
+        return self.outcome
+
+    def _record_sends(
+        self, destination: str, messages: list[RestoredMessage], *, answered: bool
+    ) -> None:
+        if self._usage.enabled:
+            sizes = [len(message.payload) for message in messages]
+            self._usage.add(OperationKind.SEND, destination, sizes, answered=answered)

@@ -1,0 +1,54 @@
+"""Plans of micro-batches, and their division among the tasks of a query."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import InputPartition
+
+from pairbus.spark.messages import ReceivedMessage
+
+
+@dataclass(frozen=True)
+class PartitionPlan(InputPartition):
+    """The part of a micro-batch that one task reads."""
+
+    queues: tuple[str, ...]
+    first_messages: tuple[ReceivedMessage, ...]
+    """The messages that the long polls received, at most one of each queue."""
+    max_messages: int
+    blocked: frozenset[str]
+    """Destinations that get no messages in this micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """A micro-batch."""
+
+    max_messages: int
+    first_messages: Mapping[str, ReceivedMessage] = field(default_factory=dict)
+    """The messages that the long polls received, by queue."""
+    blocked: frozenset[str] = frozenset()
+    """Destinations that get no messages in this micro-batch."""
+
+    def split(self, queues: Sequence[str], partitions: int, number: int) -> list[PartitionPlan]:
+        """Divide the queues among at most `partitions` tasks. `number` counts the micro-batches.
+
+        Only queues with a first message are read: a long poll waits on each of the others, and a
+        message that it received meanwhile would be overtaken. Without any first message the plan
+        was made before a restart: no poll waits yet, and all queues are read.
+        """
+        if self.first_messages:
+            queues = [queue for queue in queues if queue in self.first_messages]
+        partitions = min(partitions, len(queues))
+        max_messages = max(1, self.max_messages // partitions)
+        plans = []
+        for index in range(partitions):
+            share = queues[index::partitions]
+            # Rotate, so that every queue is read first from time to time.
+            start = number % len(share)
+            share = [*share[start:], *share[:start]]
+            first = tuple(
+                self.first_messages[queue] for queue in share if queue in self.first_messages
+            )
+            plans.append(PartitionPlan(tuple(share), first, max_messages, self.blocked))
+        return plans

@@ -1,0 +1,132 @@
+"""Queues as a Spark stream: messages are received under locks, by several tasks at once.
+
+A queue cannot replay a range of messages, so offsets only count: `{"batch": n}` means that n
+micro-batches were planned. Spark may call `partitions` more than once for a micro-batch, so it does
+not receive anything.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from pairbus.errors import Refused
+from pairbus.spark.long_polls import LongPolls
+from pairbus.spark.messages import ReceivedMessage
+from pairbus.spark.plans import BatchPlan, PartitionPlan
+from pairbus.spark.queue_reader import QueueReader
+
+WAIT_S = 5.0
+"""The longest wait for the long polls, within one call by Spark."""
+CONNECT_S = 10.0
+"""The time that a stream with an AvailableNow trigger has to reach its namespace."""
+RESTARTED_BATCH = 500
+"""Messages of a micro-batch that was planned before a restart."""
+
+
+class BatchPlanner(Protocol):
+    """Plans micro-batches, in the driver."""
+
+    def next_batch(self, *, available_now: bool) -> BatchPlan | None:
+        """Return the next micro-batch, or None if there is nothing to read at the moment. With
+        `available_now`, None ends the stream."""
+
+    def stop(self) -> None:
+        """Release all resources."""
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads messages of queues under locks. The sink settles them.
+
+    The planner works in the driver, and is not sent to workers. The reader works there.
+    """
+
+    def __init__(
+        self,
+        queues: tuple[str, ...],
+        *,
+        partitions: int,
+        max_messages: int,
+        planner: BatchPlanner,
+        reader: QueueReader[Any],
+    ) -> None:
+        self._queues = queues
+        self._partitions = max(1, min(partitions, len(queues)))
+        self._max_messages = max_messages
+        self._planner = planner
+        self._reader = reader
+        self._available_now = False
+        self._plans: dict[int, BatchPlan] = {}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._available_now = True
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        plan = self._planner.next_batch(available_now=self._available_now)
+        if plan is None:
+            return start
+        number = start["batch"] + 1
+        self._plans = {number: plan}
+        return {"batch": number}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PartitionPlan]:
+        number = end["batch"]
+        plan = self._plans.get(number, BatchPlan(RESTARTED_BATCH))
+        return plan.split(self._queues, self._partitions, number)
+
+    def read(self, partition: PartitionPlan) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        return self._reader.read(partition)
+
+    def stop(self) -> None:
+        self._planner.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None, "_plans": {}}
+
+
+class QueuePlanner:
+    """Plans a micro-batch as soon as a long poll has received a message."""
+
+    def __init__(self, polls: LongPolls, max_messages: int) -> None:
+        self._polls = polls
+        self._max_messages = max_messages
+
+    def next_batch(self, *, available_now: bool) -> BatchPlan | None:
+        """Return the next micro-batch, or None. Raises what the namespace refuses for good, and
+        with `available_now` any error: the stream would end as if the queues were empty."""
+        deadline = time.monotonic() + CONNECT_S
+        while True:
+            wait_for_messages(self._polls, until_known=available_now)
+            if first_messages := self._polls.take():
+                return BatchPlan(self._max_messages, first_messages)
+            error = self._polls.error
+            if isinstance(error, Refused):
+                raise error
+            if error is None or not available_now:
+                return None
+            if time.monotonic() >= deadline:
+                raise error
+
+    def stop(self) -> None:
+        self._polls.stop()
+
+
+def wait_for_messages(polls: LongPolls, *, until_known: bool) -> list[ReceivedMessage]:
+    """Poll all queues, and return the messages that arrived.
+
+    With `until_known`, wait until each queue has a message or is known to be empty: a stream with
+    an AvailableNow trigger ends when there is nothing left.
+    """
+    polls.resume()
+    while not polls.wait_until_known(WAIT_S) and until_known and polls.error is None:
+        pass
+    return polls.messages()

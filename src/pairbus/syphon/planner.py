@@ -1,0 +1,161 @@
+"""Planning of micro-batches of the syphon, in the driver."""
+
+import logging
+import threading
+import time
+
+from pairbus.errors import AmqpError
+from pairbus.spark.long_polls import STEP_S, LongPolls
+from pairbus.spark.messages import ReceivedMessage, destination_of
+from pairbus.spark.plans import BatchPlan
+from pairbus.spark.stream_reader import wait_for_messages
+from pairbus.syphon.emptiness import EmptinessCheck
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.pacing import BlockedReadBackoff, Pacer
+from pairbus.syphon.reader_status import ReaderReporter
+from pairbus.syphon.status import find_problem
+from pairbus.syphon.status_file import StatusFile
+from pairbus.syphon.writer_status import MAX_BLOCK_S, WriterStatus
+
+logger = logging.getLogger(__name__)
+
+CHECK_S, MAX_CHECK_S = 1.0, 5.0
+"""The interval between two checks whether the queues are empty. It doubles up to the maximum. A
+message whose lock ends arrives through the long poll, whatever the interval."""
+NOT_RECEIVABLE = (
+    "messages are left in the backlog that cannot be received: another receiver has locked them, "
+    "or they are deferred or scheduled"
+)
+
+
+class BacklogPlanner:
+    """Plans micro-batches. It leaves out destinations that failed recently.
+
+    With `available_now` it ends the stream when every queue is known to be empty, or when there is
+    no progress.
+    """
+
+    def __init__(
+        self,
+        options: SyphonOptions,
+        *,
+        polls: LongPolls,
+        emptiness: EmptinessCheck,
+        reporter: ReaderReporter,
+        writer_status: StatusFile[WriterStatus],
+    ) -> None:
+        self._only = options.only
+        self._stuck_after_s = options.stuck_after.total_seconds()
+        self._polls = polls
+        self._emptiness = emptiness
+        self._reporter = reporter
+        self._writer_status = writer_status
+        self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
+        self._blocked_reads = BlockedReadBackoff()
+        self._started_at = 0.0
+        self._was_reached = False
+        self._not_receivable = False
+        """The last check found a message that could not be received."""
+        self._check_s = CHECK_S
+
+    def next_batch(self, *, available_now: bool) -> BatchPlan | None:
+        """Return the next micro-batch, or None if there is none at the moment."""
+        self._started_at = self._started_at or time.time()
+        while not (available_now and self._is_stuck()):
+            pause_s = self._pacer.wait_s(time.monotonic())
+            if pause_s > 0:
+                # Not for long: Spark cannot stop the query while this call lasts.
+                threading.Event().wait(min(pause_s, STEP_S))
+            elif messages := wait_for_messages(self._polls, until_known=available_now):
+                batch = self._plan(messages)
+                if batch is not None:
+                    self._check_s = CHECK_S
+                    return batch
+                # The locks were lost in the meantime, so the messages are delivered again.
+            elif (error := self._polls.error) is not None:
+                self._reporter.report(waiting=self._not_receivable, error=str(error))
+                if not self._was_reached:  # otherwise the namespace is expected to come back
+                    return None
+            else:
+                self._was_reached = True
+                if available_now:
+                    if self._is_drained():
+                        return None
+                    self._polls.wait_for_message(self._check_s)
+                    self._check_s = min(2 * self._check_s, MAX_CHECK_S)
+                else:
+                    self._reporter.report(waiting=self._not_receivable)
+            if not available_now:
+                return None
+        # While a destination fails, the locks are those of this run.
+        if self._not_receivable and not self._writer_status.read().errors:
+            self._report_remaining()
+        return None
+
+    def stop(self) -> None:
+        """Close the connections."""
+        self._polls.stop()
+        self._emptiness.close()
+
+    def _plan(self, messages: list[ReceivedMessage]) -> BatchPlan | None:
+        """Wait until a message is for a destination that is not blocked, and return a micro-batch.
+        None: the locks of all messages were lost meanwhile."""
+        destinations = [destination_of(message.payload) for message in messages]
+        waiting = (
+            self._not_receivable
+            or not self._only
+            or any(path is None or path in self._only for path in destinations)
+        )
+        self._reporter.report(waiting=waiting)
+        pause = threading.Event()
+        deadline = time.monotonic() + MAX_BLOCK_S
+        while True:
+            writer = self._writer_status.read()
+            blocked = writer.blocked(time.time())
+            now = time.monotonic()
+            if (
+                not blocked
+                or now >= deadline
+                or any(destination_of(m.payload) not in blocked for m in self._polls.messages())
+                or self._blocked_reads.is_due(now, writer.moved.total())
+            ):
+                break
+            pause.wait(STEP_S)
+        size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()))
+        self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
+        first_messages = self._polls.take()
+        return BatchPlan(size, first_messages, blocked) if first_messages else None
+
+    def _is_stuck(self) -> bool:
+        problem = find_problem(
+            self._reporter.status,
+            self._writer_status.read(),
+            started_at=self._started_at,
+            now=time.time(),
+            stuck_after_s=self._stuck_after_s,
+        )
+        return problem is not None
+
+    def _is_drained(self) -> bool:
+        """Peek at the queues: a message that cannot be received may be locked, by another receiver
+        or because its destination failed."""
+        try:
+            self._not_receivable = not self._emptiness.are_empty()
+        except AmqpError as exc:
+            self._reporter.report(waiting=self._not_receivable, error=str(exc))
+            return False
+        self._reporter.report(
+            waiting=self._not_receivable,
+            remaining=NOT_RECEIVABLE if self._not_receivable else None,
+            drained=not self._not_receivable,
+        )
+        return not self._not_receivable
+
+    def _report_remaining(self) -> None:
+        """Count the messages that are left, to explain why the run is stuck."""
+        try:
+            remaining = self._emptiness.remaining()
+        except AmqpError as exc:
+            logger.warning("The messages that are left could not be counted: %s", exc)
+        else:
+            self._reporter.report(waiting=True, remaining=str(remaining))

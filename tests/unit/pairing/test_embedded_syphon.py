@@ -1,0 +1,141 @@
+"""The options that an embedded syphon derives from the clients of a pairing."""
+
+import pickle
+import ssl
+import threading
+import time
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusClient, TransportType
+from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.errors import ConfigurationError
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.embedded_syphon import client_options, syphon_options
+from pairbus.servicebus.tokens import SharedAccessKey, SharedAccessSignature
+from pairbus.syphon.options import SyphonOptions
+
+HOST = "one.servicebus.windows.net"
+KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
+SIGNATURE = f"SharedAccessSignature sr=sb%3A%2F%2F{HOST}&sig=abc&se=1999999999&skn=root"
+
+
+class PicklableCredential:
+    """A credential that can be sent to Spark workers."""
+
+    def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
+        return AccessToken("a token", int(time.time()) + 3600)
+
+
+class UnpicklableCredential(PicklableCredential):
+    """A credential that cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class AsyncCredential:
+    async def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
+        return AccessToken("in a loop", 1)
+
+
+def options_from(text: str, **options: Any) -> ClientOptions:
+    return client_options(ServiceBusClient.from_connection_string(text, **options), "primary")
+
+
+@pytest.mark.parametrize("kind", [ServiceBusClient, AsyncServiceBusClient])
+def test_connection_string_with_a_key(kind: Any) -> None:
+    client = kind.from_connection_string(f"Endpoint=sb://{HOST}/;{KEY}")
+
+    made = client_options(client, "primary")
+
+    assert made == ClientOptions(host=HOST, tokens=SharedAccessKey("root", "c2VjcmV0"))
+    assert made.address == (HOST, 5671)
+
+
+def test_connection_string_with_a_signature() -> None:
+    made = options_from(f"Endpoint=sb://{HOST}/;SharedAccessSignature={SIGNATURE}")
+
+    assert made.tokens == SharedAccessSignature(SIGNATURE)
+
+
+def test_local_namespace_without_tls() -> None:
+    made = options_from(f"Endpoint=sb://localhost:1234;{KEY};UseDevelopmentEmulator=true")
+
+    assert (made.address, made.tls) == (("localhost", 1234), False)
+
+
+def test_custom_endpoint_with_a_ca_file() -> None:
+    made = options_from(
+        f"Endpoint=sb://{HOST}/;{KEY}",
+        custom_endpoint_address="sb://gateway.example:8443",
+        transport_type=TransportType.Amqp,
+        connection_verify="ca.pem",
+    )
+
+    assert (made.host, made.address) == (HOST, ("gateway.example", 8443))
+    assert (made.tls, made.ca_file) == (True, "ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("credential", "tokens"),
+    [
+        (AzureNamedKeyCredential("root", "key"), SharedAccessKey("root", "key")),
+        (AzureSasCredential(SIGNATURE), SharedAccessSignature(SIGNATURE)),
+    ],
+    ids=["named key", "signature"],
+)
+def test_credentials_of_azure_core(credential: Any, tokens: Any) -> None:
+    assert client_options(ServiceBusClient(HOST, credential), "primary").tokens == tokens
+
+
+def test_token_credential_is_pickled() -> None:
+    made = client_options(ServiceBusClient(HOST, PicklableCredential()), "primary")
+
+    unpickled = pickle.loads(pickle.dumps(made))
+
+    assert unpickled.tokens.token("sb://x", 0).text == "a token"
+
+
+@pytest.mark.parametrize("credential", [UnpicklableCredential, AsyncCredential])
+def test_credential_that_cannot_be_sent_to_workers_is_refused(credential: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"of the secondary.*syphon_options"):
+        client_options(ServiceBusClient(HOST, credential()), "secondary")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"ssl_context": ssl.create_default_context()}, "SSL context"),
+        ({"transport_type": TransportType.AmqpOverWebsocket}, "over TCP"),
+        ({"http_proxy": {"proxy_hostname": "proxy", "proxy_port": 3128}}, "proxy"),
+    ],
+    ids=["ssl context", "websocket", "proxy"],
+)
+def test_client_settings_that_the_syphon_lacks_are_refused(options: Any, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        options_from(f"Endpoint=sb://{HOST}/;{KEY}", **options)
+
+
+def test_syphon_options_of_the_user_are_used_unchanged() -> None:
+    given = SyphonOptions(primary="Endpoint=sb://a/", secondary="Endpoint=sb://b/")  # type: ignore[arg-type]
+    client = ServiceBusClient(HOST, UnpicklableCredential())
+
+    made = syphon_options(client, client, SendAvailabilityOptions(syphon_options=given), ("q",))
+
+    assert made is given
+    with pytest.raises(ConfigurationError, match="syphon_options must be a"):
+        syphon_options(client, client, SendAvailabilityOptions(syphon_options="x"), ("q",))
+
+
+def test_options_are_derived_from_the_clients_by_default() -> None:
+    one = ServiceBusClient.from_connection_string(f"Endpoint=sb://{HOST}/;{KEY}")
+    two = ServiceBusClient.from_connection_string(f"Endpoint=sb://two.example/;{KEY}")
+
+    made = syphon_options(one, two, SendAvailabilityOptions(), ("a/0", "a/1"))
+
+    assert (made.primary.host, made.secondary.host) == (HOST, "two.example")
+    assert made.backlog_queues == ("a/0", "a/1")

@@ -1,0 +1,58 @@
+"""The order of the messages that a task reads."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from pairbus.amqp.sections import Message
+from pairbus.spark.messages import ReceivedMessage, sequence_number_of
+from pairbus.spark.queue_reader import in_order
+
+LOCKED_UNTIL = 77
+
+
+@dataclass
+class FakeDelivery:
+    """The attributes of a delivery that are read."""
+
+    payload: bytes
+    tag: bytes
+
+
+def message(sequence_number: int) -> bytes:
+    return Message.build(
+        message_annotations={"x-opt-sequence-number": sequence_number}, data=b"body"
+    ).encode()
+
+
+@pytest.mark.rule("Y2")
+@pytest.mark.parametrize(
+    ("received", "expected"),
+    [
+        ((), [(5, b"poll")]),
+        ((6, 7), [(5, b"poll"), (6, b"new"), (7, b"new")]),
+        ((3, 4), [(3, b"new"), (4, b"new"), (5, b"poll")]),
+        ((4, 6), [(4, b"new"), (5, b"poll"), (6, b"new")]),
+        # The lock of the poll's message has expired, so only the new delivery is used.
+        ((5, 6), [(5, b"new"), (6, b"new")]),
+        ((4, 5), [(4, b"new"), (5, b"new")]),
+    ],
+)
+def test_message_of_the_long_poll_is_read_once_and_in_its_position(
+    received: tuple[int, ...], expected: list[tuple[int, bytes]]
+) -> None:
+    first = ReceivedMessage("q", message(5), b"poll", LOCKED_UNTIL)
+    deliveries = [[FakeDelivery(message(number), b"new") for number in received]]
+
+    messages = list(in_order("q", first, deliveries))  # type: ignore[arg-type]
+
+    assert [(sequence_number_of(m.payload), m.lock_token) for m in messages] == expected
+    assert all((m.locked_until == LOCKED_UNTIL) == (m.lock_token == b"poll") for m in messages)
+
+
+def test_queue_without_a_long_poll_message_is_read_in_order() -> None:
+    deliveries = [[FakeDelivery(message(1), b"a")], [], [FakeDelivery(message(2), b"b")]]
+
+    messages = list(in_order("q", None, deliveries))  # type: ignore[arg-type]
+
+    assert [m.lock_token for m in messages] == [b"a", b"b"]

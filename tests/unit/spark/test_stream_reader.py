@@ -1,0 +1,95 @@
+"""When a stream has a next micro-batch, and when it ends."""
+
+import pytest
+from pyspark import cloudpickle
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.errors import AmqpError, ConnectionLost, EntityNotFound
+from pairbus.spark import stream_reader
+from pairbus.spark.connector import MessageRows
+from pairbus.spark.long_polls import LongPolls
+from pairbus.spark.messages import ReceivedMessage
+from pairbus.spark.queue_reader import QueueReader
+from pairbus.spark.stream_reader import QueuePlanner, QueueStreamReader
+
+OPTIONS = ClientOptions(host="localhost")
+
+
+class FakePolls(LongPolls):
+    """Polls that know nothing for some waits, and then have a message, or an error."""
+
+    def __init__(self, waits: int, error: AmqpError | None = None) -> None:
+        super().__init__(OPTIONS, (), poll_s=1)
+        self._waits = waits
+        self._later_error = error
+
+    def resume(self) -> None: ...
+
+    def wait_until_known(self, seconds: float) -> bool:
+        self._waits -= 1
+        if self._waits < 0:
+            self.error = self._later_error
+        return self._waits < 0 and self.error is None
+
+    def messages(self) -> list[ReceivedMessage]:
+        return list(self.take().values())
+
+    def take(self) -> dict[str, ReceivedMessage]:
+        known = self._waits < 0 and self.error is None
+        return {"q": ReceivedMessage("q", b"payload", b"token")} if known else {}
+
+
+def stream(polls: LongPolls, *, available_now: bool) -> QueueStreamReader:
+    reader = QueueStreamReader(
+        ("q",),
+        partitions=1,
+        max_messages=10,
+        planner=QueuePlanner(polls, 10),
+        reader=QueueReader(OPTIONS, MessageRows(("payload",))),
+    )
+    if available_now:
+        reader.prepareForTriggerAvailableNow()
+    return reader
+
+
+def next_offset(reader: QueueStreamReader) -> dict[str, int]:
+    return reader.latestOffset({"batch": 4}, reader.getDefaultReadLimit())
+
+
+def test_available_now_stream_waits_until_the_state_of_each_queue_is_known() -> None:
+    assert next_offset(stream(FakePolls(3), available_now=True)) == {"batch": 5}
+
+
+def test_continuous_stream_returns_to_spark_while_the_state_is_not_known() -> None:
+    reader = stream(FakePolls(3), available_now=False)
+
+    assert [next_offset(reader) for _ in range(4)] == [{"batch": 4}] * 3 + [{"batch": 5}]
+
+
+@pytest.mark.parametrize("available_now", [True, False])
+def test_permanent_error_ends_the_stream(available_now: bool) -> None:
+    polls = FakePolls(0, EntityNotFound("there is no queue 'q'"))
+
+    with pytest.raises(EntityNotFound, match="no queue"):
+        next_offset(stream(polls, available_now=available_now))
+
+
+def test_unreachable_namespace_fails_only_an_available_now_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_reader, "CONNECT_S", 0.0)
+    error = ConnectionLost("refused")
+
+    assert next_offset(stream(FakePolls(0, error), available_now=False)) == {"batch": 4}
+    with pytest.raises(ConnectionLost):
+        next_offset(stream(FakePolls(0, error), available_now=True))
+
+
+def test_copy_of_the_reader_for_workers_has_no_planner() -> None:
+    reader = stream(FakePolls(0), available_now=True)
+    next_offset(reader)
+
+    copy = cloudpickle.loads(cloudpickle.dumps(reader))
+
+    assert copy._planner is None
+    assert [part.queues for part in copy.partitions({"batch": 4}, {"batch": 5})] == [("q",)]
