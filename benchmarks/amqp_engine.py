@@ -49,7 +49,7 @@ def figures(rounds: int) -> list[Figure]:
 
 
 def linked() -> tuple[Connection, SenderLink, Connection, ReceiverLink]:
-    """Two engines with a link between them, and credit for all messages."""
+    """Return two engines with a link that has credit for all messages."""
     window = {"incoming_window": 4 * COUNT, "outgoing_window": 4 * COUNT}
     a = Connection(ConnectionSettings(container_id="a", **window), client=True, now=0.0)
     b = Connection(ConnectionSettings(container_id="b", **window), client=False, now=0.0)
@@ -80,7 +80,7 @@ def chunks(data: bytes) -> list[bytes]:
 def proton_linked() -> Iterator[
     tuple[proton.Transport, proton.Sender, proton.Transport, proton.Receiver]
 ]:
-    """Two proton connections in memory with a link between them."""
+    """Return two proton connections in memory with a link."""
     ends = []
     for name, mode in (("a", proton.Transport.CLIENT), ("b", proton.Transport.SERVER)):
         connection = proton.Connection()
@@ -132,7 +132,7 @@ def proton_pump(a: proton.Transport, b: proton.Transport) -> None:
 
 
 def receive(message: bytes, rounds: int) -> Figure:
-    """From bytes of the socket to a delivery with its payload."""
+    """Receive: from the data of the socket to a delivery with its payload."""
 
     def ours() -> Timed:
         a, sender, b, _ = linked()
@@ -202,7 +202,7 @@ def receive(message: bytes, rounds: int) -> Figure:
 
 
 def send(message: bytes, rounds: int) -> Figure:
-    """From a payload to bytes for the socket."""
+    """Send: from a payload to the data for the socket."""
 
     def ours() -> Timed:
         a, sender, _, _ = linked()
@@ -252,7 +252,7 @@ def send(message: bytes, rounds: int) -> Figure:
 
 
 def write_batch(message: bytes, rounds: int) -> Figure:
-    """500 encoded messages into one delivery, down to the bytes for the socket."""
+    """Send a batch: from 500 encoded messages to the data for the socket."""
     messages = [message] * BATCH
 
     def ours() -> Timed:
@@ -286,7 +286,7 @@ def write_batch(message: bytes, rounds: int) -> Figure:
 
 
 def read_batch(message: bytes, rounds: int) -> Figure:
-    """A batch of 500 from bytes of the socket to encoded messages."""
+    """Receive a batch: from the data of the socket to 500 encoded messages."""
 
     def ours() -> Timed:
         a, sender, b, _ = linked()
@@ -328,7 +328,7 @@ def read_batch(message: bytes, rounds: int) -> Figure:
 
 
 def dispose(message: bytes, rounds: int) -> Figure:
-    """The answer to 500 sends: from bytes of the socket to knowing each of them accepted."""
+    """Receive outcomes: from the data of the socket to 500 accepted deliveries."""
 
     def ours() -> Timed:
         a, sender, b, _ = linked()
@@ -401,7 +401,7 @@ def dispose(message: bytes, rounds: int) -> Figure:
 
 
 def sdk_dispositions() -> list[bytes]:
-    """Bodies of disposition frames for COUNT deliveries, for a codec that keeps no deliveries."""
+    """Return disposition frames for COUNT deliveries, for a codec without delivery state."""
     return [
         encode_composite(Disposition(True, first, first + BATCH - 1, True, Accepted()))
         for first in range(0, COUNT, BATCH)
@@ -409,7 +409,7 @@ def sdk_dispositions() -> list[bytes]:
 
 
 def rewrite(rounds: int) -> Figure:
-    """Out of the backlog: four application properties off; session, time-to-live, schedule on."""
+    """Restore a backlog message: remove four application properties, set three properties."""
     ours_bytes = backlog_message()
     names = ("x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc")
     schedule = Symbol("x-opt-scheduled-enqueue-time")
@@ -472,7 +472,7 @@ def rewrite(rounds: int) -> Figure:
 
 
 def backlog_message() -> bytes:
-    """A message as it lies in the backlog, with 1 KB of body."""
+    """Return a backlog message with a body of 1 KB."""
     sent = Message.build(
         header=Header(durable=True, ttl=UInt(86_400_000)),
         message_annotations={

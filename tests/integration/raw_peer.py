@@ -1,4 +1,4 @@
-"""Peers that misbehave: a listening socket, and a script for whoever connects."""
+"""Peers that misbehave: a listening socket, and a script for each connection."""
 
 import contextlib
 import socket
@@ -14,10 +14,10 @@ Script = Callable[[socket.socket, "RawPeer"], None]
 
 
 class RawPeer:
-    """Runs the script for each connection in a thread of its own, until it is closed.
+    """Runs the script for each connection in a thread, until it is closed.
 
-    A script sets `happened` once it has done what the test is about, so that a test can tell that
-    its fault was there; what it reads of the client goes into `heard`.
+    A script sets `happened` once its fault occurred, so that a test can assert that it did. `heard`
+    holds the data that the client sent.
     """
 
     def __init__(self, script: Script) -> None:
@@ -33,22 +33,22 @@ class RawPeer:
 
     def close(self) -> None:
         self.over.set()
-        # Closing would not wake a thread that waits in accept or recv.
+        # Closing a socket does not wake a thread that waits in accept or recv.
         for sock in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
         for thread in self._threads:
             thread.join(DEADLINE_S)
-            assert not thread.is_alive(), "a script does not end"
+            assert not thread.is_alive(), "a script did not end"
 
     def stay(self) -> None:
-        """Do nothing more, with the connection open."""
+        """Keep the connection open without reading or writing."""
         self.happened.set()
         self.over.wait(DEADLINE_S)
 
     def read(self, sock: socket.socket) -> bytes:
-        """What the client says next; b"" when it has hung up."""
+        """Return the next data of the client, or b"" if it closed the connection."""
         try:
             data = sock.recv(65536)
         except OSError:
@@ -76,8 +76,10 @@ class RawPeer:
 
 
 def talk(sock: socket.socket, peer: RawPeer, until: type | None) -> Connection:
-    """Be a good server until an event of this kind, what is said to it included. None: say
-    nothing, and read nothing."""
+    """Serve the client until an event of this type, and write the answers to it.
+
+    With None, read and write nothing.
+    """
     engine = Connection(
         ConnectionSettings(container_id="raw"), sasl=SaslServer.anonymous(), now=time.monotonic()
     )
@@ -91,7 +93,7 @@ def talk(sock: socket.socket, peer: RawPeer, until: type | None) -> Connection:
 
 
 def silent_from(until: type | None) -> Script:
-    """Go silent, with the connection open, once such an event has come."""
+    """Return a script that stops reading and writing after such an event."""
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
         talk(sock, peer, until)
@@ -101,7 +103,7 @@ def silent_from(until: type | None) -> Script:
 
 
 def saying(garbage: bytes, after: type | None) -> Script:
-    """Say something that is no AMQP once such an event has come, and stay."""
+    """Return a script that sends garbage after such an event, and stays connected."""
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
         talk(sock, peer, after)

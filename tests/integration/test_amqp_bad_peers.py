@@ -1,6 +1,6 @@
-"""Peers that hang, stop reading or talk nonsense: every wait is bounded, every error is ours.
+"""Peers that are silent, stop reading or send garbage: calls end in time with an error of pairbus.
 
-That a wait is bounded shows in that the test ends: each has a timeout far above the client's.
+The tests have timeouts far above those of the client, so a call without a bound would fail them.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ operations = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERA
 Operation = Callable[[Client, float], object]
 
 
-# Peers that go silent.
+# Silent peers.
 
 
 STAGES: dict[str, type | None] = {
@@ -133,7 +133,7 @@ def test_peer_that_is_frozen_during_the_tls_handshake_is_a_timeout(
         client.connect()
 
     assert peer.happened.wait(DEADLINE_S)
-    assert peer.heard[:1] == b"\x16"  # a TLS hello it was
+    assert peer.heard[:1] == b"\x16"  # A TLS client hello.
 
 
 def test_peer_that_is_frozen_in_the_middle_of_the_tls_handshake_is_a_timeout(
@@ -141,7 +141,7 @@ def test_peer_that_is_frozen_in_the_middle_of_the_tls_handshake_is_a_timeout(
 ):
     def script(sock: socket.socket, peer: RawPeer) -> None:
         peer.read(sock)
-        sock.sendall(b"\x16\x03\x03\x10\x00")  # the head of a record that does not follow
+        sock.sendall(b"\x16\x03\x03\x10\x00")  # The header of a TLS record without its content.
         peer.stay()
 
     peer = raw_peer(script)
@@ -155,7 +155,7 @@ def test_peer_that_is_frozen_in_the_middle_of_the_tls_handshake_is_a_timeout(
 
 @pytest.fixture
 def full_listener() -> Iterator[int]:
-    """The port of a listener that lets nobody in: its queue is full, and packets are dropped."""
+    """Yield the port of a listener whose queue is full, so that packets are dropped."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -234,7 +234,7 @@ def test_frozen_server_is_lost_during_a_receive(server: MemoryServer, connect: C
 
 
 def deaf_after_credit(sock: socket.socket, peer: RawPeer) -> None:
-    """Attach a link, give credit, and read nothing any more."""
+    """Attach a link, grant credit, and stop reading."""
     engine = talk(sock, peer, ev.Begun)
     while True:
         events = engine.receive(peer.read(sock), time.monotonic())
@@ -260,14 +260,14 @@ def test_peer_that_does_not_read_is_a_timeout(raw_peer: StartPeer, connect: Conn
     assert peer.happened.wait(DEADLINE_S)
     assert client._transport is not None
     assert len(client._transport._unsent) > 0, "it was all taken after all"
-    # Nor does closing wait for it.
+    # Closing does not wait for the peer, either.
     sender.close(timeout_s=SHORT_S)
     client.close(timeout_s=SHORT_S)
     client.close()
 
 
 def test_peer_that_reads_only_after_we_read_is_no_deadlock(raw_peer: StartPeer, connect: Connect):
-    """Both sides have more to write than the buffers between them hold."""
+    """Both sides write more than the socket buffers hold."""
     large = Message.build(data=bytes(12_000_000)).encode()
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
@@ -303,7 +303,7 @@ def test_peer_that_reads_only_after_we_read_is_no_deadlock(raw_peer: StartPeer, 
     assert delivery.payload == large
 
 
-# Peers that never stop talking.
+# Peers that send without pause.
 
 
 def test_peer_that_sends_without_pause_does_not_prevent_a_timeout(
@@ -326,7 +326,7 @@ def test_peer_that_sends_without_pause_does_not_prevent_a_timeout(
     assert peer.happened.wait(DEADLINE_S)
 
 
-# Peers that hang up.
+# Peers that close the connection.
 
 
 @operations
@@ -358,19 +358,19 @@ def test_peer_that_closes_the_socket_later_is_lost(
 
 
 def reset(sock: socket.socket, peer: RawPeer) -> None:
-    """Hang up with a reset instead of an end."""
+    """Reset the connection."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
     peer.happened.set()
 
 
-# Python forgets to close the socket of a connection that was reset before it was wrapped.
+# Python does not close the socket of a connection that was reset before it was wrapped.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("tls", [False, True])
 def test_peer_that_resets_the_connection_is_lost(raw_peer: StartPeer, connect: Connect, tls: bool):
     peer = raw_peer(reset)
 
-    # Often enough to be reset before, in and after each step of the way.
+    # Often enough to be reset before, during and after each step.
     for _ in range(50):
         with pytest.raises(ConnectionLost):
             connect(peer, tls=tls, host="localhost" if tls else "127.0.0.1").connect()
@@ -393,7 +393,7 @@ def test_peer_that_closes_the_socket_during_the_tls_handshake_is_lost(
     assert peer.happened.wait(DEADLINE_S)
 
 
-# Peers that talk nonsense.
+# Peers that send garbage.
 
 
 GARBAGE = {
@@ -434,26 +434,26 @@ def test_garbage_raises_an_error_of_pairbus(
 def test_garbage_during_a_receive_raises_an_error_of_pairbus(
     server: MemoryServer, connect: Connect, garbage: bytes
 ):
-    said = []
+    sent = []
 
-    def talk_nonsense(peer: ServerConnection, event: ev.Event) -> bool:
-        if isinstance(event, ev.FlowReceived) and not said:
-            said.append(garbage)
+    def send_garbage(peer: ServerConnection, event: ev.Event) -> bool:
+        if isinstance(event, ev.FlowReceived) and not sent:
+            sent.append(garbage)
             peer.transport.write(garbage)
         return False
 
-    server.call(lambda: setattr(server, "intercept", talk_nonsense))
+    server.call(lambda: setattr(server, "intercept", send_garbage))
     client = connect(server)
     receiver = Receiver(client, "orders")
 
     with pytest.raises(ProtocolError):
         receiver.receive()
 
-    assert said
+    assert sent
     server.put("orders", HELLO)
     assert [each.payload for each in receiver.receive()] == [HELLO]
     assert client.generation == 2
-    # The peer was told what was wrong before the client hung up.
+    # The client reported the violation before it closed the socket.
     server.wait_for(lambda: server.errors)
     assert server.errors[0].condition.startswith("amqp:")
 

@@ -1,4 +1,4 @@
-"""Our client on real sockets: TLS, SASL, tokens, reconnecting, silence, closing."""
+"""Our client on sockets: TLS, SASL, tokens, reconnection, idle timeouts and closing."""
 
 import datetime
 import time
@@ -266,7 +266,7 @@ class AccessToken(NamedTuple):
 
 
 class FakeCredential:
-    """Gives tokens that are valid for an hour, and counts them."""
+    """Returns tokens that are valid for an hour, and counts them."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
@@ -318,7 +318,7 @@ def test_put_token_request_equals_that_of_the_azure_sdk(server: MemoryServer, co
 
     sdk, ours = cbs_requests(server)
 
-    # The SDK calls its signatures jwt, which Service Bus lets pass.
+    # The SDK sends its signatures with the type jwt, which Service Bus accepts.
     assert sdk.application_properties["type"] == JWT_TYPE
     assert ours.application_properties["type"] == SAS_TYPE
     for request in (sdk, ours):
@@ -405,7 +405,7 @@ def test_refused_token_raises_its_error(
 
 
 def swallow_cbs(peer: ServerConnection, event: ev.Event) -> bool:
-    """Take requests to `$cbs`, and never answer them."""
+    """Ignore requests to `$cbs`."""
     if not isinstance(event, ev.Delivery) or event.link.context.address != "$cbs":
         return False
     event.link.session.settle(event.id, event.id, Accepted())
@@ -416,7 +416,7 @@ def swallow_cbs(peer: ServerConnection, event: ev.Event) -> bool:
 @pytest.mark.timeout(20)
 def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Connect):
     client = connect(server, tokens=SharedAccessKey("root", "key"))
-    Sender(client, "invoices").open()  # and with it, a link to `$cbs`
+    Sender(client, "invoices").open()  # It also attaches a link to `$cbs`.
     server.call(server.requests.clear)
     set_knob(server, "intercept", swallow_cbs)
     sender = Sender(client, "orders")
@@ -486,7 +486,7 @@ def test_token_near_its_expiry_is_renewed_before_the_next_send(
     tokens = (
         SharedAccessKey("root", "key") if source == "shared key" else Credential(lambda: credential)
     )
-    # The server is not told that so much time has passed.
+    # The clock of the server does not advance.
     client = connect(server, tokens=tokens, clock=clock, wall_clock=wall, idle_timeout_s=100_000)
     sender = Sender(client, "orders")
     sender.send(HELLO)
@@ -598,13 +598,13 @@ def test_refused_link_raises_its_error_and_can_be_attached_later(
 
 
 def test_link_of_the_server_is_refused_without_harm(server: MemoryServer, connect: Connect):
-    asked = []
+    links = []
     ended = []
 
     def ask(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
-            asked.append(event.session.attach_sender("unasked", target=Target("you")))
-        if isinstance(event, ev.Detached) and event.link in asked:
+            links.append(event.session.attach_sender("unwanted", target=Target("you")))
+        if isinstance(event, ev.Detached) and event.link in links:
             ended.append(event.error)
             return True
         return False
@@ -697,7 +697,7 @@ def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, 
     with pytest.raises(ConnectionLost, match="maintenance"):
         sender.send(HELLO)
 
-    # The client has answered, and has hung up by itself.
+    # The client has answered and closed the socket.
     server.wait_for(lambda: not server.connections)
     set_knob(server, "intercept", None)
     sender.send(HELLO)
@@ -811,7 +811,7 @@ def test_host_without_an_address_is_a_clear_error(server: MemoryServer, connect:
         connect(server, host="nowhere.invalid").connect()
 
 
-# Silence.
+# Idle timeouts.
 
 
 def test_heartbeats_keep_a_connection_while_the_client_waits_for_messages(

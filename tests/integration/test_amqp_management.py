@@ -1,4 +1,4 @@
-"""Requests over `$management`: what is sent, beside the Azure SDK, and what comes back."""
+"""Requests to `$management`, compared with those of the Azure SDK, and their responses."""
 
 import datetime
 import uuid
@@ -73,7 +73,7 @@ def management(server: MemoryServer, connect: Connect) -> Management:
     return Management(connect(server), "orders")
 
 
-# What goes over the wire.
+# Requests.
 
 
 SCHEDULED = ServiceBusMessage(
@@ -82,7 +82,7 @@ SCHEDULED = ServiceBusMessage(
 
 
 class Sdk:
-    """The Azure SDK's handles on one queue."""
+    """A sender and a receiver of the Azure SDK for one queue."""
 
     def __init__(self, client: ServiceBusClient) -> None:
         self.receiver = client.get_queue_receiver("orders")
@@ -95,7 +95,7 @@ class Sdk:
 
 @pytest.fixture(scope="module")
 def compared() -> Iterator[tuple[MemoryServer, Sdk, Management]]:
-    """One server for all comparisons: the SDK takes a second to connect."""
+    """Yield one server for all comparisons, because the SDK takes a second to connect."""
     with MemoryServer() as server:
         server.handlers["$management"] = answer
         text = (
@@ -112,7 +112,7 @@ def compared() -> Iterator[tuple[MemoryServer, Sdk, Management]]:
 
 
 def scheduled_as_the_sdk_writes_it(server: MemoryServer) -> bytes:
-    """The message in the last request to schedule one."""
+    """Return the message of the last request to schedule one."""
     payload: bytes = server.requests[-1].body["messages"][0]["message"]
     return payload
 
@@ -240,7 +240,7 @@ def check_same(ours: Request, theirs: Request) -> None:
     timeout = "com.microsoft:server-timeout"
     assert type(properties[timeout]) is type(expected[timeout]) is UInt
     assert 0 < properties[timeout] <= 60_000
-    # The SDK also names the link that the request goes with, and its kind. Ours has no such link.
+    # The SDK also sends the name and type of an associated link, which our client does not have.
     assert expected.keys() - properties.keys() == {"associated-link-name", "type"}
     assert properties.keys() <= expected.keys()
 
@@ -277,14 +277,14 @@ def test_schedule_entry_has_only_properties_that_the_message_has(
 
 
 def test_server_timeout_is_sent_with_a_request(server: MemoryServer, management: Management):
-    management.peek()  # by now the links are attached
+    management.peek()  # Attaches the links.
     management.peek(timeout_s=2)
 
-    told = server.requests[-1].application_properties["com.microsoft:server-timeout"]
-    assert 1000 < told <= 2000
+    server_timeout = server.requests[-1].application_properties["com.microsoft:server-timeout"]
+    assert 1000 < server_timeout <= 2000
 
 
-# What comes back.
+# Responses.
 
 
 def test_peeked_messages_are_encoded_messages(management: Management):
@@ -416,11 +416,11 @@ def test_successful_response_with_missing_content_is_a_protocol_error(
         call(management)
 
 
-# Several under way, and responses that are none.
+# Several requests in flight, and invalid responses.
 
 
 class Answering:
-    """Takes requests to `$management`, and answers when it is told to, with what it is given."""
+    """Receives requests to `$management`, and sends the responses of the test."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
@@ -442,14 +442,14 @@ class Answering:
         return Message.parse(self.requests[place][1].payload).read_properties().message_id
 
     def status(self, place: int, status: int) -> bytes:
-        """A response with a status to a request."""
+        """Return a response with a status to a request."""
         return Message.build(
             properties=Properties(correlation_id=self.id_of(place)),
             application_properties={"statusCode": Int32(status), "statusDescription": str(status)},
         ).encode()
 
     def say(self, *payloads: bytes) -> None:
-        """Send responses, each on the link that the first request's peer receives them on."""
+        """Send responses on the link on which the sender of the first request receives."""
         peer = self.requests[0][0]
 
         def send() -> None:
@@ -520,7 +520,7 @@ def test_invalid_responses_are_ignored(server: MemoryServer, management: Managem
     status = {"statusCode": Int32(500)}
     answering.say(
         Message.build(
-            properties=Properties(correlation_id="somebody else's"), application_properties=status
+            properties=Properties(correlation_id="another request"), application_properties=status
         ).encode(),
         Message.build(application_properties=status).encode(),
         b"\xff not AMQP",
@@ -548,7 +548,7 @@ def test_only_foreign_responses_are_a_timeout(server: MemoryServer, management: 
 
     with pytest.raises(OperationTimeout):
         response.raise_for_status("settling")
-    # When the right one comes after all, nobody waits for it any more.
+    # A response that arrives after the timeout is ignored.
     answering.say(answering.status(0, 200))
     set_knob(server, "intercept", None)
     assert management.peek() == [HELLO, HELLO]

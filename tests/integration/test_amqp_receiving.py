@@ -1,4 +1,4 @@
-"""Our client's receiver on real sockets: credit, long polls, drain, settlement, sessions."""
+"""The receiver of our client on sockets: credit, waiting, drain, settlement and sessions."""
 
 import uuid
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def payloads(deliveries: list[ev.Delivery]) -> list[bytes]:
 
 
 def receive_all(receiver: Receiver, count: int) -> list[ev.Delivery]:
-    """So many messages, in as many calls as it takes."""
+    """Receive `count` messages with as many calls as necessary."""
     deliveries: list[ev.Delivery] = []
     while len(deliveries) < count:
         some = receiver.receive(count - len(deliveries))
@@ -211,7 +211,7 @@ def test_delivery_without_credit_ends_the_link(server: MemoryServer, connect: Co
     assert [error.condition for error in server.errors] == ["amqp:link:transfer-limit-exceeded"]
 
 
-# Draining.
+# Drain.
 
 
 def test_drain_takes_back_unused_credit(server: MemoryServer, connect: Connect):
@@ -276,7 +276,7 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: 
     assert len(seen) == 1
 
 
-# Settling.
+# Settlement.
 
 
 @pytest.mark.parametrize(
@@ -299,10 +299,10 @@ def test_settlement_is_confirmed(server: MemoryServer, connect: Connect, state: 
 
     receiver.settle(deliveries, state)
 
-    said = Accepted() if state is None else state
+    expected = Accepted() if state is None else state
     assert [each.payload for each in server.settlements] == MESSAGES[:3]
-    assert [each.state for each in server.settlements] == [said] * 3
-    assert not any(each.settled for each in server.settlements)  # it waited for the answer
+    assert [each.state for each in server.settlements] == [expected] * 3
+    assert not any(each.settled for each in server.settlements)  # It waited for the answer.
     assert server.attaches[-1].rcv_settle_mode == SETTLE_SECOND
 
 
@@ -422,7 +422,7 @@ def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, con
 
     server.wait_for(lambda: seen)
     assert len(seen) == 1
-    # What has no answer yet may be settled again.
+    # A delivery without an answer may be settled again.
     set_knob(server, "intercept", None)
     receiver.settle(deliveries)
     assert len(server.settlements) == 1
@@ -492,7 +492,7 @@ def test_lock_token_is_the_tag_as_service_bus_writes_uuids(server: MemoryServer,
     assert lock_token(delivery) == uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
-# Receiving for good.
+# Presettled messages.
 
 
 def test_presettled_messages_are_removed_at_once(server: MemoryServer, connect: Connect):
@@ -523,7 +523,7 @@ def test_presettled_messages_are_kept_after_the_connection_is_lost(
     wait_for_input(client)
     assert server.cuts == 1
 
-    # Nobody else has them: what had arrived is not thrown away with the connection.
+    # No other receiver gets them, so messages that arrived are kept.
     assert payloads(receive_all(receiver, 2)) == MESSAGES[1:3]
     assert client.generation == 2
 
@@ -616,12 +616,12 @@ def test_session_locked_by_another_receiver_cannot_be_locked(
 
 @pytest.mark.timeout(20)
 def test_late_session_after_a_timeout_is_released(server: MemoryServer, connect: Connect):
-    asked: list[Any] = []
+    links: list[Any] = []
     ended: list[Any] = []
 
     def wait(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.AttachReceived):
-            asked.append(event.link)
+            links.append(event.link)
         if isinstance(event, ev.Detached):
             ended.append(event.link)
         return isinstance(event, ev.AttachReceived)
@@ -634,13 +634,13 @@ def test_late_session_after_a_timeout_is_released(server: MemoryServer, connect:
     with pytest.raises(OperationTimeout, match="a link to 'orders'"):
         receiver.receive(timeout_s=0.2)
 
-    server.wait_for(lambda: asked)
-    assert len(asked) == 1
+    server.wait_for(lambda: links)
+    assert len(links) == 1
     set_knob(server, "intercept", None)
-    client.connect()  # says what was left to say
-    server.call(asked[0].accept)
+    client.connect()  # Writes the remaining output.
+    server.call(links[0].accept)
     Receiver(client, "invoices").open()
-    server.wait_for(lambda: not asked[0].alive)
+    server.wait_for(lambda: not links[0].alive)
 
 
 def test_session_lost_during_a_receive_raises_its_error(server: MemoryServer, connect: Connect):

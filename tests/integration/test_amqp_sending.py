@@ -1,4 +1,4 @@
-"""Our client's sender on real sockets: credit, outcomes, batches, several deliveries in flight."""
+"""The sender of our client on sockets: credit, outcomes, batches and deliveries in flight."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ def set_knob(server: MemoryServer, name: str, value: Any) -> None:
 
 
 class Holding:
-    """Takes deliveries to `orders` without answering, until it is told what to answer."""
+    """Receives deliveries to `orders`, and settles them on request."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
@@ -66,7 +66,7 @@ class Holding:
         self.server.wait_for(lambda: len(self.held) >= count)
 
     def answer(self, place: int, state: Any, *, settled: bool = True) -> None:
-        """Say how a delivery fared."""
+        """Send the state of a delivery."""
         delivery = self.held[place]
         self.server.call(
             lambda: delivery.link.session.settle(delivery.id, delivery.id, state, settled=settled)
@@ -368,7 +368,7 @@ def test_missing_outcome_is_a_timeout(server: MemoryServer, connect: Connect):
     holding.wait(1)
     assert sender.in_flight == 0
 
-    # The answer that comes late after all is not taken for that of the next message.
+    # A late outcome is not mistaken for that of the next message.
     late = sender.post(message("next"))
     holding.wait(2)
     holding.answer(0, rejected("amqp:not-allowed"))
@@ -492,8 +492,8 @@ def test_unused_credit_is_returned_to_a_drain(server: MemoryServer, connect: Con
 
     server.call(lambda: link.flow(5, drain=True))
     wait_for_input(client)
-    client.connect()  # hears it
-    client.connect()  # answers
+    client.connect()  # Reads the drain.
+    client.connect()  # Writes the answer.
 
     server.wait_for(lambda: link.credit == 0)
 
@@ -510,7 +510,7 @@ def test_drain_sends_the_message_that_waits_for_credit(start_server: StartServer
         return False
 
     def drain(peer: ServerConnection) -> None:
-        if not sender._needs_credit:  # it would give the credit back
+        if not sender._needs_credit:  # It would return the credit.
             peer.loop.call_later(0.01, drain, peer)
             return
         with server.changed:

@@ -1,23 +1,11 @@
-"""What the tests of the SDK's two flavours share."""
+"""Values in the types of the Azure SDK, and options of its clients, for several test packages."""
 
 import datetime
 import uuid
 from decimal import Decimal
 from typing import Any
 
-from azure.servicebus import ServiceBusReceivedMessage
-from azure.servicebus.exceptions import (
-    MessageSizeExceededError,
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
-    ServiceBusAuthorizationError,
-    ServiceBusError,
-    ServiceBusQuotaExceededError,
-    ServiceBusServerBusyError,
-)
-
 from examples.engine.memory_server import MemoryServer
-from pairbus.amqp.sections import Message
 from pairbus.amqp.types import (
     Array,
     Byte,
@@ -33,25 +21,16 @@ from pairbus.amqp.types import (
     ULong,
     UShort,
 )
-from pairbus.errors import (
-    AmqpError,
-    Busy,
-    EntityDisabled,
-    EntityNotFound,
-    MessageTooLarge,
-    NotAuthorized,
-    QuotaExceeded,
-)
 
 PATIENT = {"retry_total": 3, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
-"""Options of a client that tries again soon."""
+"""Options of a client that retries quickly."""
 
 IMPATIENT = PATIENT | {"retry_total": 0}
-"""Options of a client that shows an error at once."""
+"""Options of a client that does not retry."""
 
 BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
-"""Options of a sender or receiver that closes soon: no thread that looks up once a second (which a
-receiver without prefetch has all the same), and short waits for the last frames."""
+"""Options of a sender or receiver that closes quickly: no keep-alive thread, which wakes once a
+second, and short waits for the last frames."""
 
 
 def connection_string(server: MemoryServer, *, tls: bool = False) -> str:
@@ -61,7 +40,7 @@ def connection_string(server: MemoryServer, *, tls: bool = False) -> str:
 
 
 def typed(kind: str, value: Any) -> dict[str, Any]:
-    """A value that the SDK writes as the AMQP type of this name."""
+    """Return a value that the SDK encodes with this AMQP type."""
     return {"TYPE": kind, "VALUE": value}
 
 
@@ -70,7 +49,7 @@ NOON = datetime.datetime(2024, 2, 29, 12, 0, 0, 250_000, tzinfo=datetime.UTC)
 NOON_MS = 1_709_208_000_250
 
 FROM_THE_SDK: list[tuple[str, Any, Any]] = [
-    # name, what the SDK is given, what our side reads
+    # Name, value for the SDK, value that we decode.
     ("null", None, None),
     ("true", True, True),
     ("false", False, False),
@@ -99,7 +78,7 @@ FROM_THE_SDK: list[tuple[str, Any, Any]] = [
     ("typed long binary", typed("BINARY", b"\x00" * 300), b"\x00" * 300),
     ("typed symbol", typed("SYMBOL", "name"), Symbol("name")),
 ]
-"""Simple types: all that application properties may hold."""
+"""Simple types, which application properties may have."""
 
 NESTED_FROM_THE_SDK: list[tuple[str, Any, Any]] = [
     ("list", [1, "a", None, [True]], [Int32(1), "a", None, [True]]),
@@ -114,10 +93,10 @@ NESTED_FROM_THE_SDK: list[tuple[str, Any, Any]] = [
     ),
     ("described", (typed("SYMBOL", "d"), "value"), Described(Symbol("d"), "value")),
 ]
-"""Compound types, which annotations and bodies may hold."""
+"""Compound types, which annotations and bodies may have."""
 
 TO_THE_SDK: list[tuple[str, Any, Any]] = [
-    # name, what our side writes, what the SDK reads: it has few types
+    # Name, value that we encode, value that the SDK decodes: it has few types.
     ("null", None, None),
     ("true", True, True),
     ("false", False, False),
@@ -156,12 +135,11 @@ NESTED_TO_THE_SDK: list[tuple[str, Any, Any]] = [
     ("array of symbols", Array(Symbol, (Symbol("a"), Symbol("b" * 300))), [b"a", b"b" * 300]),
     ("described", [Described(Symbol("d"), True)], [True]),
 ]
-"""Left out is what the SDK cannot read: char, decimal32 and decimal64, which it does not know, a
-decimal128, whose exponent it misreads, and an empty array, for which it expects no constructor."""
+"""Without values that the SDK cannot decode: char, decimals and empty arrays."""
 
 
 def exactly(value: Any) -> Any:
-    """A value with the types of all that is in it: in Python, UInt(1) == Int32(1) == True."""
+    """Return a value with the types of all its parts: in Python, UInt(1) == Int32(1) == True."""
     if isinstance(value, dict):
         return dict, [(exactly(key), exactly(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):
@@ -171,28 +149,3 @@ def exactly(value: Any) -> Any:
     if isinstance(value, Described):
         return Described, exactly(value.descriptor), exactly(value.value)
     return type(value), value
-
-
-def bodies(messages: list[ServiceBusReceivedMessage]) -> list[bytes]:
-    return [b"".join(message.body) for message in messages]
-
-
-def text(data: bytes) -> bytes:
-    """An encoded message with this body."""
-    return Message.build(data=data).encode()
-
-
-def set_knob(server: MemoryServer, name: str, value: Any) -> None:
-    server.call(lambda: setattr(server, name, value))
-
-
-REFUSALS = {
-    "not-found": (EntityNotFound("no such queue"), MessagingEntityNotFoundError),
-    "unauthorized": (NotAuthorized("no right to do this"), ServiceBusAuthorizationError),
-    "disabled": (EntityDisabled("switched off"), MessagingEntityDisabledError),
-    "full": (QuotaExceeded("no room"), ServiceBusQuotaExceededError),
-    "busy": (Busy("come later"), ServiceBusServerBusyError),
-    "too-large": (MessageTooLarge("much too large"), MessageSizeExceededError),
-    "internal": (AmqpError("a bug"), ServiceBusError),
-}
-"""By address: what the server says, and what the SDK raises."""

@@ -1,4 +1,4 @@
-"""Random AMQP values, each of exactly the Python type that stands for its AMQP type."""
+"""Hypothesis strategies for AMQP values of all types."""
 
 from typing import Any
 from uuid import UUID
@@ -36,7 +36,7 @@ def integers(bits: int, signed: bool) -> st.SearchStrategy[int]:
 
 
 def sized(kind: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Short ones mostly, and some around the size where the encoding changes."""
+    """Return mostly short values, and some around the size at which the encoding changes."""
     return strategy.map(kind) | st.sampled_from([0, 1, 254, 255, 256]).map(
         lambda size: kind("x" * size) if issubclass(kind, str) else kind(b"x" * size)
     )
@@ -72,7 +72,7 @@ scalars = st.one_of(*SCALARS.values())
 
 
 def _map(pairs: list[tuple[Any, Any]]) -> Any:
-    """As reading gives it: a dict where a dict can hold it."""
+    """Return a map as it is decoded: a dict if a dict can hold it."""
     try:
         result = dict(pairs)
     except TypeError:
@@ -115,4 +115,4 @@ values = st.recursive(
     ),
     max_leaves=12,
 )
-"""Any value at all."""
+"""Values of all types."""

@@ -1,4 +1,4 @@
-"""A conversation means the same in whatever pieces its bytes come."""
+"""The events of an engine do not depend on how its input is split."""
 
 from itertools import pairwise
 from typing import Any
@@ -12,27 +12,27 @@ from tests.fuzz.conversations import Case, recorded
 
 
 def summary(event: Event) -> tuple[Any, ...]:
-    """What an event says, without the objects of one engine."""
+    """Return the content of an event without objects of the engine."""
     fields = ("id", "tag", "payload", "message_format", "settled", "state", "mechanism", "by_peer")
-    said = [getattr(event, field, None) for field in fields]
+    values = [getattr(event, field, None) for field in fields]
     link = getattr(event, "link", None)
     return (
         type(event).__name__,
-        *said,
+        *values,
         None if link is None else (link.name, link.credit),
         str(getattr(event, "error", None)),
     )
 
 
 def play(case: Case, chunks: list[list[bytes]]) -> tuple[list[Any], bytes]:
-    """Events and output of an engine that hears each turn in these chunks."""
+    """Return events and output of an engine that receives each turn in these chunks."""
     engine = case.engine()
     program = Application(engine, client=case.client)
     events = []
     output = bytearray(engine.data_to_send())
     for turn in chunks:
         heard = [event for chunk in turn for event in engine.receive(chunk, 0.0)]
-        # The program answers when the turn is over, so that its answers come in one order.
+        # The application answers after the turn, so that the order of its answers is fixed.
         events += map(summary, heard)
         program.react(heard)
         output += engine.data_to_send()

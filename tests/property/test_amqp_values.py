@@ -1,4 +1,4 @@
-"""Values survive a round trip with their types; bytes that are no values are errors."""
+"""Values survive a round trip with their types; invalid data raises DecodeError."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.fuzz.checks import check_decode, check_transfer
 from tests.property.amqp_values import scalars, values
 from tests.unit.amqp.same import same
 
-# Hypothesis complains of the length of the names of strategies that hold themselves.
+# Hypothesis warns of the long names of recursive strategies.
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 
@@ -105,7 +105,7 @@ def test_any_fields_are_a_composite_or_a_decode_error(code: int, fields: list[An
 
 
 class Strange:
-    """Nothing that AMQP knows."""
+    """A type that AMQP cannot encode."""
 
 
 @given(st.lists(scalars | st.builds(Strange) | st.integers(), max_size=5))

@@ -1,4 +1,4 @@
-"""Messages from random values, edits against a model, and bytes that are no message at all."""
+"""Messages with random values, edits compared with a model, and random data."""
 
 import uuid
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from pairbus.amqp.types import Byte, Float32, Int32, Symbol, Timestamp, UByte, U
 from pairbus.errors import DecodeError
 from tests.unit.amqp.same import same
 
-# Values, and ways to write them that are legal but not always the smallest.
+# Values, and valid encodings of them that are not always the smallest.
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.one_of(st.sampled_from(["a", "b", "color", "größe", ""]), texts)
@@ -55,7 +55,7 @@ values = st.recursive(
 
 
 def widened(raw: bytes) -> bytes:
-    """The same value, written in more bytes where that is legal."""
+    """Return a longer valid encoding of the value, if there is one."""
     code, rest = raw[0], raw[1:]
     if code in (0xA0, 0xA1, 0xA3):
         return bytes((code + 0x10,)) + rest[0].to_bytes(4, "big") + rest[1:]
@@ -251,7 +251,7 @@ def check_map(
     remove: list[str],
     taken: dict[str, Any],
 ) -> None:
-    """The model: what is named goes, all other bytes stay, what is put must not follow them."""
+    """Return the expected section: named entries are removed, others kept, new ones added."""
     gone = {entry.key: entry for entry in found if entry.key in put or entry.key in remove}
     assert taken.keys() == gone.keys()
     for key, entry in gone.items():
@@ -271,7 +271,7 @@ def check_map(
 
 
 def elements_of(section: bytes) -> list[bytes]:
-    """The bytes of each element of a section that we wrote; none where there is no section."""
+    """Return the bytes of each element of a section."""
     if not section:
         return []
     constructor = section[3]
@@ -289,7 +289,7 @@ def elements_of(section: bytes) -> list[bytes]:
 
 @st.composite
 def property_sections(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
-    """Properties with up to 13 fields, nulls at the end included."""
+    """Return properties with up to 13 fields, including trailing nulls."""
     count = draw(st.integers(0, 13))
     fields = [draw((st.none() | field).flatmap(written)) for field in property_fields[:count]]
     head = draw(described(PROPERTIES, "amqp:properties:list"))
@@ -353,12 +353,12 @@ def test_batch_is_split_into_its_messages(members: list[bytes]):
     assert len(batch) == sum(size_in_batch(len(member)) for member in members)
 
 
-# Whatever the bytes.
+# Random data.
 
 
 @st.composite
 def broken_messages(draw: st.DrawFn) -> bytes:
-    """A message with a few bytes changed, taken out or put in."""
+    """Return a message with a few bytes changed, removed or inserted."""
     data = bytearray(draw(messages()).encode())
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, len(data)))

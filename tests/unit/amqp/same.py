@@ -1,4 +1,4 @@
-"""Whether two values are the same AMQP value: Python takes a uint for a long of that size."""
+"""Comparison of AMQP values with their types: in Python a uint equals a long."""
 
 import struct
 from typing import Any
@@ -7,7 +7,7 @@ from pairbus.amqp.types import Array, Described
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, with equal types at every level; NaN is itself, and 0.0 is not -0.0."""
+    """Return whether values and types are equal at every level. NaN equals NaN; 0.0 is not -0.0."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):

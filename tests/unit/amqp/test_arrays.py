@@ -1,4 +1,4 @@
-"""Arrays: of every kind, in the smallest constructor that fits all, described and nested."""
+"""Arrays: all element types, smallest common constructor, descriptors and nesting."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Batches: one payload of many messages, as Service Bus and its SDK make them."""
+"""Service Bus batches, compared with those of the Azure SDK."""
 
 import datetime
 
@@ -19,7 +19,7 @@ DATA_SECTION = b"\x00\x53\x75"
 
 
 def sdk_batch(*messages: ServiceBusMessage) -> bytes:
-    """A batch as the Azure SDK puts it on the wire."""
+    """Return a batch as the Azure SDK encodes it."""
     batch = ServiceBusMessageBatch()
     for message in messages:
         batch.add_message(message)
@@ -27,13 +27,13 @@ def sdk_batch(*messages: ServiceBusMessage) -> bytes:
 
 
 def sdk_message(message: ServiceBusMessage) -> bytes:
-    """A message as the Azure SDK puts it on the wire."""
+    """Return a message as the Azure SDK encodes it."""
     encoded = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
     return bytes(encode_payload(bytearray(), encoded))
 
 
 def front_of(batch: bytes) -> bytes:
-    """The sections of a batch that are not messages."""
+    """Return the sections of a batch that are not messages."""
     return batch[: len(batch) - len(Message.parse(batch).body)]
 
 
@@ -162,7 +162,7 @@ def test_truncated_batch_is_an_error_unless_cut_between_sections():
                 split_batch(batch[:size])
 
 
-# What the Azure SDK makes.
+# Batches of the Azure SDK.
 
 
 def some_messages() -> list[ServiceBusMessage]:

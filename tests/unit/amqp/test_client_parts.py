@@ -1,4 +1,4 @@
-"""The client's parts without a socket: connection strings, tokens, options, errors."""
+"""Parts of the client without a socket: connection strings, tokens, options and errors."""
 
 import copy
 import functools
@@ -85,7 +85,7 @@ def test_connection_string_is_parsed(text: str, expected: ConnectionString):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         pytest.param("", "no Endpoint", id="empty"),
         pytest.param(" ; ;", "no Endpoint", id="blank"),
@@ -113,8 +113,8 @@ def test_connection_string_is_parsed(text: str, expected: ConnectionString):
         pytest.param(f"Endpoint=sb://h/;SharedAccessKey {SECRET}", "part 2", id="no equals sign"),
     ],
 )
-def test_invalid_connection_string_is_refused_without_its_secret(text: str, says: str):
-    with pytest.raises(ConfigurationError, match=says) as caught:
+def test_invalid_connection_string_is_refused_without_its_secret(text: str, message: str):
+    with pytest.raises(ConfigurationError, match=message) as caught:
         ClientOptions.from_connection_string(text)
 
     assert SECRET[:6] not in str(caught.value)
@@ -180,7 +180,7 @@ def test_signature_of_a_connection_string_is_used_unchanged():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"host": ""}, "host"),
         ({"port": 0}, "port"),
@@ -196,8 +196,8 @@ def test_signature_of_a_connection_string_is_used_unchanged():
         ({"max_frame_size": 2**32}, "max_frame_size"),
     ],
 )
-def test_invalid_option_is_refused_on_creation(options: dict[str, Any], says: str):
-    with pytest.raises(ConfigurationError, match=says):
+def test_invalid_option_is_refused_on_creation(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigurationError, match=message):
         ClientOptions(**{"host": "host", **options})
 
 
@@ -288,7 +288,7 @@ class AccessToken(NamedTuple):
 
 
 class FakeCredential:
-    """What azure-identity's credentials are, as far as the client needs them."""
+    """A credential with the interface of azure-identity."""
 
     made = 0
 
@@ -325,7 +325,7 @@ def test_credential_gets_the_scope_of_service_bus():
     assert credential.scopes == [SCOPE]
 
 
-# Secrets, and the way to a worker.
+# Secrets and pickling.
 
 SECRET_HOLDERS = [
     SharedAccessKey("root", SECRET),
@@ -388,7 +388,7 @@ def test_used_credential_is_pickled_without_its_object(monkeypatch: pytest.Monke
     assert sent == source
 
 
-# From what a namespace says to our tree.
+# Translation of conditions and statuses.
 
 CONDITIONS: dict[str, type[AmqpError]] = {
     "amqp:not-found": EntityNotFound,
@@ -451,9 +451,9 @@ def test_every_error_condition_of_the_azure_sdk_is_translated():
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
 def test_condition_is_translated_to_its_class(condition: str, kind: type[AmqpError]):
     info = {Symbol("tracking-id"): "abc"}
-    said = AmqpError("because", condition=condition, info=info)
+    peer_error = AmqpError("because", condition=condition, info=info)
 
-    error = translate_error(said, "it was refused")
+    error = translate_error(peer_error, "it was refused")
 
     assert type(error) is kind
     assert error.description == "it was refused: because"
@@ -495,10 +495,10 @@ def test_error_of_our_engine_is_not_translated(error: AmqpError):
 
 
 def test_idle_timeout_of_a_connection_is_not_quota_exceeded():
-    said = AmqpError("local-idle-timeout expired", condition="amqp:resource-limit-exceeded")
+    peer_error = AmqpError("local-idle-timeout expired", condition="amqp:resource-limit-exceeded")
 
-    assert type(translate_error(said, "closed", connection=True)) is ConnectionLost
-    assert type(translate_error(said, "rejected")) is QuotaExceeded
+    assert type(translate_error(peer_error, "closed", connection=True)) is ConnectionLost
+    assert type(translate_error(peer_error, "rejected")) is QuotaExceeded
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Reading: each type in each of its encodings (part 1, 1.6), bytes spelled out."""
+"""Decoding of each type in each of its encodings (part 1, 1.6)."""
 
 import math
 from typing import Any
@@ -102,7 +102,7 @@ ENCODINGS: list[tuple[str, Any]] = [
     ("d1 00000009 00000002 a30161 5401", {Symbol("a"): Int32(1)}),
     # arrays
     ("e0 02 00 70", Array(UInt, ())),
-    ("e0 01 00", Array(type(None), ())),  # not quite legal, but the Azure SDK writes it
+    ("e0 01 00", Array(type(None), ())),  # Not valid, but the Azure SDK encodes it.
     ("f0 00000004 00000000", Array(type(None), ())),
     ("e0 04 02 50 01 02", Array(UByte, (UByte(1), UByte(2)))),
     ("f0 00000007 00000002 50 01 02", Array(UByte, (UByte(1), UByte(2)))),

@@ -1,4 +1,4 @@
-"""Reading: depth, count and size are bounded, whatever the bytes say."""
+"""Bounds of decoding: depth, count and size."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def maps(depth: int) -> bytes:
 
 
 def arrays(depth: int) -> bytes:
-    element = b"\x02\x00\x40"  # what follows 0xe0: size, count and constructor
+    element = b"\x02\x00\x40"  # Size, count and constructor after 0xe0.
     for _ in range(depth - 1):
         if len(element) + 2 < 256:
             element = bytes((len(element) + 2, 1)) + b"\xe0" + element
@@ -57,7 +57,7 @@ def test_values_can_be_nested_up_to_the_maximum_depth(nest: Callable[[int], byte
 
 @pytest.mark.parametrize("nest", NESTS)
 def test_values_nested_too_deeply_are_an_error(nest: Callable[[int], bytes]) -> None:
-    # An empty list has no depth of its own, so one more is allowed for lists.
+    # An empty list does not count for the depth, so lists can be nested once more.
     with pytest.raises(DecodeError, match="nested more than"):
         decode(nest(MAX_DEPTH + 2))
 
@@ -115,13 +115,13 @@ def test_size_beyond_the_data_is_an_error_and_uses_no_memory(head: str) -> None:
 
 
 def test_element_must_not_exceed_its_list() -> None:
-    # The inner binary ends with the bytes, but behind its list.
+    # The inner binary ends within the data, but after the end of its list.
     with pytest.raises(DecodeError, match="do not match its size"):
         decode(bytes.fromhex("c0 03 01 a003 616263"))
 
 
 def test_decoded_values_are_bounded_by_the_size_of_their_encoding() -> None:
-    """The worst that 30 KB can hold: arrays in an array, as many empty lists in each as allowed."""
+    """The worst case for 30 KB: an array of arrays, each with the maximum of empty lists."""
     element = bytes((2, MAX_ZERO_WIDTH_ELEMENTS, 0x45))
     count = 10_000
     body = b"\xe0" + element * count
@@ -141,7 +141,7 @@ def test_decoded_values_are_bounded_by_the_size_of_their_encoding() -> None:
 def test_map_keys_with_equal_hashes_are_not_compared_pairwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Python's hash of a uuid is its value modulo 2**61 - 1, so a peer can choose them alike."""
+    """The hash of a uuid is its value modulo 2**61 - 1, so a peer can choose equal hashes."""
     modulus = 2**61 - 1
     count = 2000
     body = b"".join(b"\x98" + (7 + n * modulus).to_bytes(16, "big") + b"\x40" for n in range(count))

@@ -1,4 +1,4 @@
-"""Writing: the smallest encoding of each value, and errors for what has none."""
+"""Encoding: the smallest encoding of each value, and errors for values without one."""
 
 import enum
 import math

@@ -1,4 +1,4 @@
-"""Bytes come in pieces of any size; what they mean does not depend on it."""
+"""Chunks: the events of an engine do not depend on how its input is split."""
 
 import random
 from typing import Any
@@ -22,7 +22,7 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from pairbus.amqp.sasl import SaslServer
-from tests.unit.amqp.pump import framed, receiver_attach, sender_attach
+from tests.unit.amqp.engines import framed, receiver_attach, sender_attach
 
 ASKING = [
     SASL_HEADER,
@@ -34,7 +34,7 @@ ASKING = [
     framed(sender_attach("s", 0)),
     framed(receiver_attach("r", 1)),
 ]
-# A peer waits for credit before it goes on, so no chunk reaches across.
+# A peer waits for credit before it continues, so no chunk spans two turns.
 SENDING = [
     framed(Flow(0, 100, 0, 100, 1, link_credit=10, echo=True)),
     framed(Transfer(0, 0, b"a", 0), payload=b"whole"),
@@ -53,14 +53,14 @@ TURNS = [b"".join(ASKING), b"".join(SENDING)]
 
 
 def summary(event: Event) -> tuple[Any, ...]:
-    """What an event says, without the objects of one engine."""
+    """Return the content of an event without objects of the engine."""
     if isinstance(event, Delivery):
         return ("Delivery", event.id, event.tag, event.payload, event.message_format)
     return (type(event).__name__, getattr(event, "id", None), str(getattr(event, "error", None)))
 
 
 def run(chunks: list[bytes]) -> tuple[list[Any], bytes]:
-    """Events and output of a server that gets these chunks."""
+    """Return events and output of a server that receives the chunks."""
     engine = Connection(
         ConnectionSettings(container_id="engine", max_frame_size=1024),
         sasl=SaslServer.anonymous(),

@@ -1,4 +1,4 @@
-"""Headers, open, close, empty frames, and frames that have no place."""
+"""Connections: headers, open, close, empty frames and unexpected frames."""
 
 from typing import Any
 
@@ -20,18 +20,18 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.errors import AmqpError, ConnectionLost, NotAuthorized, ProtocolError, StateError
-from tests.unit.amqp.pump import Peer, Said, Talk, framed, frames_of, only
+from tests.unit.amqp.engines import EnginePair, ScriptedPeer, WrittenFrame, framed, frames_of, only
 
 
 def test_client_and_server_open_the_connection() -> None:
-    talk = Talk()
+    pair = EnginePair()
 
-    heard = talk.run()
+    reported = pair.run()
 
-    assert only(Opened, heard.client).open.container_id == "server"
-    assert only(Opened, heard.server).open.container_id == "client"
-    assert not talk.client.closed
-    assert not talk.server.closed
+    assert only(Opened, reported.client).open.container_id == "server"
+    assert only(Opened, reported.server).open.container_id == "client"
+    assert not pair.client.closed
+    assert not pair.server.closed
 
 
 def test_client_sends_its_header_first() -> None:
@@ -39,9 +39,9 @@ def test_client_sends_its_header_first() -> None:
     server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
 
     assert server.data_to_send() == b""
-    said = client.data_to_send()
-    assert said[:8] == b"AMQP\x00\x01\x00\x00"
-    assert frames_of(said)[1].performative.container_id == "c"
+    written = client.data_to_send()
+    assert written[:8] == b"AMQP\x00\x01\x00\x00"
+    assert frames_of(written)[1].performative.container_id == "c"
 
 
 def test_open_contains_the_settings() -> None:
@@ -56,14 +56,14 @@ def test_open_contains_the_settings() -> None:
         desired_capabilities=("b", "c"),
     )
 
-    said = frames_of(Connection(settings, client=True, now=0.0).data_to_send())[1].performative
+    written = frames_of(Connection(settings, client=True, now=0.0).data_to_send())[1].performative
 
-    assert said == Open(
+    assert written == Open(
         "me",
         "example.com",
         1024,
         3,
-        30_000,  # half: who is told a time of silence shall not be on the brink of it
+        30_000,  # Half of our idle timeout, as part 2, 2.4.5 recommends.
         properties={Symbol("product"): "pairbus"},
         offered_capabilities=(Symbol("a"),),
         desired_capabilities=(Symbol("b"), Symbol("c")),
@@ -71,7 +71,7 @@ def test_open_contains_the_settings() -> None:
 
 
 def test_omitted_fields_of_an_open_have_their_defaults() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
 
     opened = only(Opened, peer.open()).open
 
@@ -94,40 +94,40 @@ def test_invalid_window_is_refused() -> None:
 
 def test_both_sides_can_close_and_the_other_answers() -> None:
     for closing, other in (("client", "server"), ("server", "client")):
-        talk = Talk()
-        talk.run()
+        pair = EnginePair()
+        pair.run()
 
-        getattr(talk, closing).close()
-        heard = talk.run()
+        getattr(pair, closing).close()
+        reported = pair.run()
 
-        assert getattr(heard, closing) == [Closed(None, by_peer=True)]
-        assert getattr(heard, other) == [Closed(None, by_peer=True)]
-        assert talk.client.closed
-        assert talk.server.closed
+        assert getattr(reported, closing) == [Closed(None, by_peer=True)]
+        assert getattr(reported, other) == [Closed(None, by_peer=True)]
+        assert pair.client.closed
+        assert pair.server.closed
 
 
 def test_close_ends_the_sessions_on_the_connection() -> None:
-    talk = Talk()
-    ours, theirs = talk.session()
+    pair = EnginePair()
+    ours, theirs = pair.session()
 
-    talk.server.close(AmqpError("bye", condition="amqp:connection:forced"))
-    talk.run()
+    pair.server.close(AmqpError("bye", condition="amqp:connection:forced"))
+    pair.run()
 
     assert ours.ended
     assert theirs.ended
     with pytest.raises(StateError):
-        talk.client.begin()
+        pair.client.begin()
 
 
 def test_close_can_be_called_again() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open()
-    peer.heard()
+    peer.frames()
 
     peer.engine.close()
     peer.engine.close(NotAuthorized("again"))
 
-    assert peer.told() == [Close()]
+    assert peer.performatives() == [Close()]
 
 
 def test_close_before_the_open_sends_nothing() -> None:
@@ -141,33 +141,33 @@ def test_close_before_the_open_sends_nothing() -> None:
 
 
 def test_close_sends_an_open_first() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.feed(AMQP_HEADER)
 
     peer.engine.close()
 
-    assert [type(each) for each in peer.told()] == [Open, Close]
+    assert [type(each) for each in peer.performatives()] == [Open, Close]
 
 
 def test_peer_that_closes_at_once_gets_an_open_and_a_close() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
 
     events = peer.feed(AMQP_HEADER + framed(Close()))
 
     assert events == [Closed(None)]
-    assert [type(each) for each in peer.told()] == [Open, Close]
+    assert [type(each) for each in peer.performatives()] == [Open, Close]
 
 
 def test_lost_connection_is_reported_once() -> None:
-    talk = Talk()
-    talk.session()
+    pair = EnginePair()
+    pair.session()
 
-    lost = only(Closed, talk.client.connection_lost("reset by peer"))
+    lost = only(Closed, pair.client.connection_lost("reset by peer"))
 
     assert isinstance(lost.error, ConnectionLost)
     assert lost.by_peer
-    assert talk.client.connection_lost("again") == []
-    assert talk.client.receive(b"anything", 0.0) == []
+    assert pair.client.connection_lost("again") == []
+    assert pair.client.receive(b"anything", 0.0) == []
 
 
 def test_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
@@ -181,16 +181,16 @@ def test_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
 
 
 def test_empty_frame_causes_no_event() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
 
     assert peer.feed(EMPTY_FRAME * 3) == []
-    assert peer.feed(bytes.fromhex("00000008 02 00 00ff")) == []  # on any channel
-    assert peer.heard() == []
+    assert peer.feed(bytes.fromhex("00000008 02 00 00ff")) == []  # On any channel.
+    assert peer.frames() == []
     assert not peer.engine.closed
 
 
 def test_extended_frame_header_is_skipped() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     body = bytes.fromhex("ffffffff") + framed(Open("peer"))[8:]
 
     events = peer.feed(
@@ -205,14 +205,14 @@ def test_extended_frame_header_is_skipped() -> None:
     [
         b"AMQP\x02\x01\x00\x00",  # TLS
         b"AMQP\x00\x00\x09\x01",  # AMQP 0-9-1
-        b"AMQP\x03\x01\x00\x00",  # SASL, where there is none
+        b"AMQP\x03\x01\x00\x00",  # SASL, which is not configured.
         b"GET / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01",  # a TLS hello
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",  # A TLS client hello.
         bytes(8),
     ],
 )
 def test_peer_with_another_protocol_gets_our_header(header: bytes) -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
 
     closed = only(Closed, peer.feed(header))
 
@@ -257,32 +257,32 @@ BAD_FRAMES: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_unexpected_frame_closes_the_connection(name: str) -> None:
     data, condition = BAD_FRAMES[name]
-    peer, session = Peer.in_session()
+    peer, session = ScriptedPeer.in_session()
 
     closed = only(Closed, peer.feed(data))
 
     assert condition in closed.error.condition  # type: ignore[union-attr]
     assert not closed.by_peer
     assert session.ended
-    (said,) = peer.told()
-    assert isinstance(said, Close)
-    assert said.error is not None
-    assert condition in said.error.condition
+    (written,) = peer.performatives()
+    assert isinstance(written, Close)
+    assert written.error is not None
+    assert condition in written.error.condition
 
 
 @pytest.mark.parametrize("early", [Begin(None, 0, 1, 1), Flow(0, 1, 0, 1), Transfer(0, 0, b"a")])
 def test_frame_before_the_open_closes_the_connection(early: Any) -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.feed(AMQP_HEADER)
 
-    closed = only(Closed, peer.say(early))
+    closed = only(Closed, peer.deliver(early))
 
     assert "arrived before open" in str(closed.error)
-    assert [type(each) for each in peer.told()] == [Open, Close]
+    assert [type(each) for each in peer.performatives()] == [Open, Close]
 
 
 def test_open_with_a_frame_size_below_512_closes_the_connection() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
 
     closed = only(Closed, peer.open(max_frame_size=511))
 
@@ -291,12 +291,12 @@ def test_open_with_a_frame_size_below_512_closes_the_connection() -> None:
 
 
 def test_data_after_the_close_is_ignored() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
 
     events = peer.feed(framed(Close()) + framed(Begin(None, 0, 1, 1), channel=1) + b"\xff" * 50)
 
     assert events == [Closed(None)]
-    assert peer.told() == [Close()]
+    assert peer.performatives() == [Close()]
     assert peer.feed(framed(Begin(None, 0, 1, 1), channel=1)) == []
     assert peer.feed(b"\xff" * 8) == []
     assert peer.engine.tick(1000.0) == []
@@ -304,45 +304,45 @@ def test_data_after_the_close_is_ignored() -> None:
 
 
 def test_frames_that_cross_our_close_are_ignored() -> None:
-    peer, session = Peer.in_session()
+    peer, session = ScriptedPeer.in_session()
     peer.engine.close()
 
-    events = peer.say(Begin(None, 0, 1, 1), channel=1) + peer.say(Flow(0, 10, 0, 10))
+    events = peer.deliver(Begin(None, 0, 1, 1), channel=1) + peer.deliver(Flow(0, 10, 0, 10))
 
     assert events == []
     assert session.ended
-    assert peer.told() == [Close()]
-    assert peer.say(Close()) == [Closed(None)]
+    assert peer.performatives() == [Close()]
+    assert peer.deliver(Close()) == [Closed(None)]
 
 
 def test_garbage_after_our_close_ends_the_connection() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
     peer.engine.close()
 
     closed = only(Closed, peer.feed(b"\xff" * 8))
 
     assert not closed.by_peer
-    assert peer.told() == [Close()]
+    assert peer.performatives() == [Close()]
 
 
 def test_open_and_begin_may_arrive_in_one_chunk() -> None:
-    """Clients pipeline: they do not wait for answers."""
-    peer = Peer()
+    """Clients may pipeline: they need not wait for answers."""
+    peer = ScriptedPeer()
 
     events = peer.feed(AMQP_HEADER + framed(Open("peer")) + framed(Begin(None, 0, 9, 9)))
 
     assert [type(event) for event in events] == [Opened, Begun]
-    header, opened, begun = peer.heard()
+    header, opened, begun = peer.frames()
     assert header == AMQP_HEADER
     assert isinstance(opened.performative, Open)
-    assert begun == Said(0, Begin(0, 0, 5000, 5000, 255), b"")
+    assert begun == WrittenFrame(0, Begin(0, 0, 5000, 5000, 255), b"")
 
 
 def test_client_may_begin_before_the_server_has_answered() -> None:
-    talk = Talk()
-    session = talk.client.begin()
+    pair = EnginePair()
+    session = pair.client.begin()
 
-    heard = talk.run()
+    reported = pair.run()
 
-    assert only(Begun, heard.client).session is session
-    assert not any(isinstance(event, Ended) for event in heard.server)
+    assert only(Begun, reported.client).session is session
+    assert not any(isinstance(event, Ended) for event in reported.server)

@@ -1,4 +1,4 @@
-"""Error conditions with their info maps, from either side, on every level."""
+"""Errors with their info maps: both directions, on links, sessions and connections."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from pairbus.errors import (
     OperationTimeout,
     ProtocolError,
 )
-from tests.unit.amqp.pump import Peer, only, talk_with_sender
+from tests.unit.amqp.engines import ScriptedPeer, only, pair_with_sender
 
 INFO = {Symbol("x-opt-id"): "a1", Symbol("deep"): {"list": [1, None, True]}}
 
@@ -35,12 +35,14 @@ def check(error: AmqpError | None) -> None:
 
 @pytest.mark.parametrize("by_client", [True, False])
 def test_detach_carries_its_error(by_client: bool) -> None:
-    talk, sender, receiver = talk_with_sender()
+    pair, sender, receiver = pair_with_sender()
 
     (sender if by_client else receiver).detach(the_error())
-    heard = talk.run()
+    reported = pair.run()
 
-    other, own = (heard.server, heard.client) if by_client else (heard.client, heard.server)
+    other, own = reported.client, reported.server
+    if by_client:
+        other, own = own, other
     check(only(Detached, other).error)
     assert only(Detached, other).by_peer
     assert only(Detached, own).error is None
@@ -48,36 +50,40 @@ def test_detach_carries_its_error(by_client: bool) -> None:
 
 @pytest.mark.parametrize("by_client", [True, False])
 def test_end_carries_its_error(by_client: bool) -> None:
-    talk, sender, receiver = talk_with_sender()
+    pair, sender, receiver = pair_with_sender()
 
     (sender if by_client else receiver).session.end(the_error())
-    heard = talk.run()
+    reported = pair.run()
 
-    other, own = (heard.server, heard.client) if by_client else (heard.client, heard.server)
+    other, own = reported.client, reported.server
+    if by_client:
+        other, own = own, other
     check(only(Ended, other).error)
     assert only(Ended, own).error is None
 
 
 @pytest.mark.parametrize("by_client", [True, False])
 def test_close_carries_its_error(by_client: bool) -> None:
-    talk, _, _ = talk_with_sender()
+    pair, _, _ = pair_with_sender()
 
-    (talk.client if by_client else talk.server).close(the_error())
-    heard = talk.run()
+    (pair.client if by_client else pair.server).close(the_error())
+    reported = pair.run()
 
-    other, own = (heard.server, heard.client) if by_client else (heard.client, heard.server)
+    other, own = reported.client, reported.server
+    if by_client:
+        other, own = own, other
     check(only(Closed, other).error)
     assert only(Closed, own).error is None
 
 
 def test_rejection_carries_its_error() -> None:
-    talk, sender, receiver = talk_with_sender()
+    pair, sender, receiver = pair_with_sender()
     sender.send(b"x")
-    delivery = only(Delivery, talk.run().server)
+    delivery = only(Delivery, pair.run().server)
 
     receiver.session.settle(delivery.id, delivery.id, Rejected(Error.of(the_error())))
 
-    state = only(OutgoingDeliveriesUpdated, talk.run().client).state
+    state = only(OutgoingDeliveriesUpdated, pair.run().client).state
     assert state == Rejected(Error("com.example:it-happened", "what happened", INFO))
 
 
@@ -95,14 +101,14 @@ def test_rejection_carries_its_error() -> None:
     ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
 )
 def test_error_without_info_is_sent_with_info(error: AmqpError, condition: str) -> None:
-    """The Azure SDK looks for three fields, and takes an empty map for a missing one."""
-    peer, _ = Peer.in_session()
+    """The Azure SDK needs three fields and an info map that is not empty."""
+    peer, _ = ScriptedPeer.in_session()
     link = peer.attach_sender()
 
     link.detach(error)
 
-    (said,) = peer.told()
-    assert said == Detach(
+    (written,) = peer.performatives()
+    assert written == Detach(
         0, True, Error(condition, error.description, {Symbol("condition"): condition})
     )
 
@@ -118,9 +124,9 @@ def test_error_without_info_is_sent_with_info(error: AmqpError, condition: str) 
 def test_omitted_fields_of_an_error_are_empty(
     written: Error, description: str, info: dict[str, object]
 ) -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
 
-    error = only(Closed, peer.say(Close(written))).error
+    error = only(Closed, peer.deliver(Close(written))).error
 
     assert error is not None
     assert error.condition == "a:b"
@@ -129,18 +135,18 @@ def test_omitted_fields_of_an_error_are_empty(
 
 
 def test_error_of_one_peer_can_be_passed_on_to_another() -> None:
-    peer, _ = Peer.in_session()
-    error = only(Ended, peer.say(End(Error("a:b", "why", INFO)))).error
-    other, session = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
+    error = only(Ended, peer.deliver(End(Error("a:b", "why", INFO)))).error
+    other, session = ScriptedPeer.in_session()
 
     session.end(error)
 
-    assert other.told() == [End(Error("a:b", "why", INFO))]
+    assert other.performatives() == [End(Error("a:b", "why", INFO))]
 
 
 def test_invalid_info_of_an_error_closes_the_connection() -> None:
-    """A dict that is not one would surprise every program that looks into it."""
-    peer, _ = Peer.in_session()
+    """Applications expect the info of an error to be a dict."""
+    peer, _ = ScriptedPeer.in_session()
     info = Pairs([(Symbol("a"), None), ("a", None)])
     error = Described(ULong(0x1D), [Symbol("x:y"), None, info])
     body = encode(Described(ULong(0x18), [error]))
@@ -153,8 +159,8 @@ def test_invalid_info_of_an_error_closes_the_connection() -> None:
 
 
 def test_error_that_cannot_be_encoded_is_reduced_to_its_condition() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
 
     peer.engine.close(AmqpError("x", condition="a:b", info={"what": object()}))
 
-    assert peer.told() == [Close(Error("a:b", None, {Symbol("condition"): "a:b"}))]
+    assert peer.performatives() == [Close(Error("a:b", None, {Symbol("condition"): "a:b"}))]

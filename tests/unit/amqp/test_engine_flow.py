@@ -1,4 +1,4 @@
-"""Credit: given, used, taken back, drained, echoed, and counted across the wrap."""
+"""Link flow: credit, revoked credit, drain, echo and delivery counts that wrap around."""
 
 from typing import Any
 
@@ -8,36 +8,43 @@ from pairbus.amqp.events import Delivery, Detached, FlowReceived
 from pairbus.amqp.performatives import Flow
 from pairbus.amqp.types import Symbol
 from pairbus.errors import StateError
-from tests.unit.amqp.pump import Peer, Talk, of, only, receiver_attach, talk_with_sender
+from tests.unit.amqp.engines import (
+    EnginePair,
+    ScriptedPeer,
+    events_of,
+    only,
+    pair_with_sender,
+    receiver_attach,
+)
 
 
-def sending(credit: int = 10, **accept: Any) -> tuple[Peer, Any]:
-    """A peer that receives, and the engine's sender."""
-    peer, _ = Peer.in_session()
+def sending(credit: int = 10, **accept: Any) -> tuple[ScriptedPeer, Any]:
+    """Return a peer that receives, and the sender of the engine."""
+    peer, _ = ScriptedPeer.in_session()
     link = peer.attach_receiver(**accept)
     peer.grant(0, credit)
     return peer, link
 
 
 def test_credit_is_sent_and_decreases_on_both_sides() -> None:
-    talk, sender, receiver = talk_with_sender(credit=0)
+    pair, sender, receiver = pair_with_sender(credit=0)
     assert sender.credit == 0
 
     receiver.flow(3)
-    assert only(FlowReceived, talk.run().client).link is sender
+    assert only(FlowReceived, pair.run().client).link is sender
     assert sender.credit == receiver.credit == 3
     sender.send(b"x")
     assert sender.credit == 2
-    talk.run()
+    pair.run()
     assert receiver.credit == 2
     assert receiver.delivery_count == sender.delivery_count == 1
 
 
 def test_flow_sets_the_credit() -> None:
-    talk, sender, receiver = talk_with_sender(credit=3)
+    pair, sender, receiver = pair_with_sender(credit=3)
 
     receiver.flow(5)
-    talk.run()
+    pair.run()
 
     assert sender.credit == receiver.credit == 5
 
@@ -47,7 +54,8 @@ def test_deliveries_in_transit_count_against_new_credit() -> None:
     for _ in range(3):
         link.send(b"x")
 
-    peer.say(Flow(0, 1000, 0, 1000, 0, delivery_count=1, link_credit=5))  # saw one of three
+    # The peer has received one of three.
+    peer.deliver(Flow(0, 1000, 0, 1000, 0, delivery_count=1, link_credit=5))
 
     assert link.credit == 3
 
@@ -66,7 +74,7 @@ def test_repeated_flow_without_delivery_count_counts_from_the_initial_count() ->
     link.send(b"x")
     link.send(b"y")
 
-    peer.grant(0, 3)  # the same as before: the two crossed our attach
+    peer.grant(0, 3)  # The same flow again: both crossed our attach.
 
     assert link.credit == 1
 
@@ -76,7 +84,7 @@ def test_maximum_credit_is_accepted(credit: int) -> None:
     peer, link = sending(credit=10)
     link.send(b"x")
 
-    peer.say(Flow(1, 1000, 0, 1000, 0, delivery_count=1, link_credit=credit))
+    peer.deliver(Flow(1, 1000, 0, 1000, 0, delivery_count=1, link_credit=credit))
 
     assert link.credit == credit
     link.send(b"y")
@@ -85,30 +93,30 @@ def test_maximum_credit_is_accepted(credit: int) -> None:
 def test_flow_without_credit_changes_no_credit() -> None:
     peer, link = sending(credit=10)
 
-    peer.say(Flow(0, 1000, 0, 1000, 0))
+    peer.deliver(Flow(0, 1000, 0, 1000, 0))
 
     assert link.credit == 10
 
 
 @pytest.mark.parametrize("start", [0, 2**32 - 2])
 def test_delivery_counts_wrap_around(start: int) -> None:
-    talk = Talk(on_attaching=lambda link: link.accept(initial_delivery_count=start))
-    session, _ = talk.session()
-    receiver, sender = talk.receiver(session)
+    pair = EnginePair(on_attach=lambda link: link.accept(initial_delivery_count=start))
+    session, _ = pair.session()
+    receiver, sender = pair.receiver(session)
     assert receiver.delivery_count == sender.delivery_count == start
     for _ in range(5):
         receiver.flow(2)
-        talk.run()
+        pair.run()
         assert sender.credit == 2
         sender.send(b"x")
         sender.send(b"y")
-        assert len(of(Delivery, talk.run().client)) == 2
+        assert len(events_of(Delivery, pair.run().client)) == 2
 
     assert receiver.delivery_count == sender.delivery_count == (start + 10) & 0xFFFFFFFF
     receiver.flow(7, drain=True)
-    talk.run()
+    pair.run()
     sender.drained()
-    talk.run()
+    pair.run()
     assert receiver.delivery_count == sender.delivery_count == (start + 17) & 0xFFFFFFFF
     assert receiver.credit == 0
 
@@ -117,47 +125,47 @@ def test_echo_is_answered_with_the_flow_state() -> None:
     peer, link = sending(credit=10)
     link.send(b"x")
     link.available = 42
-    peer.heard()
+    peer.frames()
 
-    peer.say(Flow(1, 1000, 0, 1000, 0, 1, 9, echo=True))
+    peer.deliver(Flow(1, 1000, 0, 1000, 0, 1, 9, echo=True))
 
-    assert peer.told() == [Flow(0, 5000, 1, 5000, 0, 1, 9, 42)]
+    assert peer.performatives() == [Flow(0, 5000, 1, 5000, 0, 1, 9, 42)]
 
 
 def test_echo_is_answered_by_a_receiver_too() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
     link = peer.attach_sender()
     link.flow(5)
     peer.send(0)
-    peer.heard()
+    peer.frames()
 
-    peer.say(Flow(0, 1000, 1, 1000, 0, 1, 4, 17, echo=True))
+    peer.deliver(Flow(0, 1000, 1, 1000, 0, 1, 4, 17, echo=True))
 
-    assert peer.told() == [Flow(1, 4999, 0, 5000, 0, 1, 4)]
+    assert peer.performatives() == [Flow(1, 4999, 0, 5000, 0, 1, 4)]
     assert link.available == 17
 
 
 def test_echo_before_our_attach_is_answered_for_the_session() -> None:
-    peer, _ = Peer.in_session()
-    peer.say(receiver_attach())
+    peer, _ = ScriptedPeer.in_session()
+    peer.deliver(receiver_attach())
 
-    peer.say(Flow(0, 1000, 0, 1000, 0, link_credit=5, echo=True))
+    peer.deliver(Flow(0, 1000, 0, 1000, 0, link_credit=5, echo=True))
 
-    assert peer.told() == [Flow(0, 5000, 0, 5000)]
+    assert peer.performatives() == [Flow(0, 5000, 0, 5000)]
 
 
 def test_echo_can_be_requested() -> None:
-    talk, _, receiver = talk_with_sender(credit=5)
+    pair, _, receiver = pair_with_sender(credit=5)
 
     receiver.flow(5, echo=True)
 
-    assert only(FlowReceived, talk.run().server).link is receiver
+    assert only(FlowReceived, pair.run().server).link is receiver
 
 
 def test_drain_uses_the_remaining_credit() -> None:
-    talk, sender, receiver = talk_with_sender(credit=10)
+    pair, sender, receiver = pair_with_sender(credit=10)
     receiver.flow(10, drain=True)
-    talk.run()
+    pair.run()
     assert sender.drain
     sender.send(b"x")
     sender.send(b"y")
@@ -165,72 +173,72 @@ def test_drain_uses_the_remaining_credit() -> None:
     sender.drained()
     assert sender.credit == 0
     assert not sender.drain
-    heard = talk.run().server
+    reported = pair.run().server
 
-    assert [type(event) for event in heard] == [Delivery, Delivery, FlowReceived]
+    assert [type(event) for event in reported] == [Delivery, Delivery, FlowReceived]
     assert receiver.credit == 0
     assert not receiver.drain
     assert receiver.delivery_count == sender.delivery_count == 10
 
 
 def test_drain_without_credit_is_answered() -> None:
-    talk, sender, receiver = talk_with_sender(credit=1)
+    pair, sender, receiver = pair_with_sender(credit=1)
     receiver.flow(1, drain=True)
-    talk.run()
+    pair.run()
     sender.send(b"x")
     sender.drained()
 
-    heard = talk.run().server
+    reported = pair.run().server
 
-    assert [type(event) for event in heard] == [Delivery, FlowReceived]
+    assert [type(event) for event in reported] == [Delivery, FlowReceived]
     assert receiver.credit == 0
     assert not receiver.drain
 
 
 def test_drained_without_a_drain_sends_nothing() -> None:
-    talk, sender, _ = talk_with_sender(credit=10)
+    pair, sender, _ = pair_with_sender(credit=10)
 
     sender.drained()
 
     assert sender.credit == 10
-    assert not talk.client.has_data_to_send
+    assert not pair.client.has_data_to_send
 
 
 def test_link_continues_after_a_drain() -> None:
-    talk, sender, receiver = talk_with_sender(credit=10)
+    pair, sender, receiver = pair_with_sender(credit=10)
     for _ in range(3):
         receiver.flow(4, drain=True)
-        talk.run()
+        pair.run()
         sender.send(b"x")
         sender.drained()
-        talk.run()
+        pair.run()
         assert receiver.credit == sender.credit == 0
     receiver.flow(4)
-    talk.run()
+    pair.run()
 
     assert sender.credit == 4
     assert not sender.drain
 
 
 def test_drain_that_crosses_deliveries_keeps_both_sides_consistent() -> None:
-    talk, sender, receiver = talk_with_sender(credit=5)
+    pair, sender, receiver = pair_with_sender(credit=5)
     sender.send(b"under way")
     receiver.flow(5, drain=True)
-    talk.run()
-    assert sender.credit == 4  # the receiver did not know of the one under way
+    pair.run()
+    assert sender.credit == 4  # The receiver did not count the delivery in transit.
 
     sender.drained()
-    talk.run()
+    pair.run()
 
     assert receiver.credit == 0
     assert receiver.delivery_count == sender.delivery_count == 5
 
 
 def test_credit_can_be_revoked() -> None:
-    talk, sender, receiver = talk_with_sender(credit=10)
+    pair, sender, receiver = pair_with_sender(credit=10)
 
     receiver.flow(0)
-    talk.run()
+    pair.run()
 
     assert sender.credit == 0
     with pytest.raises(StateError):
@@ -240,24 +248,24 @@ def test_credit_can_be_revoked() -> None:
 @pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_deliveries_in_transit_arrive_after_credit_was_revoked(left: int, size: int) -> None:
-    talk, sender, receiver = talk_with_sender(credit=10)
+    pair, sender, receiver = pair_with_sender(credit=10)
     for _ in range(5):
         sender.send(b"x" * size)
     receiver.flow(left)
 
-    heard = talk.run()
+    reported = pair.run()
 
-    assert len(of(Delivery, heard.server)) == 5
-    assert of(Detached, heard.server) == []
+    assert len(events_of(Delivery, reported.server)) == 5
+    assert events_of(Detached, reported.server) == []
     assert sender.credit == receiver.credit == 0
     assert receiver.delivery_count == sender.delivery_count == 5
     receiver.flow(3)
-    talk.run()
+    pair.run()
     assert sender.credit == 3
 
 
 def test_revoked_credit_is_limited() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
     link = peer.attach_sender()
     link.flow(3)
     link.flow(0)
@@ -271,7 +279,7 @@ def test_revoked_credit_is_limited() -> None:
 
 
 def test_credit_granted_again_is_not_counted_twice() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
     link = peer.attach_sender()
     for credit in (3, 0, 3, 1, 3, 0, 2):
         link.flow(credit)
@@ -282,15 +290,15 @@ def test_credit_granted_again_is_not_counted_twice() -> None:
 
 
 def test_credit_revoked_during_a_drain_keeps_both_sides_consistent() -> None:
-    talk, sender, receiver = talk_with_sender(credit=10)
+    pair, sender, receiver = pair_with_sender(credit=10)
     receiver.flow(10, drain=True)
-    talk.client.receive(talk.server.data_to_send(), 0.0)
+    pair.client.receive(pair.server.data_to_send(), 0.0)
     sender.drained()
-    receiver.flow(0)  # crosses the answer to the drain
+    receiver.flow(0)  # Crosses the answer to the drain.
 
-    talk.run()
+    pair.run()
     receiver.flow(4)
-    talk.run()
+    pair.run()
 
     assert receiver.delivery_count == sender.delivery_count == 10
     assert sender.credit == 4
@@ -298,13 +306,13 @@ def test_credit_revoked_during_a_drain_keeps_both_sides_consistent() -> None:
 
 @pytest.mark.parametrize("count", [2**32 - 1, 2**31 + 3, 11, 2**31 - 1])
 def test_impossible_delivery_count_is_ignored(count: int) -> None:
-    """Behind ours, or ahead by more than was ever given."""
-    peer, _ = Peer.in_session()
+    """The count is behind ours, or ahead by more than the credit."""
+    peer, _ = ScriptedPeer.in_session()
     link = peer.attach_sender()
     link.flow(10)
-    peer.heard()
+    peer.frames()
 
-    peer.say(Flow(0, 1000, 0, 1000, 0, count, 0))
+    peer.deliver(Flow(0, 1000, 0, 1000, 0, count, 0))
 
     assert link.delivery_count == 0
     assert link.credit == 10
@@ -312,36 +320,36 @@ def test_impossible_delivery_count_is_ignored(count: int) -> None:
 
 
 def test_available_messages_are_reported() -> None:
-    talk, sender, receiver = talk_with_sender(credit=5)
+    pair, sender, receiver = pair_with_sender(credit=5)
     sender.available = 77
 
     sender.write_flow()
-    talk.run()
+    pair.run()
 
     assert receiver.available == 77
     assert receiver.credit == 5
 
 
 def test_properties_of_a_flow_are_reported() -> None:
-    talk, sender, receiver = talk_with_sender(credit=5)
+    pair, sender, receiver = pair_with_sender(credit=5)
     properties = {Symbol("com.example:key"): [1, "two"]}
 
     receiver.flow(5, properties=properties)
-    talk.run()
+    pair.run()
 
     assert sender.properties == properties
     sender.write_flow(properties={Symbol("a"): 1})
-    talk.run()
+    pair.run()
     assert receiver.properties == {"a": 1}
 
 
 def test_flow_of_an_ended_link_is_not_sent() -> None:
-    talk, _, receiver = talk_with_sender(credit=5)
+    pair, _, receiver = pair_with_sender(credit=5)
     receiver.detach()
-    talk.run()
+    pair.run()
 
     receiver.flow(5)
     receiver.write_flow()
 
-    assert not talk.server.has_data_to_send
+    assert not pair.server.has_data_to_send
     assert receiver.credit == 0

@@ -1,4 +1,4 @@
-"""Time: a silent peer is given up, and ours is not silent."""
+"""Idle timeouts: silent peers are disconnected, and heartbeats are sent."""
 
 import pytest
 
@@ -6,17 +6,17 @@ from pairbus.amqp.connection import Connection, ConnectionSettings
 from pairbus.amqp.events import Closed
 from pairbus.amqp.frames import EMPTY_FRAME
 from pairbus.amqp.performatives import Close
-from tests.unit.amqp.pump import Peer, Talk, frames_of, only
+from tests.unit.amqp.engines import EnginePair, ScriptedPeer, frames_of, only
 
 
 def test_without_idle_timeouts_there_is_no_deadline() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open()
-    peer.heard()
+    peer.frames()
 
     assert peer.engine.deadline is None
     assert peer.engine.tick(1e9) == []
-    assert peer.heard() == []
+    assert peer.frames() == []
 
 
 def test_there_is_no_deadline_before_the_open() -> None:
@@ -29,9 +29,9 @@ def test_there_is_no_deadline_before_the_open() -> None:
 
 
 def test_connection_of_a_silent_peer_is_closed_with_an_error() -> None:
-    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
+    peer = ScriptedPeer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
-    peer.heard()
+    peer.frames()
     assert peer.engine.deadline == 30.0
 
     assert peer.engine.tick(29.9) == []
@@ -40,10 +40,10 @@ def test_connection_of_a_silent_peer_is_closed_with_an_error() -> None:
     assert closed.error is not None
     assert closed.error.condition == "amqp:resource-limit-exceeded"
     assert not closed.by_peer
-    (said,) = peer.told()
-    assert isinstance(said, Close)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-limit-exceeded"
+    (written,) = peer.performatives()
+    assert isinstance(written, Close)
+    assert written.error is not None
+    assert written.error.condition == "amqp:resource-limit-exceeded"
     assert peer.engine.closed
     assert peer.engine.tick(100.0) == []
     assert peer.engine.deadline is None
@@ -51,7 +51,7 @@ def test_connection_of_a_silent_peer_is_closed_with_an_error() -> None:
 
 @pytest.mark.parametrize("sound", [EMPTY_FRAME, EMPTY_FRAME[:3]])
 def test_received_data_postpones_the_deadline(sound: bytes) -> None:
-    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
+    peer = ScriptedPeer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
 
     peer.feed(sound, now=20.0)
@@ -62,7 +62,7 @@ def test_received_data_postpones_the_deadline(sound: bytes) -> None:
 
 
 def test_empty_data_does_not_postpone_the_deadline() -> None:
-    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
+    peer = ScriptedPeer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
 
     peer.feed(b"", now=20.0)
@@ -71,7 +71,7 @@ def test_empty_data_does_not_postpone_the_deadline() -> None:
 
 
 def test_heartbeat_is_sent_after_half_of_the_peers_idle_timeout() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=1.0)
     assert peer.engine.deadline == 6.0
@@ -85,7 +85,7 @@ def test_heartbeat_is_sent_after_half_of_the_peers_idle_timeout() -> None:
 
 
 def test_heartbeat_is_not_repeated_before_it_is_written() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=0.0)
 
@@ -96,7 +96,7 @@ def test_heartbeat_is_not_repeated_before_it_is_written() -> None:
 
 
 def test_pending_output_replaces_a_heartbeat() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=0.0)
     peer.engine.begin()
@@ -108,7 +108,7 @@ def test_pending_output_replaces_a_heartbeat() -> None:
 
 
 def test_deadline_is_the_earlier_of_both_timeouts() -> None:
-    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
+    peer = ScriptedPeer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=0.0)
     assert peer.engine.deadline == 5.0
@@ -121,56 +121,56 @@ def test_deadline_is_the_earlier_of_both_timeouts() -> None:
 
 
 def test_idle_timeout_of_zero_means_none() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open(idle_time_out=0)
-    peer.heard()
+    peer.frames()
 
     assert peer.engine.deadline is None
     peer.engine.tick(1e9)
-    assert peer.heard() == []
+    assert peer.frames() == []
 
 
 def test_no_heartbeat_follows_a_close() -> None:
-    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
+    peer = ScriptedPeer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open(idle_time_out=10_000)
     peer.engine.close()
-    assert isinstance(peer.told()[-1], Close)
+    assert isinstance(peer.performatives()[-1], Close)
 
     peer.engine.tick(20.0)
 
-    assert peer.heard() == []
+    assert peer.frames() == []
     assert peer.engine.deadline == 30.0
 
 
 def test_peer_that_does_not_answer_a_close_times_out() -> None:
-    peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
+    peer = ScriptedPeer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
     peer.engine.close()
-    peer.heard()
+    peer.frames()
 
     closed = only(Closed, peer.engine.tick(30.0))
 
     assert not closed.by_peer
-    assert peer.heard() == []
+    assert peer.frames() == []
 
 
 def test_two_engines_keep_their_connection_alive() -> None:
-    talk = Talk(
+    pair = EnginePair(
         client=ConnectionSettings(container_id="client", idle_timeout_s=8),
         server=ConnectionSettings(container_id="server", idle_timeout_s=20),
     )
-    talk.run()
+    pair.run()
 
     beats = 0
-    while talk.now < 100:
-        deadlines = [talk.client.deadline, talk.server.deadline]
-        talk.now = min(deadline for deadline in deadlines if deadline is not None)
-        assert talk.client.tick(talk.now) == []
-        assert talk.server.tick(talk.now) == []
-        heard = talk.run()
-        assert heard.client == heard.server == []
+    while pair.now < 100:
+        deadlines = [pair.client.deadline, pair.server.deadline]
+        pair.now = min(deadline for deadline in deadlines if deadline is not None)
+        assert pair.client.tick(pair.now) == []
+        assert pair.server.tick(pair.now) == []
+        reported = pair.run()
+        assert reported.client == reported.server == []
         beats += 1
 
-    # The server beats every 2 s, a quarter of the client's 8, and the client every 5.
+    # The server sends a heartbeat every 2 s, a quarter of the client's 8 s; the client every 5 s.
     assert 50 <= beats <= 80
-    assert not talk.client.closed
+    assert not pair.client.closed

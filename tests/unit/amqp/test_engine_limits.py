@@ -21,21 +21,21 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.types import Symbol
 from pairbus.errors import AmqpError, EncodeError, EntityNotFound, StateError
-from tests.unit.amqp.pump import (
-    Peer,
-    Talk,
+from tests.unit.amqp.engines import (
+    EnginePair,
+    ScriptedPeer,
+    events_of,
     framed,
-    of,
     only,
+    pair_with_sender,
     payloads,
     receiver_attach,
     sender_attach,
-    talk_with_sender,
 )
 
 
 def sizes(data: bytes) -> list[int]:
-    """Sizes of the frames in these bytes."""
+    """Return the sizes of the frames in the data."""
     result = []
     while data:
         size = frame_header.unpack_from(data)[0]
@@ -47,15 +47,15 @@ def sizes(data: bytes) -> list[int]:
 def test_frame_of_the_maximum_size_is_accepted_and_a_larger_one_is_not() -> None:
     settings = ConnectionSettings(container_id="engine", max_frame_size=512)
     for size, fits in ((512, True), (513, False)):
-        peer, _ = Peer.in_session(settings)
+        peer, _ = ScriptedPeer.in_session(settings)
         link = peer.attach_sender()
         link.flow(1)
         room = size - len(framed_transfer(b""))
 
         events = peer.feed(framed_transfer(bytes(room)))
 
-        assert len(of(Delivery, events)) == fits
-        assert len(of(Closed, events)) == (not fits)
+        assert len(events_of(Delivery, events)) == fits
+        assert len(events_of(Closed, events)) == (not fits)
 
 
 def framed_transfer(payload: bytes) -> bytes:
@@ -63,54 +63,54 @@ def framed_transfer(payload: bytes) -> bytes:
 
 
 def test_oversized_frame_is_refused_before_it_has_arrived() -> None:
-    peer, _ = Peer.in_session(ConnectionSettings(container_id="engine", max_frame_size=512))
+    peer, _ = ScriptedPeer.in_session(ConnectionSettings(container_id="engine", max_frame_size=512))
 
     closed = only(Closed, peer.feed((513).to_bytes(4, "big") + b"\x02\x00\x00\x00"))
 
     assert closed.error is not None
     assert closed.error.condition == "amqp:connection:framing-error"
-    (said,) = peer.told()
-    assert isinstance(said, Close)
+    (written,) = peer.performatives()
+    assert isinstance(written, Close)
 
 
 def test_our_frames_do_not_exceed_the_peers_maximum() -> None:
-    talk, sender, _ = talk_with_sender(
+    pair, sender, _ = pair_with_sender(
         server=ConnectionSettings(container_id="server", max_frame_size=512)
     )
 
     sender.send(b"x" * 5000)
     sender.send(b"y" * 416)
-    data = talk.client.data_to_send()
+    data = pair.client.data_to_send()
 
     assert max(sizes(data)) <= 512
-    events = talk.server.receive(data, 0.0)
+    events = pair.server.receive(data, 0.0)
     assert payloads(events) == [b"x" * 5000, b"y" * 416]
 
 
 def test_frame_above_the_peers_maximum_is_an_error_and_is_not_sent() -> None:
-    talk = Talk(server=ConnectionSettings(container_id="server", max_frame_size=512))
-    session, _ = talk.session()
+    pair = EnginePair(server=ConnectionSettings(container_id="server", max_frame_size=512))
+    session, _ = pair.session()
 
     with pytest.raises(EncodeError, match="the peer accepts at most 512"):
         session.attach_sender("x" * 600, target=Target("q"))
 
-    assert not talk.client.has_data_to_send
+    assert not pair.client.has_data_to_send
     assert session.links == []
-    sender, _ = talk.sender(session)
+    sender, _ = pair.sender(session)
     assert sender.alive
 
 
 def test_link_can_be_refused_if_its_attach_does_not_fit() -> None:
-    peer, session = Peer.in_session(max_frame_size=512)
+    peer, session = ScriptedPeer.in_session(max_frame_size=512)
     big = Source("q", filter={Symbol("f"): "x" * 600})
-    link = only(AttachReceived, peer.say(receiver_attach(source=big))).link
+    link = only(AttachReceived, peer.deliver(receiver_attach(source=big))).link
 
     with pytest.raises(EncodeError):
         link.accept()
-    assert peer.heard() == []
+    assert peer.frames() == []
     link.refuse(EntityNotFound("no"))
 
-    attach, detach = peer.told()
+    attach, detach = peer.performatives()
     assert isinstance(attach, Attach)
     assert attach.source is None
     assert isinstance(detach, Detach)
@@ -118,33 +118,33 @@ def test_link_can_be_refused_if_its_attach_does_not_fit() -> None:
 
 
 def test_refusal_that_does_not_fit_ends_the_session() -> None:
-    peer, session = Peer.in_session(max_frame_size=512)
-    link = only(AttachReceived, peer.say(receiver_attach("n" * 600))).link
+    peer, session = ScriptedPeer.in_session(max_frame_size=512)
+    link = only(AttachReceived, peer.deliver(receiver_attach("n" * 600))).link
 
     link.refuse(EntityNotFound("no"))
 
-    (said,) = peer.told()
-    assert isinstance(said, End)
-    assert said.error is not None
-    assert said.error.condition == "amqp:frame-size-too-small"
+    (written,) = peer.performatives()
+    assert isinstance(written, End)
+    assert written.error is not None
+    assert written.error.condition == "amqp:frame-size-too-small"
     assert session.ended
 
 
 def test_link_detached_unanswered_with_an_oversized_name_ends_the_session() -> None:
-    peer, session = Peer.in_session(max_frame_size=512)
+    peer, session = ScriptedPeer.in_session(max_frame_size=512)
 
-    events = peer.say(receiver_attach("n" * 600), Detach(0))
+    events = peer.deliver(receiver_attach("n" * 600), Detach(0))
 
-    assert of(Closed, events) == []
+    assert events_of(Closed, events) == []
     assert session.ended
 
 
 @pytest.mark.parametrize("ending", ["detach", "end", "close", "refuse"])
 def test_error_above_the_peers_frame_size_is_reduced_to_its_condition(ending: str) -> None:
     error = AmqpError("long " * 200, condition="amqp:not-found", info={"why": "x" * 300})
-    peer, session = Peer.in_session(max_frame_size=512)
+    peer, session = ScriptedPeer.in_session(max_frame_size=512)
     if ending == "refuse":
-        only(AttachReceived, peer.say(receiver_attach())).link.refuse(error)
+        only(AttachReceived, peer.deliver(receiver_attach())).link.refuse(error)
     elif ending == "detach":
         peer.attach_receiver().detach(error)
     elif ending == "end":
@@ -152,91 +152,91 @@ def test_error_above_the_peers_frame_size_is_reduced_to_its_condition(ending: st
     else:
         peer.engine.close(error)
 
-    said = peer.told()[-1]
+    written = peer.performatives()[-1]
 
-    assert said.error == Error("amqp:not-found", None, {Symbol("condition"): "amqp:not-found"})
+    assert written.error == Error("amqp:not-found", None, {Symbol("condition"): "amqp:not-found"})
 
 
 def test_state_above_the_peers_frame_size_is_an_error_and_is_not_sent() -> None:
-    peer, session = Peer.in_session(max_frame_size=512)
+    peer, session = ScriptedPeer.in_session(max_frame_size=512)
     link = peer.attach_sender()
     link.flow(5)
     delivery = only(Delivery, peer.send(0))
-    peer.heard()
+    peer.frames()
 
     with pytest.raises(EncodeError):
         session.settle(delivery.id, delivery.id, Rejected(Error("a:b", "x" * 600)))
-    assert peer.heard() == []
+    assert peer.frames() == []
 
 
 def test_violation_is_reported_even_if_its_description_does_not_fit() -> None:
-    peer, session = Peer.in_session(max_frame_size=512)
-    name = "x" * 400  # fits, but not together with the rest of the story
-    link = only(AttachReceived, peer.say(sender_attach(name))).link
+    peer, session = ScriptedPeer.in_session(max_frame_size=512)
+    name = "x" * 400  # It fits, but not together with the error.
+    link = only(AttachReceived, peer.deliver(sender_attach(name))).link
     assert link.name == name
 
-    events = peer.say(sender_attach(name, 1))
+    events = peer.deliver(sender_attach(name, 1))
 
     assert only(Ended, events).by_peer is False
-    assert of(Closed, events) == []
+    assert events_of(Closed, events) == []
     assert session.ended
 
 
 def test_sessions_are_begun_up_to_the_channels_that_the_peer_allows() -> None:
-    talk = Talk(server=ConnectionSettings(container_id="server", channel_max=1))
-    talk.run()
-    sessions = [talk.client.begin(), talk.client.begin()]
-    heard = talk.run()
+    pair = EnginePair(server=ConnectionSettings(container_id="server", channel_max=1))
+    pair.run()
+    sessions = [pair.client.begin(), pair.client.begin()]
+    reported = pair.run()
 
-    assert [event.session for event in of(Begun, heard.client)] == sessions
+    assert [event.session for event in events_of(Begun, reported.client)] == sessions
     with pytest.raises(StateError, match="all 2 channels"):
-        talk.client.begin()
+        pair.client.begin()
 
 
 def test_sessions_are_begun_up_to_the_channels_that_we_allow() -> None:
-    talk = Talk(client=ConnectionSettings(container_id="client", channel_max=0))
-    talk.session()
+    pair = EnginePair(client=ConnectionSettings(container_id="client", channel_max=0))
+    pair.session()
 
     with pytest.raises(StateError, match="all 1 channels"):
-        talk.client.begin()
+        pair.client.begin()
 
 
 def test_channel_can_be_reused_after_its_session_ended() -> None:
-    talk = Talk(server=ConnectionSettings(container_id="server", channel_max=0))
-    session, _ = talk.session()
+    pair = EnginePair(server=ConnectionSettings(container_id="server", channel_max=0))
+    session, _ = pair.session()
 
     session.end()
-    talk.run()
+    pair.run()
 
-    again, _ = talk.session()
+    again, _ = pair.session()
     assert again.channel == session.channel
 
 
 def test_begin_on_a_channel_above_our_maximum_closes_the_connection() -> None:
-    peer = Peer(ConnectionSettings(container_id="engine", channel_max=3))
+    peer = ScriptedPeer(ConnectionSettings(container_id="engine", channel_max=3))
     peer.open()
 
-    assert only(Begun, peer.say(Begin(None, 0, 1, 1), channel=3))
-    closed = only(Closed, peer.say(Begin(None, 0, 1, 1), channel=4))
+    assert only(Begun, peer.deliver(Begin(None, 0, 1, 1), channel=3))
+    closed = only(Closed, peer.deliver(Begin(None, 0, 1, 1), channel=4))
 
     assert closed.error is not None
     assert closed.error.condition == "amqp:connection:framing-error"
 
 
 def test_second_begin_on_a_channel_closes_the_connection() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
 
-    closed = only(Closed, peer.say(Begin(None, 0, 1, 1)))
+    closed = only(Closed, peer.deliver(Begin(None, 0, 1, 1)))
 
     assert "second begin" in str(closed.error)
 
 
 def test_more_sessions_than_the_peer_itself_allows_close_the_connection() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open(channel_max=0)
     peer.begin()
 
-    closed = only(Closed, peer.say(Begin(None, 0, 1, 1), channel=1))
+    closed = only(Closed, peer.deliver(Begin(None, 0, 1, 1), channel=1))
 
     assert closed.error is not None
     assert closed.error.condition == "amqp:resource-limit-exceeded"
@@ -244,55 +244,55 @@ def test_more_sessions_than_the_peer_itself_allows_close_the_connection() -> Non
 
 @pytest.mark.parametrize("remote_channel", [0, 7, 65535])
 def test_answer_to_an_unknown_begin_closes_the_connection(remote_channel: int) -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open()
 
-    closed = only(Closed, peer.say(Begin(remote_channel, 0, 1, 1), channel=1))
+    closed = only(Closed, peer.deliver(Begin(remote_channel, 0, 1, 1), channel=1))
 
     assert "did not begin a session" in str(closed.error)
 
 
 def test_session_can_be_answered_once() -> None:
-    peer = Peer(client=True)
+    peer = ScriptedPeer(client=True)
     peer.engine.begin()
     peer.feed(AMQP_HEADER + framed(Open("peer")))
-    assert only(Begun, peer.say(Begin(0, 0, 1, 1), channel=4))
+    assert only(Begun, peer.deliver(Begin(0, 0, 1, 1), channel=4))
 
-    closed = only(Closed, peer.say(Begin(0, 0, 1, 1), channel=5))
+    closed = only(Closed, peer.deliver(Begin(0, 0, 1, 1), channel=5))
 
     assert "did not begin a session" in str(closed.error)
 
 
 def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:
-    talk = Talk(server=ConnectionSettings(container_id="server", handle_max=1))
-    session, _ = talk.session()
-    talk.sender(session, "a")
-    first, _ = talk.receiver(session, "a")
+    pair = EnginePair(server=ConnectionSettings(container_id="server", handle_max=1))
+    session, _ = pair.session()
+    pair.sender(session, "a")
+    first, _ = pair.receiver(session, "a")
 
     with pytest.raises(StateError, match="all 2 links"):
         session.attach_sender("b", target=Target("q"))
 
     first.detach()
-    talk.run()
-    again, _ = talk.sender(session, "b")
+    pair.run()
+    again, _ = pair.sender(session, "b")
     assert again.handle == first.handle
 
 
 def test_attach_above_our_maximum_handle_closes_the_connection() -> None:
-    peer, _ = Peer.in_session(ConnectionSettings(container_id="engine", handle_max=3))
+    peer, _ = ScriptedPeer.in_session(ConnectionSettings(container_id="engine", handle_max=3))
 
-    assert only(AttachReceived, peer.say(sender_attach("a", 3)))
-    closed = only(Closed, peer.say(sender_attach("b", 4)))
+    assert only(AttachReceived, peer.deliver(sender_attach("a", 3)))
+    closed = only(Closed, peer.deliver(sender_attach("b", 4)))
 
     assert closed.error is not None
     assert closed.error.condition == "amqp:connection:framing-error"
 
 
 def test_attach_with_a_handle_in_use_ends_the_session() -> None:
-    peer, session = Peer.in_session()
+    peer, session = ScriptedPeer.in_session()
     peer.attach_sender("a", 0)
 
-    ended = only(Ended, peer.say(sender_attach("b", 0)))
+    ended = only(Ended, peer.deliver(sender_attach("b", 0)))
 
     assert ended.error is not None
     assert ended.error.condition == "amqp:session:handle-in-use"
@@ -300,12 +300,12 @@ def test_attach_with_a_handle_in_use_ends_the_session() -> None:
 
 
 def test_more_links_than_the_peer_itself_allows_end_the_session() -> None:
-    peer = Peer()
+    peer = ScriptedPeer()
     peer.open()
     session = peer.begin(handle_max=0)
     peer.attach_sender("a", 0)
 
-    ended = only(Ended, peer.say(sender_attach("b", 1)))
+    ended = only(Ended, peer.deliver(sender_attach("b", 1)))
 
     assert ended.error is not None
     assert ended.error.condition == "amqp:resource-limit-exceeded"
@@ -313,35 +313,35 @@ def test_more_links_than_the_peer_itself_allows_end_the_session() -> None:
 
 
 def test_many_sessions_with_many_links_work_concurrently() -> None:
-    talk = Talk()
+    pair = EnginePair()
     pairs = []
     for _ in range(20):
-        session, _ = talk.session()
-        pairs += [talk.sender(session, f"s{number}") for number in range(20)]
+        session, _ = pair.session()
+        pairs += [pair.sender(session, f"s{number}") for number in range(20)]
     for _, receiver in pairs:
         receiver.flow(1)
-    talk.run()
+    pair.run()
 
     for number, (sender, _) in enumerate(pairs):
         sender.send(b"%d" % number)
-    deliveries = of(Delivery, talk.run().server)
+    deliveries = events_of(Delivery, pair.run().server)
 
     assert [(each.link, each.payload) for each in deliveries] == [
         (receiver, b"%d" % number) for number, (_, receiver) in enumerate(pairs)
     ]
     for each in deliveries:
         each.link.session.settle(each.id, each.id, Accepted())
-    talk.run()
+    pair.run()
     assert not any(sender.session.outgoing.unsettled for sender, _ in pairs)
 
 
 def test_links_of_one_name_in_both_directions_are_two_links() -> None:
-    talk = Talk()
-    session, _ = talk.session()
+    pair = EnginePair()
+    session, _ = pair.session()
     sender = session.attach_sender("same", target=Target("q"))
     receiver = session.attach_receiver("same", source=Source("q"))
 
-    heard = talk.run()
+    reported = pair.run()
 
-    assert [event.link for event in of(Attached, heard.client)] == [sender, receiver]
+    assert [event.link for event in events_of(Attached, reported.client)] == [sender, receiver]
     assert sender.handle != receiver.handle

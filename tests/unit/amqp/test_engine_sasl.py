@@ -1,4 +1,4 @@
-"""SASL: who is let in, by which mechanism, and what comes before AMQP."""
+"""SASL handshakes of client and server."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.sasl import SaslClient, SaslServer, parse_plain_response
 from pairbus.amqp.types import Symbol
 from pairbus.errors import ConnectionLost, NotAuthorized
-from tests.unit.amqp.pump import Heard, Said, Talk, framed, frames_of, only
+from tests.unit.amqp.engines import EnginePair, PairEvents, WrittenFrame, framed, frames_of, only
 
 
 def check_plain(response: bytes) -> str | None:
@@ -28,23 +28,23 @@ def check_plain(response: bytes) -> str | None:
 ALL = SaslServer(
     {
         "MSSBCBS": lambda response: "cbs",
-        "ANONYMOUS": lambda response: "anybody",
+        "ANONYMOUS": lambda response: "anonymous",
         "PLAIN": check_plain,
         "EXTERNAL": lambda response: "certificate",
     }
 )
 
 
-def meet(client: SaslClient, server: SaslServer) -> tuple[Talk, Heard]:
-    talk = Talk(client_sasl=client, server_sasl=server)
-    return talk, talk.run()
+def meet(client: SaslClient, server: SaslServer) -> tuple[EnginePair, PairEvents]:
+    pair = EnginePair(client_sasl=client, server_sasl=server)
+    return pair, pair.run()
 
 
 @pytest.mark.parametrize(
     ("client", "mechanism", "identity"),
     [
         (SaslClient.anonymous(), "MSSBCBS", "cbs"),
-        (SaslClient({"ANONYMOUS": b"trace"}), "ANONYMOUS", "anybody"),
+        (SaslClient({"ANONYMOUS": b"trace"}), "ANONYMOUS", "anonymous"),
         (SaslClient.plain("alice", "secret"), "PLAIN", "alice"),
         (SaslClient.external(), "EXTERNAL", "certificate"),
     ],
@@ -52,54 +52,54 @@ def meet(client: SaslClient, server: SaslServer) -> tuple[Talk, Heard]:
 def test_client_is_authenticated_with_each_mechanism(
     client: SaslClient, mechanism: str, identity: str
 ) -> None:
-    _, heard = meet(client, ALL)
+    _, reported = meet(client, ALL)
 
-    assert only(Authenticated, heard.server) == Authenticated(mechanism, identity)
-    assert only(Authenticated, heard.client) == Authenticated(mechanism, None)
-    assert only(Opened, heard.server).open.container_id == "client"
-    assert only(Opened, heard.client).open.container_id == "server"
+    assert only(Authenticated, reported.server) == Authenticated(mechanism, identity)
+    assert only(Authenticated, reported.client) == Authenticated(mechanism, None)
+    assert only(Opened, reported.server).open.container_id == "client"
+    assert only(Opened, reported.client).open.container_id == "server"
 
 
 def test_client_selects_its_preferred_mechanism() -> None:
-    _, heard = meet(SaslClient.anonymous(), SaslServer({"ANONYMOUS": lambda response: response}))
+    _, reported = meet(SaslClient.anonymous(), SaslServer({"ANONYMOUS": lambda response: response}))
 
-    assert only(Authenticated, heard.server) == Authenticated("ANONYMOUS", b"anonymous")
+    assert only(Authenticated, reported.server) == Authenticated("ANONYMOUS", b"anonymous")
 
 
 def test_anonymous_server_accepts_every_client() -> None:
-    _, heard = meet(SaslClient.anonymous(), SaslServer.anonymous())
+    _, reported = meet(SaslClient.anonymous(), SaslServer.anonymous())
 
-    assert only(Authenticated, heard.server).identity == "anonymous"
+    assert only(Authenticated, reported.server).identity == "anonymous"
 
 
 def test_wrong_password_is_reported_to_both_sides() -> None:
-    talk, heard = meet(SaslClient.plain("alice", "wrong"), ALL)
+    pair, reported = meet(SaslClient.plain("alice", "wrong"), ALL)
 
-    ours, theirs = only(Closed, heard.client), only(Closed, heard.server)
+    ours, theirs = only(Closed, reported.client), only(Closed, reported.server)
     assert isinstance(ours.error, NotAuthorized)
     assert isinstance(theirs.error, NotAuthorized)
     assert ours.by_peer
     assert not theirs.by_peer
-    assert talk.client.closed
-    assert talk.server.closed
-    assert heard.client == [ours]
+    assert pair.client.closed
+    assert pair.server.closed
+    assert reported.client == [ours]
     assert "wrong" not in str(ours.error) + str(theirs.error)
 
 
 def test_client_without_a_common_mechanism_closes() -> None:
-    talk, heard = meet(SaslClient.external(), SaslServer.anonymous())
+    pair, reported = meet(SaslClient.external(), SaslServer.anonymous())
 
-    closed = only(Closed, heard.client)
+    closed = only(Closed, reported.client)
     assert isinstance(closed.error, NotAuthorized)
     assert "MSSBCBS, ANONYMOUS" in str(closed.error)
     assert "EXTERNAL" in str(closed.error)
-    assert talk.client.closed
+    assert pair.client.closed
 
 
 def test_server_without_mechanisms_accepts_no_client() -> None:
-    _, heard = meet(SaslClient.anonymous(), SaslServer({}))
+    _, reported = meet(SaslClient.anonymous(), SaslServer({}))
 
-    assert "(none)" in str(only(Closed, heard.client).error)
+    assert "(none)" in str(only(Closed, reported.client).error)
 
 
 def test_repr_does_not_contain_secrets() -> None:
@@ -107,7 +107,7 @@ def test_repr_does_not_contain_secrets() -> None:
 
 
 class ByHand:
-    """A hand-made peer of an engine with SASL."""
+    """A scripted peer of an engine with SASL."""
 
     def __init__(self, sasl: SaslClient | SaslServer) -> None:
         self.engine = Connection(
@@ -117,12 +117,12 @@ class ByHand:
     def feed(self, data: bytes) -> list[Any]:
         return self.engine.receive(data, 0.0)
 
-    def say(self, performative: Any) -> list[Any]:
+    def deliver(self, performative: Any) -> list[Any]:
         return self.feed(framed(performative, kind=SASL_FRAME))
 
-    def told(self) -> list[Any]:
-        heard = frames_of(self.engine.data_to_send())
-        return [each.performative if isinstance(each, Said) else each for each in heard]
+    def performatives(self) -> list[Any]:
+        reported = frames_of(self.engine.data_to_send())
+        return [each.performative if isinstance(each, WrittenFrame) else each for each in reported]
 
 
 def test_bytes_of_a_handshake_are_those_of_the_specification() -> None:
@@ -143,64 +143,64 @@ def test_bytes_of_a_handshake_are_those_of_the_specification() -> None:
 def test_plain_client_without_initial_response_is_challenged() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
-    server.told()
+    server.performatives()
 
-    assert server.say(SaslInit("PLAIN")) == []
-    assert server.told() == [SaslChallenge(b"")]
-    events = server.say(SaslResponse(b"\0alice\0secret"))
+    assert server.deliver(SaslInit("PLAIN")) == []
+    assert server.performatives() == [SaslChallenge(b"")]
+    events = server.deliver(SaslResponse(b"\0alice\0secret"))
 
     assert events == [Authenticated("PLAIN", "alice")]
-    assert server.told() == [SaslOutcome(0)]
+    assert server.performatives() == [SaslOutcome(0)]
 
 
 def test_external_client_without_initial_response_is_challenged() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER + framed(SaslInit("EXTERNAL"), kind=SASL_FRAME))
 
-    assert server.told()[-1] == SaslChallenge(b"")
-    assert server.say(SaslResponse(b"")) == [Authenticated("EXTERNAL", "certificate")]
+    assert server.performatives()[-1] == SaslChallenge(b"")
+    assert server.deliver(SaslResponse(b"")) == [Authenticated("EXTERNAL", "certificate")]
 
 
 def test_anonymous_client_without_initial_response_is_accepted() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
 
-    assert server.say(SaslInit("ANONYMOUS")) == [Authenticated("ANONYMOUS", "anybody")]
+    assert server.deliver(SaslInit("ANONYMOUS")) == [Authenticated("ANONYMOUS", "anonymous")]
 
 
 def test_client_answers_a_challenge_with_its_response() -> None:
     client = ByHand(SaslClient.plain("alice", "secret"))
     client.feed(SASL_HEADER + framed(SaslMechanisms((Symbol("PLAIN"),)), kind=SASL_FRAME))
-    assert client.told() == [SASL_HEADER, SaslInit("PLAIN", b"\0alice\0secret", "h")]
+    assert client.performatives() == [SASL_HEADER, SaslInit("PLAIN", b"\0alice\0secret", "h")]
 
-    assert client.say(SaslChallenge(b"")) == []
-    assert client.told() == [SaslResponse(b"\0alice\0secret")]
-    assert client.say(SaslOutcome(0)) == [Authenticated("PLAIN", None)]
+    assert client.deliver(SaslChallenge(b"")) == []
+    assert client.performatives() == [SaslResponse(b"\0alice\0secret")]
+    assert client.deliver(SaslOutcome(0)) == [Authenticated("PLAIN", None)]
 
-    header, opened = client.told()
+    header, opened = client.performatives()
     assert header == AMQP_HEADER
     assert isinstance(opened, Open)
 
 
 def test_mechanisms_may_come_as_one_symbol() -> None:
     client = ByHand(SaslClient.external())
-    client.told()
+    client.performatives()
     body = bytes.fromhex("005340 c0 0b 01 a308") + b"EXTERNAL"
 
     client.feed(SASL_HEADER + (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body)
 
-    assert client.told() == [SaslInit("EXTERNAL", b"", "h")]
+    assert client.performatives() == [SaslInit("EXTERNAL", b"", "h")]
 
 
 def test_unknown_mechanism_is_rejected() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
-    server.told()
+    server.performatives()
 
-    closed = only(Closed, server.say(SaslInit("GSSAPI", b"ticket")))
+    closed = only(Closed, server.deliver(SaslInit("GSSAPI", b"ticket")))
 
     assert isinstance(closed.error, NotAuthorized)
-    assert server.told() == [SaslOutcome(1)]
+    assert server.performatives() == [SaslOutcome(1)]
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_unknown_mechanism_is_rejected() -> None:
 def test_client_distinguishes_rejection_from_temporary_failure(code: int, kind: type) -> None:
     client = ByHand(SaslClient.anonymous())
     client.feed(SASL_HEADER)
-    client.say(SaslMechanisms((Symbol("ANONYMOUS"),)))
+    client.deliver(SaslMechanisms((Symbol("ANONYMOUS"),)))
 
-    closed = only(Closed, client.say(SaslOutcome(code)))
+    closed = only(Closed, client.deliver(SaslOutcome(code)))
 
     assert type(closed.error) is kind
     assert closed.by_peer
@@ -224,7 +224,7 @@ def test_client_that_skips_sasl_gets_the_sasl_header() -> None:
     closed = only(Closed, server.feed(AMQP_HEADER + framed(Open("peer"))))
 
     assert "AMQP [3, 1, 0, 0] is required" in str(closed.error)
-    assert server.told() == [SASL_HEADER]
+    assert server.performatives() == [SASL_HEADER]
 
 
 def test_client_that_skips_the_handshake_is_disconnected() -> None:
@@ -234,7 +234,7 @@ def test_client_that_skips_the_handshake_is_disconnected() -> None:
     closed = only(Closed, server.feed(framed(Open("peer"))))
 
     assert "during the SASL handshake" in str(closed.error)
-    assert not any(isinstance(each, Open) for each in server.told())
+    assert not any(isinstance(each, Open) for each in server.performatives())
 
 
 def test_client_that_sends_the_amqp_header_too_early_is_disconnected() -> None:
@@ -261,7 +261,7 @@ def test_unexpected_frame_ends_the_handshake_of_a_server(out_of_place: list[Any]
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
 
-    events = [event for each in out_of_place for event in server.say(each)]
+    events = [event for each in out_of_place for event in server.deliver(each)]
 
     assert only(Closed, events).by_peer is False
     assert server.engine.closed
@@ -282,7 +282,7 @@ def test_unexpected_frame_ends_the_handshake_of_a_client(out_of_place: list[Any]
     client = ByHand(SaslClient.plain("a", "b"))
     client.feed(SASL_HEADER)
 
-    events = [event for each in out_of_place for event in client.say(each)]
+    events = [event for each in out_of_place for event in client.deliver(each)]
 
     assert only(Closed, events).by_peer is False
     assert client.engine.closed
@@ -291,25 +291,25 @@ def test_unexpected_frame_ends_the_handshake_of_a_client(out_of_place: list[Any]
 def test_amqp_headers_are_exchanged_after_sasl() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
-    server.say(SaslInit("ANONYMOUS", b""))
-    server.told()
+    server.deliver(SaslInit("ANONYMOUS", b""))
+    server.performatives()
 
     events = server.feed(AMQP_HEADER + framed(Open("peer")))
 
     assert only(Opened, events)
-    header, opened = server.told()
+    header, opened = server.performatives()
     assert header == AMQP_HEADER
     assert isinstance(opened, Open)
 
 
 def test_connection_closed_during_sasl_sends_nothing_more() -> None:
     client = ByHand(SaslClient.anonymous())
-    client.told()
+    client.performatives()
 
     client.engine.close()
 
     assert client.engine.closed
-    assert client.told() == []
+    assert client.performatives() == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Sessions: begun and ended by either side, and broken by the peer."""
+"""Sessions: begin and end by both sides, and violations by the peer."""
 
 import pytest
 
@@ -18,100 +18,100 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from pairbus.errors import AmqpError, StateError
-from tests.unit.amqp.pump import (
-    Peer,
-    Talk,
+from tests.unit.amqp.engines import (
+    EnginePair,
+    ScriptedPeer,
+    events_of,
     framed,
-    of,
     only,
+    pair_with_sender,
     receiver_attach,
     sender_attach,
-    talk_with_sender,
 )
 
 
 def test_either_side_can_begin_a_session() -> None:
-    talk = Talk()
-    ours = talk.client.begin()
-    heard = talk.run()
-    theirs = only(Begun, heard.server).session
-    assert only(Begun, heard.client).session is ours
+    pair = EnginePair()
+    ours = pair.client.begin()
+    reported = pair.run()
+    theirs = only(Begun, reported.server).session
+    assert only(Begun, reported.client).session is ours
     assert ours.begun
     assert theirs.begun
 
-    second = talk.server.begin()
-    heard = talk.run()
+    second = pair.server.begin()
+    reported = pair.run()
 
-    assert only(Begun, heard.server).session is second
-    assert only(Begun, heard.client).session is not ours
+    assert only(Begun, reported.server).session is second
+    assert only(Begun, reported.client).session is not ours
 
 
 def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
-    peer = Peer(client=True)
+    peer = ScriptedPeer(client=True)
     session = peer.engine.begin()
     peer.feed(AMQP_HEADER + framed(Open("peer")))
-    peer.say(Begin(0, 100, 10, 10), channel=42)
-    peer.heard()
+    peer.deliver(Begin(0, 100, 10, 10), channel=42)
+    peer.frames()
 
     assert session.channel == 0
     assert session.remote_channel == 42
-    link = only(AttachReceived, peer.say(sender_attach(), channel=42)).link
+    link = only(AttachReceived, peer.deliver(sender_attach(), channel=42)).link
     link.accept()
 
-    assert [each.channel for each in peer.heard()] == [0]
+    assert [each.channel for each in peer.frames()] == [0]
 
 
 def test_begin_contains_the_windows_and_handle_max_of_the_settings() -> None:
     settings = ConnectionSettings(
         container_id="engine", incoming_window=11, outgoing_window=12, handle_max=13
     )
-    peer = Peer(settings)
+    peer = ScriptedPeer(settings)
     peer.open()
-    peer.heard()
+    peer.frames()
 
-    peer.say(Begin(None, 7, 1, 1), channel=3)
+    peer.deliver(Begin(None, 7, 1, 1), channel=3)
 
-    assert peer.told() == [Begin(3, 0, 11, 12, 13)]
+    assert peer.performatives() == [Begin(3, 0, 11, 12, 13)]
 
 
 def test_both_sides_can_end_a_session_and_the_connection_continues() -> None:
     for ending in (0, 1):
-        talk = Talk()
-        sessions = talk.session()
+        pair = EnginePair()
+        sessions = pair.session()
 
         sessions[ending].end()
-        heard = talk.run()
+        reported = pair.run()
 
-        assert [event.session for event in of(Ended, heard.client)] == [sessions[0]]
-        assert [event.session for event in of(Ended, heard.server)] == [sessions[1]]
-        assert only(Ended, heard.client).by_peer
-        assert talk.session()[0] is not sessions[0]
+        assert [event.session for event in events_of(Ended, reported.client)] == [sessions[0]]
+        assert [event.session for event in events_of(Ended, reported.server)] == [sessions[1]]
+        assert only(Ended, reported.client).by_peer
+        assert pair.session()[0] is not sessions[0]
 
 
 def test_two_ends_that_cross_are_one_end() -> None:
-    talk = Talk()
-    ours, theirs = talk.session()
+    pair = EnginePair()
+    ours, theirs = pair.session()
 
     ours.end()
     theirs.end()
-    heard = talk.run()
+    reported = pair.run()
 
-    assert only(Ended, heard.client).session is ours
-    assert only(Ended, heard.server).session is theirs
-    assert not talk.client.has_data_to_send
+    assert only(Ended, reported.client).session is ours
+    assert only(Ended, reported.server).session is theirs
+    assert not pair.client.has_data_to_send
 
 
 def test_end_is_idempotent() -> None:
-    peer, session = Peer.in_session()
+    peer, session = ScriptedPeer.in_session()
 
     session.end()
     session.end(AmqpError("again"))
 
-    assert peer.told() == [End()]
+    assert peer.performatives() == [End()]
 
 
 def test_ended_session_ends_its_links() -> None:
-    talk, sender, receiver = talk_with_sender()
+    pair, sender, receiver = pair_with_sender()
     sender.send(b"in flight")
 
     sender.session.end()
@@ -121,17 +121,17 @@ def test_ended_session_ends_its_links() -> None:
         sender.send(b"late")
     with pytest.raises(StateError, match="has ended"):
         sender.session.attach_sender("b", target=Target("q"))
-    heard = talk.run()
-    assert [type(event) for event in heard.server] == [Delivery, Ended]
+    reported = pair.run()
+    assert [type(event) for event in reported.server] == [Delivery, Ended]
     assert not receiver.alive
 
 
 def test_calls_on_an_ended_session_and_its_links_do_nothing() -> None:
-    """So a program can work through a list of events of which a later one ended the session."""
-    talk, sender, receiver = talk_with_sender()
+    """An application can process events although a later one ended the session."""
+    pair, sender, receiver = pair_with_sender()
     sender.send(b"one")
     sender.session.end()
-    delivery, _ = talk.run().server
+    delivery, _ = pair.run().server
     assert isinstance(delivery, Delivery)
 
     receiver.session.settle(delivery.id, delivery.id, Accepted())
@@ -145,18 +145,18 @@ def test_calls_on_an_ended_session_and_its_links_do_nothing() -> None:
     sender.drained()
     sender.abort()
 
-    assert not talk.server.has_data_to_send
-    assert not talk.client.has_data_to_send
+    assert not pair.server.has_data_to_send
+    assert not pair.client.has_data_to_send
 
 
 def test_frames_in_transit_when_we_end_a_session_are_ignored() -> None:
-    peer, session = Peer.in_session()
+    peer, session = ScriptedPeer.in_session()
     link = peer.attach_sender()
     link.flow(10)
     session.end()
-    peer.heard()
+    peer.frames()
 
-    events = peer.send(0) + peer.say(
+    events = peer.send(0) + peer.deliver(
         Flow(0, 10, 0, 10),
         Disposition(True, 0),
         sender_attach("new", 1),
@@ -164,44 +164,44 @@ def test_frames_in_transit_when_we_end_a_session_are_ignored() -> None:
     )
 
     assert events == []
-    assert peer.heard() == []
-    assert peer.say(End()) == [Ended(session, None)]
-    assert peer.heard() == []
+    assert peer.frames() == []
+    assert peer.deliver(End()) == [Ended(session, None)]
+    assert peer.frames() == []
 
 
 def test_frames_after_the_peers_end_close_the_connection() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
 
-    events = peer.say(End(), Flow(0, 10, 0, 10))
+    events = peer.deliver(End(), Flow(0, 10, 0, 10))
 
     assert [type(event) for event in events] == [Ended, Closed]
 
 
 def test_session_ended_before_it_was_answered_is_answered_and_ends() -> None:
-    peer = Peer(client=True)
+    peer = ScriptedPeer(client=True)
     peer.feed(AMQP_HEADER + framed(Open("peer")))
     session = peer.engine.begin()
     session.end()
-    assert [type(each) for each in peer.told()] == [Open, Begin, End]
+    assert [type(each) for each in peer.performatives()] == [Open, Begin, End]
 
-    assert peer.say(Begin(0, 0, 1, 1), channel=7) == []
-    assert peer.say(End(), channel=7) == [Ended(session, None)]
-    assert peer.heard() == []
+    assert peer.deliver(Begin(0, 0, 1, 1), channel=7) == []
+    assert peer.deliver(End(), channel=7) == [Ended(session, None)]
+    assert peer.frames() == []
     assert peer.engine.begin().channel == session.channel
 
 
 def test_links_can_be_attached_before_the_session_is_answered() -> None:
-    talk = Talk()
-    session = talk.client.begin()
+    pair = EnginePair()
+    session = pair.client.begin()
     sender = session.attach_sender("s", target=Target("q"))
     receiver = session.attach_receiver("r", source=Source("q"))
     receiver.flow(5)
 
-    heard = talk.run()
+    reported = pair.run()
 
     assert sender.alive
     assert receiver.alive
-    theirs = [event.link for event in of(AttachReceived, heard.server)]
+    theirs = [event.link for event in events_of(AttachReceived, reported.server)]
     assert [link.credit for link in theirs] == [0, 5]
 
 
@@ -230,46 +230,46 @@ def test_links_can_be_attached_before_the_session_is_answered() -> None:
     ids=repr,
 )
 def test_violation_ends_the_session_with_its_condition(frame: object, condition: str) -> None:
-    peer, session = Peer.in_session()
+    peer, session = ScriptedPeer.in_session()
     peer.attach_sender("s", 0).flow(10)
     peer.attach_receiver("r", 1)
-    peer.heard()
+    peer.frames()
 
-    ended = only(Ended, peer.say(frame))
+    ended = only(Ended, peer.deliver(frame))
 
     assert ended.error is not None
     assert ended.error.condition == condition
     assert not ended.by_peer
-    (said,) = peer.told()
-    assert isinstance(said, End)
-    assert said.error is not None
-    assert said.error.condition == condition
+    (written,) = peer.performatives()
+    assert isinstance(written, End)
+    assert written.error is not None
+    assert written.error.condition == condition
     assert session.ended
     assert not peer.engine.closed
 
 
 def test_violation_in_a_session_does_not_affect_others() -> None:
-    peer, first = Peer.in_session()
-    second = only(Begun, peer.say(Begin(None, 0, 100, 100), channel=1)).session
-    peer.say(sender_attach(), channel=1)
+    peer, first = ScriptedPeer.in_session()
+    second = only(Begun, peer.deliver(Begin(None, 0, 100, 100), channel=1)).session
+    peer.deliver(sender_attach(), channel=1)
 
-    peer.say(Flow(0, 1, 0, 1, handle=9))
+    peer.deliver(Flow(0, 1, 0, 1, handle=9))
 
     assert first.ended
     assert not second.ended
     assert len(second.links) == 1
-    assert peer.say(End()) == [Ended(first, None)]
-    assert only(Begun, peer.say(Begin(None, 0, 1, 1))).session is not first
+    assert peer.deliver(End()) == [Ended(first, None)]
+    assert only(Begun, peer.deliver(Begin(None, 0, 1, 1))).session is not first
 
 
 def test_delivery_ids_are_consecutive_from_any_start() -> None:
     for start in (0, 77, 2**32 - 2):
-        peer, session = Peer.in_session()
+        peer, session = ScriptedPeer.in_session()
         peer.attach_sender().flow(10)
 
         events = [event for step in range(4) for event in peer.send((start + step) & 0xFFFFFFFF)]
 
-        assert [each.id for each in of(Delivery, events)] == [
+        assert [each.id for each in events_of(Delivery, events)] == [
             (start + step) & 0xFFFFFFFF for step in range(4)
         ]
         assert not session.ended
@@ -278,7 +278,7 @@ def test_delivery_ids_are_consecutive_from_any_start() -> None:
 @pytest.mark.parametrize("wrong", [4, 6, 2**32 - 1])
 @pytest.mark.parametrize("more", [True, False])
 def test_delivery_id_out_of_sequence_ends_the_session(wrong: int, more: bool) -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
     peer.attach_sender().flow(10)
     peer.send(4)
 

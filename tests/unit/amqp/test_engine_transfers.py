@@ -1,4 +1,4 @@
-"""Transfers: in one frame or many, aborted, too large, and of any message format."""
+"""Transfers: one or many frames, aborts, size limits and message formats."""
 
 from typing import Any
 
@@ -13,27 +13,35 @@ from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.performatives import Accepted, Detach, Flow, Received, Transfer
 from pairbus.amqp.types import Described, Symbol, UInt, ULong
 from pairbus.errors import EncodeError, StateError
-from tests.unit.amqp.pump import Peer, Talk, of, only, payloads, sender_attach, talk_with_sender
+from tests.unit.amqp.engines import (
+    EnginePair,
+    ScriptedPeer,
+    events_of,
+    only,
+    pair_with_sender,
+    payloads,
+    sender_attach,
+)
 
 SMALL_FRAMES = ConnectionSettings(container_id="server", max_frame_size=512)
 
 
-def receiving(credit: int = 10, **accept: Any) -> tuple[Peer, Any]:
-    """A peer that sends, and the engine's receiver."""
-    peer, _ = Peer.in_session()
+def receiving(credit: int = 10, **accept: Any) -> tuple[ScriptedPeer, Any]:
+    """Return a peer that sends, and the receiver of the engine."""
+    peer, _ = ScriptedPeer.in_session()
     link = peer.attach_sender(**accept)
     link.flow(credit)
-    peer.heard()
+    peer.frames()
     return peer, link
 
 
 @pytest.mark.parametrize("size", [0, 1, 415, 416, 417, 832, 833, 100_000])
 def test_messages_of_any_size_arrive_complete(size: int) -> None:
-    talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
+    pair, sender, receiver = pair_with_sender(server=SMALL_FRAMES)
     payload = bytes(number % 251 for number in range(size))
 
     sent = sender.send(payload, tag=b"tag", message_format=7)
-    delivery = only(Delivery, talk.run().server)
+    delivery = only(Delivery, pair.run().server)
 
     assert delivery.payload == payload
     assert type(delivery.payload) is bytes
@@ -42,21 +50,21 @@ def test_messages_of_any_size_arrive_complete(size: int) -> None:
     assert delivery.message_format == 7
     assert delivery.link is receiver
     assert not delivery.settled
-    assert talk.server.buffered == 0
+    assert pair.server.buffered == 0
 
 
 @pytest.mark.parametrize("message_format", [0, 1, 255, 256, BATCH_FORMAT, 2**32 - 1])
 def test_message_format_is_transferred(message_format: int) -> None:
-    talk, sender, _ = talk_with_sender()
+    pair, sender, _ = pair_with_sender()
 
     sender.send(b"batch", message_format=message_format)
 
-    assert only(Delivery, talk.run().server).message_format == message_format
+    assert only(Delivery, pair.run().server).message_format == message_format
 
 
 @pytest.mark.parametrize("message_format", [-1, 2**32])
 def test_message_format_out_of_range_is_an_error_without_effect(message_format: int) -> None:
-    talk, sender, _ = talk_with_sender()
+    pair, sender, _ = pair_with_sender()
 
     with pytest.raises(EncodeError, match="message format"):
         sender.send(b"x", message_format=message_format)
@@ -64,12 +72,12 @@ def test_message_format_out_of_range_is_an_error_without_effect(message_format: 
     assert sender.credit == 100
     assert sender.session.outgoing.unsettled == {}
     sender.send(b"y")
-    assert payloads(talk.run().server) == [b"y"]
+    assert payloads(pair.run().server) == [b"y"]
 
 
 @pytest.mark.parametrize("tag", [b"", b"x" * 33])
 def test_tag_of_invalid_size_is_an_error_without_effect(tag: bytes) -> None:
-    _, sender, _ = talk_with_sender()
+    _, sender, _ = pair_with_sender()
 
     with pytest.raises(EncodeError, match="1 to 32 bytes"):
         sender.send(b"x", tag=tag)
@@ -78,15 +86,15 @@ def test_tag_of_invalid_size_is_an_error_without_effect(tag: bytes) -> None:
 
 
 def test_default_tags_are_unique() -> None:
-    talk, sender, _ = talk_with_sender()
+    pair, sender, _ = pair_with_sender()
     for _ in range(50):
         sender.send(b"x")
 
-    assert len({each.tag for each in of(Delivery, talk.run().server)}) == 50
+    assert len({each.tag for each in events_of(Delivery, pair.run().server)}) == 50
 
 
 def test_message_can_be_sent_in_parts() -> None:
-    talk, sender, _ = talk_with_sender(server=SMALL_FRAMES)
+    pair, sender, _ = pair_with_sender(server=SMALL_FRAMES)
 
     parts = [
         sender.send(b"a" * 1000, more=True, message_format=BATCH_FORMAT),
@@ -94,7 +102,7 @@ def test_message_can_be_sent_in_parts() -> None:
         sender.send(b"", more=True),
         sender.send(b"c" * 1000),
     ]
-    delivery = only(Delivery, talk.run().server)
+    delivery = only(Delivery, pair.run().server)
 
     assert {sent.id for sent in parts} == {delivery.id}
     assert delivery.payload == b"a" * 1000 + b"b" + b"c" * 1000
@@ -103,10 +111,10 @@ def test_message_can_be_sent_in_parts() -> None:
 
 
 def test_parts_of_messages_on_two_links_may_be_interleaved() -> None:
-    talk, first, receiver = talk_with_sender()
-    second, on_second = talk.sender(first.session, "second")
+    pair, first, receiver = pair_with_sender()
+    second, on_second = pair.sender(first.session, "second")
     on_second.flow(10)
-    talk.run()
+    pair.run()
 
     first.send(b"1a", more=True)
     second.send(b"2a", more=True)
@@ -114,7 +122,7 @@ def test_parts_of_messages_on_two_links_may_be_interleaved() -> None:
     second.send(b"2b")
     second.send(b"3")
     first.send(b"1c")
-    deliveries = of(Delivery, talk.run().server)
+    deliveries = events_of(Delivery, pair.run().server)
 
     assert [(each.link, each.payload, each.id) for each in deliveries] == [
         (on_second, b"2a2b", 1),
@@ -180,29 +188,29 @@ def test_unknown_state_stays_described(named: bool) -> None:
 
 
 def test_sender_can_abort_an_incomplete_delivery() -> None:
-    talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
+    pair, sender, receiver = pair_with_sender(server=SMALL_FRAMES)
     aborted = sender.send(b"x" * 5000, more=True).id
     assert aborted is not None
     sender.abort()
     sender.send(b"next")
 
-    heard = talk.run().server
+    reported = pair.run().server
 
-    assert [type(event) for event in heard] == [DeliveryAborted, Delivery]
-    assert only(DeliveryAborted, heard).id == aborted
-    assert only(DeliveryAborted, heard).link is receiver
-    assert talk.server.buffered == 0
+    assert [type(event) for event in reported] == [DeliveryAborted, Delivery]
+    assert only(DeliveryAborted, reported).id == aborted
+    assert only(DeliveryAborted, reported).link is receiver
+    assert pair.server.buffered == 0
     assert list(sender.session.outgoing.unsettled) == [aborted + 1]
     assert receiver.credit == sender.credit == 98
     assert receiver.delivery_count == sender.delivery_count == 2
 
 
 def test_abort_without_an_incomplete_delivery_does_nothing() -> None:
-    talk, sender, _ = talk_with_sender()
+    pair, sender, _ = pair_with_sender()
     sender.send(b"whole")
     sender.abort()
 
-    assert [type(event) for event in talk.run().server] == [Delivery]
+    assert [type(event) for event in pair.run().server] == [Delivery]
 
 
 def test_payload_of_an_aborting_frame_is_ignored() -> None:
@@ -227,11 +235,11 @@ def test_message_in_one_frame_that_is_too_large_ends_the_link() -> None:
     assert detached.error.condition == "amqp:link:message-size-exceeded"
     assert not detached.by_peer
     assert not link.alive
-    said = peer.told()[-1]
-    assert isinstance(said, Detach)
-    assert said.closed
-    assert said.error is not None
-    assert said.error.condition == "amqp:link:message-size-exceeded"
+    written = peer.performatives()[-1]
+    assert isinstance(written, Detach)
+    assert written.closed
+    assert written.error is not None
+    assert written.error.condition == "amqp:link:message-size-exceeded"
 
 
 @pytest.mark.parametrize("settled", [True, False])
@@ -244,16 +252,16 @@ def test_message_in_many_frames_that_is_too_large_ends_the_link_at_once(settled:
     assert detached.error is not None
     assert detached.error.condition == "amqp:link:message-size-exceeded"
     assert peer.engine.buffered == 0
-    # The rest of it is under way.
+    # The rest of the message is in transit.
     assert peer.send(None, b"x" * 6, more=True) == []
     assert peer.send(None, b"x" * 6) == []
-    assert peer.say(Detach(0, True)) == [Detached(link, None, True)]
+    assert peer.deliver(Detach(0, True)) == [Detached(link, None, True)]
 
 
 @pytest.mark.parametrize("more", [True, False])
 @pytest.mark.parametrize("why", ["size", "credit", "resume"])
 def test_violation_on_a_link_does_not_affect_others(why: str, more: bool) -> None:
-    """Deliveries that were under way behind the one that ended the link still fit the sequence."""
+    """Deliveries in transit after the violation still count for the sequence of ids."""
     peer, _ = receiving(credit=0 if why == "credit" else 10, max_message_size=10)
     other = peer.attach_sender("other", 1)
     other.flow(10)
@@ -262,7 +270,7 @@ def test_violation_on_a_link_does_not_affect_others(why: str, more: bool) -> Non
     events = peer.send(0, b"fine", handle=1)
     events += peer.send(1, payload, more=more, resume=why == "resume")
     events += peer.send(None, payload) if more else []
-    events += peer.send(2, payload)  # under way on the link that was ended
+    events += peer.send(2, payload)  # In transit on the link that ended.
     events += peer.send(3, b"fine", handle=1)
 
     assert [type(event) for event in events] == [Delivery, Detached, Delivery]
@@ -276,11 +284,11 @@ def test_maximum_message_size_of_zero_means_no_limit() -> None:
 
 
 def test_message_above_the_peers_limit_is_not_sent() -> None:
-    talk = Talk(on_attaching=lambda link: link.accept(max_message_size=10))
-    session, _ = talk.session()
-    sender, receiver = talk.sender(session)
+    pair = EnginePair(on_attach=lambda link: link.accept(max_message_size=10))
+    session, _ = pair.session()
+    sender, receiver = pair.sender(session)
     receiver.flow(10)
-    talk.run()
+    pair.run()
     assert sender.remote_max_message_size == 10
 
     with pytest.raises(EncodeError, match="11 bytes exceeds the limit of 10"):
@@ -292,19 +300,19 @@ def test_message_above_the_peers_limit_is_not_sent() -> None:
     sender.abort()
     sender.send(b"x" * 10)
 
-    assert [type(event) for event in talk.run().server] == [DeliveryAborted, Delivery]
+    assert [type(event) for event in pair.run().server] == [DeliveryAborted, Delivery]
 
 
 def test_total_size_of_incomplete_messages_is_bounded() -> None:
     settings = ConnectionSettings(container_id="engine", max_buffered=1000)
-    peer, _ = Peer.in_session(settings)
+    peer, _ = ScriptedPeer.in_session(settings)
     for handle in range(3):
         peer.attach_sender(f"link {handle}", handle).flow(10)
-        peer.heard()
+        peer.frames()
     peer.send(0, bytes(400), more=True, handle=0)
     peer.send(1, bytes(400), more=True, handle=1)
     assert peer.engine.buffered == 800
-    # What arrives whole is not kept.
+    # Complete messages are not buffered.
     assert only(Delivery, peer.send(2, bytes(5000), handle=2))
 
     closed = only(Closed, peer.send(None, bytes(201), more=True, handle=0))
@@ -323,7 +331,7 @@ def test_complete_aborted_and_detached_messages_are_not_counted() -> None:
     peer.send(1, b"", aborted=True)
     assert peer.engine.buffered == 0
     peer.send(2, bytes(100), more=True)
-    peer.say(Detach(0, True))
+    peer.deliver(Detach(0, True))
     assert peer.engine.buffered == 0
     again = peer.attach_sender("again", 0)
     again.flow(1)
@@ -357,45 +365,45 @@ def test_transfer_without_credit_ends_the_link() -> None:
 
 
 def test_without_credit_nothing_can_be_sent() -> None:
-    talk, sender, _ = talk_with_sender(credit=1)
+    pair, sender, _ = pair_with_sender(credit=1)
     sender.send(b"a" * 10, more=True)
-    sender.send(b"b")  # the same delivery needs no more credit
+    sender.send(b"b")  # The same delivery needs no more credit.
 
     with pytest.raises(StateError, match="no credit"):
         sender.send(b"c")
-    assert payloads(talk.run().server) == [b"a" * 10 + b"b"]
+    assert payloads(pair.run().server) == [b"a" * 10 + b"b"]
 
 
 def test_incomplete_delivery_cannot_continue_after_its_link_ended() -> None:
-    talk, sender, receiver = talk_with_sender()
+    pair, sender, receiver = pair_with_sender()
     sender.send(b"a", more=True)
-    talk.run()
+    pair.run()
     receiver.detach()
-    talk.run()
+    pair.run()
 
     with pytest.raises(StateError):
         sender.send(b"b")
     sender.abort()
-    assert not talk.client.has_data_to_send
+    assert not pair.client.has_data_to_send
 
 
 def test_delivery_ids_wrap_around() -> None:
-    talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
+    pair, sender, receiver = pair_with_sender(server=SMALL_FRAMES)
     sender.session.outgoing.next_delivery_id = 2**32 - 2
     for number in range(4):
         sender.send(b"%d" % number * 500)
 
-    deliveries = of(Delivery, talk.run().server)
+    deliveries = events_of(Delivery, pair.run().server)
 
     assert [each.id for each in deliveries] == [2**32 - 2, 2**32 - 1, 0, 1]
     receiver.session.settle(2**32 - 2, 1, Accepted())
-    talk.run()
+    pair.run()
     assert sender.session.outgoing.unsettled == {}
     assert receiver.session.incoming.unsettled == {}
 
 
 def test_transfer_on_a_sending_link_ends_the_session() -> None:
-    peer, _ = Peer.in_session()
+    peer, _ = ScriptedPeer.in_session()
     peer.attach_receiver()
 
     ended = only(Ended, peer.send(0))
@@ -405,9 +413,9 @@ def test_transfer_on_a_sending_link_ends_the_session() -> None:
 
 
 def test_transfer_before_we_have_answered_the_attach_is_dropped() -> None:
-    peer, session = Peer.in_session()
-    peer.say(sender_attach())
+    peer, session = ScriptedPeer.in_session()
+    peer.deliver(sender_attach())
 
     assert peer.send(0) == []
-    assert peer.say(Flow(0, 10, 1, 10)) != []
+    assert peer.deliver(Flow(0, 10, 1, 10)) != []
     assert not session.ended

@@ -1,4 +1,4 @@
-"""Session windows: what waits for them, what opens them again, and what must not overtake."""
+"""Session windows: queued frames, renewal, and the order of flows and transfers."""
 
 import pytest
 
@@ -13,26 +13,34 @@ from pairbus.amqp.performatives import (
     Flow,
     Transfer,
 )
-from tests.unit.amqp.pump import Peer, Said, Talk, of, only, payloads, receiver_attach
+from tests.unit.amqp.engines import (
+    EnginePair,
+    ScriptedPeer,
+    WrittenFrame,
+    events_of,
+    only,
+    payloads,
+    receiver_attach,
+)
 
 
 def small_window(window: int = 4) -> ConnectionSettings:
     return ConnectionSettings(container_id="engine", incoming_window=window)
 
 
-def sending_peer(window: int, credit: int = 100) -> tuple[Peer, SenderLink]:
-    """A peer that receives, with a window of this many frames; the engine's sender."""
-    peer = Peer()
+def sending_peer(window: int, credit: int = 100) -> tuple[ScriptedPeer, SenderLink]:
+    """Return a peer with a window of so many frames, and the sender of the engine."""
+    peer = ScriptedPeer()
     peer.open(max_frame_size=512)
     peer.begin(window)
     link = peer.attach_receiver()
     peer.grant(0, credit, window)
-    peer.heard()
+    peer.frames()
     return peer, link
 
 
-def transfers(heard: list[Said]) -> list[bytes]:
-    return [each.payload for each in heard if isinstance(each.performative, Transfer)]
+def transfers(reported: list[WrittenFrame]) -> list[bytes]:
+    return [each.payload for each in reported if isinstance(each.performative, Transfer)]
 
 
 def test_sender_stops_at_the_window_and_continues_in_order() -> None:
@@ -40,32 +48,32 @@ def test_sender_stops_at_the_window_and_continues_in_order() -> None:
     for number in range(5):
         link.send(b"%d" % number)
 
-    assert transfers(peer.heard()) == [b"0", b"1"]
-    peer.say(Flow(2, 1, 0, 100))
-    assert transfers(peer.heard()) == [b"2"]
-    peer.say(Flow(3, 100, 0, 100))
-    assert transfers(peer.heard()) == [b"3", b"4"]
+    assert transfers(peer.frames()) == [b"0", b"1"]
+    peer.deliver(Flow(2, 1, 0, 100))
+    assert transfers(peer.frames()) == [b"2"]
+    peer.deliver(Flow(3, 100, 0, 100))
+    assert transfers(peer.frames()) == [b"3", b"4"]
 
 
 def test_deliveries_are_queued_in_order() -> None:
     peer, link = sending_peer(window=1)
     link.send(b"0")
     link.send(b"1")
-    peer.say(Flow(1, 1, 0, 100))
+    peer.deliver(Flow(1, 1, 0, 100))
     link.send(b"2")
-    peer.say(Flow(2, 100, 0, 100))
+    peer.deliver(Flow(2, 100, 0, 100))
     link.send(b"3")
 
-    assert transfers(peer.heard()) == [b"0", b"1", b"2", b"3"]
+    assert transfers(peer.frames()) == [b"0", b"1", b"2", b"3"]
 
 
 def test_frames_of_a_large_message_are_queued_separately() -> None:
     peer, link = sending_peer(window=2)
     link.send(b"a" * 416 + b"b" * 416 + b"c" * 100)
 
-    assert transfers(peer.heard()) == [b"a" * 416, b"b" * 416]
-    peer.say(Flow(2, 1, 0, 100))
-    (last,) = peer.heard()
+    assert transfers(peer.frames()) == [b"a" * 416, b"b" * 416]
+    peer.deliver(Flow(2, 1, 0, 100))
+    (last,) = peer.frames()
     assert last.payload == b"c" * 100
     assert not last.performative.more
 
@@ -75,7 +83,7 @@ def test_frames_in_transit_count_against_the_window() -> None:
     for number in range(4):
         link.send(b"%d" % number)
 
-    peer.say(Flow(1, 5, 0, 100))  # it has seen one of four, and takes five from there
+    peer.deliver(Flow(1, 5, 0, 100))  # It has received one of four, and accepts five more.
 
     assert link.session.outgoing.window == 2
 
@@ -84,13 +92,13 @@ def test_window_below_the_frames_in_transit_is_closed() -> None:
     peer, link = sending_peer(window=10)
     for number in range(4):
         link.send(b"%d" % number)
-    peer.heard()
+    peer.frames()
 
-    peer.say(Flow(1, 2, 0, 100))
+    peer.deliver(Flow(1, 2, 0, 100))
     link.send(b"4")
 
     assert link.session.outgoing.window == 0
-    assert peer.heard() == []
+    assert peer.frames() == []
 
 
 @pytest.mark.parametrize("window", [2**31, 2**32 - 1])
@@ -98,17 +106,17 @@ def test_maximum_windows_are_accepted(window: int) -> None:
     peer, link = sending_peer(window=window)
     link.send(b"0")
 
-    peer.say(Flow(1, window, 0, 100))
+    peer.deliver(Flow(1, window, 0, 100))
     link.send(b"1")
 
-    assert transfers(peer.heard()) == [b"0", b"1"]
+    assert transfers(peer.frames()) == [b"0", b"1"]
 
 
 def test_flow_without_next_incoming_id_counts_from_our_first_frame() -> None:
     peer, link = sending_peer(window=10)
     link.send(b"0")
 
-    peer.say(Flow(None, 3, 0, 100))
+    peer.deliver(Flow(None, 3, 0, 100))
 
     assert link.session.outgoing.window == 2
 
@@ -117,69 +125,69 @@ def test_transfer_ids_wrap_around() -> None:
     peer, link = sending_peer(window=10)
     outbound = link.session.outgoing
     outbound.next_id = 2**32 - 2
-    peer.say(Flow(2**32 - 2, 3, 0, 100))
+    peer.deliver(Flow(2**32 - 2, 3, 0, 100))
     for number in range(5):
         link.send(b"%d" % number)
 
-    assert transfers(peer.heard()) == [b"0", b"1", b"2"]
+    assert transfers(peer.frames()) == [b"0", b"1", b"2"]
     assert outbound.next_id == 1
-    peer.say(Flow(0, 2, 0, 100))  # it has seen two, and takes two: one is under way
-    assert transfers(peer.heard()) == [b"3"]
+    peer.deliver(Flow(0, 2, 0, 100))  # It has received two, and accepts two: one is in transit.
+    assert transfers(peer.frames()) == [b"3"]
 
 
 def test_window_is_renewed_when_half_of_it_is_used() -> None:
-    peer, session = Peer.in_session(small_window(4))
+    peer, session = ScriptedPeer.in_session(small_window(4))
     peer.attach_sender().flow(100)
-    peer.heard()
+    peer.frames()
 
     peer.send(0)
-    assert peer.heard() == []
+    assert peer.frames() == []
     peer.send(1)
 
-    (said,) = peer.told()
-    assert said == Flow(2, 4, 0, 5000)
+    (written,) = peer.performatives()
+    assert written == Flow(2, 4, 0, 5000)
     assert session.incoming.window == 4
 
 
 def test_flow_counts_received_frames_from_the_peers_first_id() -> None:
-    peer = Peer(small_window(100))
+    peer = ScriptedPeer(small_window(100))
     peer.open()
-    peer.say(Begin(None, 2**32 - 1, 100, 100))
+    peer.deliver(Begin(None, 2**32 - 1, 100, 100))
     peer.attach_sender().flow(100)
     peer.send(0)
     peer.send(1)
-    peer.heard()
+    peer.frames()
 
-    peer.say(Flow(0, 100, 1, 100, echo=True))
+    peer.deliver(Flow(0, 100, 1, 100, echo=True))
 
-    assert peer.told() == [Flow(1, 98, 0, 5000)]
+    assert peer.performatives() == [Flow(1, 98, 0, 5000)]
 
 
 def test_long_stream_never_stalls_with_the_smallest_windows() -> None:
-    talk = Talk(
+    pair = EnginePair(
         client=ConnectionSettings(container_id="client", incoming_window=2),
         server=ConnectionSettings(container_id="server", incoming_window=2, max_frame_size=512),
     )
-    session, _ = talk.session()
-    sender, receiver = talk.sender(session)
+    session, _ = pair.session()
+    sender, receiver = pair.sender(session)
     receiver.flow(200)
-    talk.run()
+    pair.run()
 
     sent = [bytes([number]) * (number * 40) for number in range(100)]
     for payload in sent:
         sender.send(payload)
 
-    assert payloads(talk.run().server) == sent
+    assert payloads(pair.run().server) == sent
     assert not session.outgoing.queued
 
 
 def test_frame_beyond_the_window_ends_the_session() -> None:
-    """It is opened again before it is used up, so the engine has to be kept from it here."""
-    peer, session = Peer.in_session(small_window(2))
+    """The engine renews the window before it is used up, which this test prevents."""
+    peer, session = ScriptedPeer.in_session(small_window(2))
     peer.attach_sender().flow(100)
     session.incoming._low_window = -1
 
-    assert of(Ended, peer.send(0) + peer.send(1)) == []
+    assert events_of(Ended, peer.send(0) + peer.send(1)) == []
     ended = only(Ended, peer.send(2))
 
     assert ended.error is not None
@@ -187,53 +195,53 @@ def test_frame_beyond_the_window_ends_the_session() -> None:
 
 
 def test_session_flow_is_reported_and_echoed() -> None:
-    peer, session = Peer.in_session()
+    peer, session = ScriptedPeer.in_session()
 
-    assert peer.say(Flow(0, 7, 0, 7)) == [FlowReceived(session, None)]
-    assert peer.heard() == []
+    assert peer.deliver(Flow(0, 7, 0, 7)) == [FlowReceived(session, None)]
+    assert peer.frames() == []
     assert session.outgoing.window == 7
-    peer.say(Flow(0, 7, 0, 7, echo=True))
-    assert peer.told() == [Flow(0, 5000, 0, 5000)]
+    peer.deliver(Flow(0, 7, 0, 7, echo=True))
+    assert peer.performatives() == [Flow(0, 5000, 0, 5000)]
 
 
 def test_no_transfer_follows_the_detach_of_its_link() -> None:
     peer, link = sending_peer(window=1)
     link.send(b"0")
     link.send(b"1")
-    peer.heard()
+    peer.frames()
 
     link.detach()
-    peer.say(Flow(1, 100, 0, 100))
+    peer.deliver(Flow(1, 100, 0, 100))
 
-    assert [type(each) for each in (said.performative for said in peer.heard())] == [Detach]
+    assert [type(each) for each in (written.performative for written in peer.frames())] == [Detach]
 
 
-def waiting_on_two_links() -> tuple[Peer, SenderLink, SenderLink]:
-    """Links a and b of one session; a0 went out, then wait a1, b0, a2, b1, in this order."""
+def waiting_on_two_links() -> tuple[ScriptedPeer, SenderLink, SenderLink]:
+    """Return links a and b of one session: a0 is sent; a1, b0, a2 and b1 are queued."""
     peer, a = sending_peer(window=1)
     b = peer.attach_receiver("b", 1)
     peer.grant(1, 100, window=1)
-    peer.heard()
+    peer.frames()
     a.send(b"a0")
     for link, payload in ((a, b"a1"), (b, b"b0"), (a, b"a2"), (b, b"b1")):
         link.send(payload)
-    assert transfers(peer.heard()) == [b"a0"]
+    assert transfers(peer.frames()) == [b"a0"]
     return peer, a, b
 
 
 @pytest.mark.parametrize("by_peer", [True, False])
 def test_detach_leaves_no_gap_in_queued_delivery_ids(by_peer: bool) -> None:
-    """Proton, and we, end a session whose delivery ids have a gap."""
+    """Proton and our engine end a session whose delivery ids have a gap."""
     peer, a, b = waiting_on_two_links()
 
     if by_peer:
-        peer.say(Detach(0, True))
+        peer.deliver(Detach(0, True))
     else:
         a.detach()
-    peer.say(Flow(1, 100, 0, 100))
+    peer.deliver(Flow(1, 100, 0, 100))
     b.send(b"b2")
 
-    sent = [each for each in peer.heard() if isinstance(each.performative, Transfer)]
+    sent = [each for each in peer.frames() if isinstance(each.performative, Transfer)]
     assert [each.payload for each in sent] == [b"b0", b"b1", b"b2"]
     assert [each.performative.delivery_id for each in sent] == [1, 2, 3]
 
@@ -243,12 +251,13 @@ def test_delivery_id_is_assigned_with_the_first_frame() -> None:
     late = b.send(b"b2")
     assert late.id is None
     a.detach()
-    peer.say(Detach(0, True))
+    peer.deliver(Detach(0, True))
 
-    peer.say(Flow(1, 100, 0, 100))
+    peer.deliver(Flow(1, 100, 0, 100))
 
     assert late.id == 3
-    updated = only(OutgoingDeliveriesUpdated, peer.say(Disposition(True, 1, 3, False, Accepted())))
+    events = peer.deliver(Disposition(True, 1, 3, False, Accepted()))
+    updated = only(OutgoingDeliveriesUpdated, events)
     assert [sent.id for sent in updated.deliveries] == [1, 2, 3]
     assert updated.deliveries[-1] is late
     b.session.confirm(1, 2, Accepted())
@@ -256,26 +265,26 @@ def test_delivery_id_is_assigned_with_the_first_frame() -> None:
 
 
 def test_receiving_engine_continues_after_a_detach_with_queued_deliveries() -> None:
-    talk = Talk(server=ConnectionSettings(container_id="server", incoming_window=2))
-    session, _ = talk.session()
-    a, on_a = talk.sender(session, "a")
-    b, on_b = talk.sender(session, "b")
+    pair = EnginePair(server=ConnectionSettings(container_id="server", incoming_window=2))
+    session, _ = pair.session()
+    a, on_a = pair.sender(session, "a")
+    b, on_b = pair.sender(session, "b")
     on_a.flow(100)
     on_b.flow(100)
-    talk.run()
+    pair.run()
     for _ in range(10):
         a.send(b"a")
         b.send(b"b")
     large = b.send(b"B" * 200_000)
     a.detach()
 
-    heard = talk.run()
+    reported = pair.run()
 
-    assert of(Ended, heard.server) == []
-    assert payloads(heard.server).count(b"b") == 10
-    assert payloads(heard.server)[-1] == b"B" * 200_000
+    assert events_of(Ended, reported.server) == []
+    assert payloads(reported.server).count(b"b") == 10
+    assert payloads(reported.server)[-1] == b"B" * 200_000
     on_b.session.settle(0, 100, Accepted())
-    updated = only(OutgoingDeliveriesUpdated, talk.run().client)
+    updated = only(OutgoingDeliveriesUpdated, pair.run().client)
     assert updated.deliveries[-1] is large
     assert session.outgoing.unsettled == {}
 
@@ -286,29 +295,29 @@ def test_queued_incomplete_delivery_can_be_aborted() -> None:
     a.detach()
 
     b.abort()
-    peer.say(Flow(1, 100, 0, 100))
+    peer.deliver(Flow(1, 100, 0, 100))
 
-    said = [each.performative for each in peer.heard()][1:]
-    assert [each.delivery_id for each in said] == [1, 2, 3, None]
-    assert said[-1].aborted
+    written = [each.performative for each in peer.frames()][1:]
+    assert [each.delivery_id for each in written] == [1, 2, 3, None]
+    assert written[-1].aborted
     assert [sent.id for sent in b.session.outgoing.unsettled.values()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("how", ["echo", "drain"])
 def test_flow_does_not_overtake_queued_deliveries(how: str) -> None:
-    """A receiver takes deliveries that a flow counts and that have not come for given up credit."""
+    """A receiver treats counted deliveries that have not arrived as returned credit."""
     peer, link = sending_peer(window=1, credit=10)
     link.send(b"0")
     link.send(b"1")
     link.send(b"2")
-    peer.heard()
+    peer.frames()
 
-    peer.say(Flow(1, 0, 0, 100, 0, 1, 9, drain=how == "drain", echo=how == "echo"))
+    peer.deliver(Flow(1, 0, 0, 100, 0, 1, 9, drain=how == "drain", echo=how == "echo"))
     link.drained()
-    assert peer.heard() == []
-    peer.say(Flow(1, 100, 0, 100))
+    assert peer.frames() == []
+    peer.deliver(Flow(1, 100, 0, 100))
 
-    first, second, flow = peer.told()
+    first, second, flow = peer.performatives()
     assert [first.delivery_id, second.delivery_id] == [1, 2]
     assert flow.handle == 0
     assert flow.next_outgoing_id == 3
@@ -316,22 +325,22 @@ def test_flow_does_not_overtake_queued_deliveries(how: str) -> None:
 
 
 def test_drain_during_a_closed_window_loses_no_message() -> None:
-    talk = Talk(server=ConnectionSettings(container_id="server", incoming_window=2))
-    session, _ = talk.session()
-    sender, receiver = talk.sender(session)
+    pair = EnginePair(server=ConnectionSettings(container_id="server", incoming_window=2))
+    session, _ = pair.session()
+    sender, receiver = pair.sender(session)
     receiver.flow(10)
-    talk.run()
+    pair.run()
     for number in range(6):
         sender.send(b"%d" % number)
     receiver.flow(10, drain=True)
-    # Only the drain has come so far; no transfer has been seen, and the window is full.
-    talk.client.receive(talk.server.data_to_send(), 0.0)
+    # Only the drain has arrived; no transfer was received, and the window is full.
+    pair.client.receive(pair.server.data_to_send(), 0.0)
     sender.drained()
 
-    heard = talk.run()
+    reported = pair.run()
 
-    assert len(of(Delivery, heard.server)) == 6
-    assert of(Detached, heard.server) == []
+    assert len(events_of(Delivery, reported.server)) == 6
+    assert events_of(Detached, reported.server) == []
     assert receiver.credit == 0
     assert receiver.delivery_count == sender.delivery_count == 10
 
@@ -340,23 +349,24 @@ def test_queued_flow_is_sent_when_the_frames_before_it_are_dropped() -> None:
     peer, link = sending_peer(window=1)
     other = peer.attach_receiver("other", 1)
     peer.grant(1, 10, window=1)
-    peer.heard()
+    peer.frames()
     link.send(b"0")
     link.send(b"1")
     other.write_flow()
-    assert transfers(peer.heard()) == [b"0"]
+    assert transfers(peer.frames()) == [b"0"]
 
     link.detach()
 
-    said = peer.told()
-    assert [type(each) for each in said] == [Flow, Detach]
+    written = peer.performatives()
+    assert [type(each) for each in written] == [Flow, Detach]
 
 
 def test_new_link_does_not_disturb_queued_frames() -> None:
     peer, link = sending_peer(window=1)
     link.send(b"0")
     link.send(b"1")
-    peer.say(receiver_attach("new", 1))[0].link.accept()
-    peer.say(Flow(1, 10, 0, 10))
+    peer.deliver(receiver_attach("new", 1))[0].link.accept()
+    peer.deliver(Flow(1, 10, 0, 10))
 
-    assert transfers([each for each in peer.heard() if isinstance(each, Said)]) == [b"0", b"1"]
+    frames = [frame for frame in peer.frames() if isinstance(frame, WrittenFrame)]
+    assert transfers(frames) == [b"0", b"1"]

@@ -1,4 +1,4 @@
-"""The transfer performative: what the quick reader and the careful one make of the same bytes."""
+"""The fast and the general decoder of transfers agree, and transfers are encoded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -89,7 +89,7 @@ FLAGS = [
 def test_cached_flags_are_the_same_object(tail: str, count: int, expected: TransferFlags) -> None:
     data = small(count, "43 43 a00161 43" + tail)
 
-    for _ in range(2):  # the second time from the cache
+    for _ in range(2):  # The second time from the cache.
         assert decode_transfer(data, 0, len(data))[4] == expected
 
 
@@ -105,7 +105,7 @@ def test_same_bytes_with_another_count_are_still_an_error() -> None:
 @pytest.mark.parametrize(
     ("count", "fields"),
     [
-        (4, "43 43 a00261 43"),  # the tag reaches into the format
+        (4, "43 43 a00261 43"),  # The tag extends into the format.
         (5, "43 43 a00161 43"),  # a field is missing
         (4, "43 43 a00161 43 42"),  # a field too many
         (4, "40 43 a00161 43"),  # no handle

@@ -1,4 +1,4 @@
-"""Maps: as a dict where a dict can hold them, else as Pairs; the same key twice is refused."""
+"""Maps: dicts if possible, otherwise Pairs; duplicate keys are errors."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Composite types: fields left out, fields that are wrong, and what is written."""
+"""Composite types: omitted fields, invalid fields and encoding."""
 
 from typing import Any
 
@@ -155,7 +155,7 @@ def read(fields: Any, descriptor: Any) -> Any:
 
 
 def on_the_wire(performative: Any) -> list[Any]:
-    """The fields of a performative as they are written."""
+    """Return the encoded fields of a performative."""
     fields = decode_whole(encode_composite(performative)).value
     assert isinstance(fields, list)
     return fields
@@ -288,7 +288,7 @@ def test_all_fields_survive_a_round_trip(value: Any) -> None:
 def test_trailing_defaults_are_omitted(kind: type) -> None:
     fields, value = SHORTEST[kind]
     if kind is Error:
-        return  # the exception, below
+        return  # The exception is tested below.
     written = on_the_wire(value)
 
     assert written == fields or kind is SaslMechanisms
@@ -328,11 +328,11 @@ def test_error_always_has_three_fields_for_the_azure_sdk(error: Error, fields: l
 
 def test_exception_becomes_an_error_with_an_info_map_that_is_never_empty() -> None:
     plain = Error.of(NotAuthorized("no"))
-    told = Error.of(NotAuthorized("no", condition="x:y", info={"a": 1, Symbol("b"): 2}))
+    error_with_info = Error.of(NotAuthorized("no", condition="x:y", info={"a": 1, Symbol("b"): 2}))
 
     assert plain == Error("amqp:unauthorized-access", "no", {"condition": plain.condition})
-    assert told == Error("x:y", "no", {"a": 1, "b": 2})
-    for error in (plain, told):
+    assert error_with_info == Error("x:y", "no", {"a": 1, "b": 2})
+    for error in (plain, error_with_info):
         info = on_the_wire(error)[2]
         assert {type(key) for key in info} == {Symbol}
 

@@ -1,4 +1,4 @@
-"""Messages by their sections: taken apart, read, changed, and put together again byte for byte."""
+"""Messages: parsing, reading, editing and encoding of sections."""
 
 import uuid
 from collections.abc import Callable
@@ -44,7 +44,7 @@ NAMES = {
     0x78: "amqp:footer:map",
 }
 
-# Every way to write a descriptor, smallest first.
+# All encodings of a descriptor, smallest first.
 SPELLINGS: dict[str, Callable[[int], bytes]] = {
     "small ulong": lambda code: bytes((0, 0x53, code)),
     "ulong": lambda code: b"\x00\x80" + code.to_bytes(8, "big"),
@@ -71,13 +71,13 @@ def compound32(constructor: int, elements: list[bytes]) -> bytes:
 
 
 def long_text(text: str, constructor: int = 0xB1) -> bytes:
-    """A string or symbol with a size of four bytes that would need one."""
+    """Return a short string or symbol with a size of four bytes."""
     raw = text.encode()
     return bytes((constructor,)) + len(raw).to_bytes(4, "big") + raw
 
 
 BROKEN = b"\xc0\x02\x01\xff"
-"""A list whose only element is no AMQP value: it has a size, so that it can be passed over."""
+"""A list whose element is invalid. It can be skipped because it has a size."""
 
 EVERY_SECTION = [
     section(0x70, compound8(0xC0, [b"\x41", b"\x50\x07", b"\x70\x00\x00\x00\x05"])),
@@ -104,7 +104,7 @@ def all_but(message: Message, slot: str) -> dict[str, bytes]:
     return {name: getattr(message, name) for name in SLOTS if name != slot}
 
 
-# Taking apart, and together again.
+# Parsing and encoding.
 
 
 def test_message_with_every_section_survives_byte_for_byte():
@@ -260,12 +260,12 @@ def test_data_that_is_not_a_message_is_an_error(data: bytes):
 
 
 def test_many_small_body_sections_take_linear_time():
-    data = section(0x75, b"\xa0\x00") * 200_000  # copied once for each, they would take minutes
+    data = section(0x75, b"\xa0\x00") * 200_000  # Copying all of them for each would take minutes.
 
     assert Message.parse(data).body == data
 
 
-# Nothing is decoded that is not asked for.
+# Sections are decoded only when they are read.
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_body_is_data_else_sequence_else_value():
     assert Message.build(value=2).read_body() == (VALUE, [2])
 
 
-# Changing fields.
+# Editing fields.
 
 
 def test_field_of_an_absent_section_is_added():
@@ -597,7 +597,7 @@ def test_time_to_live_beyond_49_days_is_the_longest(milliseconds: int | None, fi
     assert ttl is None or isinstance(ttl, UInt)
 
 
-# Changing entries.
+# Editing entries.
 
 
 def test_entries_are_added_to_an_absent_section():
@@ -618,7 +618,7 @@ def test_entries_are_added_to_an_absent_section():
 def test_entries_that_are_not_touched_stay_byte_for_byte(
     spelling: str, compound: Callable[[int, list[bytes]], bytes], remove: Any
 ):
-    kept_before = [long_text("key"), b"\x81" + bytes(7) + b"\x01"]  # both could be shorter
+    kept_before = [long_text("key"), b"\x81" + bytes(7) + b"\x01"]  # Both could be shorter.
     gone = [long_text("gone"), b"\x70\x00\x00\x00\x07"]
     old = [encode("old"), b"\x56\x01"]
     kept_after = [encode("last"), BROKEN]

@@ -1,4 +1,4 @@
-"""Serial numbers that wrap around, and ranges of them."""
+"""Serial numbers that wrap around, and their ranges."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: in
 
 
 @pytest.mark.parametrize(
-    ("known", "first", "last", "found"),
+    ("known", "first", "last", "expected"),
     [
         ([1, 2, 3], 2, 2, [2]),
         ([1, 2, 3], 7, 7, []),
@@ -42,20 +42,20 @@ def test_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: in
     ],
 )
 def test_range_finds_what_is_known(
-    known: list[int], first: int, last: int, found: list[int]
+    known: list[int], first: int, last: int, expected: list[int]
 ) -> None:
-    assert numbers_in_range(known, first, last) == found
+    assert numbers_in_range(known, first, last) == expected
 
 
 def test_range_that_is_absurdly_wide_is_not_walked() -> None:
     class Counted(dict[int, None]):
-        asked = 0
+        lookups = 0
 
         def __contains__(self, key: object) -> bool:
-            Counted.asked += 1
+            Counted.lookups += 1
             return super().__contains__(key)
 
     known = Counted.fromkeys(range(100))
 
     assert numbers_in_range(known, 0, 2**31 - 1) == list(range(100))
-    assert Counted.asked <= 101
+    assert Counted.lookups <= 101

@@ -1,4 +1,4 @@
-"""Python values that stand for AMQP types."""
+"""Python types for AMQP values."""
 
 import datetime
 

@@ -1,8 +1,8 @@
-"""Two engines talk at random over pipes that keep the order, and stay in step.
+"""Two engines exchange random actions over pipes that keep the order, and stay consistent.
 
-Bytes travel in pieces of any size, so everything crosses everything: credit and deliveries, drains
-and credit taken back, detaches and what is under way. Whatever happens, nobody breaks the protocol,
-messages of a link arrive in order, and once all bytes have arrived both ends agree.
+Data travels in chunks of any size, so that frames of both sides cross: credit and deliveries,
+drains and revoked credit, detaches and deliveries in transit. No engine violates the protocol,
+messages of a link arrive in order, and both sides agree when all data has arrived.
 """
 
 from collections.abc import Callable
@@ -35,12 +35,12 @@ picks = st.integers(0, 2**16)
 amounts = st.integers(0, 12)
 
 
-class Talk(RuleBasedStateMachine):
+class EnginePair(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.engines: list[Connection] = []
         self.pipes = [bytearray(), bytearray()]
-        """What side 0 and side 1 have written and the other has not read."""
+        """The data that each side has written and the other has not received."""
         self.sessions: list[Session] = []
         self.links: list[dict[str, Link]] = [{}, {}]
         self.names = 0
@@ -86,7 +86,7 @@ class Talk(RuleBasedStateMachine):
             self.flow(number, credit, False, False)
         self.flush()
 
-    # What the two sides do.
+    # Actions of both sides.
 
     @rule(side=st.sampled_from(SIDES), sends=st.booleans())
     def attach(self, side: int, sends: bool) -> None:
@@ -159,9 +159,9 @@ class Talk(RuleBasedStateMachine):
         first, last = known[place], known[min(place + width, len(known) - 1)]
         if (
             last - first
-        ) & SERIAL_MASK > SERIAL_MASK >> 1:  # a large message arrives behind later ones
+        ) & SERIAL_MASK > SERIAL_MASK >> 1:  # A large message can arrive after later ones.
             first, last = last, first
-        # A program settles what it has seen whole.
+        # An application settles complete deliveries only.
         wide = (last - first) & SERIAL_MASK
         if any((half.id - first) & SERIAL_MASK <= wide for half in inbound._partials.values()):
             last = first
@@ -188,7 +188,7 @@ class Talk(RuleBasedStateMachine):
 
     @rule(side=st.sampled_from(SIDES), size=st.sampled_from([1, 10, 50, 300, 5000]))
     def carry(self, side: int, size: int) -> None:
-        """Some bytes arrive."""
+        """Some of the data arrives."""
         self.pipes[side] += self.engines[side].data_to_send()
         chunk = bytes(self.pipes[side][:size])
         del self.pipes[side][:size]
@@ -198,7 +198,7 @@ class Talk(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.engines))
     @rule()
     def settle_down(self) -> None:
-        """All bytes arrive. Now both sides have to agree."""
+        """All data arrives, and both sides must agree."""
         self.flush()
         for side in SIDES:
             assert not self.sessions[side].outgoing.queued
@@ -223,7 +223,7 @@ class Talk(RuleBasedStateMachine):
         buffered = sum(len(payload) for payload in self.unfinished.values())
         assert sum(engine.buffered for engine in self.engines) == buffered
 
-    # What holds at every moment.
+    # Invariants.
 
     @invariant()
     def credit_is_never_negative(self) -> None:
@@ -241,7 +241,7 @@ class Talk(RuleBasedStateMachine):
         if self.engines:
             self.settle_down()
 
-    # How the test itself works.
+    # Helpers.
 
     def pick(self, kind: Any, number: int, wanted: Callable[[Any], bool] = bool) -> Any:
         found = [
@@ -256,7 +256,7 @@ class Talk(RuleBasedStateMachine):
         return link.alive and (link.credit > 0 or link.name in self.unfinished)
 
     def half_sent(self, sent: Any) -> bool:
-        """Its last frame is still to come, so the receiver does not show it yet."""
+        """Return whether the last frame of a delivery was not sent."""
         unfinished = sent.link._unfinished
         return unfinished is not None and unfinished[0] is sent
 
@@ -290,5 +290,5 @@ class Talk(RuleBasedStateMachine):
             )
 
 
-class TestTalk(Talk.TestCase):  # type: ignore[name-defined, misc]
+class TestEngines(EnginePair.TestCase):  # type: ignore[name-defined, misc]
     settings = settings(stateful_step_count=40, max_examples=250)

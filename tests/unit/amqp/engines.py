@@ -1,4 +1,4 @@
-"""Engines without sockets: two of them joined in memory, or one that talks to a hand-made peer."""
+"""Engines without sockets: a pair that is connected in memory, or one with a scripted peer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,28 +28,28 @@ Kind = TypeVar("Kind")
 HEADERS = (AMQP_HEADER, SASL_HEADER)
 
 
-def of(kind: type[Kind], events: Sequence[Any]) -> list[Kind]:
-    """The events of one kind."""
+def events_of(kind: type[Kind], events: Sequence[Any]) -> list[Kind]:
+    """Return the events of one type."""
     return [event for event in events if isinstance(event, kind)]
 
 
 def only(kind: type[Kind], events: Sequence[Any]) -> Kind:
-    """The one event of its kind."""
-    found = of(kind, events)
-    assert len(found) == 1, f"expected one {kind.__name__} in {events}"
-    return found[0]
+    """Return the only event of its type."""
+    matching = events_of(kind, events)
+    assert len(matching) == 1, f"expected one {kind.__name__} in {events}"
+    return matching[0]
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a run of the pump told each side."""
+class PairEvents:
+    """The events of both engines."""
 
     client: list[Event]
     server: list[Event]
 
 
-class Talk:
-    """A client and a server engine. `run` carries bytes both ways until neither has more to say."""
+class EnginePair:
+    """A client and a server engine. `run` exchanges data until neither has more output."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class Talk:
         server: ConnectionSettings | None = None,
         client_sasl: SaslClient | None = None,
         server_sasl: SaslServer | None = None,
-        on_attaching: Callable[[Any], None] | None = lambda link: link.accept(),
+        on_attach: Callable[[Any], None] | None = lambda link: link.accept(),
     ) -> None:
         self.now = 0.0
-        self.on_attaching = on_attaching
+        self.on_attach = on_attach
         self.client = Connection(
             client or ConnectionSettings(container_id="client"),
             sasl=client_sasl,
@@ -75,55 +75,55 @@ class Talk:
             now=0.0,
         )
 
-    def run(self) -> Heard:
-        heard = Heard([], [])
+    def run(self) -> PairEvents:
+        reported = PairEvents([], [])
         while self.client.has_data_to_send or self.server.has_data_to_send:
-            self._carry(self.client, self.server, heard.server)
-            self._carry(self.server, self.client, heard.client)
-        return heard
+            self._carry(self.client, self.server, reported.server)
+            self._carry(self.server, self.client, reported.client)
+        return reported
 
     def _carry(self, source: Connection, to: Connection, events: list[Event]) -> None:
         for event in to.receive(source.data_to_send(self.now), self.now):
             events.append(event)
-            if isinstance(event, AttachReceived) and self.on_attaching is not None:
-                self.on_attaching(event.link)
+            if isinstance(event, AttachReceived) and self.on_attach is not None:
+                self.on_attach(event.link)
 
     def session(self) -> tuple[Session, Session]:
-        """A session that the client began: its end, and the server's."""
+        """Begin a session. Return the session of the client and that of the server."""
         ours = self.client.begin()
         return ours, only(Begun, self.run().server).session
 
     def sender(self, session: Session, name: str = "s", **options: Any) -> tuple[Any, Any]:
-        """A link on which the client sends: its end, and the server's."""
+        """Attach a link on which the client sends. Return its endpoints at client and server."""
         ours = session.attach_sender(name, target=Target("queue"), **options)
         return ours, self._attached(ours)
 
     def receiver(self, session: Session, name: str = "r", **options: Any) -> tuple[Any, Any]:
-        """A link on which the server sends: the client's end, and the server's."""
+        """Attach a link on which the server sends. Return its endpoints at client and server."""
         ours = session.attach_receiver(name, source=Source("queue"), **options)
         return ours, self._attached(ours)
 
     def _attached(self, link: Link) -> Link:
-        heard = self.run()
-        assert only(Attached, heard.client).link is link
-        return only(AttachReceived, heard.server).link
+        reported = self.run()
+        assert only(Attached, reported.client).link is link
+        return only(AttachReceived, reported.server).link
 
 
-def talk_with_sender(
+def pair_with_sender(
     credit: int = 100, link_options: dict[str, Any] | None = None, **options: Any
-) -> tuple[Talk, SenderLink, ReceiverLink]:
-    """Client sends to server, with credit."""
-    talk = Talk(**options)
-    session, _ = talk.session()
-    sender, receiver = talk.sender(session, **(link_options or {}))
+) -> tuple[EnginePair, SenderLink, ReceiverLink]:
+    """Return a pair with a link that has credit, and the endpoints of the link."""
+    pair = EnginePair(**options)
+    session, _ = pair.session()
+    sender, receiver = pair.sender(session, **(link_options or {}))
     receiver.flow(credit)
-    talk.run()
-    return talk, sender, receiver
+    pair.run()
+    return pair, sender, receiver
 
 
 @dataclass(frozen=True)
-class Said:
-    """One frame that the engine wrote."""
+class WrittenFrame:
+    """A frame that the engine wrote."""
 
     channel: int
     performative: Any
@@ -131,7 +131,7 @@ class Said:
 
 
 def frames_of(data: bytes) -> list[Any]:
-    """Headers as bytes, empty frames as None, all other frames as Said."""
+    """Return headers as bytes, empty frames as None, and other frames as WrittenFrame."""
     result: list[Any] = []
     pos = 0
     while pos < len(data):
@@ -146,81 +146,81 @@ def frames_of(data: bytes) -> list[Any]:
             result.append(None)
             continue
         described, after = decode(body)
-        result.append(Said(channel, decode_composite(described), body[after:]))
-    assert pos == len(data), "the engine wrote half a frame"
+        result.append(WrittenFrame(channel, decode_composite(described), body[after:]))
+    assert pos == len(data), "the engine wrote an incomplete frame"
     return result
 
 
-class Peer:
-    """A hand-made peer: says what it is told to, and nothing of its own accord."""
+class ScriptedPeer:
+    """A peer that sends exactly the frames of the test to an engine."""
 
     def __init__(self, settings: ConnectionSettings | None = None, *, client: bool = False) -> None:
-        """`client`: whether the engine is one; the peer is the other."""
+        """Create an engine. `client` is the role of the engine, not of the peer."""
         settings = settings or ConnectionSettings(container_id="engine")
         self.engine = Connection(settings, client=client, now=0.0)
 
     def feed(self, data: bytes, now: float = 0.0) -> list[Event]:
         return self.engine.receive(data, now)
 
-    def say(self, *performatives: Any, channel: int = 0, payload: bytes = b"") -> list[Event]:
-        """Frames, one for each performative; what the engine makes of them."""
+    def deliver(self, *performatives: Any, channel: int = 0, payload: bytes = b"") -> list[Event]:
+        """Send a frame for each performative, and return the events of the engine."""
         data = b"".join(framed(each, channel, payload) for each in performatives)
         return self.feed(data)
 
-    def heard(self) -> list[Any]:
-        """All frames that the engine has written since it was asked last."""
+    def frames(self) -> list[Any]:
+        """Return the frames that the engine has written since the last call."""
         return frames_of(self.engine.data_to_send())
 
-    def told(self) -> list[Any]:
-        """The performatives of these frames."""
-        return [each.performative for each in self.heard() if isinstance(each, Said)]
+    def performatives(self) -> list[Any]:
+        """Return the performatives that the engine has written since the last call."""
+        return [each.performative for each in self.frames() if isinstance(each, WrittenFrame)]
 
     def open(self, **fields: Any) -> list[Event]:
         return self.feed(AMQP_HEADER + framed(Open("peer", **fields)))
 
     def begin(self, window: int = 1000, **fields: Any) -> Session:
-        """A session that the peer begins on its channel 0."""
-        session = only(Begun, self.say(Begin(None, 0, window, 1000, **fields))).session
-        self.heard()
+        """Begin a session on channel 0 of the peer."""
+        session = only(Begun, self.deliver(Begin(None, 0, window, 1000, **fields))).session
+        self.frames()
         return session
 
     @classmethod
     def in_session(
         cls, settings: ConnectionSettings | None = None, **fields: Any
-    ) -> "tuple[Peer, Session]":
-        """A peer that has opened and begun a session with a serving engine."""
+    ) -> "tuple[ScriptedPeer, Session]":
+        """Return a peer with a session at a server engine."""
         peer = cls(settings)
         peer.open(**fields)
         return peer, peer.begin()
 
     def attach_sender(self, name: str = "s", handle: int = 0, **accept: Any) -> ReceiverLink:
-        """A link on which the peer sends; the engine's end, accepted."""
-        asked = self.say(sender_attach(name, handle))
-        link = only(AttachReceived, asked).link
+        """Attach a link on which the peer sends. Return the endpoint of the engine."""
+        events = self.deliver(sender_attach(name, handle))
+        link = only(AttachReceived, events).link
         assert isinstance(link, ReceiverLink)
         link.accept(**accept)
-        self.heard()
+        self.frames()
         return link
 
     def attach_receiver(self, name: str = "r", handle: int = 0, **accept: Any) -> SenderLink:
-        """A link on which the peer receives; the engine's end, accepted."""
-        asked = self.say(receiver_attach(name, handle))
-        link = only(AttachReceived, asked).link
+        """Attach a link on which the peer receives. Return the endpoint of the engine."""
+        events = self.deliver(receiver_attach(name, handle))
+        link = only(AttachReceived, events).link
         assert isinstance(link, SenderLink)
         link.accept(**accept)
-        self.heard()
+        self.frames()
         return link
 
     def grant(self, handle: int, credit: int, window: int = 1000, **fields: Any) -> list[Event]:
-        """A flow that gives the engine credit to send."""
-        return self.say(Flow(0, window, 0, 1000, handle, link_credit=credit, **fields))
+        """Send a flow that grants credit to the engine."""
+        return self.deliver(Flow(0, window, 0, 1000, handle, link_credit=credit, **fields))
 
     def send(
         self, delivery_id: int | None, payload: bytes = b"hello", handle: int = 0, **fields: Any
     ) -> list[Event]:
-        """One transfer frame."""
+        """Send one transfer frame."""
         tag = None if delivery_id is None else delivery_id.to_bytes(4, "big")
-        return self.say(Transfer(handle, delivery_id, tag, 0, **fields), payload=payload)
+        return self.deliver(Transfer(handle, delivery_id, tag, 0, **fields), payload=payload)
 
 
 def framed(
@@ -243,5 +243,5 @@ def receiver_attach(name: str = "r", handle: int = 0, **fields: Any) -> Attach:
 
 
 def payloads(events: Sequence[Event]) -> list[bytes]:
-    """The messages among the events."""
-    return [delivery.payload for delivery in of(Delivery, events)]
+    """Return the payloads of the deliveries among the events."""
+    return [delivery.payload for delivery in events_of(Delivery, events)]
