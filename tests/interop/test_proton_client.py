@@ -541,7 +541,7 @@ def test_sessions_and_connections_that_we_end_tell_proton_why(server, connect: C
     [end] = server.endpoints
     server.call(lambda: end.link.session.end(BAD))
     client.until(lambda: client.faults)
-    server.call(lambda: end.peer.engine.close(BAD))
+    server.call(lambda: end.connection.engine.close(BAD))
     client.until(lambda: len(client.faults) == 2)
     assert client.faults == [("session", BAD_TO_PROTON), ("connection", BAD_TO_PROTON)]
 

@@ -529,9 +529,7 @@ def test_a_settlement_that_proton_does_not_take_is_an_error(
     proton.put("q", encoded(1), encoded(2))
     receiver = Receiver(connect(proton), "q")
     [delivery] = receiver.receive()
-    proton.call(
-        lambda: setattr(proton, "settlement_errors", Condition("com.microsoft:message-lock-lost"))
-    )
+    proton.call(lambda: setattr(proton, "deny", Condition("com.microsoft:message-lock-lost")))
     with pytest.raises(LockLost):
         receiver.settle([delivery])
     receiver.settle(receiver.receive())

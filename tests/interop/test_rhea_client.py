@@ -760,7 +760,7 @@ class TestRefusals:
 
         server.call(lambda: end.link.session.end(AmqpError("a session", **why)))
         ended = untag(rhea.next("session_error")["error"])
-        server.call(lambda: end.peer.engine.close(AmqpError("a connection", **why)))
+        server.call(lambda: end.connection.engine.close(AmqpError("a connection", **why)))
         closed = untag(rhea.next("connection_error")["error"])
         server.wait_for(lambda: not server.connections)
 
@@ -793,7 +793,7 @@ class TestRefusals:
 def peer_links(server: MemoryServer) -> Iterator[Any]:
     """The links of all connections, as the engine knows them."""
     for peer in server.connections:
-        for session in peer.connection._sessions.values():
+        for session in peer.engine._sessions.values():
             yield from session.links
 
 
@@ -1055,7 +1055,7 @@ class TestManyAtOnce:
             assert is_body(rhea.next("message", link=f"r{name}"), name)
         server.wait_for(lambda: len(server.settlements) == len(names))
         [peer] = server.connections
-        assert len(peer.connection._sessions) == 4
+        assert len(peer.engine._sessions) == 4
         assert len(server.endpoints) == 2 * len(names)
 
     def test_links_come_and_go_on_one_session(self, rhea: RheaPeer, server: MemoryServer) -> None:
