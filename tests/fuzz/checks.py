@@ -107,19 +107,28 @@ def _has_array(value: Any) -> bool:
 
 
 def check_transfer(data: bytes) -> None:
-    """The fast and the general decoder of transfers agree, whatever data surrounds the transfer."""
-    for before, after in ((b"", b""), (b"\x43", b""), (b"", b"\x43\x43\xa0\x01a\x43\x41")):
-        whole = before + data + after
-        start, end = len(before), len(before) + len(data)
-        general = _result(lambda s=start, e=end, w=whole: frames._decode_any_transfer(w, s, e))
-        for _ in range(2):  # The second time, the flags are cached.
-            fast = _result(lambda s=start, e=end, w=whole: frames.decode_transfer(w, s, e))
-            assert fast == general or (
-                fast is not None and general is not None and same(list(fast), list(general))
-            ), f"decode_transfer returns {fast}, the general decoder {general}"
-            if fast is not None:
-                default = fast[4] == frames.DEFAULT_FLAGS
-                assert (fast[4] is frames.DEFAULT_FLAGS) == default, "default flags are copied"
+    """The fast and the general decoder of transfers agree, whatever data surrounds the transfer.
+
+    A list with another count is decoded, too, because the flags are cached by their encoding.
+    """
+    variants = [data]
+    if data[:1] == b"\xc0" and len(data) > 2:
+        variants += [data[:2] + bytes(((data[2] + step) & 0xFF,)) + data[3:] for step in (1, -1)]
+    for variant in variants:
+        for before, after in ((b"", b""), (b"\x43", b""), (b"", b"\x43\x43\xa0\x01a\x43\x41")):
+            _check_transfer_at(before + variant + after, len(before), len(before) + len(variant))
+
+
+def _check_transfer_at(data: bytes, start: int, end: int) -> None:
+    general = _result(lambda: frames._decode_any_transfer(data, start, end))
+    for _ in range(2):  # The second time, the flags are cached.
+        fast = _result(lambda: frames.decode_transfer(data, start, end))
+        assert fast == general or (
+            fast is not None and general is not None and same(list(fast), list(general))
+        ), f"decode_transfer returns {fast}, the general decoder {general}"
+        if fast is not None:
+            default = fast[4] == frames.DEFAULT_FLAGS
+            assert (fast[4] is frames.DEFAULT_FLAGS) == default, "default flags are copied"
 
 
 def _result(decode_data: Callable[[], Any]) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, ClientOptions
 from tests.integration.raw_peer import RawPeer, Script
-from tests.interop.conftest import server, start_server, tls_files, watch
+from tests.interop.server_fixtures import server, start_server, tls_files, watch
 
 __all__ = ["server", "start_server", "tls_files", "watch"]
 

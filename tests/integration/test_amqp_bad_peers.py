@@ -30,7 +30,7 @@ from pairbus.errors import (
 )
 from tests.integration.conftest import Connect
 from tests.integration.raw_peer import DEADLINE_S, RawPeer, Script, saying, silent_from, talk
-from tests.interop.conftest import TlsFiles
+from tests.interop.tls import TlsFiles
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -196,9 +196,7 @@ def test_each_address_of_a_host_is_tried_within_the_time(
     assert len(server.opens) == 1
 
 
-def test_client_gives_up_a_peer_that_went_silent_before_its_own_time_is_over(
-    raw_peer: StartPeer, connect: Connect
-):
+def test_silent_peer_is_lost_before_the_call_times_out(raw_peer: StartPeer, connect: Connect):
     peer = raw_peer(silent_from(ev.AttachReceived))
     client = connect(peer, idle_timeout_s=1.5, operation_timeout_s=1000)
 
@@ -208,9 +206,7 @@ def test_client_gives_up_a_peer_that_went_silent_before_its_own_time_is_over(
     assert peer.happened.wait(DEADLINE_S)
 
 
-def test_client_gives_up_a_server_that_is_frozen_in_mid_receive(
-    server: MemoryServer, connect: Connect
-):
+def test_frozen_server_is_lost_during_a_receive(server: MemoryServer, connect: Connect):
     client = connect(server, idle_timeout_s=1.5, operation_timeout_s=1000)
     receiver = Receiver(client, "orders")
     receiver.open()
@@ -270,9 +266,7 @@ def test_peer_that_does_not_read_is_a_timeout(raw_peer: StartPeer, connect: Conn
     client.close()
 
 
-def test_peer_that_reads_nothing_until_it_is_read_from_is_no_dead_end(
-    raw_peer: StartPeer, connect: Connect
-):
+def test_peer_that_reads_only_after_we_read_is_no_deadlock(raw_peer: StartPeer, connect: Connect):
     """Both sides have more to write than the buffers between them hold."""
     large = Message.build(data=bytes(12_000_000)).encode()
 
@@ -312,7 +306,7 @@ def test_peer_that_reads_nothing_until_it_is_read_from_is_no_dead_end(
 # Peers that never stop talking.
 
 
-def test_peer_that_never_stops_talking_does_not_stop_the_clock(
+def test_peer_that_sends_without_pause_does_not_prevent_a_timeout(
     raw_peer: StartPeer, connect: Connect
 ):
     empty = encode_frame(0, b"") * 8000
@@ -336,7 +330,7 @@ def test_peer_that_never_stops_talking_does_not_stop_the_clock(
 
 
 @operations
-def test_peer_that_hangs_up_at_once_is_lost(
+def test_peer_that_closes_the_socket_at_once_is_lost(
     raw_peer: StartPeer, connect: Connect, operation: Operation
 ):
     peer = raw_peer(lambda sock, peer: peer.happened.set())
@@ -348,7 +342,9 @@ def test_peer_that_hangs_up_at_once_is_lost(
 
 
 @pytest.mark.parametrize("stage", [ev.Authenticated, ev.Opened, ev.Begun, ev.AttachReceived])
-def test_peer_that_hangs_up_later_is_lost(raw_peer: StartPeer, connect: Connect, stage: type):
+def test_peer_that_closes_the_socket_later_is_lost(
+    raw_peer: StartPeer, connect: Connect, stage: type
+):
     def script(sock: socket.socket, peer: RawPeer) -> None:
         talk(sock, peer, stage)
         peer.happened.set()
@@ -382,7 +378,9 @@ def test_peer_that_resets_the_connection_is_lost(raw_peer: StartPeer, connect: C
     assert peer.happened.wait(DEADLINE_S)
 
 
-def test_tls_peer_that_hangs_up_in_the_handshake_is_lost(raw_peer: StartPeer, connect: Connect):
+def test_peer_that_closes_the_socket_during_the_tls_handshake_is_lost(
+    raw_peer: StartPeer, connect: Connect
+):
     def script(sock: socket.socket, peer: RawPeer) -> None:
         peer.read(sock)
         peer.happened.set()
@@ -419,7 +417,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
-def test_garbage_is_an_error_of_ours(
+def test_garbage_raises_an_error_of_pairbus(
     raw_peer: StartPeer, connect: Connect, garbage: bytes, stage: type | None
 ):
     peer = raw_peer(saying(garbage, stage))
@@ -433,7 +431,7 @@ def test_garbage_is_an_error_of_ours(
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_in_mid_receive_is_an_error_of_ours(
+def test_garbage_during_a_receive_raises_an_error_of_pairbus(
     server: MemoryServer, connect: Connect, garbage: bytes
 ):
     said = []
@@ -469,14 +467,14 @@ def test_garbage_from_tls_is_lost(raw_peer: StartPeer, connect: Connect):
     assert peer.happened.wait(DEADLINE_S)
 
 
-def test_error_of_garbage_says_what_it_was(raw_peer: StartPeer, connect: Connect):
+def test_error_for_garbage_describes_it(raw_peer: StartPeer, connect: Connect):
     peer = raw_peer(saying(GARBAGE["http"], None))
 
     with pytest.raises(ProtocolError, match="the protocol of the peer is not AMQP"):
         connect(peer).connect()
 
 
-def test_broken_performative_is_a_decode_error(raw_peer: StartPeer, connect: Connect):
+def test_invalid_performative_is_a_decode_error(raw_peer: StartPeer, connect: Connect):
     peer = raw_peer(saying(encode_frame(0, b"\x00\x53\x11\xc0\x02\x01\xff"), ev.Opened))
 
     with pytest.raises(DecodeError):

@@ -42,7 +42,7 @@ from pairbus.errors import (
 )
 from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
 from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
-from tests.interop.conftest import TlsFiles
+from tests.interop.tls import TlsFiles
 
 StartServer = Callable[..., MemoryServer]
 Watch = Callable[[MemoryServer], FrameLog]
@@ -67,7 +67,7 @@ def payloads(server: MemoryServer) -> list[bytes]:
 # TLS.
 
 
-def test_message_goes_over_tls_to_a_server_of_our_own_authority(
+def test_message_is_sent_over_tls_with_a_ca_file(
     start_server: StartServer, connect: Connect, tls_files: TlsFiles
 ):
     server = start_server(tls=tls_files.server_context())
@@ -78,7 +78,7 @@ def test_message_goes_over_tls_to_a_server_of_our_own_authority(
     assert server.opens[0].hostname == "localhost"
 
 
-def test_large_messages_go_over_tls_both_ways(
+def test_large_messages_are_sent_and_received_over_tls(
     start_server: StartServer, connect: Connect, tls_files: TlsFiles
 ):
     large = Message.build(data=bytes(range(256)) * 12_000).encode()
@@ -122,7 +122,7 @@ def test_server_of_another_name_is_not_trusted(
     assert server.opens == []
 
 
-def test_name_that_is_asked_for_may_differ_from_the_address(
+def test_tls_host_name_may_differ_from_the_address(
     start_server: StartServer, connect: Connect, tls_files: TlsFiles
 ):
     server = start_server(tls=tls_files.server_context())
@@ -134,7 +134,7 @@ def test_name_that_is_asked_for_may_differ_from_the_address(
     assert server.opens[0].hostname == "localhost"
 
 
-def test_server_without_tls_is_a_clear_error(server: MemoryServer, connect: Connect):
+def test_tls_to_a_server_without_tls_is_a_clear_error(server: MemoryServer, connect: Connect):
     with pytest.raises(ConnectionLost, match="TLS with"):
         connect(server, tls=True, host="localhost").connect()
 
@@ -142,7 +142,7 @@ def test_server_without_tls_is_a_clear_error(server: MemoryServer, connect: Conn
     server.violations.clear()
 
 
-def test_client_without_tls_at_a_server_with_it_is_an_error_of_ours(
+def test_client_without_tls_at_a_tls_server_raises_an_error_of_pairbus(
     start_server: StartServer, connect: Connect, tls_files: TlsFiles
 ):
     server = start_server(tls=tls_files.server_context())
@@ -163,7 +163,7 @@ def test_client_without_tls_at_a_server_with_it_is_an_error_of_ours(
         (("PLAIN", "ANONYMOUS"), "ANONYMOUS"),
     ],
 )
-def test_client_without_a_name_picks_what_service_bus_prefers(
+def test_default_sasl_mechanism_is_that_of_service_bus(
     start_server: StartServer, connect: Connect, offered: tuple[str, ...], picked: str
 ):
     server = start_server(sasl=offer(*offered))
@@ -174,7 +174,7 @@ def test_client_without_a_name_picks_what_service_bus_prefers(
     assert payloads(server) == [HELLO]
 
 
-def test_name_and_password_let_a_client_in(start_server: StartServer, connect: Connect):
+def test_user_name_and_password_are_accepted(start_server: StartServer, connect: Connect):
     server = start_server(sasl=offer("PLAIN", users={"user": "pass word"}))
 
     send(connect(server, sasl=SaslClient.plain("user", "pass word")))
@@ -196,12 +196,13 @@ def test_wrong_password_is_not_authorized(start_server: StartServer, connect: Co
     server.violations.clear()
 
 
-def test_certificate_lets_a_client_in(
+def test_client_certificate_is_accepted(
     start_server: StartServer, connect: Connect, tls_files: TlsFiles, tmp_path: Path
 ):
     both = tmp_path / "both.pem"
     both.write_bytes(tls_files.client_certificate.read_bytes() + tls_files.client_key.read_bytes())
-    server = start_server(tls=tls_files.server_context(ask_client=True), sasl=offer("EXTERNAL"))
+    tls = tls_files.server_context(request_certificate=True)
+    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
 
     send(
         connect(
@@ -217,10 +218,11 @@ def test_certificate_lets_a_client_in(
     assert [each.mechanism for each in server.authenticated] == ["EXTERNAL"]
 
 
-def test_client_without_the_certificate_that_is_asked_for_is_not_let_in(
+def test_client_without_a_required_certificate_is_rejected(
     start_server: StartServer, connect: Connect, tls_files: TlsFiles
 ):
-    server = start_server(tls=tls_files.server_context(ask_client=True), sasl=offer("EXTERNAL"))
+    tls = tls_files.server_context(request_certificate=True)
+    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
     client = connect(
         server,
         tls=True,
@@ -235,14 +237,16 @@ def test_client_without_the_certificate_that_is_asked_for_is_not_let_in(
     assert server.opens == []
 
 
-def test_no_mechanism_in_common_is_not_authorized(start_server: StartServer, connect: Connect):
+def test_without_a_common_mechanism_the_client_is_not_authorized(
+    start_server: StartServer, connect: Connect
+):
     server = start_server(sasl=offer("EXTERNAL"))
 
     with pytest.raises(NotAuthorized, match="EXTERNAL"):
         connect(server).connect()
 
 
-def test_server_that_speaks_no_sasl_is_an_error_of_ours(
+def test_server_without_sasl_raises_an_error_of_pairbus(
     start_server: StartServer, connect: Connect
 ):
     server = start_server(sasl=None)
@@ -277,9 +281,7 @@ def cbs_requests(server: MemoryServer) -> list[Request]:
     return [request for request in server.requests if request.address == "$cbs"]
 
 
-def test_shared_key_token_is_put_before_the_link_is_asked_for(
-    server: MemoryServer, connect: Connect
-):
+def test_token_is_sent_before_the_link_is_attached(server: MemoryServer, connect: Connect):
     client = connect(
         server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: 1_800_000_000.0
     )
@@ -301,7 +303,7 @@ def test_shared_key_token_is_put_before_the_link_is_asked_for(
     assert addresses == ["$cbs", "orders"]
 
 
-def test_put_token_request_is_that_of_the_azure_sdk(server: MemoryServer, connect: Connect):
+def test_put_token_request_equals_that_of_the_azure_sdk(server: MemoryServer, connect: Connect):
     text = (
         f"Endpoint=sb://127.0.0.1:{server.port}/;SharedAccessKeyName=root;"
         "SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
@@ -332,7 +334,7 @@ def test_put_token_request_is_that_of_the_azure_sdk(server: MemoryServer, connec
         assert request.body == sign_token(audience, "root", "a2V5", expiry)
 
 
-def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Connect):
+def test_token_of_a_credential_is_sent_as_jwt(server: MemoryServer, connect: Connect):
     credential = FakeCredential()
 
     send(connect(server, tokens=Credential(lambda: credential)))
@@ -342,7 +344,7 @@ def test_token_of_a_credential_is_put_as_jwt(server: MemoryServer, connect: Conn
     assert request.application_properties["type"] == JWT_TYPE
 
 
-def test_ready_made_signature_is_put_as_it_is(server: MemoryServer, connect: Connect):
+def test_ready_made_signature_is_sent_unchanged(server: MemoryServer, connect: Connect):
     text = sign_token("sb://namespace/", "root", "key", int(time.time()) + 60)
 
     send(connect(server, tokens=SharedAccessSignature(text)))
@@ -366,7 +368,7 @@ def test_each_entity_has_one_token_for_all_its_links(server: MemoryServer, conne
     assert audiences == [f"{base}/orders", f"{base}/invoices"]
 
 
-def test_without_tokens_none_is_put(server: MemoryServer, connect: Connect):
+def test_without_a_token_source_no_token_is_sent(server: MemoryServer, connect: Connect):
     send(connect(server))
 
     assert server.requests == []
@@ -383,7 +385,7 @@ def test_without_tokens_none_is_put(server: MemoryServer, connect: Connect):
         (Response(400, "?", error_condition="com.microsoft:entity-disabled"), EntityDisabled),
     ],
 )
-def test_token_that_is_refused_says_why(
+def test_refused_token_raises_its_error(
     server: MemoryServer, connect: Connect, response: Response, kind: type[AmqpError]
 ):
     server.handlers["$cbs"] = lambda request: response
@@ -431,7 +433,7 @@ def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Conn
     assert payloads(server) == [HELLO]
 
 
-def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Connect):
+def test_rejected_cbs_request_raises_its_error(server: MemoryServer, connect: Connect):
     error = Error.of(AmqpError("not today", condition="com.microsoft:server-busy"))
 
     def reject(peer: ServerConnection, event: ev.Event) -> bool:
@@ -450,7 +452,7 @@ def test_cbs_that_rejects_the_request_says_why(server: MemoryServer, connect: Co
     ("status", "kind"),
     [(None, Unavailable), (503, Unavailable), (401, NotAuthorized), (400, NotAuthorized)],
 )
-def test_credential_that_fails_is_unavailable_unless_it_was_refused(
+def test_failed_credential_is_unavailable_unless_it_was_rejected(
     server: MemoryServer, connect: Connect, status: int | None, kind: type[Exception]
 ):
     class OnFire(LookupError):
@@ -476,7 +478,7 @@ def test_signature_that_cannot_be_used_is_a_configuration_error(
 
 
 @pytest.mark.parametrize("source", ["shared key", "credential"])
-def test_token_near_its_end_is_put_again_before_the_next_send(
+def test_token_near_its_expiry_is_renewed_before_the_next_send(
     server: MemoryServer, connect: Connect, source: str
 ):
     clock, wall = Clock(time.monotonic), Clock(time.time)
@@ -507,7 +509,7 @@ def test_token_near_its_end_is_put_again_before_the_next_send(
     assert payloads(server) == [HELLO, HELLO, WORLD, HELLO]
 
 
-def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Connect):
+def test_token_is_sent_again_on_a_new_connection(server: MemoryServer, connect: Connect):
     client = connect(server, tokens=SharedAccessKey("root", "key"))
     sender = Sender(client, "orders")
     sender.send(HELLO)
@@ -524,7 +526,7 @@ def test_token_is_put_anew_on_a_new_connection(server: MemoryServer, connect: Co
 # Opening.
 
 
-def test_client_says_who_it_is(server: MemoryServer, connect: Connect):
+def test_client_sends_its_container_id_and_properties(server: MemoryServer, connect: Connect):
     connect(server, idle_timeout_s=60, max_frame_size=4096).connect()
 
     [opened] = server.opens
@@ -546,7 +548,7 @@ def test_client_says_who_it_is(server: MemoryServer, connect: Connect):
         ("com.microsoft:something-new", Unavailable),
     ],
 )
-def test_server_that_opens_only_to_close_says_why(
+def test_connection_closed_after_the_open_raises_its_error(
     server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
 ):
     def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
@@ -566,7 +568,7 @@ def test_server_that_opens_only_to_close_says_why(
     assert payloads(server) == [HELLO]
 
 
-def test_server_that_begins_only_to_end_says_why(server: MemoryServer, connect: Connect):
+def test_session_ended_after_the_begin_raises_its_error(server: MemoryServer, connect: Connect):
     def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
             event.session.end(AmqpError("no sessions", condition="amqp:internal-error"))
@@ -578,7 +580,7 @@ def test_server_that_begins_only_to_end_says_why(server: MemoryServer, connect: 
         connect(server).connect()
 
 
-def test_link_that_is_refused_says_why_and_is_asked_for_again(
+def test_refused_link_raises_its_error_and_can_be_attached_later(
     server: MemoryServer, connect: Connect
 ):
     error = AmqpError("no queue", condition="amqp:not-found", info={Symbol("tracking"): "17"})
@@ -595,9 +597,7 @@ def test_link_that_is_refused_says_why_and_is_asked_for_again(
     assert payloads(server) == [HELLO]
 
 
-def test_link_that_the_server_asks_for_is_refused_and_harms_nothing(
-    server: MemoryServer, connect: Connect
-):
+def test_link_of_the_server_is_refused_without_harm(server: MemoryServer, connect: Connect):
     asked = []
     ended = []
 
@@ -627,7 +627,7 @@ def test_link_that_the_server_asks_for_is_refused_and_harms_nothing(
 
 
 @pytest.mark.parametrize("sent_before", [0, 3])
-def test_connection_cut_in_mid_send_is_lost_and_nothing_is_sent_twice(
+def test_connection_cut_during_a_send_is_lost_and_nothing_is_resent(
     server: MemoryServer, connect: Connect, sent_before: int
 ):
     client = connect(server)
@@ -647,7 +647,7 @@ def test_connection_cut_in_mid_send_is_lost_and_nothing_is_sent_twice(
     assert payloads(server) == [HELLO] * sent_before + [WORLD, HELLO]
 
 
-def test_connection_cut_in_mid_receive_is_lost_and_the_next_call_works(
+def test_connection_cut_during_a_receive_is_lost_and_the_next_call_works(
     server: MemoryServer, connect: Connect
 ):
     server.put("orders", HELLO)
@@ -665,7 +665,7 @@ def test_connection_cut_in_mid_receive_is_lost_and_the_next_call_works(
     assert client.generation == 2
 
 
-def test_connection_cut_between_calls_is_not_the_next_callers_problem(
+def test_connection_cut_between_calls_does_not_fail_the_next_call(
     server: MemoryServer, connect: Connect
 ):
     client = connect(server)
@@ -682,9 +682,7 @@ def test_connection_cut_between_calls_is_not_the_next_callers_problem(
     assert client.generation == 2
 
 
-def test_connection_that_the_server_closes_is_lost_with_its_reason(
-    server: MemoryServer, connect: Connect
-):
+def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, connect: Connect):
     reason = AmqpError("maintenance", condition="amqp:connection:forced")
 
     def close_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
@@ -706,7 +704,7 @@ def test_connection_that_the_server_closes_is_lost_with_its_reason(
     assert payloads(server) == [HELLO]
 
 
-def test_session_that_the_server_ends_is_replaced_on_the_same_connection(
+def test_session_ended_by_the_server_is_replaced_on_the_same_connection(
     server: MemoryServer, connect: Connect
 ):
     sessions = []
@@ -732,7 +730,7 @@ def test_session_that_the_server_ends_is_replaced_on_the_same_connection(
     assert client.generation == 1
 
 
-def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_works(
+def test_protocol_violation_in_a_session_is_an_error_and_the_next_call_works(
     server: MemoryServer, connect: Connect
 ):
     client = connect(server)
@@ -756,9 +754,7 @@ def test_server_that_breaks_a_session_is_a_protocol_error_and_the_next_call_work
     assert client.generation == 1
 
 
-def test_link_that_the_server_detaches_is_lost_with_its_reason(
-    server: MemoryServer, connect: Connect
-):
+def test_link_detached_by_the_server_raises_its_error(server: MemoryServer, connect: Connect):
     def detach_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery):
             return False
@@ -778,7 +774,7 @@ def test_link_that_the_server_detaches_is_lost_with_its_reason(
     assert client.generation == 1
 
 
-def test_server_that_was_stopped_and_started_again_is_found_on_its_port(connect: Connect):
+def test_restarted_server_is_connected_again(connect: Connect):
     with MemoryServer() as first:
         client = connect(first)
         sender = Sender(client, "orders")
@@ -796,7 +792,7 @@ def test_server_that_was_stopped_and_started_again_is_found_on_its_port(connect:
     assert client.generation == 2
 
 
-def test_server_that_was_never_there_is_a_clear_error(server: MemoryServer, connect: Connect):
+def test_port_without_a_server_is_a_clear_error(server: MemoryServer, connect: Connect):
     client = connect(server)
     server.close()
 
@@ -804,7 +800,7 @@ def test_server_that_was_never_there_is_a_clear_error(server: MemoryServer, conn
         client.connect()
 
 
-def test_host_that_cannot_be_one_is_a_configuration_error(server: MemoryServer, connect: Connect):
+def test_invalid_host_name_is_a_configuration_error(server: MemoryServer, connect: Connect):
     for host in ("a..b", "a" * 80 + ".com"):
         with pytest.raises(ConfigurationError, match="not a valid host name"):
             connect(server, host=host).connect()
@@ -834,7 +830,7 @@ def test_heartbeats_keep_a_connection_while_the_client_waits_for_messages(
     assert client.generation == 1
 
 
-def test_server_gives_up_a_client_that_sleeps_and_the_next_call_works(
+def test_connection_of_an_idle_client_is_closed_and_the_next_call_works(
     start_server: StartServer, connect: Connect
 ):
     server = start_server(idle_timeout_s=1.5)
@@ -852,7 +848,7 @@ def test_server_gives_up_a_client_that_sleeps_and_the_next_call_works(
     assert client.generation == 2
 
 
-def test_server_that_beats_is_not_given_up_by_a_client_that_waits(
+def test_heartbeats_of_the_server_keep_a_waiting_client_connected(
     server: MemoryServer, connect: Connect, watch: Watch
 ):
     log = watch(server)
@@ -867,7 +863,7 @@ def test_server_that_beats_is_not_given_up_by_a_client_that_waits(
     assert client.generation == 1
 
 
-def test_client_that_slept_takes_what_came_meanwhile_for_a_sign_of_life(
+def test_data_that_arrived_between_calls_keeps_the_connection(
     server: MemoryServer, connect: Connect
 ):
     clock = Clock(time.monotonic)
@@ -884,7 +880,7 @@ def test_client_that_slept_takes_what_came_meanwhile_for_a_sign_of_life(
     assert client.generation == 1
 
 
-def test_client_that_slept_and_heard_nothing_connects_anew(server: MemoryServer, connect: Connect):
+def test_client_without_data_between_calls_connects_again(server: MemoryServer, connect: Connect):
     clock = Clock(time.monotonic)
     client = connect(server, clock=clock, idle_timeout_s=60)
     sender = Sender(client, "orders")
@@ -902,7 +898,7 @@ def test_client_that_slept_and_heard_nothing_connects_anew(server: MemoryServer,
 # Closing.
 
 
-def test_closing_says_good_bye(server: MemoryServer, connect: Connect, watch: Watch):
+def test_closing_sends_a_close(server: MemoryServer, connect: Connect, watch: Watch):
     log = watch(server)
     client = connect(server)
     sender = Sender(client, "orders")
@@ -931,7 +927,7 @@ def test_closing_again_does_nothing(server: MemoryServer, connect: Connect):
     assert client.generation == 1
 
 
-def test_closing_what_was_never_used_does_nothing(server: MemoryServer, connect: Connect):
+def test_closing_an_unused_client_does_nothing(server: MemoryServer, connect: Connect):
     client = connect(server)
 
     Sender(client, "orders").close()
@@ -952,7 +948,7 @@ def test_links_may_be_closed_after_their_client(server: MemoryServer, connect: C
     server.wait_for(lambda: not server.connections)
 
 
-def test_what_is_closed_cannot_be_used(server: MemoryServer, connect: Connect):
+def test_closed_objects_cannot_be_used(server: MemoryServer, connect: Connect):
     client = connect(server)
     with Sender(client, "orders") as sender:
         sender.send(HELLO)
@@ -966,7 +962,7 @@ def test_what_is_closed_cannot_be_used(server: MemoryServer, connect: Connect):
         Sender(client, "invoices").send(HELLO)
 
 
-def test_leaving_the_blocks_closes_links_and_connection(server: MemoryServer):
+def test_leaving_the_contexts_closes_links_and_connection(server: MemoryServer):
     with (
         Client(options_for(server)) as client,
         Sender(client, "orders") as sender,
@@ -979,7 +975,7 @@ def test_leaving_the_blocks_closes_links_and_connection(server: MemoryServer):
     assert not server.endpoints
 
 
-def test_link_that_is_closed_leaves_the_others_alone(server: MemoryServer, connect: Connect):
+def test_closing_a_link_does_not_affect_others(server: MemoryServer, connect: Connect):
     client = connect(server)
     with Sender(client, "orders") as first, Sender(client, "orders") as second:
         first.close()
@@ -988,9 +984,7 @@ def test_link_that_is_closed_leaves_the_others_alone(server: MemoryServer, conne
     assert payloads(server) == [HELLO]
 
 
-def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
-    server: MemoryServer, connect: Connect
-):
+def test_delivery_in_flight_fails_when_the_client_closes(server: MemoryServer, connect: Connect):
     def swallow(peer: ServerConnection, event: ev.Event) -> bool:
         return isinstance(event, ev.Delivery)
 
@@ -1007,7 +1001,7 @@ def test_delivery_in_flight_when_the_client_closes_is_in_doubt(
     sender.wait([posted])
 
 
-def test_clients_clock_and_the_servers_need_not_agree(server: MemoryServer, connect: Connect):
+def test_clocks_of_client_and_server_may_differ(server: MemoryServer, connect: Connect):
     long_ago = datetime.datetime(1980, 1, 1, tzinfo=datetime.UTC).timestamp()
 
     send(connect(server, tokens=SharedAccessKey("root", "key"), wall_clock=lambda: long_ago))

@@ -207,7 +207,7 @@ COMPARISONS: list[tuple[str, Call, Call]] = [
 @pytest.mark.parametrize(
     ("theirs", "ours"), [case[1:] for case in COMPARISONS], ids=[case[0] for case in COMPARISONS]
 )
-def test_request_is_that_of_the_azure_sdk(
+def test_request_equals_that_of_the_azure_sdk(
     compared: tuple[MemoryServer, Sdk, Management], theirs: Call, ours: Call
 ):
     server, sdk, management = compared
@@ -219,7 +219,7 @@ def test_request_is_that_of_the_azure_sdk(
     check_same(server.requests[-1], expected)
 
 
-def test_scheduling_request_is_that_of_the_azure_sdk(
+def test_schedule_request_equals_that_of_the_azure_sdk(
     compared: tuple[MemoryServer, Sdk, Management],
 ):
     server, sdk, management = compared
@@ -245,21 +245,25 @@ def check_same(ours: Request, theirs: Request) -> None:
     assert properties.keys() <= expected.keys()
 
 
-def test_receiving_for_good_asks_for_settled_messages(server: MemoryServer, management: Management):
+def test_receive_with_settled_requests_settled_messages(
+    server: MemoryServer, management: Management
+):
     management.receive([1], settled=True)
 
     mode = server.requests[-1].body["receiver-settle-mode"]
     assert exactly(mode) == exactly(UInt(0))
 
 
-def test_properties_to_modify_go_with_a_settlement(server: MemoryServer, management: Management):
+def test_properties_to_modify_are_sent_with_a_settlement(
+    server: MemoryServer, management: Management
+):
     management.settle([ID], ABANDONED, properties_to_modify={"tries": Int32(3)})
 
     body = server.requests[-1].body
     assert exactly(body["properties-to-modify"]) == exactly({"tries": Int32(3)})
 
 
-def test_only_what_a_message_has_stands_beside_it_when_it_is_scheduled(
+def test_schedule_entry_has_only_properties_that_the_message_has(
     server: MemoryServer, management: Management
 ):
     management.schedule(
@@ -272,7 +276,7 @@ def test_only_what_a_message_has_stands_beside_it_when_it_is_scheduled(
     assert "partition-key" not in second
 
 
-def test_server_is_told_how_long_the_client_waits(server: MemoryServer, management: Management):
+def test_server_timeout_is_sent_with_a_request(server: MemoryServer, management: Management):
     management.peek()  # by now the links are attached
     management.peek(timeout_s=2)
 
@@ -283,7 +287,7 @@ def test_server_is_told_how_long_the_client_waits(server: MemoryServer, manageme
 # What comes back.
 
 
-def test_peeked_messages_are_their_bytes(management: Management):
+def test_peeked_messages_are_encoded_messages(management: Management):
     assert management.peek(1, 2) == [HELLO, HELLO]
 
 
@@ -297,14 +301,14 @@ def test_nothing_to_peek_or_receive_is_no_error(
     assert management.receive([5]) == []
 
 
-def test_received_messages_have_their_locks(server: MemoryServer, management: Management):
+def test_received_messages_have_lock_tokens(server: MemoryServer, management: Management):
     assert management.receive([1]) == [DeferredMessage(HELLO, ID)]
 
     answer_with(server, Response(200, "OK", {"messages": [{"message": HELLO}]}))
     assert management.receive([1], settled=True) == [DeferredMessage(HELLO, None)]
 
 
-def test_renewed_locks_say_until_when(management: Management):
+def test_renewed_locks_return_their_expiry(management: Management):
     assert management.renew_locks([ID, OTHER]) == [SOON_MS, SOON_MS]
     until = management.renew_session_lock("s")
     assert until == SOON_MS
@@ -359,7 +363,7 @@ def test_messages_of_one_connection_are_settled_over_another(
     ],
     ids=str,
 )
-def test_response_that_is_no_success_says_why(
+def test_unsuccessful_response_raises_its_error(
     server: MemoryServer, management: Management, response: Response, kind: type[AmqpError]
 ):
     answer_with(server, response)
@@ -403,7 +407,7 @@ def test_response_that_is_no_success_says_why(
         (lambda m: m.renew_session_lock("s"), {"expiration": 5}),
     ],
 )
-def test_success_without_what_was_asked_for_is_a_protocol_error(
+def test_successful_response_with_missing_content_is_a_protocol_error(
     server: MemoryServer, management: Management, call: Call, body: Any
 ):
     answer_with(server, Response(200, "OK", body))
@@ -460,7 +464,7 @@ class Answering:
         self.server.call(send)
 
 
-def test_responses_out_of_order_find_their_requests(server: MemoryServer, management: Management):
+def test_responses_out_of_order_are_matched(server: MemoryServer, management: Management):
     answering = Answering(server)
     responses = [management.post_settle([uuid.uuid4()]) for _ in range(3)]
     answering.wait(3)
@@ -477,15 +481,13 @@ def test_responses_out_of_order_find_their_requests(server: MemoryServer, manage
         responses[2].raise_for_status("settling")
 
 
-def test_posted_request_is_on_its_way_before_anybody_waits(
-    server: MemoryServer, management: Management
-):
+def test_posted_request_is_sent_immediately(server: MemoryServer, management: Management):
     management.post_settle([ID])
 
     server.wait_for(lambda: server.requests)
 
 
-def test_more_requests_are_under_way_than_there_is_credit_for_responses(
+def test_more_requests_can_be_in_flight_than_the_response_credit(
     server: MemoryServer, management: Management
 ):
     responses = [management.post_settle([uuid.uuid4()]) for _ in range(350)]
@@ -496,7 +498,7 @@ def test_more_requests_are_under_way_than_there_is_credit_for_responses(
     assert len(server.requests) == 350
 
 
-def test_responses_may_come_while_requests_are_still_posted(
+def test_responses_may_arrive_while_requests_are_posted(
     server: MemoryServer, management: Management
 ):
     responses = []
@@ -510,7 +512,7 @@ def test_responses_may_come_while_requests_are_still_posted(
 
 
 @pytest.mark.timeout(20)
-def test_responses_that_are_none_are_passed_over(server: MemoryServer, management: Management):
+def test_invalid_responses_are_ignored(server: MemoryServer, management: Management):
     answering = Answering(server)
     response = management.post_settle([ID])
     answering.wait(1)
@@ -590,7 +592,7 @@ def test_response_with_an_undecodable_body_is_a_decode_error(
 
 
 @pytest.mark.timeout(20)
-def test_response_that_never_comes_is_a_timeout(server: MemoryServer, management: Management):
+def test_missing_response_is_a_timeout(server: MemoryServer, management: Management):
     management.peek()
     answering = Answering(server)
 
@@ -603,7 +605,7 @@ def test_response_that_never_comes_is_a_timeout(server: MemoryServer, management
     assert management.peek() == [HELLO, HELLO]
 
 
-def test_requests_under_way_are_in_doubt_when_the_connection_is_cut(
+def test_requests_in_flight_fail_when_the_connection_is_cut(
     server: MemoryServer, management: Management
 ):
     answering = Answering(server)
@@ -619,7 +621,7 @@ def test_requests_under_way_are_in_doubt_when_the_connection_is_cut(
     assert management.peek() == [HELLO, HELLO]
 
 
-def test_requests_under_way_are_in_doubt_when_the_link_is_detached(
+def test_requests_in_flight_fail_when_the_link_is_detached(
     server: MemoryServer, management: Management
 ):
     answering = Answering(server)
@@ -639,7 +641,7 @@ def test_requests_under_way_are_in_doubt_when_the_link_is_detached(
     assert management.peek() == [HELLO, HELLO]
 
 
-def test_request_that_is_rejected_says_why(server: MemoryServer, management: Management):
+def test_rejected_request_raises_its_error(server: MemoryServer, management: Management):
     error = AmqpError("no room", condition="com.microsoft:server-busy")
 
     def reject(peer: ServerConnection, event: ev.Event) -> bool:
@@ -653,7 +655,7 @@ def test_request_that_is_rejected_says_why(server: MemoryServer, management: Man
         management.peek()
 
 
-def test_node_that_does_not_exist_says_so(server: MemoryServer, management: Management):
+def test_missing_node_raises_its_error(server: MemoryServer, management: Management):
     error = AmqpError("no queue", condition="amqp:not-found")
     set_knob(server, "attach_errors", {"orders/$management": error})
 

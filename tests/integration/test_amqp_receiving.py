@@ -70,7 +70,7 @@ def receive_all(receiver: Receiver, count: int) -> list[ev.Delivery]:
 # Credit.
 
 
-def test_no_more_messages_come_than_were_asked_for(server: MemoryServer, connect: Connect):
+def test_receive_returns_no_more_messages_than_requested(server: MemoryServer, connect: Connect):
     server.put("orders", *MESSAGES)
     receiver = Receiver(connect(server), "orders")
 
@@ -80,9 +80,7 @@ def test_no_more_messages_come_than_were_asked_for(server: MemoryServer, connect
     assert payloads(receive_all(receiver, 7)) == MESSAGES[3:]
 
 
-def test_fewer_messages_than_were_asked_for_do_not_make_the_caller_wait(
-    server: MemoryServer, connect: Connect
-):
+def test_receive_does_not_wait_for_the_full_count(server: MemoryServer, connect: Connect):
     server.put("orders", *MESSAGES[:2])
     receiver = Receiver(connect(server, operation_timeout_s=50), "orders")
 
@@ -92,7 +90,7 @@ def test_fewer_messages_than_were_asked_for_do_not_make_the_caller_wait(
     assert payloads(first + receiver.receive(100, timeout_s=0.2)) == MESSAGES[:2]
 
 
-def test_without_messages_a_call_ends_with_none(server: MemoryServer, connect: Connect):
+def test_receive_returns_no_messages_at_the_timeout(server: MemoryServer, connect: Connect):
     receiver = Receiver(connect(server), "orders")
     receiver.open()
 
@@ -101,7 +99,7 @@ def test_without_messages_a_call_ends_with_none(server: MemoryServer, connect: C
     assert receiver.credit == 5
 
 
-def test_message_that_comes_after_the_timeout_is_kept_for_the_next_call(
+def test_message_after_the_timeout_is_kept_for_the_next_call(
     server: MemoryServer, connect: Connect, watch: Watch
 ):
     log = watch(server)
@@ -130,7 +128,7 @@ def test_messages_beyond_the_count_are_kept_for_the_next_call(
     assert receiver.credit == 0
 
 
-def test_call_waits_for_a_message_that_is_sent_meanwhile(server: MemoryServer, connect: Connect):
+def test_receive_waits_for_a_message(server: MemoryServer, connect: Connect):
     def send_soon(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             peer.loop.call_later(0.1, put)
@@ -146,7 +144,7 @@ def test_call_waits_for_a_message_that_is_sent_meanwhile(server: MemoryServer, c
     assert payloads(Receiver(connect(server), "orders").receive()) == MESSAGES[:1]
 
 
-def test_many_messages_come_in_order(server: MemoryServer, connect: Connect):
+def test_many_messages_arrive_in_order(server: MemoryServer, connect: Connect):
     messages = [message(number, 200) for number in range(3000)]
     server.put("orders", *messages)
     receiver = Receiver(connect(server), "orders", confirm=False)
@@ -161,7 +159,7 @@ def test_many_messages_come_in_order(server: MemoryServer, connect: Connect):
     server.wait_for(lambda: len(server.settlements) == len(messages))
 
 
-def test_large_messages_come_over_many_frames(
+def test_large_messages_arrive_in_many_frames(
     start_server: StartServer, connect: Connect, watch: Watch
 ):
     server = start_server(outgoing_frame_size=512)
@@ -173,7 +171,7 @@ def test_large_messages_come_over_many_frames(
     assert len(log.transfers("out")) > 300
 
 
-def test_message_format_is_told(server: MemoryServer, connect: Connect):
+def test_message_format_is_reported(server: MemoryServer, connect: Connect):
     server.put("orders", b"batch", message_format=0x80013700)
 
     [delivery] = Receiver(connect(server), "orders").receive()
@@ -194,7 +192,7 @@ def test_two_receivers_share_a_connection(server: MemoryServer, connect: Connect
     assert client.generation == 1
 
 
-def test_sender_that_exceeds_the_credit_breaks_the_link(server: MemoryServer, connect: Connect):
+def test_delivery_without_credit_ends_the_link(server: MemoryServer, connect: Connect):
     server.put("orders", *MESSAGES[:3])
 
     def give_itself_credit(peer: ServerConnection, event: ev.Event) -> bool:
@@ -216,7 +214,7 @@ def test_sender_that_exceeds_the_credit_breaks_the_link(server: MemoryServer, co
 # Draining.
 
 
-def test_drain_takes_back_the_credit_that_was_not_used(server: MemoryServer, connect: Connect):
+def test_drain_takes_back_unused_credit(server: MemoryServer, connect: Connect):
     receiver = Receiver(connect(server), "orders")
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
@@ -231,7 +229,7 @@ def test_drain_takes_back_the_credit_that_was_not_used(server: MemoryServer, con
     assert payloads(receiver.receive()) == MESSAGES[:1]
 
 
-def test_drain_gives_the_messages_that_came_before(server: MemoryServer, connect: Connect):
+def test_drain_returns_messages_that_arrived_before(server: MemoryServer, connect: Connect):
     receiver = Receiver(connect(server), "orders")
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
@@ -319,7 +317,7 @@ def test_without_confirmation_messages_are_settled_at_once(server: MemoryServer,
     assert server.attaches[-1].rcv_settle_mode == SETTLE_FIRST
 
 
-def test_neighbours_are_settled_in_one_disposition(
+def test_consecutive_deliveries_are_settled_with_one_disposition(
     server: MemoryServer, connect: Connect, watch: Watch
 ):
     server.put("orders", *MESSAGES)
@@ -340,7 +338,7 @@ def test_neighbours_are_settled_in_one_disposition(
     assert settled == sorted(MESSAGES[n] for n in (0, 1, 2, 5, 6, 9))
 
 
-def test_message_that_was_released_comes_again(server: MemoryServer, connect: Connect):
+def test_released_message_is_redelivered(server: MemoryServer, connect: Connect):
     server.put("orders", MESSAGES[0])
     receiver = Receiver(connect(server), "orders")
 
@@ -350,7 +348,7 @@ def test_message_that_was_released_comes_again(server: MemoryServer, connect: Co
     assert again.payload == MESSAGES[0]
 
 
-def test_rejected_message_goes_to_the_dead(server: MemoryServer, connect: Connect):
+def test_rejected_message_is_dead_lettered(server: MemoryServer, connect: Connect):
     server.put("orders", MESSAGES[0])
     receiver = Receiver(connect(server), "orders")
 
@@ -389,7 +387,7 @@ def test_settling_twice_is_not_possible(server: MemoryServer, connect: Connect, 
     ],
 )
 @pytest.mark.parametrize("state", [Accepted(), Rejected(), Modified()], ids=str)
-def test_settlement_that_is_refused_says_why(
+def test_failed_settlement_raises_its_error(
     server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError], state: Any
 ):
     set_knob(server, "settlement_errors", {"orders": AmqpError("expired", condition=condition)})
@@ -449,7 +447,7 @@ def test_locks_are_lost_with_the_connection(server: MemoryServer, connect: Conne
     assert len(server.settlements) == 1
 
 
-def test_settling_over_a_connection_that_is_cut_is_in_doubt(server: MemoryServer, connect: Connect):
+def test_settlement_on_a_cut_connection_fails(server: MemoryServer, connect: Connect):
     server.put("orders", MESSAGES[0])
     receiver = Receiver(connect(server), "orders")
     deliveries = receiver.receive()
@@ -497,7 +495,7 @@ def test_lock_token_is_the_tag_as_service_bus_writes_uuids(server: MemoryServer,
 # Receiving for good.
 
 
-def test_settled_messages_are_taken_for_good(server: MemoryServer, connect: Connect):
+def test_presettled_messages_are_removed_at_once(server: MemoryServer, connect: Connect):
     server.put("orders", *MESSAGES[:3])
     receiver = Receiver(connect(server), "orders", settled=True)
 
@@ -510,7 +508,9 @@ def test_settled_messages_are_taken_for_good(server: MemoryServer, connect: Conn
     assert server.settlements == []
 
 
-def test_settled_messages_outlive_the_connection(server: MemoryServer, connect: Connect):
+def test_presettled_messages_are_kept_after_the_connection_is_lost(
+    server: MemoryServer, connect: Connect
+):
     client = connect(server)
     receiver = Receiver(client, "orders", settled=True)
     receiver.open()
@@ -528,7 +528,7 @@ def test_settled_messages_outlive_the_connection(server: MemoryServer, connect: 
     assert client.generation == 2
 
 
-def test_locked_messages_that_arrived_do_not_outlive_the_connection(
+def test_locked_messages_are_dropped_after_the_connection_is_lost(
     server: MemoryServer, connect: Connect
 ):
     client = connect(server)
@@ -552,7 +552,7 @@ def test_locked_messages_that_arrived_do_not_outlive_the_connection(
 # Sessions.
 
 
-def test_session_is_asked_for_by_its_id(server: MemoryServer, connect: Connect):
+def test_session_is_requested_by_its_id(server: MemoryServer, connect: Connect):
     receiver = Receiver(connect(server), "orders", session_id="s-1")
     assert receiver.session_id is None
 
@@ -564,7 +564,7 @@ def test_session_is_asked_for_by_its_id(server: MemoryServer, connect: Connect):
 
 
 @pytest.mark.parametrize("written", ["s-7", Described(SESSION_FILTER, "s-7")])
-def test_any_session_is_the_one_that_the_server_gives(
+def test_next_available_session_is_chosen_by_the_server(
     server: MemoryServer, connect: Connect, written: Any
 ):
     def choose(peer: ServerConnection, event: ev.Event) -> bool:
@@ -580,7 +580,7 @@ def test_any_session_is_the_one_that_the_server_gives(
     assert receiver.session_id == "s-7"
 
 
-def test_session_filters_are_those_of_the_azure_sdk(server: MemoryServer, connect: Connect):
+def test_session_filters_equal_those_of_the_azure_sdk(server: MemoryServer, connect: Connect):
     text = (
         f"Endpoint=sb://127.0.0.1:{server.port}/;SharedAccessKeyName=root;"
         "SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
@@ -604,7 +604,9 @@ def test_session_filters_are_those_of_the_azure_sdk(server: MemoryServer, connec
     assert modes == {(SETTLE_UNSETTLED, SETTLE_SECOND)}
 
 
-def test_session_that_somebody_else_holds_cannot_be_locked(server: MemoryServer, connect: Connect):
+def test_session_locked_by_another_receiver_cannot_be_locked(
+    server: MemoryServer, connect: Connect
+):
     error = AmqpError("taken", condition="com.microsoft:session-cannot-be-locked")
     set_knob(server, "attach_errors", {"orders": error})
 
@@ -613,9 +615,7 @@ def test_session_that_somebody_else_holds_cannot_be_locked(server: MemoryServer,
 
 
 @pytest.mark.timeout(20)
-def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
-    server: MemoryServer, connect: Connect
-):
+def test_late_session_after_a_timeout_is_released(server: MemoryServer, connect: Connect):
     asked: list[Any] = []
     ended: list[Any] = []
 
@@ -643,7 +643,7 @@ def test_no_session_in_time_is_a_timeout_and_the_late_one_is_given_back(
     server.wait_for(lambda: not asked[0].alive)
 
 
-def test_session_that_is_lost_in_mid_receive_says_so(server: MemoryServer, connect: Connect):
+def test_session_lost_during_a_receive_raises_its_error(server: MemoryServer, connect: Connect):
     def lose(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             error = AmqpError("expired", condition="com.microsoft:session-lock-lost")
@@ -656,7 +656,7 @@ def test_session_that_is_lost_in_mid_receive_says_so(server: MemoryServer, conne
         Receiver(connect(server), "orders", session_id="s").receive()
 
 
-def test_link_that_is_detached_in_mid_receive_is_lost(server: MemoryServer, connect: Connect):
+def test_link_detached_during_a_receive_is_lost(server: MemoryServer, connect: Connect):
     def lose(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             event.link.detach()
@@ -673,7 +673,7 @@ def test_link_that_is_detached_in_mid_receive_is_lost(server: MemoryServer, conn
     assert payloads(receiver.receive()) == MESSAGES[:1]
 
 
-def test_undecodable_message_is_delivered_as_it_is(server: MemoryServer, connect: Connect):
+def test_undecodable_message_is_delivered_unchanged(server: MemoryServer, connect: Connect):
     server.put("orders", b"\xff\xff not AMQP")
     receiver = Receiver(connect(server), "orders")
 

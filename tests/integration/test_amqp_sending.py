@@ -77,7 +77,7 @@ def rejected(condition: str, description: str = "because") -> Rejected:
     return Rejected(Error.of(AmqpError(description, condition=condition)))
 
 
-def test_message_is_sent_once_and_waits_to_be_accepted(server: MemoryServer, connect: Connect):
+def test_send_waits_until_the_message_is_accepted(server: MemoryServer, connect: Connect):
     with Sender(connect(server), "orders") as sender:
         sender.send(HELLO)
 
@@ -112,7 +112,7 @@ def test_batch_of_no_messages_is_not_sent(server: MemoryServer, connect: Connect
     assert [received.payload for received in server.received] == [HELLO]
 
 
-def test_large_message_goes_over_many_frames(
+def test_large_message_is_sent_in_many_frames(
     start_server: StartServer, connect: Connect, watch: Watch
 ):
     server = start_server(max_frame_size=512)
@@ -137,7 +137,7 @@ def test_messages_wait_for_a_small_window(start_server: StartServer, connect: Co
     assert [received.payload for received in server.received] == messages
 
 
-def test_posted_message_is_on_its_way_before_anybody_waits(server: MemoryServer, connect: Connect):
+def test_posted_message_is_sent_immediately(server: MemoryServer, connect: Connect):
     sender = Sender(connect(server), "orders")
 
     posted = sender.post(HELLO)
@@ -148,7 +148,7 @@ def test_posted_message_is_on_its_way_before_anybody_waits(server: MemoryServer,
     assert posted.error is None
 
 
-def test_deliveries_in_flight_have_each_its_own_outcome(server: MemoryServer, connect: Connect):
+def test_each_delivery_in_flight_has_its_own_outcome(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
     posted = [sender.post(message(f"{number}")) for number in range(6)]
@@ -172,7 +172,7 @@ def test_deliveries_in_flight_have_each_its_own_outcome(server: MemoryServer, co
     assert sender.in_flight == 0
 
 
-def test_one_disposition_answers_a_range(server: MemoryServer, connect: Connect):
+def test_one_disposition_settles_a_range(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
     posted = [sender.post(HELLO) for _ in range(5)]
@@ -202,7 +202,7 @@ def test_waiting_for_some_leaves_the_others_in_flight(server: MemoryServer, conn
     assert first.error is None
 
 
-def test_state_that_is_no_outcome_is_not_the_answer(server: MemoryServer, connect: Connect):
+def test_state_that_is_not_an_outcome_is_ignored(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
     posted = sender.post(HELLO)
@@ -214,7 +214,7 @@ def test_state_that_is_no_outcome_is_not_the_answer(server: MemoryServer, connec
     assert isinstance(posted.error, OperationTimeout)
 
 
-def test_outcome_that_waits_to_be_settled_is_settled(server: MemoryServer, connect: Connect):
+def test_unsettled_outcome_is_settled_by_the_sender(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
     posted = sender.post(HELLO)
@@ -230,7 +230,7 @@ def test_outcome_that_waits_to_be_settled_is_settled(server: MemoryServer, conne
     assert resolved.state == Accepted()
 
 
-def test_delivery_that_is_settled_without_an_outcome_is_not_taken_for_accepted(
+def test_delivery_settled_without_an_outcome_is_not_accepted(
     server: MemoryServer, connect: Connect
 ):
     holding = Holding(server)
@@ -258,7 +258,7 @@ def test_delivery_that_is_settled_without_an_outcome_is_not_taken_for_accepted(
         ("com.microsoft:something-new", Unavailable),
     ],
 )
-def test_rejected_message_says_why(
+def test_rejected_message_raises_its_error(
     server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
 ):
     info = {Symbol("tracking-id"): "17"}
@@ -278,7 +278,7 @@ def test_rejected_message_says_why(
     sender.send(HELLO)
 
 
-def test_message_rejected_without_a_reason_may_pass(server: MemoryServer, connect: Connect):
+def test_message_rejected_without_an_error_is_unavailable(server: MemoryServer, connect: Connect):
     set_knob(server, "outcomes", {"orders": Rejected()})
 
     with pytest.raises(Unavailable, match="no reason was given"):
@@ -286,7 +286,9 @@ def test_message_rejected_without_a_reason_may_pass(server: MemoryServer, connec
 
 
 @pytest.mark.parametrize("state", [Released(), Modified(), Modified(undeliverable_here=True)])
-def test_message_that_is_given_back_may_pass(server: MemoryServer, connect: Connect, state: Any):
+def test_released_or_modified_message_is_unavailable(
+    server: MemoryServer, connect: Connect, state: Any
+):
     set_knob(server, "outcomes", {"orders": state})
     sender = Sender(connect(server), "orders")
 
@@ -298,9 +300,7 @@ def test_message_that_is_given_back_may_pass(server: MemoryServer, connect: Conn
 
 
 @pytest.mark.timeout(20)
-def test_without_credit_nothing_is_sent_and_time_runs_out(
-    start_server: StartServer, connect: Connect
-):
+def test_send_without_credit_times_out(start_server: StartServer, connect: Connect):
     server = start_server(credit=0)
     sender = Sender(connect(server), "orders")
     sender.open()
@@ -322,7 +322,7 @@ def test_without_credit_nothing_is_sent_and_time_runs_out(
     assert [received.payload for received in server.received] == [message("late")]
 
 
-def test_sending_waits_for_credit_that_comes_later(start_server: StartServer, connect: Connect):
+def test_send_waits_for_credit(start_server: StartServer, connect: Connect):
     server = start_server(credit=1)
     messages = [message(f"{number}") for number in range(20)]
 
@@ -357,7 +357,7 @@ def test_limit_of_a_link_is_known_once_it_is_attached(server: MemoryServer, conn
 
 
 @pytest.mark.timeout(20)
-def test_answer_that_does_not_come_in_time_is_a_timeout(server: MemoryServer, connect: Connect):
+def test_missing_outcome_is_a_timeout(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
     sender.open()
@@ -377,9 +377,7 @@ def test_answer_that_does_not_come_in_time_is_a_timeout(server: MemoryServer, co
     assert late.error is None
 
 
-def test_wait_that_runs_out_gives_up_only_what_has_no_answer(
-    server: MemoryServer, connect: Connect
-):
+def test_wait_that_times_out_fails_only_pending_deliveries(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
     posted = [sender.post(HELLO) for _ in range(3)]
@@ -397,7 +395,7 @@ def test_wait_that_runs_out_gives_up_only_what_has_no_answer(
     assert sender.in_flight == 0
 
 
-def test_all_in_flight_are_in_doubt_when_the_connection_is_cut(
+def test_all_deliveries_in_flight_fail_when_the_connection_is_cut(
     server: MemoryServer, connect: Connect
 ):
     holding = Holding(server)
@@ -419,7 +417,7 @@ def test_all_in_flight_are_in_doubt_when_the_connection_is_cut(
     assert [received.payload for received in server.received] == [message("next")]
 
 
-def test_only_the_deliveries_of_a_lost_link_are_in_doubt(server: MemoryServer, connect: Connect):
+def test_only_deliveries_of_a_lost_link_fail(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     client = connect(server)
     lost, kept = Sender(client, "orders"), Sender(client, "orders")
@@ -436,7 +434,7 @@ def test_only_the_deliveries_of_a_lost_link_are_in_doubt(server: MemoryServer, c
     assert second.error is None
 
 
-def test_link_detached_without_a_reason_is_lost(server: MemoryServer, connect: Connect):
+def test_link_detached_without_an_error_is_lost(server: MemoryServer, connect: Connect):
     holding = Holding(server)
     sender = Sender(connect(server), "orders")
     posted = sender.post(HELLO)
@@ -448,7 +446,7 @@ def test_link_detached_without_a_reason_is_lost(server: MemoryServer, connect: C
     assert type(posted.error) is LinkLost
 
 
-def test_link_that_is_lost_while_it_waits_for_credit_says_why(
+def test_link_lost_while_waiting_for_credit_raises_its_error(
     start_server: StartServer, connect: Connect
 ):
     server = start_server(credit=0)
@@ -469,7 +467,7 @@ def test_link_that_is_lost_while_it_waits_for_credit_says_why(
         Sender(connect(server), "orders").send(HELLO)
 
 
-def test_link_that_is_lost_between_calls_is_asked_for_anew(server: MemoryServer, connect: Connect):
+def test_link_lost_between_calls_is_attached_again(server: MemoryServer, connect: Connect):
     client = connect(server)
     sender = Sender(client, "orders")
     sender.send(HELLO)
@@ -486,7 +484,7 @@ def test_link_that_is_lost_between_calls_is_asked_for_anew(server: MemoryServer,
     assert len(server.attaches) == 2
 
 
-def test_credit_that_is_not_used_is_given_back_to_a_drain(server: MemoryServer, connect: Connect):
+def test_unused_credit_is_returned_to_a_drain(server: MemoryServer, connect: Connect):
     client = connect(server)
     sender = Sender(client, "orders")
     sender.open()
@@ -500,7 +498,7 @@ def test_credit_that_is_not_used_is_given_back_to_a_drain(server: MemoryServer, 
     server.wait_for(lambda: link.credit == 0)
 
 
-def test_drain_takes_the_message_that_waits_for_credit(start_server: StartServer, connect: Connect):
+def test_drain_sends_the_message_that_waits_for_credit(start_server: StartServer, connect: Connect):
     server = start_server(credit=0)
     sender = Sender(connect(server), "orders")
     links: list[Any] = []

@@ -53,7 +53,7 @@ from tests.integration.emulator_flavours import (
     take,
     take_one,
 )
-from tests.interop.conftest import TlsFiles
+from tests.interop.tls import TlsFiles
 
 __all__ = ["aio", "benches", "both", "namespace"]
 

@@ -30,7 +30,7 @@ from tests.integration.emulator_bench import (
     round_trip,
     send_with_sdk,
 )
-from tests.interop.conftest import TlsFiles
+from tests.interop.tls import TlsFiles
 
 pytestmark = [
     # The SDK does not close its socket when a connection fails.

@@ -1,161 +1,100 @@
-"""What the tests with real peers share: servers on our engine, and certificates for TLS.
+"""Fixtures of the interoperability tests: peers as clients and as servers, and our server.
 
-A peer that is missing makes its tests fail, not skip: they import it at the top.
+A peer that is missing makes its tests fail, not skip: its adapter is imported here.
 """
 
-import datetime
-import ipaddress
-import ssl
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer
+from pairbus.amqp.client import Client, ClientOptions
+from tests.interop.limitations import peers_with
+from tests.interop.peers import DEADLINE_S, ConnectOptions, PeerClient, PeerServer, ServerOptions
+from tests.interop.proton_client import ProtonClient
+from tests.interop.proton_server import ProtonServer
+from tests.interop.rhea_client import RheaClient
+from tests.interop.rhea_server import RheaServer
+from tests.interop.sdk_client import SdkAioClient, SdkClient
+from tests.interop.server_fixtures import server, start_server, tls_files, watch
+
+__all__ = ["server", "start_server", "tls_files", "watch"]
+
+CLIENTS: dict[str, Callable[[int, ConnectOptions], Any]] = {
+    "proton": ProtonClient,
+    "rhea": RheaClient,
+    "sdk": SdkClient,
+    "sdk-aio": SdkAioClient,
+}
+SERVERS: dict[str, Callable[[ServerOptions], Any]] = {"proton": ProtonServer, "rhea": RheaServer}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test with all peers that have the capabilities it needs."""
+    capabilities = getattr(metafunc.function, "needs", ())
+    for fixture, peers in (("connect", CLIENTS), ("start_peer", SERVERS)):
+        if fixture in metafunc.fixturenames and metafunc.module.__name__.startswith(
+            "tests.interop."
+        ):
+            names = peers_with(list(peers), capabilities)
+            metafunc.parametrize(fixture, names, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The SDK does not close its sockets when a connection fails."""
+    for item in items:
+        if "[sdk" in item.name and "interop" in item.nodeid:
+            for warning in ("unclosed <s", "unclosed transport", "loop is closed"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}:ResourceWarning"))
 
 
 @pytest.fixture
-def start_server() -> Iterator[Callable[..., MemoryServer]]:
-    """Starts a server with the given knobs. A test that expects a peer to break the protocol clears
-    `violations` once it has looked at them: what is left fails the test, as does any failure."""
-    servers = []
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., PeerClient]]:
+    """Connects a peer to a server. The peers are closed after the test."""
     with ExitStack() as stack:
 
-        def start(**knobs: object) -> MemoryServer:
-            server = stack.enter_context(MemoryServer(**knobs))
-            servers.append(server)
+        def connect(server: MemoryServer, **options: Any) -> PeerClient:
+            client = CLIENTS[request.param](server.port, ConnectOptions(**options))
+            stack.callback(client.close)
+            return client
+
+        yield connect
+    if request.param.startswith("sdk"):
+        gc.collect()  # Its unclosed sockets must not be reported for another test.
+
+
+@pytest.fixture
+def start_peer(request: pytest.FixtureRequest) -> Iterator[Callable[..., PeerServer]]:
+    """Starts a peer as a server. The servers are stopped after the test."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> PeerServer:
+            server = SERVERS[request.param](ServerOptions(**options))
+            stack.callback(server.close)
             return server
 
         yield start
-    for server in servers:
-        assert server.failures == []
-        assert server.violations == []
 
 
 @pytest.fixture
-def server(start_server: Callable[..., MemoryServer]) -> MemoryServer:
-    """A server as it comes."""
-    return start_server()
+def open_client() -> Iterator[Callable[..., Client]]:
+    """Creates clients of ours for a server. They are closed after the test."""
+    with ExitStack() as stack:
+
+        def open_client(peer: PeerServer, **options: Any) -> Client:
+            fields = {"host": "localhost", "endpoint_host": "127.0.0.1", "tls": False}
+            timeouts = {"connect_timeout_s": DEADLINE_S, "operation_timeout_s": DEADLINE_S}
+            client = Client(ClientOptions(port=peer.port, **(fields | timeouts | options)))
+            stack.callback(client.close)
+            return client
+
+        yield open_client
 
 
 @pytest.fixture
-def watch() -> Callable[[MemoryServer], FrameLog]:
-    """Lets a test see the frames that go to and from a server."""
-
-    def watch(server: MemoryServer) -> FrameLog:
-        log = FrameLog()
-        server.call(lambda: setattr(server, "on_data", log))
-        return log
-
-    return watch
-
-
-@dataclass(frozen=True)
-class TlsFiles:
-    """A certificate authority of our own, and what it signed."""
-
-    ca: Path
-    certificate: Path
-    key: Path
-    client_certificate: Path
-    client_key: Path
-
-    def server_context(self, *, ask_client: bool = False) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, self.key)
-        if ask_client:
-            context.load_verify_locations(self.ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
-
-@pytest.fixture(scope="session")
-def tls_files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
-    """Files for TLS on localhost and 127.0.0.1, valid for a day."""
-    folder = tmp_path_factory.mktemp("tls")
-    ca_key = ec.generate_private_key(ec.SECP256R1())
-    ca_name = _name("pairbus test authority")
-    ca = _certificate(ca_name, ca_key, ca_name, ca_key, is_ca=True)
-    files = TlsFiles(
-        folder / "ca.pem",
-        folder / "server.pem",
-        folder / "server.key",
-        folder / "client.pem",
-        folder / "client.key",
-    )
-    _write(files.ca, ca)
-    for name, certificate_file, key_file in (
-        ("localhost", files.certificate, files.key),
-        ("client", files.client_certificate, files.client_key),
-    ):
-        key = ec.generate_private_key(ec.SECP256R1())
-        _write(certificate_file, _certificate(_name(name), key, ca_name, ca_key))
-        key_file.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-    return files
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _certificate(
-    name: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    issuer: x509.Name,
-    issuer_key: ec.EllipticCurvePrivateKey,
-    *,
-    is_ca: bool = False,
-) -> x509.Certificate:
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
-            critical=False,
-        )
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=not is_ca,
-                key_cert_sign=is_ca,
-                crl_sign=is_ca,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
-        )
-    )
-    if not is_ca:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    return builder.sign(issuer_key, hashes.SHA256())
-
-
-def _write(path: Path, certificate: x509.Certificate) -> None:
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+def peer(start_peer: Callable[..., PeerServer]) -> PeerServer:
+    """A peer as a server with default options."""
+    return start_peer()

@@ -1,4 +1,4 @@
-"""The example of the engine."""
+"""The engine example runs."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "engine" / "demo.py"
 
 
-def test_the_demo_gets_every_message_back_and_says_so() -> None:
+def test_demo_receives_every_message() -> None:
     demo = subprocess.run(
         [sys.executable, "-W", "error", DEMO],
         capture_output=True,

@@ -1,22 +1,20 @@
 'use strict';
-/* rhea as a client: connects, attaches, sends, receives and settles as it is told. */
-const {rhea, watch, obey, links, options_of, error_of, untag_all} = require('./rhea_talk.js');
+/* rhea as a client: it connects, attaches, sends, receives and settles on command. */
+const {rhea, report_events, run_commands, links, options_of, error_of} = require('./rhea_commands.js');
 
 let connection;
 const sessions = {};
 
-watch(rhea, {
+report_events(rhea, {
     sender_draining: ({sender}) => sender.set_drained(true),
 });
 
 function attach(kind, {name, session, options}) {
-    const where = session === undefined ? connection : sessions[session];
-    const given = Object.assign({name}, options);
-    if (given.properties) given.properties = untag_all(given.properties);
-    links[name] = where['open_' + kind](given);
+    const parent = session === undefined ? connection : sessions[session];
+    links[name] = parent['open_' + kind](Object.assign({name}, options));
 }
 
-obey({
+run_commands({
     connect({options}) {
         connection = rhea.connect(options_of(options));
     },
@@ -24,11 +22,14 @@ obey({
         sessions[name] = connection.create_session();
         sessions[name].begin();
     },
-    sender(o) {
-        attach('sender', o);
+    end_named_session({name, error}) {
+        sessions[name].end(error_of(error));
     },
-    receiver(o) {
-        attach('receiver', o);
+    sender(arguments_) {
+        attach('sender', arguments_);
+    },
+    receiver(arguments_) {
+        attach('receiver', arguments_);
     },
     close({error}) {
         connection.close(error_of(error));

@@ -40,7 +40,7 @@ def play(case: Case, chunks: list[list[bytes]]) -> tuple[list[Any], bytes]:
 
 
 @given(st.sampled_from(range(len(recorded()))), st.data())
-def test_any_pieces_mean_what_the_whole_means(number: int, data: st.DataObject) -> None:
+def test_chunks_cause_the_same_events_as_the_whole(number: int, data: st.DataObject) -> None:
     case = recorded()[number]
     pieces = []
     for turn in case.chunks:
@@ -52,7 +52,7 @@ def test_any_pieces_mean_what_the_whole_means(number: int, data: st.DataObject) 
 
 
 @given(st.sampled_from(range(len(recorded()))))
-def test_single_bytes_mean_what_the_whole_means(number: int) -> None:
+def test_single_bytes_cause_the_same_events_as_the_whole(number: int) -> None:
     case = recorded()[number]
     pieces = [[bytes((byte,)) for byte in turn] for turn in case.chunks]
 

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 @given(values)
 @example(Pairs([([], 1), ({}, 2)]))
-def test_a_value_is_read_as_it_was_written(value: Any) -> None:
+def test_value_survives_a_round_trip(value: Any) -> None:
     assert same(decode_whole(encode(value)), value)
 
 
 @given(values, st.binary(max_size=5), st.binary(max_size=5))
-def test_a_value_ends_where_it_ends_whatever_stands_around_it(
+def test_value_is_decoded_independently_of_surrounding_data(
     value: Any, before: bytes, after: bytes
 ) -> None:
     raw = encode(value)
@@ -39,7 +39,7 @@ def test_a_value_ends_where_it_ends_whatever_stands_around_it(
 
 
 @given(values)
-def test_no_part_of_a_value_is_a_value(value: Any) -> None:
+def test_truncated_value_is_a_decode_error(value: Any) -> None:
     raw = encode(value)
     for size in {0, 1, 2, len(raw) // 2, len(raw) - 1}:
         if size < len(raw):
@@ -59,14 +59,12 @@ likely = st.lists(st.sampled_from([*CODES, 1, 2, 3, 4, 8]) | st.integers(0, 255)
 @given(st.binary(max_size=200) | likely.map(bytes))
 @example(bytes.fromhex("e0 02 05 45"))
 @example(bytes.fromhex("c1 07 04 43 40 5500 41"))
-def test_any_bytes_are_a_value_or_a_decode_error(data: bytes) -> None:
+def test_any_data_is_a_value_or_a_decode_error(data: bytes) -> None:
     check_decode(data)
 
 
 @given(values, st.data())
-def test_a_value_with_bytes_changed_is_a_value_or_a_decode_error(
-    value: Any, data: st.DataObject
-) -> None:
+def test_changed_value_is_a_value_or_a_decode_error(value: Any, data: st.DataObject) -> None:
     raw = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(raw) - 1))
@@ -82,20 +80,18 @@ def test_a_value_with_bytes_changed_is_a_value_or_a_decode_error(
 
 
 @given(st.lists(scalars | values, max_size=12), st.binary(max_size=5))
-def test_both_readers_of_a_transfer_agree_on_any_fields(fields: list[Any], payload: bytes) -> None:
+def test_transfer_decoders_agree_on_any_fields(fields: list[Any], payload: bytes) -> None:
     check_transfer(encode(fields) + payload)
 
 
 @given(likely.map(bytes))
-def test_both_readers_of_a_transfer_agree_on_any_bytes(data: bytes) -> None:
+def test_transfer_decoders_agree_on_any_data(data: bytes) -> None:
     check_transfer(data)
     check_transfer(b"\xc0" + bytes((min(len(data) + 1, 255), 4)) + data)
 
 
 @given(st.integers(0, 0x80), st.lists(values, max_size=15))
-def test_any_fields_of_any_composite_are_read_or_a_decode_error(
-    code: int, fields: list[Any]
-) -> None:
+def test_any_fields_are_a_composite_or_a_decode_error(code: int, fields: list[Any]) -> None:
     described = decode_whole(b"\x00\x53" + bytes((code,)) + encode(fields))
     try:
         composite = decode_composite(described)
@@ -113,7 +109,7 @@ class Strange:
 
 
 @given(st.lists(scalars | st.builds(Strange) | st.integers(), max_size=5))
-def test_anything_is_written_or_an_encode_error(value: list[Any]) -> None:
+def test_any_value_is_encoded_or_an_encode_error(value: list[Any]) -> None:
     try:
         data = encode(value)
     except EncodeError:

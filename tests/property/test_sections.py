@@ -174,7 +174,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @given(messages())
-def test_message_is_put_together_as_it_was_taken_apart(built: Message):
+def test_parsed_message_is_encoded_unchanged(built: Message):
     data = built.encode()
 
     message = Message.parse(data)
@@ -185,7 +185,7 @@ def test_message_is_put_together_as_it_was_taken_apart(built: Message):
 
 
 @given(headers, properties, annotation_maps, maps, values)
-def test_what_was_built_is_read(
+def test_built_message_is_read_with_its_values(
     header: Header,
     props: Properties,
     annotations: dict[Any, Any],
@@ -215,7 +215,7 @@ def test_what_was_built_is_read(
     st.lists(names, max_size=3),
     st.booleans(),
 )
-def test_changed_application_properties_are_those_of_a_model(
+def test_edited_application_properties_match_a_model(
     section: tuple[bytes, list[Entry]], put: dict[str, Any], remove: list[str], ready: bool
 ):
     data, found = section
@@ -232,7 +232,7 @@ def test_changed_application_properties_are_those_of_a_model(
     st.dictionaries(ascii_names.map(Symbol), values, max_size=4),
     st.lists(ascii_names, max_size=3),
 )
-def test_changed_annotations_are_those_of_a_model(
+def test_edited_annotations_match_a_model(
     section: tuple[bytes, list[Entry]], put: dict[str, Any], remove: list[str]
 ):
     data, found = section
@@ -303,9 +303,7 @@ def property_edits(draw: st.DrawFn) -> dict[int, Any]:
 
 
 @given(property_sections(), property_edits())
-def test_changed_properties_are_those_of_a_model(
-    section: tuple[bytes, list[bytes]], edits: dict[int, Any]
-):
+def test_edited_properties_match_a_model(section: tuple[bytes, list[bytes]], edits: dict[int, Any]):
     data, fields = section
     message = Message.parse(data)
     expected = dict(enumerate(fields)) | {place: encode(value) for place, value in edits.items()}
@@ -329,9 +327,7 @@ def without_nulls(fields: dict[int, bytes]) -> dict[int, bytes]:
 
 
 @given(messages(), st.lists(st.uuids(), max_size=3))
-def test_changes_that_are_taken_back_leave_the_other_sections_as_they_were(
-    built: Message, keys: list[uuid.UUID]
-):
+def test_reverted_edits_leave_other_sections_unchanged(built: Message, keys: list[uuid.UUID]):
     data = built.encode()
     message = Message.parse(data)
     put = {f"new-{key}": 1 for key in keys}
@@ -350,7 +346,7 @@ def test_changes_that_are_taken_back_leave_the_other_sections_as_they_were(
 
 
 @given(st.lists(st.binary(max_size=600), max_size=8))
-def test_batch_is_split_into_what_it_was_made_of(members: list[bytes]):
+def test_batch_is_split_into_its_messages(members: list[bytes]):
     batch = make_batch(members)
 
     assert split_batch(batch) == members
@@ -387,7 +383,7 @@ near_messages = st.lists(
 
 
 @given(st.one_of(st.binary(max_size=60), near_messages, broken_messages()))
-def test_whatever_the_bytes_only_decode_errors_are_raised(data: bytes):
+def test_any_data_raises_only_decode_errors(data: bytes):
     attempt(lambda: split_batch(data))
     message = attempt(lambda: Message.parse(data))
     if message is None:

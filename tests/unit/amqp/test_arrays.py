@@ -77,17 +77,19 @@ LARGE: list[Array] = [
 
 
 @pytest.mark.parametrize(("array", "data"), WRITTEN, ids=[data for _, data in WRITTEN])
-def test_an_array_is_written_in_the_smallest_constructor_for_all(array: Array, data: str) -> None:
+def test_array_is_encoded_with_the_smallest_constructor_that_fits_all(
+    array: Array, data: str
+) -> None:
     assert encode(array).hex() == data.replace(" ", "")
 
 
 @pytest.mark.parametrize("array", [array for array, _ in WRITTEN] + LARGE, ids=str)
-def test_an_array_is_read_as_it_was_written(array: Array) -> None:
+def test_array_survives_a_round_trip(array: Array) -> None:
     assert same(decode_whole(encode(array)), array)
 
 
 @pytest.mark.parametrize("array", [array for array, _ in WRITTEN] + LARGE, ids=str)
-def test_an_array_of_described_elements_is_read_as_it_was_written(array: Array) -> None:
+def test_array_of_described_elements_survives_a_round_trip(array: Array) -> None:
     for descriptor in (ULong(5), Symbol("x:y"), [1, "two"], Described(ULong(1), None)):
         described = Array(array.element_type, array.elements, descriptor)
 
@@ -95,7 +97,7 @@ def test_an_array_of_described_elements_is_read_as_it_was_written(array: Array) 
 
 
 @pytest.mark.parametrize("array", [array for array, _ in WRITTEN] + LARGE, ids=str)
-def test_arrays_stand_in_arrays(array: Array) -> None:
+def test_arrays_can_be_nested(array: Array) -> None:
     nested = Array(Array, (array, Array(Symbol, ()), array))
 
     assert same(decode_whole(encode(nested)), nested)
@@ -104,13 +106,13 @@ def test_arrays_stand_in_arrays(array: Array) -> None:
 @pytest.mark.parametrize(
     "kind", [array.element_type for array, _ in WRITTEN], ids=lambda kind: kind.__name__
 )
-def test_an_empty_array_keeps_its_kind(kind: type) -> None:
+def test_empty_array_keeps_its_element_type(kind: type) -> None:
     empty = Array(kind, ())
 
     assert same(decode_whole(encode(empty)), empty)
 
 
-def test_an_array_of_described_elements_has_one_descriptor_for_all() -> None:
+def test_array_of_described_elements_has_one_descriptor() -> None:
     array = Array(UInt, (UInt(1), UInt(2)), Symbol("a"))
 
     assert encode(array).hex() == "e0 08 02 00 a30161 52 01 02".replace(" ", "")
@@ -131,11 +133,11 @@ def test_an_array_of_described_elements_has_one_descriptor_for_all() -> None:
         ("e0 08 01 b0 00000002 6162", Array(bytes, (b"ab",))),
     ],
 )
-def test_an_array_is_read_in_constructors_that_we_do_not_write(data: str, value: Any) -> None:
+def test_array_is_decoded_with_constructors_that_we_do_not_encode(data: str, value: Any) -> None:
     assert same(decode_whole(bytes.fromhex(data)), value)
 
 
-def test_elements_of_an_array_of_lists_are_lists_of_their_own() -> None:
+def test_array_of_empty_lists_has_distinct_lists() -> None:
     first, second = decode_whole(bytes.fromhex("e0 02 02 45")).elements
 
     assert first is not second

@@ -37,12 +37,12 @@ def front_of(batch: bytes) -> bytes:
     return batch[: len(batch) - len(Message.parse(batch).body)]
 
 
-def test_format_is_that_of_the_azure_sdk():
+def test_batch_format_is_that_of_the_azure_sdk():
     assert BatchMessage._code == BATCH_FORMAT == 0x80013700
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_message_of_any_size_comes_out_as_it_went_in(size: int):
+def test_messages_of_any_size_survive_batching(size: int):
     message = b"\x5a" * size
 
     batch = make_batch([message])
@@ -52,7 +52,7 @@ def test_message_of_any_size_comes_out_as_it_went_in(size: int):
     assert batch[:4] == DATA_SECTION + (b"\xa0" if size < 256 else b"\xb0")
 
 
-def test_messages_come_out_in_order():
+def test_messages_of_a_batch_keep_their_order():
     messages = [b"%d" % size * size for size in SIZES] * 3
 
     assert split_batch(make_batch(messages)) == messages
@@ -65,20 +65,20 @@ def test_batch_is_a_message_whose_data_sections_are_messages():
     assert Message.parse(make_batch(messages)).read_body() == (DATA, messages)
 
 
-def test_no_messages_make_an_empty_batch():
+def test_batch_without_messages_is_empty():
     assert make_batch([]) == b""
     assert split_batch(b"") == []
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_any_kind_of_bytes_is_split_into_bytes(kind: type):
+def test_batch_in_any_buffer_is_split_into_bytes(kind: type):
     messages = split_batch(kind(make_batch([b"a", b"b" * 300])))
 
     assert messages == [b"a", b"b" * 300]
     assert {type(message) for message in messages} == {bytes}
 
 
-def test_sections_of_the_batch_itself_are_passed_over():
+def test_sections_of_the_envelope_are_skipped():
     envelope = Message.build(
         header=Header(durable=True),
         message_annotations={Symbol("x-opt-partition-key"): "p" * 300},
@@ -109,7 +109,7 @@ def test_content_of_the_envelope_is_not_decoded():
         pytest.param(b"\x00\xb3\x00\x00\x00\x10amqp:data:binary", id="long symbol"),
     ],
 )
-def test_messages_are_found_however_their_section_is_spelled(descriptor: bytes):
+def test_messages_are_found_in_any_encoding_of_their_section(descriptor: bytes):
     small, large = b"\xa0\x03one", b"\xb0\x00\x00\x00\x03two"
 
     batch = descriptor + small + descriptor + large + DATA_SECTION + large
@@ -117,7 +117,7 @@ def test_messages_are_found_however_their_section_is_spelled(descriptor: bytes):
     assert split_batch(batch) == [b"one", b"two", b"two"]
 
 
-def test_message_with_a_larger_size_field_than_it_needs_is_taken():
+def test_message_with_an_oversized_size_field_is_accepted():
     assert split_batch(DATA_SECTION + b"\xb0\x00\x00\x00\x01x") == [b"x"]
 
 
@@ -144,12 +144,12 @@ def test_message_with_a_larger_size_field_than_it_needs_is_taken():
     ],
 )
 @pytest.mark.parametrize("before", [b"", make_batch([b"good"])], ids=["alone", "behind a message"])
-def test_garbage_is_refused(before: bytes, garbage: bytes):
+def test_garbage_is_a_decode_error(before: bytes, garbage: bytes):
     with pytest.raises(DecodeError):
         split_batch(before + garbage)
 
 
-def test_a_batch_can_be_cut_only_between_sections():
+def test_truncated_batch_is_an_error_unless_cut_between_sections():
     parts = [make_batch([b"a" * size]) for size in (0, 3, 300)]
     between = {len(b"".join(parts[:n])) for n in range(len(parts) + 1)}
     batch = b"".join(parts)
@@ -181,7 +181,7 @@ def some_messages() -> list[ServiceBusMessage]:
     ]
 
 
-def test_batch_that_the_sdk_made_is_split_into_the_messages_that_it_made():
+def test_batch_of_the_sdk_is_split_into_its_messages():
     batch = sdk_batch(*some_messages())
 
     split = split_batch(batch)
@@ -197,7 +197,7 @@ def test_batch_that_the_sdk_made_is_split_into_the_messages_that_it_made():
     assert split[:3] == [sdk_message(each) for each in some_messages()[:3]]
 
 
-def test_our_batch_is_byte_for_byte_that_of_the_sdk():
+def test_our_batch_equals_that_of_the_sdk():
     batch = sdk_batch(*some_messages())
     envelope = front_of(batch)
 
@@ -206,7 +206,7 @@ def test_our_batch_is_byte_for_byte_that_of_the_sdk():
 
 
 @pytest.mark.parametrize("size", range(250, 260))
-def test_sdk_changes_to_the_larger_size_where_we_do(size: int):
+def test_sdk_uses_the_larger_size_field_at_the_same_size(size: int):
     overhead = len(sdk_message(ServiceBusMessage(b"", message_id="m")))
     message = ServiceBusMessage(b"x" * (size - overhead), message_id="m")
     encoded = sdk_message(message)
@@ -218,7 +218,7 @@ def test_sdk_changes_to_the_larger_size_where_we_do(size: int):
     assert len(batch) - len(front_of(batch)) == size_in_batch(size)
 
 
-def test_sdk_counts_the_size_of_a_batch_as_we_do():
+def test_sdk_computes_the_same_batch_size():
     batch = ServiceBusMessageBatch()
     before = batch.size_in_bytes
     for size in (0, 100, 230, 240, 1000):
@@ -228,7 +228,7 @@ def test_sdk_counts_the_size_of_a_batch_as_we_do():
         before = batch.size_in_bytes
 
 
-def test_sdk_reads_what_we_put_into_a_batch():
+def test_sdk_reads_the_messages_of_our_batch():
     ours = [Message.build(data=b"a" * size).encode() for size in SIZES]
 
     decoded = decode_payload(memoryview(make_batch(ours)))
@@ -236,7 +236,7 @@ def test_sdk_reads_what_we_put_into_a_batch():
     assert list(decoded.data) == ours
 
 
-def test_an_envelope_has_the_id_the_session_and_the_partition_key_of_a_message() -> None:
+def test_envelope_has_message_id_session_id_and_partition_key() -> None:
     first = Message.build(
         message_annotations={Symbol("x-opt-partition-key"): "p", Symbol("x-opt-other"): 1},
         properties=Properties(message_id="m", group_id="s", subject="not this"),
@@ -252,5 +252,5 @@ def test_an_envelope_has_the_id_the_session_and_the_partition_key_of_a_message()
     assert split_batch(make_batch([first, first], envelope)) == [first, first]
 
 
-def test_a_message_without_id_session_and_partition_key_needs_no_envelope() -> None:
+def test_message_without_ids_and_partition_key_has_no_envelope() -> None:
     assert batch_envelope(Message.build(data=b"x").encode()) == b""

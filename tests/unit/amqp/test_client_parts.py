@@ -80,7 +80,7 @@ SIGNED = f"SharedAccessSignature sr=sb%3A%2F%2Fhost&sig={SECRET}%3D&se=190000000
         ("Endpoint=sb://[::1]:5672/", ConnectionString("::1", 5672)),
     ],
 )
-def test_connection_string_is_read(text: str, expected: ConnectionString):
+def test_connection_string_is_parsed(text: str, expected: ConnectionString):
     assert ConnectionString.parse(text) == expected
 
 
@@ -113,7 +113,7 @@ def test_connection_string_is_read(text: str, expected: ConnectionString):
         pytest.param(f"Endpoint=sb://h/;SharedAccessKey {SECRET}", "part 2", id="no equals sign"),
     ],
 )
-def test_wrong_connection_string_is_refused_without_showing_its_secret(text: str, says: str):
+def test_invalid_connection_string_is_refused_without_its_secret(text: str, says: str):
     with pytest.raises(ConfigurationError, match=says) as caught:
         ClientOptions.from_connection_string(text)
 
@@ -131,7 +131,7 @@ def test_wrong_connection_string_is_refused_without_showing_its_secret(text: str
         f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessSignature={SIGNED}",
     ],
 )
-def test_connection_string_is_read_as_the_azure_sdk_reads_it(text: str):
+def test_connection_string_is_parsed_like_in_the_azure_sdk(text: str):
     host, name, key, entity, signature, expiry, emulator = _parse_conn_str(text)
 
     parsed = ConnectionString.parse(text)
@@ -145,7 +145,7 @@ def test_connection_string_is_read_as_the_azure_sdk_reads_it(text: str):
         assert SharedAccessSignature(signature).token("sb://host/q", 0).expires_at == expiry
 
 
-def test_options_come_from_a_connection_string_and_from_names():
+def test_options_come_from_a_connection_string_and_keyword_arguments():
     options = ClientOptions.from_connection_string(
         f"Endpoint=sb://host:5673/;{KEY};UseDevelopmentEmulator=true", operation_timeout_s=5
     )
@@ -159,7 +159,7 @@ def test_options_come_from_a_connection_string_and_from_names():
     )
 
 
-def test_named_option_wins_over_the_connection_string():
+def test_keyword_argument_overrides_the_connection_string():
     options = ClientOptions.from_connection_string(
         f"Endpoint=sb://host/;{KEY}", tokens=None, tls=False
     )
@@ -168,7 +168,7 @@ def test_named_option_wins_over_the_connection_string():
     assert not options.tls
 
 
-def test_signature_of_a_connection_string_is_used_as_it_is():
+def test_signature_of_a_connection_string_is_used_unchanged():
     options = ClientOptions.from_connection_string(
         f"Endpoint=sb://host/;SharedAccessSignature={SIGNED}"
     )
@@ -196,7 +196,7 @@ def test_signature_of_a_connection_string_is_used_as_it_is():
         ({"max_frame_size": 2**32}, "max_frame_size"),
     ],
 )
-def test_wrong_option_is_refused_where_it_is_given(options: dict[str, Any], says: str):
+def test_invalid_option_is_refused_on_creation(options: dict[str, Any], says: str):
     with pytest.raises(ConfigurationError, match=says):
         ClientOptions(**{"host": "host", **options})
 
@@ -234,7 +234,7 @@ def test_certificate_that_cannot_be_read_is_named(name: str, tmp_path: Any):
         ClientOptions(host="host", **{name: str(path)}).ssl_context()
 
 
-def test_without_tls_there_is_no_context():
+def test_without_tls_there_is_no_ssl_context():
     assert ClientOptions(host="host", tls=False).ssl_context() is None
 
 
@@ -251,7 +251,7 @@ def test_signature_is_that_of_the_azure_sdk(audience: str):
     assert ours == generate_sas_token(audience, "root", SECRET, 1_900_000_000)
 
 
-def test_shared_key_gives_a_token_as_the_azure_sdk_does(monkeypatch: pytest.MonkeyPatch):
+def test_shared_key_token_equals_that_of_the_azure_sdk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
     theirs = _generate_sas_token("sb://host/q", "root", SECRET)
 
@@ -268,7 +268,7 @@ def test_lifetime_of_a_shared_key_token_can_be_set():
     assert "&se=1060&" in token.text
 
 
-def test_ready_made_signature_expires_when_it_says():
+def test_ready_made_signature_has_its_own_expiry():
     token = SharedAccessSignature(SIGNED).token("sb://host/q", 0)
 
     assert token == Token(SIGNED, SAS_TYPE, 1_900_000_000.0)
@@ -306,7 +306,7 @@ def make_credential() -> FakeCredential:
     return FakeCredential()
 
 
-def test_credential_is_made_once_when_the_first_token_is_needed(monkeypatch: pytest.MonkeyPatch):
+def test_credential_is_created_once_for_the_first_token(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(FakeCredential, "made", 0)
     source = Credential(make_credential)
     assert FakeCredential.made == 0
@@ -317,7 +317,7 @@ def test_credential_is_made_once_when_the_first_token_is_needed(monkeypatch: pyt
     assert tokens == [Token(SECRET, JWT_TYPE, 1_900_000_000.0)] * 2
 
 
-def test_credential_is_asked_for_the_scope_of_service_bus():
+def test_credential_gets_the_scope_of_service_bus():
     credential = FakeCredential()
 
     Credential(lambda: credential).token("sb://host/q", 0)
@@ -341,12 +341,12 @@ SECRET_HOLDERS = [
 
 
 @pytest.mark.parametrize("holder", SECRET_HOLDERS, ids=lambda holder: type(holder).__name__)
-def test_secret_is_not_shown(holder: Any):
+def test_repr_does_not_contain_secrets(holder: Any):
     assert SECRET not in repr(holder)
     assert SECRET not in str(holder)
 
 
-def test_credential_that_was_used_shows_nothing_of_it():
+def test_repr_of_a_used_credential_does_not_contain_secrets():
     source = Credential(make_credential)
     source.token("sb://host/q", 0)
 
@@ -365,7 +365,7 @@ def test_credential_that_was_used_shows_nothing_of_it():
     ],
     ids=["bare", "shared key", "signature", "factory", "partial", "plain"],
 )
-def test_options_can_be_sent_to_a_worker(options: ClientOptions):
+def test_options_can_be_pickled(options: ClientOptions):
     sent = pickle.loads(pickle.dumps(options))
 
     if isinstance(options.tokens, Credential):
@@ -376,7 +376,7 @@ def test_options_can_be_sent_to_a_worker(options: ClientOptions):
         assert repr(sent) == repr(options)
 
 
-def test_credential_that_was_used_is_sent_without_what_was_made(monkeypatch: pytest.MonkeyPatch):
+def test_used_credential_is_pickled_without_its_object(monkeypatch: pytest.MonkeyPatch):
     source = Credential(make_credential)
     source.token("sb://host/q", 0)
     sent = pickle.loads(pickle.dumps(source))
@@ -462,14 +462,14 @@ def test_condition_is_translated_to_its_class(condition: str, kind: type[AmqpErr
 
 
 @pytest.mark.parametrize("condition", ["com.microsoft:something-new", "amqp:illegal-state", ""])
-def test_condition_that_is_not_known_may_pass(condition: str):
+def test_unknown_condition_is_unavailable(condition: str):
     error = translate_error(AmqpError("", condition=condition), "it was refused")
 
     assert type(error) is Unavailable
     assert error.condition == condition
 
 
-def test_error_without_a_description_shows_its_condition():
+def test_error_without_a_description_has_its_condition_as_message():
     error = translate_error(AmqpError("", condition="amqp:not-found"), "no link")
 
     assert str(error) == "no link: amqp:not-found (amqp:not-found)"
@@ -490,11 +490,11 @@ def test_without_an_error_the_link_or_the_connection_is_lost():
         OperationTimeout("slow"),
     ],
 )
-def test_error_of_our_own_stays_as_it_is(error: AmqpError):
+def test_error_of_our_engine_is_not_translated(error: AmqpError):
     assert translate_error(error, "otherwise") is error
 
 
-def test_idle_time_out_that_closes_a_connection_is_no_full_queue():
+def test_idle_timeout_of_a_connection_is_not_quota_exceeded():
     said = AmqpError("local-idle-timeout expired", condition="amqp:resource-limit-exceeded")
 
     assert type(translate_error(said, "closed", connection=True)) is ConnectionLost
@@ -508,7 +508,7 @@ def test_idle_time_out_that_closes_a_connection_is_no_full_queue():
         SessionError("amqp:session:window-violation", "too many"),
     ],
 )
-def test_violation_of_the_protocol_can_be_sent_to_the_driver(violation: ProtocolError):
+def test_protocol_violation_can_be_pickled_after_translation(violation: ProtocolError):
     error = translate_error(violation, "it was ended")
 
     sent = pickle.loads(pickle.dumps(error))
@@ -527,14 +527,14 @@ def test_status_is_translated_to_its_class(status: int, kind: type[AmqpError]):
 
 
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
-def test_condition_says_more_than_the_status(condition: str, kind: type[AmqpError]):
+def test_condition_takes_precedence_over_the_status(condition: str, kind: type[AmqpError]):
     error = error_from_status(404, "", condition, "it failed")
 
     assert type(error) is kind
     assert error.condition == condition
 
 
-def test_unknown_condition_leaves_it_to_the_status():
+def test_unknown_condition_falls_back_to_the_status():
     error = error_from_status(410, "", "com.microsoft:something-new", "it failed")
 
     assert type(error) is LockLost
@@ -553,7 +553,7 @@ AMQP_ERRORS = [kind for kind in all_errors() if issubclass(kind, AmqpError)]
 
 
 @pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
-def test_error_can_be_sent_from_a_worker(kind: type[PairbusError]):
+def test_error_can_be_pickled(kind: type[PairbusError]):
     sent = pickle.loads(pickle.dumps(kind("because")))
 
     assert type(sent) is kind
@@ -588,7 +588,7 @@ def test_error_pickles_with_every_protocol():
 
 
 @pytest.mark.parametrize("kind", AMQP_ERRORS, ids=lambda kind: kind.__name__)
-def test_error_has_a_condition_of_its_own(kind: type[AmqpError]):
+def test_error_class_has_a_default_condition(kind: type[AmqpError]):
     error = kind()
 
     assert error.condition == kind.default_condition
@@ -603,7 +603,7 @@ def test_operation_timeout_is_a_timeout_error():
 
 
 @pytest.mark.parametrize("kind", [ConnectionLost, OperationTimeout, LinkLost, EntityDisabled])
-def test_what_may_pass_is_told_by_its_type(kind: type[AmqpError]):
+def test_retryable_errors_are_a_type(kind: type[AmqpError]):
     assert issubclass(kind, Unavailable)
     assert not issubclass(kind, Refused)
 
@@ -612,12 +612,12 @@ def test_what_may_pass_is_told_by_its_type(kind: type[AmqpError]):
     "kind",
     [NotAuthorized, EntityNotFound, MessageTooLarge, QuotaExceeded, LockLost, MessageNotFound],
 )
-def test_what_will_not_pass_is_told_by_its_type(kind: type[AmqpError]):
+def test_permanent_errors_are_not_retryable(kind: type[AmqpError]):
     assert issubclass(kind, Refused)
     assert not issubclass(kind, Unavailable | Busy)
 
 
-def test_every_error_is_drawn_in_the_tree():
+def test_every_error_is_in_the_module_docstring():
     drawn = errors.__doc__ or ""
 
     for kind in all_errors():

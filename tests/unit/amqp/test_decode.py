@@ -115,7 +115,7 @@ ENCODINGS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("data", "value"), ENCODINGS, ids=[data for data, _ in ENCODINGS])
-def test_every_legal_encoding_is_read_as_its_type(data: str, value: Any) -> None:
+def test_every_valid_encoding_is_decoded_with_its_type(data: str, value: Any) -> None:
     raw = bytes.fromhex(data)
 
     result, after = decode(raw)
@@ -125,9 +125,7 @@ def test_every_legal_encoding_is_read_as_its_type(data: str, value: Any) -> None
 
 
 @pytest.mark.parametrize(("data", "value"), ENCODINGS, ids=[data for data, _ in ENCODINGS])
-def test_a_value_is_found_among_other_bytes_and_skipped_to_the_same_end(
-    data: str, value: Any
-) -> None:
+def test_value_is_decoded_and_skipped_at_any_position(data: str, value: Any) -> None:
     raw = bytes.fromhex(data)
     surrounded = b"\xff\xff" + raw + b"\xff"
 
@@ -138,7 +136,7 @@ def test_a_value_is_found_among_other_bytes_and_skipped_to_the_same_end(
 
 
 @pytest.mark.parametrize(("data", "value"), ENCODINGS, ids=[data for data, _ in ENCODINGS])
-def test_a_value_that_is_cut_off_anywhere_is_an_error(data: str, value: Any) -> None:
+def test_truncated_value_is_an_error(data: str, value: Any) -> None:
     raw = bytes.fromhex(data)
 
     for size in range(len(raw)):
@@ -148,19 +146,19 @@ def test_a_value_that_is_cut_off_anywhere_is_an_error(data: str, value: Any) -> 
             skip_value(raw[:size], 0)
 
 
-def test_a_nan_is_read_as_a_nan() -> None:
+def test_nan_is_decoded_as_nan() -> None:
     assert math.isnan(decode_whole(bytes.fromhex("72 7fc00000")))
     assert math.isnan(decode_whole(bytes.fromhex("82 7ff8000000000000")))
 
 
-def test_an_empty_list_is_a_new_list_each_time() -> None:
+def test_empty_list_is_a_new_list_each_time() -> None:
     first = decode_whole(b"\x45")
     first.append(1)
 
     assert decode_whole(b"\x45") == []
 
 
-def test_the_encodings_of_this_test_are_all_that_there_are() -> None:
+def test_all_constructors_are_tested() -> None:
     tested = {bytes.fromhex(data)[0] for data, _ in ENCODINGS}
 
     for code in set(range(256)) - tested:
@@ -201,12 +199,12 @@ def test_the_encodings_of_this_test_are_all_that_there_are() -> None:
         ("00 53 24", "ends within a value"),
     ],
 )
-def test_what_is_not_well_formed_is_an_error(data: str, why: str) -> None:
+def test_malformed_value_is_an_error(data: str, why: str) -> None:
     with pytest.raises(DecodeError, match=why) as caught:
         decode(bytes.fromhex(data))
     assert caught.value.condition == "amqp:decode-error"
 
 
-def test_bytes_left_over_are_an_error_where_there_should_be_none() -> None:
+def test_trailing_bytes_are_an_error_for_decode_whole() -> None:
     with pytest.raises(DecodeError, match="2 bytes follow a value"):
         decode_whole(b"\x40\x40\x40")

@@ -49,20 +49,20 @@ NESTS = [lists, maps, arrays, described, descriptors]
 
 
 @pytest.mark.parametrize("nest", NESTS)
-def test_values_stand_in_each_other_up_to_a_depth(nest: Callable[[int], bytes]) -> None:
+def test_values_can_be_nested_up_to_the_maximum_depth(nest: Callable[[int], bytes]) -> None:
     data = nest(MAX_DEPTH)
 
     assert decode(data)[1] == len(data)
 
 
 @pytest.mark.parametrize("nest", NESTS)
-def test_values_nested_more_deeply_are_an_error(nest: Callable[[int], bytes]) -> None:
+def test_values_nested_too_deeply_are_an_error(nest: Callable[[int], bytes]) -> None:
     # An empty list has no depth of its own, so one more is allowed for lists.
     with pytest.raises(DecodeError, match="nested more than"):
         decode(nest(MAX_DEPTH + 2))
 
 
-def test_nesting_without_end_is_an_error_not_a_stack_overflow() -> None:
+def test_unbounded_nesting_is_an_error_not_a_stack_overflow() -> None:
     for data in (lists(20_000), described(100_000), descriptors(100_000), b"\x00" * 1_000_000):
         with pytest.raises(DecodeError):
             decode(data)
@@ -71,7 +71,7 @@ def test_nesting_without_end_is_an_error_not_a_stack_overflow() -> None:
 
 
 @pytest.mark.parametrize("code", ["40", "41", "42", "43", "44", "45"])
-def test_an_array_of_elements_without_bytes_is_read_up_to_a_count(code: str) -> None:
+def test_array_elements_without_bytes_are_decoded_up_to_the_limit(code: str) -> None:
     value = decode_whole(
         bytes.fromhex("e0 02") + bytes((MAX_ZERO_WIDTH_ELEMENTS,)) + bytes.fromhex(code)
     )
@@ -81,7 +81,7 @@ def test_an_array_of_elements_without_bytes_is_read_up_to_a_count(code: str) -> 
 
 @pytest.mark.parametrize("code", ["40", "41", "42", "43", "44", "45"])
 @pytest.mark.parametrize("count", [MAX_ZERO_WIDTH_ELEMENTS + 1, 2**32 - 1])
-def test_an_array_of_more_elements_without_bytes_is_an_error(code: str, count: int) -> None:
+def test_too_many_array_elements_without_bytes_are_an_error(code: str, count: int) -> None:
     data = b"\xf0\x00\x00\x00\x05" + count.to_bytes(4, "big") + bytes.fromhex(code)
 
     with pytest.raises(DecodeError, match="elements without bytes"):
@@ -89,7 +89,7 @@ def test_an_array_of_more_elements_without_bytes_is_an_error(code: str, count: i
 
 
 @pytest.mark.parametrize("code", ["50", "60", "70", "80", "94", "98", "a0", "b1", "c0", "d1", "e0"])
-def test_an_array_with_a_count_beyond_its_bytes_is_an_error_at_once(code: str) -> None:
+def test_array_count_beyond_its_bytes_is_an_error_at_once(code: str) -> None:
     data = b"\xf0\x00\x00\x00\x15\xff\xff\xff\xff" + bytes.fromhex(code) + bytes(16)
 
     with pytest.raises(DecodeError, match="fewer elements"):
@@ -97,7 +97,7 @@ def test_an_array_with_a_count_beyond_its_bytes_is_an_error_at_once(code: str) -
 
 
 @pytest.mark.parametrize("head", ["d0", "d1"])
-def test_a_list_or_map_with_a_count_beyond_its_bytes_is_an_error(head: str) -> None:
+def test_list_or_map_count_beyond_its_bytes_is_an_error(head: str) -> None:
     data = bytes.fromhex(head) + b"\x00\x00\x00\x08\xff\xff\xff\xff" + b"\x40" * 4
 
     with pytest.raises(DecodeError, match="fewer elements"):
@@ -105,7 +105,7 @@ def test_a_list_or_map_with_a_count_beyond_its_bytes_is_an_error(head: str) -> N
 
 
 @pytest.mark.parametrize("head", ["b0", "b1", "b3", "d0", "d1", "f0"])
-def test_a_size_beyond_the_bytes_is_an_error_and_takes_no_memory(head: str) -> None:
+def test_size_beyond_the_data_is_an_error_and_uses_no_memory(head: str) -> None:
     data = bytes.fromhex(head) + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x01\x40"
 
     with pytest.raises(DecodeError):
@@ -114,13 +114,13 @@ def test_a_size_beyond_the_bytes_is_an_error_and_takes_no_memory(head: str) -> N
         skip_value(data, 0)
 
 
-def test_an_element_may_not_reach_beyond_the_end_of_its_list() -> None:
+def test_element_must_not_exceed_its_list() -> None:
     # The inner binary ends with the bytes, but behind its list.
     with pytest.raises(DecodeError, match="do not match its size"):
         decode(bytes.fromhex("c0 03 01 a003 616263"))
 
 
-def test_small_bytes_do_not_become_large_values() -> None:
+def test_decoded_values_are_bounded_by_the_size_of_their_encoding() -> None:
     """The worst that 30 KB can hold: arrays in an array, as many empty lists in each as allowed."""
     element = bytes((2, MAX_ZERO_WIDTH_ELEMENTS, 0x45))
     count = 10_000
@@ -138,7 +138,7 @@ def test_small_bytes_do_not_become_large_values() -> None:
     assert peak < 500 * len(data)
 
 
-def test_map_keys_that_share_one_hash_are_not_compared_each_with_each(
+def test_map_keys_with_equal_hashes_are_not_compared_pairwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Python's hash of a uuid is its value modulo 2**61 - 1, so a peer can choose them alike."""
@@ -162,14 +162,14 @@ def test_map_keys_that_share_one_hash_are_not_compared_each_with_each(
     assert [key.int for key, _ in value] == [7 + n * modulus for n in range(count)]
 
 
-def test_many_keys_of_ordinary_kinds_are_a_dict() -> None:
+def test_large_map_with_ordinary_keys_is_a_dict() -> None:
     for keys in (range(500), map(str, range(500)), map(UUID, (f"{n:032x}" for n in range(500)))):
         value = dict.fromkeys(keys)
 
         assert same(decode_whole(encode(value)), value)
 
 
-def test_an_array_holds_as_many_elements_as_its_bytes_do() -> None:
+def test_array_size_is_limited_only_by_its_bytes() -> None:
     data = encode(Array(bytes, (b"x",) * 5000))
 
     assert decode_whole(data).elements == (b"x",) * 5000

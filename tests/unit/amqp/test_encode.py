@@ -88,12 +88,12 @@ SMALLEST: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "data"), SMALLEST, ids=[data[:40] for _, data in SMALLEST])
-def test_a_value_is_written_in_its_smallest_encoding(value: Any, data: str) -> None:
+def test_value_has_the_smallest_encoding(value: Any, data: str) -> None:
     assert encode(value).hex() == data.replace(" ", "")
 
 
 @pytest.mark.parametrize(("value", "data"), SMALLEST, ids=[data[:40] for _, data in SMALLEST])
-def test_what_was_written_is_read_as_it_was(value: Any, data: str) -> None:
+def test_values_survive_a_round_trip(value: Any, data: str) -> None:
     assert same(decode_whole(encode(value)), value)
 
 
@@ -110,7 +110,7 @@ class Point(NamedTuple):
     y: int
 
 
-def test_a_class_derived_from_a_known_one_is_written_as_that_one() -> None:
+def test_subclass_is_encoded_like_its_base_class() -> None:
     assert encode(Colour.RED) == encode(3)
     assert encode(Name.A) == encode("a")
     assert encode(Point(1, 2)) == encode((1, 2)) == encode([1, 2])
@@ -139,14 +139,14 @@ def test_a_class_derived_from_a_known_one_is_written_as_that_one() -> None:
     ],
     ids=lambda value: f"{type(value).__name__}({int(value)})",
 )
-def test_a_number_out_of_the_range_of_its_type_is_an_error(value: int) -> None:
+def test_number_out_of_the_range_of_its_type_is_an_error(value: int) -> None:
     with pytest.raises(EncodeError, match="out of the range"):
         encode(value)
     with pytest.raises(EncodeError, match="out of the range"):
         encode([{"deep": [value]}])
 
 
-def test_a_number_too_large_for_a_float_is_an_error_but_infinity_is_not() -> None:
+def test_number_too_large_for_a_float_is_an_error_but_infinity_is_not() -> None:
     with pytest.raises(EncodeError, match="32-bit float"):
         encode(Float32(1e39))
     assert decode_whole(encode(Float32(math.inf))) == math.inf
@@ -179,12 +179,12 @@ def test_a_number_too_large_for_a_float_is_an_error_but_infinity_is_not() -> Non
     ],
     ids=repr,
 )
-def test_a_value_that_amqp_cannot_carry_is_an_error(value: Any, why: str) -> None:
+def test_value_without_an_amqp_encoding_is_an_error(value: Any, why: str) -> None:
     with pytest.raises(EncodeError, match=why):
         encode(value)
 
 
-def test_a_list_that_holds_itself_is_an_error() -> None:
+def test_list_that_contains_itself_is_an_error() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
@@ -192,7 +192,7 @@ def test_a_list_that_holds_itself_is_an_error() -> None:
         encode(endless)
 
 
-def test_a_map_that_holds_itself_is_an_error() -> None:
+def test_map_that_contains_itself_is_an_error() -> None:
     endless: dict[str, Any] = {}
     endless["again"] = [endless]
 

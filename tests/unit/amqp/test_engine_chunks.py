@@ -85,7 +85,7 @@ def by_frames() -> tuple[list[Any], bytes]:
     return run(ASKING + SENDING)
 
 
-def test_the_conversation_of_this_test_says_something() -> None:
+def test_test_conversation_has_all_kinds_of_events() -> None:
     names = [name for name, *_ in by_frames()[0]]
 
     assert names.count("Delivery") == 2
@@ -101,19 +101,19 @@ def test_the_conversation_of_this_test_says_something() -> None:
         assert name in names
 
 
-def test_one_byte_at_a_time_means_the_same() -> None:
+def test_single_bytes_cause_the_same_events() -> None:
     assert run([bytes((byte,)) for turn in TURNS for byte in turn]) == by_frames()
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 8, 9, 100, 1000])
-def test_pieces_of_one_size_mean_the_same(size: int) -> None:
+def test_chunks_of_equal_size_cause_the_same_events(size: int) -> None:
     chunks = [turn[start : start + size] for turn in TURNS for start in range(0, len(turn), size)]
 
     assert run(chunks) == by_frames()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_pieces_of_random_sizes_mean_the_same(seed: int) -> None:
+def test_chunks_of_random_sizes_cause_the_same_events(seed: int) -> None:
     chance = random.Random(seed)
     chunks = []
     for turn in TURNS:
@@ -127,13 +127,13 @@ def test_pieces_of_random_sizes_mean_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_may_come_in_any_kind_of_buffer(kind: type) -> None:
+def test_data_may_be_in_any_kind_of_buffer(kind: type) -> None:
     chunks = [TURNS[0][:100], TURNS[0][100:], TURNS[1][:100], TURNS[1][100:]]
 
     assert run([kind(chunk) for chunk in chunks]) == by_frames()
 
 
-def test_a_buffer_that_is_used_again_does_not_change_what_was_read() -> None:
+def test_reused_buffer_does_not_change_received_data() -> None:
     engine = Connection(ConnectionSettings(container_id="engine"), client=False, now=0.0)
     setup = b"".join(
         [AMQP_HEADER, framed(Open("p")), framed(Begin(None, 0, 9, 9)), framed(sender_attach())]

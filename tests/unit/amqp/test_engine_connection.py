@@ -34,7 +34,7 @@ def test_client_and_server_open_the_connection() -> None:
     assert not talk.server.closed
 
 
-def test_the_client_speaks_first_and_the_server_waits() -> None:
+def test_client_sends_its_header_first() -> None:
     client = Connection(ConnectionSettings(container_id="c"), client=True, now=0.0)
     server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
 
@@ -44,7 +44,7 @@ def test_the_client_speaks_first_and_the_server_waits() -> None:
     assert frames_of(said)[1].performative.container_id == "c"
 
 
-def test_an_open_says_what_the_settings_say() -> None:
+def test_open_contains_the_settings() -> None:
     settings = ConnectionSettings(
         container_id="me",
         hostname="example.com",
@@ -70,7 +70,7 @@ def test_an_open_says_what_the_settings_say() -> None:
     )
 
 
-def test_what_the_peers_open_leaves_out_reads_as_its_default() -> None:
+def test_omitted_fields_of_an_open_have_their_defaults() -> None:
     peer = Peer()
 
     opened = only(Opened, peer.open()).open
@@ -82,17 +82,17 @@ def test_what_the_peers_open_leaves_out_reads_as_its_default() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 511, 2**32])
-def test_settings_with_an_impossible_frame_size_are_refused(size: int) -> None:
+def test_invalid_frame_size_is_refused(size: int) -> None:
     with pytest.raises(ValueError, match="max_frame_size"):
         ConnectionSettings(container_id="x", max_frame_size=size)
 
 
-def test_settings_with_an_impossible_window_are_refused() -> None:
+def test_invalid_window_is_refused() -> None:
     with pytest.raises(ValueError, match="incoming_window"):
         ConnectionSettings(container_id="x", incoming_window=1)
 
 
-def test_either_side_can_close_and_the_other_answers() -> None:
+def test_both_sides_can_close_and_the_other_answers() -> None:
     for closing, other in (("client", "server"), ("server", "client")):
         talk = Talk()
         talk.run()
@@ -106,7 +106,7 @@ def test_either_side_can_close_and_the_other_answers() -> None:
         assert talk.server.closed
 
 
-def test_a_close_ends_the_sessions_on_the_connection() -> None:
+def test_close_ends_the_sessions_on_the_connection() -> None:
     talk = Talk()
     ours, theirs = talk.session()
 
@@ -130,7 +130,7 @@ def test_close_can_be_called_again() -> None:
     assert peer.told() == [Close()]
 
 
-def test_a_close_before_anything_was_opened_is_silent() -> None:
+def test_close_before_the_open_sends_nothing() -> None:
     server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
 
     server.close()
@@ -140,7 +140,7 @@ def test_a_close_before_anything_was_opened_is_silent() -> None:
     assert server.receive(AMQP_HEADER, 0.0) == []
 
 
-def test_a_close_has_an_open_before_it() -> None:
+def test_close_sends_an_open_first() -> None:
     peer = Peer()
     peer.feed(AMQP_HEADER)
 
@@ -149,7 +149,7 @@ def test_a_close_has_an_open_before_it() -> None:
     assert [type(each) for each in peer.told()] == [Open, Close]
 
 
-def test_a_peer_that_closes_at_once_gets_an_open_and_a_close() -> None:
+def test_peer_that_closes_at_once_gets_an_open_and_a_close() -> None:
     peer = Peer()
 
     events = peer.feed(AMQP_HEADER + framed(Close()))
@@ -158,7 +158,7 @@ def test_a_peer_that_closes_at_once_gets_an_open_and_a_close() -> None:
     assert [type(each) for each in peer.told()] == [Open, Close]
 
 
-def test_a_connection_that_is_lost_says_so_once() -> None:
+def test_lost_connection_is_reported_once() -> None:
     talk = Talk()
     talk.session()
 
@@ -170,7 +170,7 @@ def test_a_connection_that_is_lost_says_so_once() -> None:
     assert talk.client.receive(b"anything", 0.0) == []
 
 
-def test_a_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
+def test_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
     server = Connection(ConnectionSettings(container_id="s"), client=False, now=0.0)
     with pytest.raises(StateError, match="not open"):
         server.begin()
@@ -180,7 +180,7 @@ def test_a_session_cannot_be_begun_before_the_open_or_after_the_close() -> None:
         server.begin()
 
 
-def test_an_empty_frame_means_nothing() -> None:
+def test_empty_frame_causes_no_event() -> None:
     peer, _ = Peer.in_session()
 
     assert peer.feed(EMPTY_FRAME * 3) == []
@@ -189,7 +189,7 @@ def test_an_empty_frame_means_nothing() -> None:
     assert not peer.engine.closed
 
 
-def test_a_longer_frame_header_is_passed_over() -> None:
+def test_extended_frame_header_is_skipped() -> None:
     peer = Peer()
     body = bytes.fromhex("ffffffff") + framed(Open("peer"))[8:]
 
@@ -211,7 +211,7 @@ def test_a_longer_frame_header_is_passed_over() -> None:
         bytes(8),
     ],
 )
-def test_a_peer_that_speaks_something_else_is_told_what_we_speak(header: bytes) -> None:
+def test_peer_with_another_protocol_gets_our_header(header: bytes) -> None:
     peer = Peer()
 
     closed = only(Closed, peer.feed(header))
@@ -223,7 +223,7 @@ def test_a_peer_that_speaks_something_else_is_told_what_we_speak(header: bytes) 
     assert peer.engine.closed
 
 
-def test_a_client_gives_up_on_a_server_that_wants_sasl() -> None:
+def test_client_without_sasl_closes_if_the_server_requires_it() -> None:
     client = Connection(ConnectionSettings(container_id="c"), client=True, now=0.0)
 
     assert only(Closed, client.receive(SASL_HEADER, 0.0)).by_peer is False
@@ -255,7 +255,7 @@ BAD_FRAMES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
-def test_a_frame_that_has_no_place_closes_the_connection(name: str) -> None:
+def test_unexpected_frame_closes_the_connection(name: str) -> None:
     data, condition = BAD_FRAMES[name]
     peer, session = Peer.in_session()
 
@@ -271,7 +271,7 @@ def test_a_frame_that_has_no_place_closes_the_connection(name: str) -> None:
 
 
 @pytest.mark.parametrize("early", [Begin(None, 0, 1, 1), Flow(0, 1, 0, 1), Transfer(0, 0, b"a")])
-def test_a_frame_before_the_open_closes_the_connection(early: Any) -> None:
+def test_frame_before_the_open_closes_the_connection(early: Any) -> None:
     peer = Peer()
     peer.feed(AMQP_HEADER)
 
@@ -281,7 +281,7 @@ def test_a_frame_before_the_open_closes_the_connection(early: Any) -> None:
     assert [type(each) for each in peer.told()] == [Open, Close]
 
 
-def test_an_open_with_a_frame_size_below_512_closes_the_connection() -> None:
+def test_open_with_a_frame_size_below_512_closes_the_connection() -> None:
     peer = Peer()
 
     closed = only(Closed, peer.open(max_frame_size=511))
@@ -290,7 +290,7 @@ def test_an_open_with_a_frame_size_below_512_closes_the_connection() -> None:
     assert closed.error.condition == "amqp:invalid-field"
 
 
-def test_nothing_is_heard_after_the_connection_has_closed() -> None:
+def test_data_after_the_close_is_ignored() -> None:
     peer, _ = Peer.in_session()
 
     events = peer.feed(framed(Close()) + framed(Begin(None, 0, 1, 1), channel=1) + b"\xff" * 50)
@@ -303,7 +303,7 @@ def test_nothing_is_heard_after_the_connection_has_closed() -> None:
     assert not peer.engine.has_data_to_send
 
 
-def test_frames_that_cross_our_close_are_passed_over() -> None:
+def test_frames_that_cross_our_close_are_ignored() -> None:
     peer, session = Peer.in_session()
     peer.engine.close()
 
@@ -315,7 +315,7 @@ def test_frames_that_cross_our_close_are_passed_over() -> None:
     assert peer.say(Close()) == [Closed(None)]
 
 
-def test_garbage_after_our_close_ends_the_wait_for_the_peers() -> None:
+def test_garbage_after_our_close_ends_the_connection() -> None:
     peer, _ = Peer.in_session()
     peer.engine.close()
 
@@ -325,7 +325,7 @@ def test_garbage_after_our_close_ends_the_wait_for_the_peers() -> None:
     assert peer.told() == [Close()]
 
 
-def test_an_open_and_a_session_may_come_in_one_piece() -> None:
+def test_open_and_begin_may_arrive_in_one_chunk() -> None:
     """Clients pipeline: they do not wait for answers."""
     peer = Peer()
 
@@ -338,7 +338,7 @@ def test_an_open_and_a_session_may_come_in_one_piece() -> None:
     assert begun == Said(0, Begin(0, 0, 5000, 5000, 255), b"")
 
 
-def test_a_client_may_begin_before_the_server_has_answered() -> None:
+def test_client_may_begin_before_the_server_has_answered() -> None:
     talk = Talk()
     session = talk.client.begin()
 

@@ -34,7 +34,7 @@ def check(error: AmqpError | None) -> None:
 
 
 @pytest.mark.parametrize("by_client", [True, False])
-def test_a_detach_carries_its_error(by_client: bool) -> None:
+def test_detach_carries_its_error(by_client: bool) -> None:
     talk, sender, receiver = talk_with_sender()
 
     (sender if by_client else receiver).detach(the_error())
@@ -47,7 +47,7 @@ def test_a_detach_carries_its_error(by_client: bool) -> None:
 
 
 @pytest.mark.parametrize("by_client", [True, False])
-def test_an_end_carries_its_error(by_client: bool) -> None:
+def test_end_carries_its_error(by_client: bool) -> None:
     talk, sender, receiver = talk_with_sender()
 
     (sender if by_client else receiver).session.end(the_error())
@@ -59,7 +59,7 @@ def test_an_end_carries_its_error(by_client: bool) -> None:
 
 
 @pytest.mark.parametrize("by_client", [True, False])
-def test_a_close_carries_its_error(by_client: bool) -> None:
+def test_close_carries_its_error(by_client: bool) -> None:
     talk, _, _ = talk_with_sender()
 
     (talk.client if by_client else talk.server).close(the_error())
@@ -70,7 +70,7 @@ def test_a_close_carries_its_error(by_client: bool) -> None:
     assert only(Closed, own).error is None
 
 
-def test_a_rejection_carries_its_error() -> None:
+def test_rejection_carries_its_error() -> None:
     talk, sender, receiver = talk_with_sender()
     sender.send(b"x")
     delivery = only(Delivery, talk.run().server)
@@ -94,9 +94,7 @@ def test_a_rejection_carries_its_error() -> None:
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
 )
-def test_an_error_without_info_is_written_with_one_all_the_same(
-    error: AmqpError, condition: str
-) -> None:
+def test_error_without_info_is_sent_with_info(error: AmqpError, condition: str) -> None:
     """The Azure SDK looks for three fields, and takes an empty map for a missing one."""
     peer, _ = Peer.in_session()
     link = peer.attach_sender()
@@ -117,7 +115,7 @@ def test_an_error_without_info_is_written_with_one_all_the_same(
         (Error("a:b", "why"), "why", {}),
     ],
 )
-def test_what_the_peers_error_leaves_out_is_empty(
+def test_omitted_fields_of_an_error_are_empty(
     written: Error, description: str, info: dict[str, object]
 ) -> None:
     peer, _ = Peer.in_session()
@@ -130,7 +128,7 @@ def test_what_the_peers_error_leaves_out_is_empty(
     assert error.info == info
 
 
-def test_an_error_of_one_peer_can_be_passed_on_to_another() -> None:
+def test_error_of_one_peer_can_be_passed_on_to_another() -> None:
     peer, _ = Peer.in_session()
     error = only(Ended, peer.say(End(Error("a:b", "why", INFO)))).error
     other, session = Peer.in_session()
@@ -140,7 +138,7 @@ def test_an_error_of_one_peer_can_be_passed_on_to_another() -> None:
     assert other.told() == [End(Error("a:b", "why", INFO))]
 
 
-def test_info_that_no_map_of_symbols_can_hold_closes_the_connection() -> None:
+def test_invalid_info_of_an_error_closes_the_connection() -> None:
     """A dict that is not one would surprise every program that looks into it."""
     peer, _ = Peer.in_session()
     info = Pairs([(Symbol("a"), None), ("a", None)])
@@ -154,7 +152,7 @@ def test_info_that_no_map_of_symbols_can_hold_closes_the_connection() -> None:
     assert closed.error.condition == "amqp:invalid-field"
 
 
-def test_an_error_that_cannot_be_written_is_cut_to_its_condition() -> None:
+def test_error_that_cannot_be_encoded_is_reduced_to_its_condition() -> None:
     peer, _ = Peer.in_session()
 
     peer.engine.close(AmqpError("x", condition="a:b", info={"what": object()}))

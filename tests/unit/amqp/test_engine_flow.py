@@ -19,7 +19,7 @@ def sending(credit: int = 10, **accept: Any) -> tuple[Peer, Any]:
     return peer, link
 
 
-def test_credit_is_told_and_counts_down_on_both_sides() -> None:
+def test_credit_is_sent_and_decreases_on_both_sides() -> None:
     talk, sender, receiver = talk_with_sender(credit=0)
     assert sender.credit == 0
 
@@ -33,7 +33,7 @@ def test_credit_is_told_and_counts_down_on_both_sides() -> None:
     assert receiver.delivery_count == sender.delivery_count == 1
 
 
-def test_a_flow_sets_credit_it_does_not_add() -> None:
+def test_flow_sets_the_credit() -> None:
     talk, sender, receiver = talk_with_sender(credit=3)
 
     receiver.flow(5)
@@ -42,7 +42,7 @@ def test_a_flow_sets_credit_it_does_not_add() -> None:
     assert sender.credit == receiver.credit == 5
 
 
-def test_deliveries_under_way_count_against_credit_given_meanwhile() -> None:
+def test_deliveries_in_transit_count_against_new_credit() -> None:
     peer, link = sending(credit=10)
     for _ in range(3):
         link.send(b"x")
@@ -52,7 +52,7 @@ def test_deliveries_under_way_count_against_credit_given_meanwhile() -> None:
     assert link.credit == 3
 
 
-def test_a_receiver_that_has_not_seen_our_attach_counts_from_our_start() -> None:
+def test_flow_without_delivery_count_counts_from_the_initial_count() -> None:
     _, link = sending(credit=5, initial_delivery_count=100)
 
     assert link.credit == 5
@@ -61,7 +61,7 @@ def test_a_receiver_that_has_not_seen_our_attach_counts_from_our_start() -> None
     assert link.delivery_count == 101
 
 
-def test_a_receiver_that_still_has_not_seen_our_attach_counts_from_our_start_again() -> None:
+def test_repeated_flow_without_delivery_count_counts_from_the_initial_count() -> None:
     peer, link = sending(credit=3, initial_delivery_count=100)
     link.send(b"x")
     link.send(b"y")
@@ -72,7 +72,7 @@ def test_a_receiver_that_still_has_not_seen_our_attach_counts_from_our_start_aga
 
 
 @pytest.mark.parametrize("credit", [2**31 - 1, 2**31, 2**32 - 1])
-def test_the_largest_credit_is_credit(credit: int) -> None:
+def test_maximum_credit_is_accepted(credit: int) -> None:
     peer, link = sending(credit=10)
     link.send(b"x")
 
@@ -82,7 +82,7 @@ def test_the_largest_credit_is_credit(credit: int) -> None:
     link.send(b"y")
 
 
-def test_a_flow_without_credit_changes_no_credit() -> None:
+def test_flow_without_credit_changes_no_credit() -> None:
     peer, link = sending(credit=10)
 
     peer.say(Flow(0, 1000, 0, 1000, 0))
@@ -113,7 +113,7 @@ def test_delivery_counts_wrap_around(start: int) -> None:
     assert receiver.credit == 0
 
 
-def test_an_echo_is_answered_with_how_the_link_stands() -> None:
+def test_echo_is_answered_with_the_flow_state() -> None:
     peer, link = sending(credit=10)
     link.send(b"x")
     link.available = 42
@@ -124,7 +124,7 @@ def test_an_echo_is_answered_with_how_the_link_stands() -> None:
     assert peer.told() == [Flow(0, 5000, 1, 5000, 0, 1, 9, 42)]
 
 
-def test_an_echo_is_answered_by_a_receiver_too() -> None:
+def test_echo_is_answered_by_a_receiver_too() -> None:
     peer, _ = Peer.in_session()
     link = peer.attach_sender()
     link.flow(5)
@@ -137,7 +137,7 @@ def test_an_echo_is_answered_by_a_receiver_too() -> None:
     assert link.available == 17
 
 
-def test_an_echo_on_a_link_that_we_have_not_answered_is_answered_for_the_session() -> None:
+def test_echo_before_our_attach_is_answered_for_the_session() -> None:
     peer, _ = Peer.in_session()
     peer.say(receiver_attach())
 
@@ -146,7 +146,7 @@ def test_an_echo_on_a_link_that_we_have_not_answered_is_answered_for_the_session
     assert peer.told() == [Flow(0, 5000, 0, 5000)]
 
 
-def test_we_can_ask_for_an_echo() -> None:
+def test_echo_can_be_requested() -> None:
     talk, _, receiver = talk_with_sender(credit=5)
 
     receiver.flow(5, echo=True)
@@ -154,7 +154,7 @@ def test_we_can_ask_for_an_echo() -> None:
     assert only(FlowReceived, talk.run().server).link is receiver
 
 
-def test_a_drain_uses_up_the_credit_that_is_left() -> None:
+def test_drain_uses_the_remaining_credit() -> None:
     talk, sender, receiver = talk_with_sender(credit=10)
     receiver.flow(10, drain=True)
     talk.run()
@@ -173,7 +173,7 @@ def test_a_drain_uses_up_the_credit_that_is_left() -> None:
     assert receiver.delivery_count == sender.delivery_count == 10
 
 
-def test_a_drain_with_everything_sent_is_answered_too() -> None:
+def test_drain_without_credit_is_answered() -> None:
     talk, sender, receiver = talk_with_sender(credit=1)
     receiver.flow(1, drain=True)
     talk.run()
@@ -187,7 +187,7 @@ def test_a_drain_with_everything_sent_is_answered_too() -> None:
     assert not receiver.drain
 
 
-def test_there_is_nothing_to_drain_unasked() -> None:
+def test_drained_without_a_drain_sends_nothing() -> None:
     talk, sender, _ = talk_with_sender(credit=10)
 
     sender.drained()
@@ -196,7 +196,7 @@ def test_there_is_nothing_to_drain_unasked() -> None:
     assert not talk.client.has_data_to_send
 
 
-def test_a_link_goes_on_after_a_drain() -> None:
+def test_link_continues_after_a_drain() -> None:
     talk, sender, receiver = talk_with_sender(credit=10)
     for _ in range(3):
         receiver.flow(4, drain=True)
@@ -212,7 +212,7 @@ def test_a_link_goes_on_after_a_drain() -> None:
     assert not sender.drain
 
 
-def test_a_drain_that_crosses_the_last_deliveries_leaves_both_sides_in_step() -> None:
+def test_drain_that_crosses_deliveries_keeps_both_sides_consistent() -> None:
     talk, sender, receiver = talk_with_sender(credit=5)
     sender.send(b"under way")
     receiver.flow(5, drain=True)
@@ -226,7 +226,7 @@ def test_a_drain_that_crosses_the_last_deliveries_leaves_both_sides_in_step() ->
     assert receiver.delivery_count == sender.delivery_count == 5
 
 
-def test_credit_can_be_taken_back() -> None:
+def test_credit_can_be_revoked() -> None:
     talk, sender, receiver = talk_with_sender(credit=10)
 
     receiver.flow(0)
@@ -239,7 +239,7 @@ def test_credit_can_be_taken_back() -> None:
 
 @pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_deliveries_under_way_when_credit_is_taken_back_still_arrive(left: int, size: int) -> None:
+def test_deliveries_in_transit_arrive_after_credit_was_revoked(left: int, size: int) -> None:
     talk, sender, receiver = talk_with_sender(credit=10)
     for _ in range(5):
         sender.send(b"x" * size)
@@ -256,7 +256,7 @@ def test_deliveries_under_way_when_credit_is_taken_back_still_arrive(left: int, 
     assert sender.credit == 3
 
 
-def test_credit_taken_back_is_not_there_for_ever() -> None:
+def test_revoked_credit_is_limited() -> None:
     peer, _ = Peer.in_session()
     link = peer.attach_sender()
     link.flow(3)
@@ -270,7 +270,7 @@ def test_credit_taken_back_is_not_there_for_ever() -> None:
     assert detached.error.condition == "amqp:link:transfer-limit-exceeded"
 
 
-def test_credit_given_again_is_not_counted_twice() -> None:
+def test_credit_granted_again_is_not_counted_twice() -> None:
     peer, _ = Peer.in_session()
     link = peer.attach_sender()
     for credit in (3, 0, 3, 1, 3, 0, 2):
@@ -281,7 +281,7 @@ def test_credit_given_again_is_not_counted_twice() -> None:
     assert only(Detached, peer.send(3))
 
 
-def test_credit_taken_back_while_the_sender_gives_it_up_leaves_both_in_step() -> None:
+def test_credit_revoked_during_a_drain_keeps_both_sides_consistent() -> None:
     talk, sender, receiver = talk_with_sender(credit=10)
     receiver.flow(10, drain=True)
     talk.client.receive(talk.server.data_to_send(), 0.0)
@@ -297,7 +297,7 @@ def test_credit_taken_back_while_the_sender_gives_it_up_leaves_both_in_step() ->
 
 
 @pytest.mark.parametrize("count", [2**32 - 1, 2**31 + 3, 11, 2**31 - 1])
-def test_a_count_that_cannot_be_is_not_believed(count: int) -> None:
+def test_impossible_delivery_count_is_ignored(count: int) -> None:
     """Behind ours, or ahead by more than was ever given."""
     peer, _ = Peer.in_session()
     link = peer.attach_sender()
@@ -311,7 +311,7 @@ def test_a_count_that_cannot_be_is_not_believed(count: int) -> None:
     assert only(Delivery, peer.send(0))
 
 
-def test_what_a_sender_has_to_send_is_told() -> None:
+def test_available_messages_are_reported() -> None:
     talk, sender, receiver = talk_with_sender(credit=5)
     sender.available = 77
 
@@ -322,7 +322,7 @@ def test_what_a_sender_has_to_send_is_told() -> None:
     assert receiver.credit == 5
 
 
-def test_properties_of_a_flow_are_told() -> None:
+def test_properties_of_a_flow_are_reported() -> None:
     talk, sender, receiver = talk_with_sender(credit=5)
     properties = {Symbol("com.example:key"): [1, "two"]}
 
@@ -335,7 +335,7 @@ def test_properties_of_a_flow_are_told() -> None:
     assert receiver.properties == {"a": 1}
 
 
-def test_a_flow_after_the_end_is_not_written() -> None:
+def test_flow_of_an_ended_link_is_not_sent() -> None:
     talk, _, receiver = talk_with_sender(credit=5)
     receiver.detach()
     talk.run()

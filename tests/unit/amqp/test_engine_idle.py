@@ -9,7 +9,7 @@ from pairbus.amqp.performatives import Close
 from tests.unit.amqp.pump import Peer, Talk, frames_of, only
 
 
-def test_without_time_outs_nothing_is_ever_due() -> None:
+def test_without_idle_timeouts_there_is_no_deadline() -> None:
     peer = Peer()
     peer.open()
     peer.heard()
@@ -19,7 +19,7 @@ def test_without_time_outs_nothing_is_ever_due() -> None:
     assert peer.heard() == []
 
 
-def test_nothing_is_due_before_the_open() -> None:
+def test_there_is_no_deadline_before_the_open() -> None:
     server = Connection(
         ConnectionSettings(container_id="s", idle_timeout_s=5), client=False, now=0.0
     )
@@ -28,7 +28,7 @@ def test_nothing_is_due_before_the_open() -> None:
     assert server.tick(1e9) == []
 
 
-def test_a_peer_that_is_silent_too_long_is_closed_with_an_error() -> None:
+def test_connection_of_a_silent_peer_is_closed_with_an_error() -> None:
     peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
     peer.heard()
@@ -50,7 +50,7 @@ def test_a_peer_that_is_silent_too_long_is_closed_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("sound", [EMPTY_FRAME, EMPTY_FRAME[:3]])
-def test_anything_that_is_heard_puts_the_end_off(sound: bytes) -> None:
+def test_received_data_postpones_the_deadline(sound: bytes) -> None:
     peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
 
@@ -61,7 +61,7 @@ def test_anything_that_is_heard_puts_the_end_off(sound: bytes) -> None:
     assert only(Closed, peer.engine.tick(50.0))
 
 
-def test_no_bytes_are_no_sound() -> None:
+def test_empty_data_does_not_postpone_the_deadline() -> None:
     peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
 
@@ -70,7 +70,7 @@ def test_no_bytes_are_no_sound() -> None:
     assert peer.engine.deadline == 30.0
 
 
-def test_a_heartbeat_is_written_after_half_of_the_peers_time_out() -> None:
+def test_heartbeat_is_sent_after_half_of_the_peers_idle_timeout() -> None:
     peer = Peer()
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=1.0)
@@ -84,7 +84,7 @@ def test_a_heartbeat_is_written_after_half_of_the_peers_time_out() -> None:
     assert peer.engine.deadline == 11.0
 
 
-def test_one_heartbeat_is_enough_until_it_is_written() -> None:
+def test_heartbeat_is_not_repeated_before_it_is_written() -> None:
     peer = Peer()
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=0.0)
@@ -95,7 +95,7 @@ def test_one_heartbeat_is_enough_until_it_is_written() -> None:
     assert peer.engine.data_to_send(now=7.0) == EMPTY_FRAME
 
 
-def test_what_is_to_be_written_anyway_does_for_a_heartbeat() -> None:
+def test_pending_output_replaces_a_heartbeat() -> None:
     peer = Peer()
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=0.0)
@@ -107,7 +107,7 @@ def test_what_is_to_be_written_anyway_does_for_a_heartbeat() -> None:
     assert peer.engine.deadline == 14.0
 
 
-def test_the_deadline_is_the_earlier_of_the_two() -> None:
+def test_deadline_is_the_earlier_of_both_timeouts() -> None:
     peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open(idle_time_out=10_000)
     peer.engine.data_to_send(now=0.0)
@@ -120,7 +120,7 @@ def test_the_deadline_is_the_earlier_of_the_two() -> None:
     assert peer.engine.deadline == 30.0
 
 
-def test_a_time_out_of_zero_means_none() -> None:
+def test_idle_timeout_of_zero_means_none() -> None:
     peer = Peer()
     peer.open(idle_time_out=0)
     peer.heard()
@@ -130,7 +130,7 @@ def test_a_time_out_of_zero_means_none() -> None:
     assert peer.heard() == []
 
 
-def test_nothing_is_written_behind_a_close() -> None:
+def test_no_heartbeat_follows_a_close() -> None:
     peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open(idle_time_out=10_000)
     peer.engine.close()
@@ -142,7 +142,7 @@ def test_nothing_is_written_behind_a_close() -> None:
     assert peer.engine.deadline == 30.0
 
 
-def test_a_peer_that_never_answers_a_close_is_given_up() -> None:
+def test_peer_that_does_not_answer_a_close_times_out() -> None:
     peer = Peer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
     peer.engine.close()
@@ -154,7 +154,7 @@ def test_a_peer_that_never_answers_a_close_is_given_up() -> None:
     assert peer.heard() == []
 
 
-def test_two_engines_keep_each_other_awake() -> None:
+def test_two_engines_keep_their_connection_alive() -> None:
     talk = Talk(
         client=ConnectionSettings(container_id="client", idle_timeout_s=8),
         server=ConnectionSettings(container_id="server", idle_timeout_s=20),

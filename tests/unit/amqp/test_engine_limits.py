@@ -44,7 +44,7 @@ def sizes(data: bytes) -> list[int]:
     return result
 
 
-def test_a_frame_as_large_as_we_take_is_taken_and_one_byte_more_is_not() -> None:
+def test_frame_of_the_maximum_size_is_accepted_and_a_larger_one_is_not() -> None:
     settings = ConnectionSettings(container_id="engine", max_frame_size=512)
     for size, fits in ((512, True), (513, False)):
         peer, _ = Peer.in_session(settings)
@@ -62,7 +62,7 @@ def framed_transfer(payload: bytes) -> bytes:
     return framed(Transfer(0, 0, b"tag", 0), payload=payload)
 
 
-def test_a_frame_that_claims_to_be_too_large_is_refused_before_it_is_here() -> None:
+def test_oversized_frame_is_refused_before_it_has_arrived() -> None:
     peer, _ = Peer.in_session(ConnectionSettings(container_id="engine", max_frame_size=512))
 
     closed = only(Closed, peer.feed((513).to_bytes(4, "big") + b"\x02\x00\x00\x00"))
@@ -73,7 +73,7 @@ def test_a_frame_that_claims_to_be_too_large_is_refused_before_it_is_here() -> N
     assert isinstance(said, Close)
 
 
-def test_our_frames_are_no_larger_than_the_peer_takes() -> None:
+def test_our_frames_do_not_exceed_the_peers_maximum() -> None:
     talk, sender, _ = talk_with_sender(
         server=ConnectionSettings(container_id="server", max_frame_size=512)
     )
@@ -87,7 +87,7 @@ def test_our_frames_are_no_larger_than_the_peer_takes() -> None:
     assert payloads(events) == [b"x" * 5000, b"y" * 416]
 
 
-def test_a_frame_of_ours_that_does_not_fit_the_peer_is_an_error_and_is_not_sent() -> None:
+def test_frame_above_the_peers_maximum_is_an_error_and_is_not_sent() -> None:
     talk = Talk(server=ConnectionSettings(container_id="server", max_frame_size=512))
     session, _ = talk.session()
 
@@ -100,7 +100,7 @@ def test_a_frame_of_ours_that_does_not_fit_the_peer_is_an_error_and_is_not_sent(
     assert sender.alive
 
 
-def test_an_answer_that_does_not_fit_the_peer_can_still_be_a_refusal() -> None:
+def test_link_can_be_refused_if_its_attach_does_not_fit() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
     big = Source("q", filter={Symbol("f"): "x" * 600})
     link = only(AttachReceived, peer.say(receiver_attach(source=big))).link
@@ -117,7 +117,7 @@ def test_an_answer_that_does_not_fit_the_peer_can_still_be_a_refusal() -> None:
     assert not session.ended
 
 
-def test_a_refusal_that_does_not_fit_the_peer_ends_the_session() -> None:
+def test_refusal_that_does_not_fit_ends_the_session() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
     link = only(AttachReceived, peer.say(receiver_attach("n" * 600))).link
 
@@ -130,7 +130,7 @@ def test_a_refusal_that_does_not_fit_the_peer_ends_the_session() -> None:
     assert session.ended
 
 
-def test_a_link_of_a_name_that_does_not_fit_and_is_detached_unanswered_ends_the_session() -> None:
+def test_link_detached_unanswered_with_an_oversized_name_ends_the_session() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
 
     events = peer.say(receiver_attach("n" * 600), Detach(0))
@@ -140,7 +140,7 @@ def test_a_link_of_a_name_that_does_not_fit_and_is_detached_unanswered_ends_the_
 
 
 @pytest.mark.parametrize("ending", ["detach", "end", "close", "refuse"])
-def test_an_error_too_long_for_the_peers_frames_is_cut_to_its_condition(ending: str) -> None:
+def test_error_above_the_peers_frame_size_is_reduced_to_its_condition(ending: str) -> None:
     error = AmqpError("long " * 200, condition="amqp:not-found", info={"why": "x" * 300})
     peer, session = Peer.in_session(max_frame_size=512)
     if ending == "refuse":
@@ -157,7 +157,7 @@ def test_an_error_too_long_for_the_peers_frames_is_cut_to_its_condition(ending: 
     assert said.error == Error("amqp:not-found", None, {Symbol("condition"): "amqp:not-found"})
 
 
-def test_a_state_too_long_for_the_peers_frames_is_an_error_and_is_not_sent() -> None:
+def test_state_above_the_peers_frame_size_is_an_error_and_is_not_sent() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
     link = peer.attach_sender()
     link.flow(5)
@@ -169,7 +169,7 @@ def test_a_state_too_long_for_the_peers_frames_is_an_error_and_is_not_sent() -> 
     assert peer.heard() == []
 
 
-def test_a_violation_is_told_even_where_its_story_does_not_fit() -> None:
+def test_violation_is_reported_even_if_its_description_does_not_fit() -> None:
     peer, session = Peer.in_session(max_frame_size=512)
     name = "x" * 400  # fits, but not together with the rest of the story
     link = only(AttachReceived, peer.say(sender_attach(name))).link
@@ -201,7 +201,7 @@ def test_sessions_are_begun_up_to_the_channels_that_we_allow() -> None:
         talk.client.begin()
 
 
-def test_a_channel_is_free_again_after_its_session_has_ended() -> None:
+def test_channel_can_be_reused_after_its_session_ended() -> None:
     talk = Talk(server=ConnectionSettings(container_id="server", channel_max=0))
     session, _ = talk.session()
 
@@ -212,7 +212,7 @@ def test_a_channel_is_free_again_after_its_session_has_ended() -> None:
     assert again.channel == session.channel
 
 
-def test_a_begin_on_a_channel_above_our_maximum_closes_the_connection() -> None:
+def test_begin_on_a_channel_above_our_maximum_closes_the_connection() -> None:
     peer = Peer(ConnectionSettings(container_id="engine", channel_max=3))
     peer.open()
 
@@ -223,7 +223,7 @@ def test_a_begin_on_a_channel_above_our_maximum_closes_the_connection() -> None:
     assert closed.error.condition == "amqp:connection:framing-error"
 
 
-def test_a_second_begin_on_a_channel_closes_the_connection() -> None:
+def test_second_begin_on_a_channel_closes_the_connection() -> None:
     peer, _ = Peer.in_session()
 
     closed = only(Closed, peer.say(Begin(None, 0, 1, 1)))
@@ -243,7 +243,7 @@ def test_more_sessions_than_the_peer_itself_allows_close_the_connection() -> Non
 
 
 @pytest.mark.parametrize("remote_channel", [0, 7, 65535])
-def test_an_answer_to_a_begin_that_nobody_sent_closes_the_connection(remote_channel: int) -> None:
+def test_answer_to_an_unknown_begin_closes_the_connection(remote_channel: int) -> None:
     peer = Peer()
     peer.open()
 
@@ -252,7 +252,7 @@ def test_an_answer_to_a_begin_that_nobody_sent_closes_the_connection(remote_chan
     assert "did not begin a session" in str(closed.error)
 
 
-def test_a_session_can_be_answered_once() -> None:
+def test_session_can_be_answered_once() -> None:
     peer = Peer(client=True)
     peer.engine.begin()
     peer.feed(AMQP_HEADER + framed(Open("peer")))
@@ -278,7 +278,7 @@ def test_links_are_attached_up_to_the_handles_that_the_peer_allows() -> None:
     assert again.handle == first.handle
 
 
-def test_an_attach_above_our_maximum_handle_closes_the_connection() -> None:
+def test_attach_above_our_maximum_handle_closes_the_connection() -> None:
     peer, _ = Peer.in_session(ConnectionSettings(container_id="engine", handle_max=3))
 
     assert only(AttachReceived, peer.say(sender_attach("a", 3)))
@@ -288,7 +288,7 @@ def test_an_attach_above_our_maximum_handle_closes_the_connection() -> None:
     assert closed.error.condition == "amqp:connection:framing-error"
 
 
-def test_an_attach_with_a_handle_in_use_ends_the_session() -> None:
+def test_attach_with_a_handle_in_use_ends_the_session() -> None:
     peer, session = Peer.in_session()
     peer.attach_sender("a", 0)
 
@@ -312,7 +312,7 @@ def test_more_links_than_the_peer_itself_allows_end_the_session() -> None:
     assert session.ended
 
 
-def test_many_sessions_with_many_links_work_side_by_side() -> None:
+def test_many_sessions_with_many_links_work_concurrently() -> None:
     talk = Talk()
     pairs = []
     for _ in range(20):

@@ -54,7 +54,7 @@ def asking_peer() -> tuple[Peer, Session]:
     return peer, session
 
 
-def test_a_link_is_attached_and_both_sides_know_what_the_other_said() -> None:
+def test_link_is_attached_and_both_sides_know_both_attaches() -> None:
     talk = Talk()
     session, _ = talk.session()
     properties = {Symbol("com.microsoft:timeout"): UInt(5000)}
@@ -73,7 +73,7 @@ def test_a_link_is_attached_and_both_sides_know_what_the_other_said() -> None:
     assert sender.local == receiver.remote
 
 
-def test_an_answer_is_as_the_peer_asked_unless_said_otherwise() -> None:
+def test_answer_repeats_the_requested_fields_by_default() -> None:
     peer, _ = Peer.in_session()
     asked = sender_attach("s", 3, snd_settle_mode=1, rcv_settle_mode=1)
     only(AttachReceived, peer.say(asked)).link.accept()
@@ -110,7 +110,7 @@ def test_an_answer_is_as_the_peer_asked_unless_said_otherwise() -> None:
     ]
 
 
-def test_filters_of_any_kind_survive_an_answer_as_asked() -> None:
+def test_filters_are_repeated_unchanged_in_the_answer() -> None:
     peer, _ = Peer.in_session()
     filters = {
         Symbol("apache.org:selector-filter:string"): Described(Symbol("x"), "a > 1"),
@@ -124,7 +124,7 @@ def test_filters_of_any_kind_survive_an_answer_as_asked() -> None:
     assert said.source == Source("q", filter=filters)
 
 
-def test_a_terminus_of_a_kind_that_we_do_not_know_is_shown_as_it_is() -> None:
+def test_unknown_terminus_stays_described() -> None:
     peer, _ = Peer.in_session()
     coordinator = Described(Symbol("amqp:coordinator:list"), [])
 
@@ -145,7 +145,7 @@ def refusal() -> EntityNotFound:
 
 
 @pytest.mark.parametrize("sends", [True, False], ids=["sender", "receiver"])
-def test_a_refusal_is_an_attach_without_terminus_and_then_a_detach_with_the_error(
+def test_refusal_is_an_attach_without_terminus_and_a_detach_with_the_error(
     sends: bool,
 ) -> None:
     """The order and the bytes are what the Azure SDK needs to tell it from a broken connection."""
@@ -174,7 +174,7 @@ def test_a_refusal_is_an_attach_without_terminus_and_then_a_detach_with_the_erro
 
 
 @pytest.mark.parametrize("sends", [True, False], ids=["sender", "receiver"])
-def test_a_refused_link_is_never_attached_and_ends_with_the_reason(sends: bool) -> None:
+def test_refused_link_is_never_attached_and_ends_with_its_error(sends: bool) -> None:
     talk = Talk(on_attaching=lambda link: link.refuse(refusal()))
     session, _ = talk.session()
     if sends:
@@ -210,7 +210,7 @@ def test_between_the_two_frames_of_a_refusal_the_link_is_not_alive() -> None:
     only(Detached, peer.say(Detach(0, True, REFUSED)))
 
 
-def test_a_link_can_be_refused_or_accepted_once() -> None:
+def test_link_can_be_refused_or_accepted_once() -> None:
     peer, _ = Peer.in_session()
     link = only(AttachReceived, peer.say(sender_attach())).link
     link.accept()
@@ -258,7 +258,7 @@ def test_two_detaches_that_cross_are_one() -> None:
     assert not talk.server.has_data_to_send
 
 
-def test_a_link_detached_before_it_was_answered_is_answered_and_ends() -> None:
+def test_link_detached_before_it_was_answered_is_answered_and_ends() -> None:
     peer, session = asking_peer()
     link = session.attach_sender("link", target=Target("q"))
     link.detach()
@@ -271,7 +271,7 @@ def test_a_link_detached_before_it_was_answered_is_answered_and_ends() -> None:
     assert peer.heard() == []
 
 
-def test_a_link_detached_by_the_peer_before_we_answered_is_answered_and_ends() -> None:
+def test_link_detached_by_the_peer_before_we_answered_is_answered_and_ends() -> None:
     peer, session = Peer.in_session()
 
     asked, detached = peer.say(sender_attach("link", 2), Detach(2, True))
@@ -288,7 +288,7 @@ def test_a_link_detached_by_the_peer_before_we_answered_is_answered_and_ends() -
     assert session.links == []
 
 
-def test_a_detach_of_a_link_that_the_peer_never_attached_ends_the_session() -> None:
+def test_detach_of_a_link_that_the_peer_never_attached_ends_the_session() -> None:
     peer, session = asking_peer()
     session.attach_sender("link", target=Target("q"))
 
@@ -298,7 +298,7 @@ def test_a_detach_of_a_link_that_the_peer_never_attached_ends_the_session() -> N
     assert ended.error.condition == "amqp:session:unattached-handle"
 
 
-def test_a_name_in_use_cannot_be_asked_for_again() -> None:
+def test_link_name_in_use_cannot_be_attached_again() -> None:
     talk = Talk()
     session, _ = talk.session()
     talk.sender(session, "link")
@@ -323,7 +323,7 @@ def test_messages_in_flight_when_we_detach_are_dropped_but_counted() -> None:
     assert session.incoming.next_id == 3
 
 
-def test_a_large_message_in_flight_when_we_detach_is_dropped() -> None:
+def test_large_message_in_flight_when_we_detach_is_dropped() -> None:
     peer, session = Peer.in_session()
     first = peer.attach_sender("first", 0)
     second = peer.attach_sender("second", 1)
@@ -338,7 +338,7 @@ def test_a_large_message_in_flight_when_we_detach_is_dropped() -> None:
     assert not session.ended
 
 
-def test_a_large_message_half_of_which_came_before_our_detach_is_dropped() -> None:
+def test_large_message_half_of_which_came_before_our_detach_is_dropped() -> None:
     peer, session = Peer.in_session()
     first = peer.attach_sender("first", 0)
     second = peer.attach_sender("second", 1)
@@ -357,7 +357,7 @@ def test_a_large_message_half_of_which_came_before_our_detach_is_dropped() -> No
     assert peer.engine.buffered == 0
 
 
-def test_what_was_sent_and_not_settled_is_forgotten_with_its_link() -> None:
+def test_unsettled_deliveries_are_dropped_with_their_link() -> None:
     talk, sender, receiver = talk_with_sender()
     other, on_other = talk.sender(sender.session, "other")
     on_other.flow(10)
@@ -376,7 +376,7 @@ def test_what_was_sent_and_not_settled_is_forgotten_with_its_link() -> None:
     assert sender.session.outgoing.unsettled == {}
 
 
-def test_a_detach_can_be_asked_for_again() -> None:
+def test_detach_is_idempotent() -> None:
     peer, _ = Peer.in_session()
     link = peer.attach_sender()
 
@@ -386,7 +386,7 @@ def test_a_detach_can_be_asked_for_again() -> None:
     assert peer.told() == [Detach(0, True)]
 
 
-def test_handles_are_used_again() -> None:
+def test_handles_are_reused() -> None:
     talk = Talk()
     session, _ = talk.session()
     links = [talk.sender(session, f"link {number}")[0] for number in range(5)]
@@ -399,7 +399,7 @@ def test_handles_are_used_again() -> None:
     assert {talk.sender(session, name)[0].handle for name in ("a", "b")} == {1, 3}
 
 
-def test_a_peer_may_use_whatever_handles_it_likes() -> None:
+def test_peer_may_use_any_handles() -> None:
     peer, session = Peer.in_session()
     for number, handle in enumerate((255, 0, 17)):
         link = peer.attach_sender(f"link {number}", handle)
@@ -412,7 +412,7 @@ def test_a_peer_may_use_whatever_handles_it_likes() -> None:
     assert len(session.links) == 3
 
 
-def test_credit_may_be_given_before_we_have_answered() -> None:
+def test_credit_may_be_granted_before_our_answer() -> None:
     peer, _ = Peer.in_session()
 
     asked, flowed = peer.say(receiver_attach("r", 3), Flow(0, 100, 0, 100, 3, link_credit=5))
@@ -425,7 +425,7 @@ def test_credit_may_be_given_before_we_have_answered() -> None:
     asked.link.send(b"x")
 
 
-def test_a_link_is_where_its_program_keeps_what_it_likes() -> None:
+def test_link_has_a_context_for_the_application() -> None:
     talk, sender, _ = talk_with_sender()
     sender.context = {"my": "thing"}
     sender.session.context = "mine"

@@ -49,7 +49,7 @@ def meet(client: SaslClient, server: SaslServer) -> tuple[Talk, Heard]:
         (SaslClient.external(), "EXTERNAL", "certificate"),
     ],
 )
-def test_a_client_is_let_in_by_each_mechanism(
+def test_client_is_authenticated_with_each_mechanism(
     client: SaslClient, mechanism: str, identity: str
 ) -> None:
     _, heard = meet(client, ALL)
@@ -60,19 +60,19 @@ def test_a_client_is_let_in_by_each_mechanism(
     assert only(Opened, heard.client).open.container_id == "server"
 
 
-def test_a_client_takes_its_own_first_choice_of_what_is_offered() -> None:
+def test_client_selects_its_preferred_mechanism() -> None:
     _, heard = meet(SaslClient.anonymous(), SaslServer({"ANONYMOUS": lambda response: response}))
 
     assert only(Authenticated, heard.server) == Authenticated("ANONYMOUS", b"anonymous")
 
 
-def test_a_server_open_to_all_takes_anybody() -> None:
+def test_anonymous_server_accepts_every_client() -> None:
     _, heard = meet(SaslClient.anonymous(), SaslServer.anonymous())
 
     assert only(Authenticated, heard.server).identity == "anonymous"
 
 
-def test_a_wrong_password_is_told_to_both_and_nothing_follows() -> None:
+def test_wrong_password_is_reported_to_both_sides() -> None:
     talk, heard = meet(SaslClient.plain("alice", "wrong"), ALL)
 
     ours, theirs = only(Closed, heard.client), only(Closed, heard.server)
@@ -86,7 +86,7 @@ def test_a_wrong_password_is_told_to_both_and_nothing_follows() -> None:
     assert "wrong" not in str(ours.error) + str(theirs.error)
 
 
-def test_a_client_without_a_mechanism_in_common_gives_up() -> None:
+def test_client_without_a_common_mechanism_closes() -> None:
     talk, heard = meet(SaslClient.external(), SaslServer.anonymous())
 
     closed = only(Closed, heard.client)
@@ -96,13 +96,13 @@ def test_a_client_without_a_mechanism_in_common_gives_up() -> None:
     assert talk.client.closed
 
 
-def test_a_server_without_mechanisms_lets_nobody_in() -> None:
+def test_server_without_mechanisms_accepts_no_client() -> None:
     _, heard = meet(SaslClient.anonymous(), SaslServer({}))
 
     assert "(none)" in str(only(Closed, heard.client).error)
 
 
-def test_secrets_do_not_show() -> None:
+def test_repr_does_not_contain_secrets() -> None:
     assert "secret" not in repr(SaslClient.plain("alice", "secret"))
 
 
@@ -125,7 +125,7 @@ class ByHand:
         return [each.performative if isinstance(each, Said) else each for each in heard]
 
 
-def test_the_bytes_of_a_handshake_are_those_of_the_specification() -> None:
+def test_bytes_of_a_handshake_are_those_of_the_specification() -> None:
     server = ByHand(SaslServer({"PLAIN": check_plain}))
     mechanisms = bytes.fromhex("005340 c0 0b 01 e0 08 01 a3 05") + b"PLAIN"
     init = bytes.fromhex("005341 c0 17 02 a305") + b"PLAIN" + b"\xa0\x0d" + b"\0alice\0secret"
@@ -140,7 +140,7 @@ def test_the_bytes_of_a_handshake_are_those_of_the_specification() -> None:
     assert server.engine.data_to_send() == bytes((0, 0, 0, 15 + 1, 2, 1, 0, 0)) + outcome
 
 
-def test_a_plain_client_without_initial_response_is_asked_for_it() -> None:
+def test_plain_client_without_initial_response_is_challenged() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
     server.told()
@@ -153,7 +153,7 @@ def test_a_plain_client_without_initial_response_is_asked_for_it() -> None:
     assert server.told() == [SaslOutcome(0)]
 
 
-def test_an_external_client_without_initial_response_is_asked_for_it() -> None:
+def test_external_client_without_initial_response_is_challenged() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER + framed(SaslInit("EXTERNAL"), kind=SASL_FRAME))
 
@@ -161,14 +161,14 @@ def test_an_external_client_without_initial_response_is_asked_for_it() -> None:
     assert server.say(SaslResponse(b"")) == [Authenticated("EXTERNAL", "certificate")]
 
 
-def test_an_anonymous_client_without_initial_response_is_let_in() -> None:
+def test_anonymous_client_without_initial_response_is_accepted() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
 
     assert server.say(SaslInit("ANONYMOUS")) == [Authenticated("ANONYMOUS", "anybody")]
 
 
-def test_a_client_answers_a_challenge_with_its_response() -> None:
+def test_client_answers_a_challenge_with_its_response() -> None:
     client = ByHand(SaslClient.plain("alice", "secret"))
     client.feed(SASL_HEADER + framed(SaslMechanisms((Symbol("PLAIN"),)), kind=SASL_FRAME))
     assert client.told() == [SASL_HEADER, SaslInit("PLAIN", b"\0alice\0secret", "h")]
@@ -182,7 +182,7 @@ def test_a_client_answers_a_challenge_with_its_response() -> None:
     assert isinstance(opened, Open)
 
 
-def test_the_mechanisms_may_come_as_one_symbol() -> None:
+def test_mechanisms_may_come_as_one_symbol() -> None:
     client = ByHand(SaslClient.external())
     client.told()
     body = bytes.fromhex("005340 c0 0b 01 a308") + b"EXTERNAL"
@@ -192,7 +192,7 @@ def test_the_mechanisms_may_come_as_one_symbol() -> None:
     assert client.told() == [SaslInit("EXTERNAL", b"", "h")]
 
 
-def test_an_unknown_mechanism_is_not_let_in() -> None:
+def test_unknown_mechanism_is_rejected() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
     server.told()
@@ -207,7 +207,7 @@ def test_an_unknown_mechanism_is_not_let_in() -> None:
     ("code", "kind"),
     [(1, NotAuthorized), (2, ConnectionLost), (3, ConnectionLost), (4, ConnectionLost)],
 )
-def test_a_client_tells_a_refusal_from_a_failure_that_may_pass(code: int, kind: type) -> None:
+def test_client_distinguishes_rejection_from_temporary_failure(code: int, kind: type) -> None:
     client = ByHand(SaslClient.anonymous())
     client.feed(SASL_HEADER)
     client.say(SaslMechanisms((Symbol("ANONYMOUS"),)))
@@ -218,7 +218,7 @@ def test_a_client_tells_a_refusal_from_a_failure_that_may_pass(code: int, kind: 
     assert closed.by_peer
 
 
-def test_a_client_that_skips_sasl_is_told_that_it_is_required() -> None:
+def test_client_that_skips_sasl_gets_the_sasl_header() -> None:
     server = ByHand(ALL)
 
     closed = only(Closed, server.feed(AMQP_HEADER + framed(Open("peer"))))
@@ -227,7 +227,7 @@ def test_a_client_that_skips_sasl_is_told_that_it_is_required() -> None:
     assert server.told() == [SASL_HEADER]
 
 
-def test_a_client_that_skips_the_exchange_is_cut_off() -> None:
+def test_client_that_skips_the_handshake_is_disconnected() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
 
@@ -237,7 +237,7 @@ def test_a_client_that_skips_the_exchange_is_cut_off() -> None:
     assert not any(isinstance(each, Open) for each in server.told())
 
 
-def test_a_client_that_sends_the_second_header_too_early_is_cut_off() -> None:
+def test_client_that_sends_the_amqp_header_too_early_is_disconnected() -> None:
     server = ByHand(ALL)
 
     only(Closed, server.feed(SASL_HEADER + AMQP_HEADER))
@@ -257,7 +257,7 @@ def test_a_client_that_sends_the_second_header_too_early_is_cut_off() -> None:
     ],
     ids=repr,
 )
-def test_a_frame_out_of_place_ends_the_exchange_of_a_server(out_of_place: list[Any]) -> None:
+def test_unexpected_frame_ends_the_handshake_of_a_server(out_of_place: list[Any]) -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
 
@@ -278,7 +278,7 @@ def test_a_frame_out_of_place_ends_the_exchange_of_a_server(out_of_place: list[A
     ],
     ids=repr,
 )
-def test_a_frame_out_of_place_ends_the_exchange_of_a_client(out_of_place: list[Any]) -> None:
+def test_unexpected_frame_ends_the_handshake_of_a_client(out_of_place: list[Any]) -> None:
     client = ByHand(SaslClient.plain("a", "b"))
     client.feed(SASL_HEADER)
 
@@ -288,7 +288,7 @@ def test_a_frame_out_of_place_ends_the_exchange_of_a_client(out_of_place: list[A
     assert client.engine.closed
 
 
-def test_amqp_starts_with_headers_of_its_own_after_sasl() -> None:
+def test_amqp_headers_are_exchanged_after_sasl() -> None:
     server = ByHand(ALL)
     server.feed(SASL_HEADER)
     server.say(SaslInit("ANONYMOUS", b""))
@@ -302,7 +302,7 @@ def test_amqp_starts_with_headers_of_its_own_after_sasl() -> None:
     assert isinstance(opened, Open)
 
 
-def test_a_connection_closed_during_sasl_says_nothing_more() -> None:
+def test_connection_closed_during_sasl_sends_nothing_more() -> None:
     client = ByHand(SaslClient.anonymous())
     client.told()
 
@@ -326,5 +326,5 @@ def test_a_connection_closed_during_sasl_says_nothing_more() -> None:
         (b"\0\xff\0b", None),
     ],
 )
-def test_a_plain_response_is_read_as_rfc_4616_says(response: bytes, expected: Any) -> None:
+def test_plain_response_is_parsed_according_to_rfc_4616(response: bytes, expected: Any) -> None:
     assert parse_plain_response(response) == expected

@@ -61,7 +61,7 @@ def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
     assert [each.channel for each in peer.heard()] == [0]
 
 
-def test_a_begin_says_the_windows_and_the_handles_that_the_settings_say() -> None:
+def test_begin_contains_the_windows_and_handle_max_of_the_settings() -> None:
     settings = ConnectionSettings(
         container_id="engine", incoming_window=11, outgoing_window=12, handle_max=13
     )
@@ -74,7 +74,7 @@ def test_a_begin_says_the_windows_and_the_handles_that_the_settings_say() -> Non
     assert peer.told() == [Begin(3, 0, 11, 12, 13)]
 
 
-def test_either_side_can_end_a_session_and_the_connection_goes_on() -> None:
+def test_both_sides_can_end_a_session_and_the_connection_continues() -> None:
     for ending in (0, 1):
         talk = Talk()
         sessions = talk.session()
@@ -101,7 +101,7 @@ def test_two_ends_that_cross_are_one_end() -> None:
     assert not talk.client.has_data_to_send
 
 
-def test_an_end_can_be_asked_for_again() -> None:
+def test_end_is_idempotent() -> None:
     peer, session = Peer.in_session()
 
     session.end()
@@ -110,7 +110,7 @@ def test_an_end_can_be_asked_for_again() -> None:
     assert peer.told() == [End()]
 
 
-def test_a_session_that_ends_takes_its_links_with_it() -> None:
+def test_ended_session_ends_its_links() -> None:
     talk, sender, receiver = talk_with_sender()
     sender.send(b"in flight")
 
@@ -149,7 +149,7 @@ def test_calls_on_an_ended_session_and_its_links_do_nothing() -> None:
     assert not talk.client.has_data_to_send
 
 
-def test_frames_in_flight_when_we_end_a_session_are_passed_over() -> None:
+def test_frames_in_transit_when_we_end_a_session_are_ignored() -> None:
     peer, session = Peer.in_session()
     link = peer.attach_sender()
     link.flow(10)
@@ -169,7 +169,7 @@ def test_frames_in_flight_when_we_end_a_session_are_passed_over() -> None:
     assert peer.heard() == []
 
 
-def test_frames_behind_the_peers_end_close_the_connection() -> None:
+def test_frames_after_the_peers_end_close_the_connection() -> None:
     peer, _ = Peer.in_session()
 
     events = peer.say(End(), Flow(0, 10, 0, 10))
@@ -177,7 +177,7 @@ def test_frames_behind_the_peers_end_close_the_connection() -> None:
     assert [type(event) for event in events] == [Ended, Closed]
 
 
-def test_a_session_ended_before_it_was_answered_is_answered_and_ends() -> None:
+def test_session_ended_before_it_was_answered_is_answered_and_ends() -> None:
     peer = Peer(client=True)
     peer.feed(AMQP_HEADER + framed(Open("peer")))
     session = peer.engine.begin()
@@ -190,7 +190,7 @@ def test_a_session_ended_before_it_was_answered_is_answered_and_ends() -> None:
     assert peer.engine.begin().channel == session.channel
 
 
-def test_links_asked_for_before_the_session_is_answered_wait_for_nothing() -> None:
+def test_links_can_be_attached_before_the_session_is_answered() -> None:
     talk = Talk()
     session = talk.client.begin()
     sender = session.attach_sender("s", target=Target("q"))
@@ -229,7 +229,7 @@ def test_links_asked_for_before_the_session_is_answered_wait_for_nothing() -> No
     ],
     ids=repr,
 )
-def test_a_violation_ends_the_session_with_its_condition(frame: object, condition: str) -> None:
+def test_violation_ends_the_session_with_its_condition(frame: object, condition: str) -> None:
     peer, session = Peer.in_session()
     peer.attach_sender("s", 0).flow(10)
     peer.attach_receiver("r", 1)
@@ -248,7 +248,7 @@ def test_a_violation_ends_the_session_with_its_condition(frame: object, conditio
     assert not peer.engine.closed
 
 
-def test_a_broken_session_leaves_the_others_alone() -> None:
+def test_violation_in_a_session_does_not_affect_others() -> None:
     peer, first = Peer.in_session()
     second = only(Begun, peer.say(Begin(None, 0, 100, 100), channel=1)).session
     peer.say(sender_attach(), channel=1)
@@ -262,7 +262,7 @@ def test_a_broken_session_leaves_the_others_alone() -> None:
     assert only(Begun, peer.say(Begin(None, 0, 1, 1))).session is not first
 
 
-def test_ids_of_deliveries_come_in_sequence_from_any_start() -> None:
+def test_delivery_ids_are_consecutive_from_any_start() -> None:
     for start in (0, 77, 2**32 - 2):
         peer, session = Peer.in_session()
         peer.attach_sender().flow(10)
@@ -277,7 +277,7 @@ def test_ids_of_deliveries_come_in_sequence_from_any_start() -> None:
 
 @pytest.mark.parametrize("wrong", [4, 6, 2**32 - 1])
 @pytest.mark.parametrize("more", [True, False])
-def test_an_id_out_of_sequence_ends_the_session(wrong: int, more: bool) -> None:
+def test_delivery_id_out_of_sequence_ends_the_session(wrong: int, more: bool) -> None:
     peer, _ = Peer.in_session()
     peer.attach_sender().flow(10)
     peer.send(4)

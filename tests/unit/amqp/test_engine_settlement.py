@@ -35,7 +35,7 @@ STATES = [
 
 
 @pytest.mark.parametrize("state", STATES, ids=repr)
-def test_the_receiver_says_how_a_delivery_fared_and_both_forget_it(state: object) -> None:
+def test_settled_delivery_is_dropped_on_both_sides(state: object) -> None:
     talk, sender, receiver = talk_with_sender()
     sender.send(b"x", tag=b"t")
     delivery = only(Delivery, talk.run().server)
@@ -52,7 +52,7 @@ def test_the_receiver_says_how_a_delivery_fared_and_both_forget_it(state: object
     assert receiver.session.incoming.unsettled == {}
 
 
-def test_a_disposition_of_one_leaves_out_its_last_and_a_range_has_it() -> None:
+def test_disposition_has_last_only_for_a_range() -> None:
     peer, session = Peer.in_session()
     session.settle(7, 7, Accepted())
     session.settle(7, 9, Released(), settled=False)
@@ -63,7 +63,7 @@ def test_a_disposition_of_one_leaves_out_its_last_and_a_range_has_it() -> None:
     ]
 
 
-def test_a_range_settles_all_that_is_in_it_and_no_more() -> None:
+def test_range_settles_exactly_its_deliveries() -> None:
     talk, sender, receiver = talk_with_sender()
     for _ in range(10):
         sender.send(b"x")
@@ -77,7 +77,7 @@ def test_a_range_settles_all_that_is_in_it_and_no_more() -> None:
     assert list(receiver.session.incoming.unsettled) == [0, 1, 2, 7, 8, 9]
 
 
-def test_a_range_covers_all_links_of_its_session() -> None:
+def test_range_covers_all_links_of_its_session() -> None:
     talk, first, receiver = talk_with_sender()
     second, on_second = talk.sender(first.session, "second")
     on_second.flow(10)
@@ -92,7 +92,7 @@ def test_a_range_covers_all_links_of_its_session() -> None:
     assert [sent.link for sent in updated.deliveries] == [first, second, first, second]
 
 
-def test_a_range_with_settled_ones_in_it_tells_of_the_others() -> None:
+def test_range_with_settled_deliveries_reports_the_others() -> None:
     talk, sender, receiver = talk_with_sender()
     for _ in range(5):
         sender.send(b"x")
@@ -107,7 +107,7 @@ def test_a_range_with_settled_ones_in_it_tells_of_the_others() -> None:
     assert [delivery.id for delivery in updated.deliveries] == [0, 2, 4]
 
 
-def test_a_range_across_the_wrap_settles_what_is_in_it() -> None:
+def test_range_may_wrap_around() -> None:
     talk, sender, receiver = talk_with_sender()
     sender.session.outgoing.next_delivery_id = 2**32 - 3
     for _ in range(6):
@@ -122,7 +122,7 @@ def test_a_range_across_the_wrap_settles_what_is_in_it() -> None:
     assert list(receiver.session.incoming.unsettled) == [2**32 - 3, 2]
 
 
-def test_an_absurdly_wide_range_is_cheap() -> None:
+def test_wide_range_costs_little() -> None:
     """Two thousand ranges of two thousand million: walking them would take days."""
     peer, _ = Peer.in_session()
     link = peer.attach_receiver()
@@ -141,7 +141,7 @@ def test_an_absurdly_wide_range_is_cheap() -> None:
     assert peer.say(Disposition(True, 0, 2**31 - 1, True, Accepted())) == []
 
 
-def test_a_disposition_of_what_nobody_knows_means_nothing() -> None:
+def test_disposition_of_unknown_deliveries_is_ignored() -> None:
     peer, session = Peer.in_session()
 
     assert peer.say(Disposition(True, 5, 9, True, Accepted())) == []
@@ -150,7 +150,7 @@ def test_a_disposition_of_what_nobody_knows_means_nothing() -> None:
     assert peer.heard() == []
 
 
-def test_a_delivery_is_settled_once() -> None:
+def test_delivery_is_settled_once() -> None:
     talk, sender, receiver = talk_with_sender()
     sender.send(b"x")
     talk.run()
@@ -161,7 +161,7 @@ def test_a_delivery_is_settled_once() -> None:
     assert only(OutgoingDeliveriesUpdated, talk.run().client).state == Accepted()
 
 
-def test_a_state_without_settlement_is_told_and_remembered() -> None:
+def test_state_without_settlement_is_reported_and_delivery_kept() -> None:
     talk, sender, receiver = talk_with_sender()
     sender.send(b"x")
     talk.run()
@@ -175,7 +175,7 @@ def test_a_state_without_settlement_is_told_and_remembered() -> None:
     assert list(receiver.session.incoming.unsettled) == [0]
 
 
-def test_a_receiver_that_settles_second_waits_for_the_sender() -> None:
+def test_receiver_that_settles_second_waits_for_the_sender() -> None:
     talk, sender, receiver = talk_with_sender(link_options={"rcv_settle_mode": SETTLE_SECOND})
     assert sender.remote is not None
     assert sender.remote.rcv_settle_mode == SETTLE_SECOND
@@ -197,7 +197,7 @@ def test_a_receiver_that_settles_second_waits_for_the_sender() -> None:
     assert receiver.session.incoming.unsettled == {}
 
 
-def test_a_sender_may_say_more_before_it_settles() -> None:
+def test_sender_may_send_states_before_it_settles() -> None:
     peer, session = Peer.in_session()
     peer.attach_sender().flow(10)
     delivery = only(Delivery, peer.send(0))
@@ -213,7 +213,7 @@ def test_a_sender_may_say_more_before_it_settles() -> None:
     assert session.incoming.unsettled == {}
 
 
-def test_roles_are_kept_apart_where_ids_are_the_same() -> None:
+def test_equal_delivery_ids_of_both_roles_are_independent() -> None:
     talk, sender, receiver = talk_with_sender()
     back, on_back = talk.receiver(sender.session)
     back.flow(10)
@@ -231,7 +231,7 @@ def test_roles_are_kept_apart_where_ids_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("mode", [SETTLE_SETTLED, SETTLE_UNSETTLED, SETTLE_MIXED])
-def test_a_sender_settles_as_its_mode_says(mode: int) -> None:
+def test_sender_settles_according_to_its_mode(mode: int) -> None:
     talk, sender, receiver = talk_with_sender(link_options={"snd_settle_mode": mode})
     settled = mode == SETTLE_SETTLED
 
@@ -243,7 +243,7 @@ def test_a_sender_settles_as_its_mode_says(mode: int) -> None:
     assert len(receiver.session.incoming.unsettled) == (not settled)
 
 
-def test_a_sender_of_mixed_mode_chooses_for_each() -> None:
+def test_sender_of_mixed_mode_chooses_for_each() -> None:
     talk, sender, receiver = talk_with_sender(link_options={"snd_settle_mode": SETTLE_MIXED})
 
     for settled in (True, False, True):
@@ -255,7 +255,7 @@ def test_a_sender_of_mixed_mode_chooses_for_each() -> None:
 
 
 @pytest.mark.parametrize(("mode", "settled"), [(SETTLE_SETTLED, False), (SETTLE_UNSETTLED, True)])
-def test_a_sender_cannot_go_against_its_mode(mode: int, settled: bool) -> None:
+def test_sender_cannot_contradict_its_mode(mode: int, settled: bool) -> None:
     _, sender, _ = talk_with_sender(link_options={"snd_settle_mode": mode})
 
     with pytest.raises(StateError, match="settle mode"):
@@ -264,7 +264,7 @@ def test_a_sender_cannot_go_against_its_mode(mode: int, settled: bool) -> None:
     sender.send(b"x", settled=not settled)
 
 
-def test_a_server_can_decide_how_it_settles() -> None:
+def test_server_can_choose_the_settle_modes() -> None:
     talk = Talk(on_attaching=lambda link: link.accept(snd_settle_mode=SETTLE_SETTLED))
     session, _ = talk.session()
     receiver, sender = talk.receiver(session, snd_settle_mode=SETTLE_MIXED)
@@ -280,7 +280,7 @@ def test_a_server_can_decide_how_it_settles() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("last", [True, False])
-def test_a_delivery_is_settled_if_any_of_its_frames_says_so(first: bool, last: bool) -> None:
+def test_delivery_is_settled_if_any_of_its_frames_is(first: bool, last: bool) -> None:
     peer, session = Peer.in_session()
     peer.attach_sender().flow(10)
     peer.send(0, more=True, settled=first)
@@ -291,7 +291,7 @@ def test_a_delivery_is_settled_if_any_of_its_frames_says_so(first: bool, last: b
     assert len(session.incoming.unsettled) == (not delivery.settled)
 
 
-def test_the_mode_that_a_peer_leaves_out_is_mixed_and_first() -> None:
+def test_default_settle_modes_are_mixed_and_first() -> None:
     peer, _ = Peer.in_session()
     link = peer.attach_sender()
 

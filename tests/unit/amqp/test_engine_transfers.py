@@ -28,7 +28,7 @@ def receiving(credit: int = 10, **accept: Any) -> tuple[Peer, Any]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 415, 416, 417, 832, 833, 100_000])
-def test_a_message_of_any_size_arrives_whole(size: int) -> None:
+def test_messages_of_any_size_arrive_complete(size: int) -> None:
     talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
     payload = bytes(number % 251 for number in range(size))
 
@@ -46,7 +46,7 @@ def test_a_message_of_any_size_arrives_whole(size: int) -> None:
 
 
 @pytest.mark.parametrize("message_format", [0, 1, 255, 256, BATCH_FORMAT, 2**32 - 1])
-def test_a_message_format_is_set_and_read(message_format: int) -> None:
+def test_message_format_is_transferred(message_format: int) -> None:
     talk, sender, _ = talk_with_sender()
 
     sender.send(b"batch", message_format=message_format)
@@ -55,7 +55,7 @@ def test_a_message_format_is_set_and_read(message_format: int) -> None:
 
 
 @pytest.mark.parametrize("message_format", [-1, 2**32])
-def test_a_message_format_out_of_range_is_an_error_and_costs_nothing(message_format: int) -> None:
+def test_message_format_out_of_range_is_an_error_without_effect(message_format: int) -> None:
     talk, sender, _ = talk_with_sender()
 
     with pytest.raises(EncodeError, match="message format"):
@@ -68,7 +68,7 @@ def test_a_message_format_out_of_range_is_an_error_and_costs_nothing(message_for
 
 
 @pytest.mark.parametrize("tag", [b"", b"x" * 33])
-def test_a_tag_out_of_bounds_is_an_error_and_costs_nothing(tag: bytes) -> None:
+def test_tag_of_invalid_size_is_an_error_without_effect(tag: bytes) -> None:
     _, sender, _ = talk_with_sender()
 
     with pytest.raises(EncodeError, match="1 to 32 bytes"):
@@ -77,7 +77,7 @@ def test_a_tag_out_of_bounds_is_an_error_and_costs_nothing(tag: bytes) -> None:
     assert sender.credit == 100
 
 
-def test_tags_that_are_not_given_are_made_and_differ() -> None:
+def test_default_tags_are_unique() -> None:
     talk, sender, _ = talk_with_sender()
     for _ in range(50):
         sender.send(b"x")
@@ -85,7 +85,7 @@ def test_tags_that_are_not_given_are_made_and_differ() -> None:
     assert len({each.tag for each in of(Delivery, talk.run().server)}) == 50
 
 
-def test_a_message_can_be_sent_in_parts() -> None:
+def test_message_can_be_sent_in_parts() -> None:
     talk, sender, _ = talk_with_sender(server=SMALL_FRAMES)
 
     parts = [
@@ -123,7 +123,7 @@ def test_parts_of_messages_on_two_links_may_be_interleaved() -> None:
     ]
 
 
-def test_later_frames_may_repeat_what_the_first_said() -> None:
+def test_later_frames_may_repeat_fields_of_the_first() -> None:
     peer, _ = receiving()
     peer.send(0, b"a", more=True)
 
@@ -132,7 +132,7 @@ def test_later_frames_may_repeat_what_the_first_said() -> None:
     assert delivery.payload == b"ab"
 
 
-def test_later_frames_with_another_id_end_the_session() -> None:
+def test_later_frame_with_another_delivery_id_ends_the_session() -> None:
     peer, _ = receiving()
     peer.send(0, b"a", more=True)
 
@@ -141,7 +141,7 @@ def test_later_frames_with_another_id_end_the_session() -> None:
     assert "was complete" in str(ended.error)
 
 
-def test_the_state_that_a_sender_proposes_is_shown() -> None:
+def test_state_of_a_transfer_is_reported() -> None:
     peer, _ = receiving()
 
     assert only(Delivery, peer.send(0, state=Accepted())).state == Accepted()
@@ -151,7 +151,7 @@ def test_the_state_that_a_sender_proposes_is_shown() -> None:
     assert only(Delivery, peer.send(None)).state == Accepted()
 
 
-def test_a_transfer_named_by_its_symbol_is_a_transfer() -> None:
+def test_transfer_with_a_symbolic_descriptor_is_accepted() -> None:
     peer, _ = receiving()
     fields = [UInt(0), UInt(0), b"tag", UInt(BATCH_FORMAT), True]
     body = encode(Described(Symbol("amqp:transfer:list"), fields))
@@ -169,7 +169,7 @@ def test_a_transfer_named_by_its_symbol_is_a_transfer() -> None:
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["symbol", "number"])
-def test_a_state_that_we_do_not_know_is_shown_as_it_is(named: bool) -> None:
+def test_unknown_state_stays_described(named: bool) -> None:
     peer, _ = receiving()
     state = Described(Symbol("com.example:state"), {"a": [1, 2]})
     data = encode_composite(Transfer(0, 0, b"tag", 0, state=state))
@@ -179,7 +179,7 @@ def test_a_state_that_we_do_not_know_is_shown_as_it_is(named: bool) -> None:
     assert only(Delivery, peer.feed(encode_frame(0, data + b"x"))).state == state
 
 
-def test_the_sender_aborts_what_it_has_not_finished() -> None:
+def test_sender_can_abort_an_incomplete_delivery() -> None:
     talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
     aborted = sender.send(b"x" * 5000, more=True).id
     assert aborted is not None
@@ -197,7 +197,7 @@ def test_the_sender_aborts_what_it_has_not_finished() -> None:
     assert receiver.delivery_count == sender.delivery_count == 2
 
 
-def test_there_is_nothing_to_abort_between_messages() -> None:
+def test_abort_without_an_incomplete_delivery_does_nothing() -> None:
     talk, sender, _ = talk_with_sender()
     sender.send(b"whole")
     sender.abort()
@@ -205,7 +205,7 @@ def test_there_is_nothing_to_abort_between_messages() -> None:
     assert [type(event) for event in talk.run().server] == [Delivery]
 
 
-def test_an_aborting_frame_may_carry_bytes_that_do_not_count() -> None:
+def test_payload_of_an_aborting_frame_is_ignored() -> None:
     peer, _ = receiving()
     peer.send(0, b"x" * 100, more=True)
     assert peer.engine.buffered == 100
@@ -217,7 +217,7 @@ def test_an_aborting_frame_may_carry_bytes_that_do_not_count() -> None:
     assert only(Delivery, peer.send(1)).payload == b"hello"
 
 
-def test_a_message_in_one_frame_that_is_too_large_ends_the_link() -> None:
+def test_message_in_one_frame_that_is_too_large_ends_the_link() -> None:
     peer, link = receiving(max_message_size=10)
     assert only(Delivery, peer.send(0, b"x" * 10))
 
@@ -235,7 +235,7 @@ def test_a_message_in_one_frame_that_is_too_large_ends_the_link() -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_message_in_many_frames_that_is_too_large_ends_the_link_at_once(settled: bool) -> None:
+def test_message_in_many_frames_that_is_too_large_ends_the_link_at_once(settled: bool) -> None:
     peer, link = receiving(max_message_size=10)
     peer.send(0, b"x" * 6, more=True, settled=settled)
 
@@ -252,9 +252,7 @@ def test_a_message_in_many_frames_that_is_too_large_ends_the_link_at_once(settle
 
 @pytest.mark.parametrize("more", [True, False])
 @pytest.mark.parametrize("why", ["size", "credit", "resume"])
-def test_a_link_that_breaks_its_rules_leaves_the_others_of_its_session_alone(
-    why: str, more: bool
-) -> None:
+def test_violation_on_a_link_does_not_affect_others(why: str, more: bool) -> None:
     """Deliveries that were under way behind the one that ended the link still fit the sequence."""
     peer, _ = receiving(credit=0 if why == "credit" else 10, max_message_size=10)
     other = peer.attach_sender("other", 1)
@@ -271,13 +269,13 @@ def test_a_link_that_breaks_its_rules_leaves_the_others_of_its_session_alone(
     assert not other.session.ended
 
 
-def test_a_size_of_zero_is_no_limit() -> None:
+def test_maximum_message_size_of_zero_means_no_limit() -> None:
     peer, _ = receiving(max_message_size=0)
 
     assert only(Delivery, peer.send(0, b"x" * 10_000))
 
 
-def test_we_do_not_send_what_the_peer_does_not_take() -> None:
+def test_message_above_the_peers_limit_is_not_sent() -> None:
     talk = Talk(on_attaching=lambda link: link.accept(max_message_size=10))
     session, _ = talk.session()
     sender, receiver = talk.sender(session)
@@ -297,7 +295,7 @@ def test_we_do_not_send_what_the_peer_does_not_take() -> None:
     assert [type(event) for event in talk.run().server] == [DeliveryAborted, Delivery]
 
 
-def test_unfinished_messages_of_all_links_together_are_bounded() -> None:
+def test_total_size_of_incomplete_messages_is_bounded() -> None:
     settings = ConnectionSettings(container_id="engine", max_buffered=1000)
     peer, _ = Peer.in_session(settings)
     for handle in range(3):
@@ -316,7 +314,7 @@ def test_unfinished_messages_of_all_links_together_are_bounded() -> None:
     assert peer.engine.buffered == 0
 
 
-def test_what_is_finished_aborted_or_detached_is_no_longer_counted() -> None:
+def test_complete_aborted_and_detached_messages_are_not_counted() -> None:
     peer, link = receiving()
     peer.send(0, bytes(100), more=True)
     peer.send(None, bytes(100))
@@ -335,7 +333,7 @@ def test_what_is_finished_aborted_or_detached_is_no_longer_counted() -> None:
     assert peer.engine.buffered == 0
 
 
-def test_a_message_of_very_many_tiny_frames_takes_no_more_memory_than_its_bytes() -> None:
+def test_message_in_many_tiny_frames_uses_no_extra_memory() -> None:
     peer, link = receiving()
     peer.send(0, b"", more=True)
     for _ in range(2000):
@@ -347,7 +345,7 @@ def test_a_message_of_very_many_tiny_frames_takes_no_more_memory_than_its_bytes(
     assert only(Delivery, peer.send(None, b"!")).payload == b"ab" * 2000 + b"!"
 
 
-def test_a_transfer_without_credit_ends_the_link() -> None:
+def test_transfer_without_credit_ends_the_link() -> None:
     peer, link = receiving(credit=1)
     peer.send(0)
 
@@ -368,7 +366,7 @@ def test_without_credit_nothing_can_be_sent() -> None:
     assert payloads(talk.run().server) == [b"a" * 10 + b"b"]
 
 
-def test_a_delivery_in_parts_cannot_go_on_after_its_link_has_ended() -> None:
+def test_incomplete_delivery_cannot_continue_after_its_link_ended() -> None:
     talk, sender, receiver = talk_with_sender()
     sender.send(b"a", more=True)
     talk.run()
@@ -381,7 +379,7 @@ def test_a_delivery_in_parts_cannot_go_on_after_its_link_has_ended() -> None:
     assert not talk.client.has_data_to_send
 
 
-def test_ids_of_deliveries_wrap_around() -> None:
+def test_delivery_ids_wrap_around() -> None:
     talk, sender, receiver = talk_with_sender(server=SMALL_FRAMES)
     sender.session.outgoing.next_delivery_id = 2**32 - 2
     for number in range(4):
@@ -396,7 +394,7 @@ def test_ids_of_deliveries_wrap_around() -> None:
     assert receiver.session.incoming.unsettled == {}
 
 
-def test_a_link_that_sends_takes_no_transfers() -> None:
+def test_transfer_on_a_sending_link_ends_the_session() -> None:
     peer, _ = Peer.in_session()
     peer.attach_receiver()
 
@@ -406,7 +404,7 @@ def test_a_link_that_sends_takes_no_transfers() -> None:
     assert ended.error.condition == "amqp:session:errant-link"
 
 
-def test_a_transfer_before_we_have_answered_the_attach_is_dropped() -> None:
+def test_transfer_before_we_have_answered_the_attach_is_dropped() -> None:
     peer, session = Peer.in_session()
     peer.say(sender_attach())
 

@@ -35,7 +35,7 @@ def transfers(heard: list[Said]) -> list[bytes]:
     return [each.payload for each in heard if isinstance(each.performative, Transfer)]
 
 
-def test_a_sender_stops_at_the_window_and_goes_on_in_order_when_it_opens() -> None:
+def test_sender_stops_at_the_window_and_continues_in_order() -> None:
     peer, link = sending_peer(window=2)
     for number in range(5):
         link.send(b"%d" % number)
@@ -47,7 +47,7 @@ def test_a_sender_stops_at_the_window_and_goes_on_in_order_when_it_opens() -> No
     assert transfers(peer.heard()) == [b"3", b"4"]
 
 
-def test_what_is_sent_while_others_wait_waits_behind_them() -> None:
+def test_deliveries_are_queued_in_order() -> None:
     peer, link = sending_peer(window=1)
     link.send(b"0")
     link.send(b"1")
@@ -59,7 +59,7 @@ def test_what_is_sent_while_others_wait_waits_behind_them() -> None:
     assert transfers(peer.heard()) == [b"0", b"1", b"2", b"3"]
 
 
-def test_the_frames_of_a_large_message_wait_each_for_itself() -> None:
+def test_frames_of_a_large_message_are_queued_separately() -> None:
     peer, link = sending_peer(window=2)
     link.send(b"a" * 416 + b"b" * 416 + b"c" * 100)
 
@@ -70,7 +70,7 @@ def test_the_frames_of_a_large_message_wait_each_for_itself() -> None:
     assert not last.performative.more
 
 
-def test_frames_that_the_peer_has_not_seen_count_against_its_window() -> None:
+def test_frames_in_transit_count_against_the_window() -> None:
     peer, link = sending_peer(window=10)
     for number in range(4):
         link.send(b"%d" % number)
@@ -80,7 +80,7 @@ def test_frames_that_the_peer_has_not_seen_count_against_its_window() -> None:
     assert link.session.outgoing.window == 2
 
 
-def test_a_window_that_shrinks_below_what_is_under_way_is_closed() -> None:
+def test_window_below_the_frames_in_transit_is_closed() -> None:
     peer, link = sending_peer(window=10)
     for number in range(4):
         link.send(b"%d" % number)
@@ -94,7 +94,7 @@ def test_a_window_that_shrinks_below_what_is_under_way_is_closed() -> None:
 
 
 @pytest.mark.parametrize("window", [2**31, 2**32 - 1])
-def test_the_largest_windows_are_windows(window: int) -> None:
+def test_maximum_windows_are_accepted(window: int) -> None:
     peer, link = sending_peer(window=window)
     link.send(b"0")
 
@@ -104,7 +104,7 @@ def test_the_largest_windows_are_windows(window: int) -> None:
     assert transfers(peer.heard()) == [b"0", b"1"]
 
 
-def test_a_flow_from_before_the_peer_saw_our_begin_counts_from_our_first_frame() -> None:
+def test_flow_without_next_incoming_id_counts_from_our_first_frame() -> None:
     peer, link = sending_peer(window=10)
     link.send(b"0")
 
@@ -113,7 +113,7 @@ def test_a_flow_from_before_the_peer_saw_our_begin_counts_from_our_first_frame()
     assert link.session.outgoing.window == 2
 
 
-def test_ids_of_frames_wrap_around() -> None:
+def test_transfer_ids_wrap_around() -> None:
     peer, link = sending_peer(window=10)
     outbound = link.session.outgoing
     outbound.next_id = 2**32 - 2
@@ -127,7 +127,7 @@ def test_ids_of_frames_wrap_around() -> None:
     assert transfers(peer.heard()) == [b"3"]
 
 
-def test_a_window_is_opened_again_when_half_of_it_is_used() -> None:
+def test_window_is_renewed_when_half_of_it_is_used() -> None:
     peer, session = Peer.in_session(small_window(4))
     peer.attach_sender().flow(100)
     peer.heard()
@@ -141,7 +141,7 @@ def test_a_window_is_opened_again_when_half_of_it_is_used() -> None:
     assert session.incoming.window == 4
 
 
-def test_a_flow_says_how_many_frames_we_have_seen_from_the_peers_first_id() -> None:
+def test_flow_counts_received_frames_from_the_peers_first_id() -> None:
     peer = Peer(small_window(100))
     peer.open()
     peer.say(Begin(None, 2**32 - 1, 100, 100))
@@ -155,7 +155,7 @@ def test_a_flow_says_how_many_frames_we_have_seen_from_the_peers_first_id() -> N
     assert peer.told() == [Flow(1, 98, 0, 5000)]
 
 
-def test_a_long_stream_never_stalls_with_the_smallest_windows() -> None:
+def test_long_stream_never_stalls_with_the_smallest_windows() -> None:
     talk = Talk(
         client=ConnectionSettings(container_id="client", incoming_window=2),
         server=ConnectionSettings(container_id="server", incoming_window=2, max_frame_size=512),
@@ -173,7 +173,7 @@ def test_a_long_stream_never_stalls_with_the_smallest_windows() -> None:
     assert not session.outgoing.queued
 
 
-def test_a_peer_that_overruns_the_window_ends_the_session() -> None:
+def test_frame_beyond_the_window_ends_the_session() -> None:
     """It is opened again before it is used up, so the engine has to be kept from it here."""
     peer, session = Peer.in_session(small_window(2))
     peer.attach_sender().flow(100)
@@ -186,7 +186,7 @@ def test_a_peer_that_overruns_the_window_ends_the_session() -> None:
     assert ended.error.condition == "amqp:session:window-violation"
 
 
-def test_a_flow_of_the_session_alone_is_told_and_echoed() -> None:
+def test_session_flow_is_reported_and_echoed() -> None:
     peer, session = Peer.in_session()
 
     assert peer.say(Flow(0, 7, 0, 7)) == [FlowReceived(session, None)]
@@ -222,7 +222,7 @@ def waiting_on_two_links() -> tuple[Peer, SenderLink, SenderLink]:
 
 
 @pytest.mark.parametrize("by_peer", [True, False])
-def test_a_detach_leaves_no_gap_in_the_ids_of_deliveries_that_wait(by_peer: bool) -> None:
+def test_detach_leaves_no_gap_in_queued_delivery_ids(by_peer: bool) -> None:
     """Proton, and we, end a session whose delivery ids have a gap."""
     peer, a, b = waiting_on_two_links()
 
@@ -238,7 +238,7 @@ def test_a_detach_leaves_no_gap_in_the_ids_of_deliveries_that_wait(by_peer: bool
     assert [each.performative.delivery_id for each in sent] == [1, 2, 3]
 
 
-def test_a_delivery_has_an_id_once_its_first_frame_is_written() -> None:
+def test_delivery_id_is_assigned_with_the_first_frame() -> None:
     peer, a, b = waiting_on_two_links()
     late = b.send(b"b2")
     assert late.id is None
@@ -255,7 +255,7 @@ def test_a_delivery_has_an_id_once_its_first_frame_is_written() -> None:
     assert [sent.id for sent in b.session.outgoing.unsettled.values()] == [3]
 
 
-def test_an_engine_that_receives_goes_on_after_a_detach_among_waiting_deliveries() -> None:
+def test_receiving_engine_continues_after_a_detach_with_queued_deliveries() -> None:
     talk = Talk(server=ConnectionSettings(container_id="server", incoming_window=2))
     session, _ = talk.session()
     a, on_a = talk.sender(session, "a")
@@ -280,7 +280,7 @@ def test_an_engine_that_receives_goes_on_after_a_detach_among_waiting_deliveries
     assert session.outgoing.unsettled == {}
 
 
-def test_an_unfinished_delivery_that_waits_can_be_aborted() -> None:
+def test_queued_incomplete_delivery_can_be_aborted() -> None:
     peer, a, b = waiting_on_two_links()
     b.send(b"b2", more=True)
     a.detach()
@@ -295,7 +295,7 @@ def test_an_unfinished_delivery_that_waits_can_be_aborted() -> None:
 
 
 @pytest.mark.parametrize("how", ["echo", "drain"])
-def test_a_flow_does_not_overtake_the_deliveries_that_it_counts(how: str) -> None:
+def test_flow_does_not_overtake_queued_deliveries(how: str) -> None:
     """A receiver takes deliveries that a flow counts and that have not come for given up credit."""
     peer, link = sending_peer(window=1, credit=10)
     link.send(b"0")
@@ -315,7 +315,7 @@ def test_a_flow_does_not_overtake_the_deliveries_that_it_counts(how: str) -> Non
     assert (flow.delivery_count, flow.link_credit) == ((10, 0) if how == "drain" else (3, 7))
 
 
-def test_a_drain_that_waits_for_the_window_costs_no_message() -> None:
+def test_drain_during_a_closed_window_loses_no_message() -> None:
     talk = Talk(server=ConnectionSettings(container_id="server", incoming_window=2))
     session, _ = talk.session()
     sender, receiver = talk.sender(session)
@@ -336,7 +336,7 @@ def test_a_drain_that_waits_for_the_window_costs_no_message() -> None:
     assert receiver.delivery_count == sender.delivery_count == 10
 
 
-def test_a_flow_that_waits_goes_out_when_what_it_waited_for_is_dropped() -> None:
+def test_queued_flow_is_sent_when_the_frames_before_it_are_dropped() -> None:
     peer, link = sending_peer(window=1)
     other = peer.attach_receiver("other", 1)
     peer.grant(1, 10, window=1)
@@ -352,7 +352,7 @@ def test_a_flow_that_waits_goes_out_when_what_it_waited_for_is_dropped() -> None
     assert [type(each) for each in said] == [Flow, Detach]
 
 
-def test_a_link_that_is_asked_for_meanwhile_does_not_disturb_what_waits() -> None:
+def test_new_link_does_not_disturb_queued_frames() -> None:
     peer, link = sending_peer(window=1)
     link.send(b"0")
     link.send(b"1")

@@ -28,7 +28,7 @@ def read(data: str) -> tuple[Any, ...]:
     return decode_transfer(raw, 0, len(raw))
 
 
-def test_a_frame_starts_with_size_offset_type_and_channel() -> None:
+def test_frame_starts_with_size_offset_type_and_channel() -> None:
     assert encode_frame(0x0102, b"body") == bytes.fromhex("0000000c 02 00 0102") + b"body"
     assert encode_frame(0, b"", 1) == bytes.fromhex("00000008 02 01 0000")
 
@@ -57,7 +57,7 @@ def large(count: int, fields: str) -> bytes:
         (4, "43 43 b00000000161 43", (0, 0, b"a", 0)),
     ],
 )
-def test_fields_are_read_in_every_encoding(
+def test_transfer_fields_are_decoded_in_every_encoding(
     make: Callable[[int, str], bytes], count: int, fields: str, expected: tuple[Any, ...]
 ) -> None:
     data = make(count, fields)
@@ -86,14 +86,14 @@ FLAGS = [
 
 
 @pytest.mark.parametrize(("tail", "count", "expected"), FLAGS)
-def test_flags_are_the_same_when_read_again(tail: str, count: int, expected: TransferFlags) -> None:
+def test_cached_flags_are_the_same_object(tail: str, count: int, expected: TransferFlags) -> None:
     data = small(count, "43 43 a00161 43" + tail)
 
     for _ in range(2):  # the second time from the cache
         assert decode_transfer(data, 0, len(data))[4] == expected
 
 
-def test_the_same_bytes_with_another_count_are_still_an_error() -> None:
+def test_same_bytes_with_another_count_are_still_an_error() -> None:
     good = small(6, "43 43 a00161 43 4241")
     assert decode_transfer(good, 0, len(good))[4].more
     bad = small(5, "43 43 a00161 43 4241")
@@ -119,7 +119,7 @@ def test_the_same_bytes_with_another_count_are_still_an_error() -> None:
         (12, "43 43 a00161 43 40404040404040 40"),  # twelve fields
     ],
 )
-def test_fields_that_are_wrong_are_an_error(count: int, fields: str) -> None:
+def test_invalid_transfer_fields_are_an_error(count: int, fields: str) -> None:
     for data in (small(count, fields), large(count, fields)):
         with pytest.raises(DecodeError):
             decode_transfer(data, 0, len(data))
@@ -141,7 +141,7 @@ def test_fields_that_are_wrong_are_an_error(count: int, fields: str) -> None:
         "",
     ],
 )
-def test_a_transfer_that_is_not_a_list_is_an_error(data: str) -> None:
+def test_transfer_that_is_not_a_list_is_an_error(data: str) -> None:
     with pytest.raises(DecodeError):
         read(data)
 
@@ -155,7 +155,7 @@ def test_fields_do_not_reach_into_the_next_frame() -> None:
             decode_transfer(whole, 0, end)
 
 
-def test_a_delivery_tag_has_32_bytes_at_most() -> None:
+def test_delivery_tag_has_at_most_32_bytes() -> None:
     for size, head in ((32, "a020"), (32, "b000000020")):
         fields = bytes.fromhex("43 43" + head) + bytes(size) + b"\x43"
         data = bytes((0xC0, len(fields) + 1, 4)) + fields
@@ -171,7 +171,7 @@ def test_a_delivery_tag_has_32_bytes_at_most() -> None:
 @pytest.mark.parametrize("more", [True, False])
 @pytest.mark.parametrize("delivery_id", [0, 1, 255, 256, 2**32 - 1])
 @pytest.mark.parametrize("message_format", [0, 1, 0x80013700])
-def test_the_first_frame_says_all_there_is_to_say(
+def test_first_frame_has_all_fields(
     settled: bool, more: bool, delivery_id: int, message_format: int
 ) -> None:
     written = encode_first_transfer(b"\x52\x05", delivery_id, b"tag", message_format, settled, more)
@@ -189,7 +189,7 @@ def test_the_first_frame_says_all_there_is_to_say(
 
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("more", [True, False])
-def test_later_frames_name_the_link_alone(settled: bool, more: bool) -> None:
+def test_later_frames_have_only_the_handle(settled: bool, more: bool) -> None:
     written = encode_next_transfer(b"\x43", settled, more)
 
     handle, delivery_id, tag, message_format, flags, _ = decode_transfer(written, 3, len(written))
@@ -198,13 +198,13 @@ def test_later_frames_name_the_link_alone(settled: bool, more: bool) -> None:
     assert flags == PLAIN._replace(settled=settled, more=more)
 
 
-def test_an_aborting_frame_says_so() -> None:
+def test_aborting_frame_has_the_aborted_flag() -> None:
     written = encode_aborted_transfer(b"\x43")
 
     assert decode_transfer(written, 3, len(written))[4] == PLAIN._replace(aborted=True)
 
 
-def test_the_cache_of_flags_stays_small() -> None:
+def test_cache_of_flags_is_bounded() -> None:
     before = len(frames._FLAGS)
     for number in range(3000):
         data = encode_composite(Transfer(0, 0, b"a", 0, state=[number]))[3:]

@@ -52,12 +52,12 @@ HELD_BY_A_DICT: list[Any] = [
 
 
 @pytest.mark.parametrize("value", HELD_BY_A_DICT, ids=repr)
-def test_a_map_is_a_dict_in_the_order_of_its_bytes(value: Any) -> None:
+def test_map_is_a_dict_in_encoding_order(value: Any) -> None:
     assert same(decode_whole(encode(value)), value)
 
 
 @pytest.mark.parametrize("keys", HELD_BY_PAIRS, ids=repr)
-def test_a_map_that_a_dict_cannot_hold_is_pairs_and_survives(keys: list[Any]) -> None:
+def test_map_that_a_dict_cannot_hold_survives_as_pairs(keys: list[Any]) -> None:
     value = Pairs((key, n) for n, key in enumerate(keys))
 
     assert same(decode_whole(encode(value)), value)
@@ -69,25 +69,25 @@ def test_a_map_that_a_dict_cannot_hold_is_pairs_and_survives(keys: list[Any]) ->
     + [key for keys in HELD_BY_PAIRS for key in keys],
     ids=repr,
 )
-def test_the_same_key_twice_is_an_error(key: Any) -> None:
+def test_duplicate_key_is_an_error(key: Any) -> None:
     doubled = Pairs([(key, 1), ("something else", 2), (key, 3)])
 
     with pytest.raises(DecodeError, match="the same key twice"):
         decode_whole(encode(doubled))
 
 
-def test_a_key_without_a_value_is_an_error() -> None:
+def test_key_without_a_value_is_an_error() -> None:
     with pytest.raises(DecodeError, match="a key without a value"):
         decode_whole(bytes.fromhex("c1 04 03 404142"))
 
 
-def test_pairs_stand_in_lists_and_maps() -> None:
+def test_pairs_can_be_nested_in_lists_and_maps() -> None:
     odd = Pairs([([], 1), (["x"], 2)])
 
     assert same(decode_whole(encode([odd, {"odd": odd}])), [odd, {"odd": odd}])
 
 
-def test_not_a_number_may_be_a_key() -> None:
+def test_nan_may_be_a_key() -> None:
     value = decode_whole(encode({math.nan: 1}))
 
     assert list(value.values()) == [1]

@@ -161,7 +161,7 @@ def on_the_wire(performative: Any) -> list[Any]:
     return fields
 
 
-def test_every_composite_is_in_this_test() -> None:
+def test_every_composite_is_tested() -> None:
     declared = {
         each
         for each in vars(performatives).values()
@@ -172,7 +172,7 @@ def test_every_composite_is_in_this_test() -> None:
 
 
 @pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
-def test_it_is_known_by_its_number_and_by_its_symbol(kind: type) -> None:
+def test_composite_is_decoded_by_numeric_and_symbolic_descriptor(kind: type) -> None:
     code, name = CODES[kind]
     fields, expected = SHORTEST[kind]
 
@@ -182,7 +182,7 @@ def test_it_is_known_by_its_number_and_by_its_symbol(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
-def test_null_reads_as_a_field_that_is_left_out(kind: type) -> None:
+def test_null_equals_an_omitted_field(kind: type) -> None:
     code, _ = CODES[kind]
     fields, expected = SHORTEST[kind]
     count = len(kind.__slots__)  # type: ignore[attr-defined]
@@ -193,7 +193,7 @@ def test_null_reads_as_a_field_that_is_left_out(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
-def test_more_fields_than_are_known_are_an_error(kind: type) -> None:
+def test_too_many_fields_are_an_error(kind: type) -> None:
     code, _ = CODES[kind]
     count = len(kind.__slots__)  # type: ignore[attr-defined]
 
@@ -204,7 +204,7 @@ def test_more_fields_than_are_known_are_an_error(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("value", [{}, "text", None, 5, Array(int, ())], ids=repr)
-def test_what_is_not_a_list_is_an_error(kind: type, value: Any) -> None:
+def test_composite_that_is_not_a_list_is_an_error(kind: type, value: Any) -> None:
     with pytest.raises(DecodeError, match="is not a list"):
         read(value, ULong(CODES[kind][0]))
 
@@ -219,7 +219,7 @@ def test_what_is_not_a_list_is_an_error(kind: type, value: Any) -> None:
     ],
     ids=lambda each: each.__name__ if isinstance(each, type) else str(each),
 )
-def test_a_mandatory_field_that_is_missing_or_null_is_an_error(kind: type, index: int) -> None:
+def test_mandatory_field_that_is_missing_or_null_is_an_error(kind: type, index: int) -> None:
     code, _ = CODES[kind]
     fields, _ = SHORTEST[kind]
     nulled = [None if place == index else field for place, field in enumerate(fields)]
@@ -266,13 +266,13 @@ def test_a_mandatory_field_that_is_missing_or_null_is_an_error(kind: type, index
         (0x40, [UInt(1)], "SaslMechanisms.sasl_server_mechanisms"),
     ],
 )
-def test_a_field_of_a_wrong_type_is_an_error(code: int, fields: list[Any], field: str) -> None:
+def test_field_of_the_wrong_type_is_an_error(code: int, fields: list[Any], field: str) -> None:
     with pytest.raises(DecodeError, match=f"{field} cannot be") as caught:
         read(fields, ULong(code))
     assert caught.value.condition == "amqp:invalid-field"
 
 
-def test_an_error_within_an_error_is_told_of_the_inner_one() -> None:
+def test_error_in_a_nested_composite_names_the_inner_field() -> None:
     inner = Described(ULong(0x1D), [None])
 
     with pytest.raises(DecodeError, match=r"Error\.condition is missing"):
@@ -285,7 +285,7 @@ def test_all_fields_survive_a_round_trip(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
-def test_fields_at_the_end_that_are_defaults_are_left_out(kind: type) -> None:
+def test_trailing_defaults_are_omitted(kind: type) -> None:
     fields, value = SHORTEST[kind]
     if kind is Error:
         return  # the exception, below
@@ -294,7 +294,7 @@ def test_fields_at_the_end_that_are_defaults_are_left_out(kind: type) -> None:
     assert written == fields or kind is SaslMechanisms
 
 
-def test_a_default_between_other_fields_is_null() -> None:
+def test_default_before_other_fields_is_null() -> None:
     assert on_the_wire(Open("me", max_frame_size=0xFFFFFFFF, channel_max=7)) == [
         "me",
         None,
@@ -303,7 +303,7 @@ def test_a_default_between_other_fields_is_null() -> None:
     ]
 
 
-def test_numbers_are_written_in_the_types_of_their_fields() -> None:
+def test_numbers_are_encoded_with_the_types_of_their_fields() -> None:
     fields = on_the_wire(Attach("link", 1, False, 0, 1, max_message_size=9))
 
     assert [type(field) for field in fields[1:5]] == [UInt, bool, UByte, UByte]
@@ -319,16 +319,14 @@ def test_numbers_are_written_in_the_types_of_their_fields() -> None:
         (Error("amqp:not-found", None, {}), [Symbol("amqp:not-found"), None, {}]),
     ],
 )
-def test_an_error_always_has_three_fields_for_the_azure_sdk(
-    error: Error, fields: list[Any]
-) -> None:
+def test_error_always_has_three_fields_for_the_azure_sdk(error: Error, fields: list[Any]) -> None:
     assert on_the_wire(error) == fields
     assert on_the_wire(Close(error))[0].value == fields
     assert on_the_wire(Detach(0, True, error))[2].value == fields
     assert on_the_wire(Rejected(error))[0].value == fields
 
 
-def test_an_exception_becomes_an_error_with_an_info_map_that_is_never_empty() -> None:
+def test_exception_becomes_an_error_with_an_info_map_that_is_never_empty() -> None:
     plain = Error.of(NotAuthorized("no"))
     told = Error.of(NotAuthorized("no", condition="x:y", info={"a": 1, Symbol("b"): 2}))
 
@@ -351,7 +349,7 @@ def test_an_exception_becomes_an_error_with_an_info_map_that_is_never_empty() ->
     ],
     ids=repr,
 )
-def test_several_symbols_are_read_from_null_one_symbol_or_an_array(
+def test_multiple_symbols_are_decoded_from_null_a_symbol_or_an_array(
     written: Any, expected: tuple[Symbol, ...]
 ) -> None:
     fields = [None] * 9 + [written]
@@ -359,13 +357,13 @@ def test_several_symbols_are_read_from_null_one_symbol_or_an_array(
     assert read(fields, ULong(0x28)).outcomes == expected
 
 
-def test_several_symbols_are_written_as_an_array() -> None:
+def test_multiple_symbols_are_encoded_as_an_array() -> None:
     fields = on_the_wire(Target(capabilities=(Symbol("a"), Symbol("b"))))
 
     assert fields[6] == Array(Symbol, (Symbol("a"), Symbol("b")))
 
 
-def test_values_of_types_that_are_not_ours_stay_described() -> None:
+def test_values_of_unknown_types_stay_described() -> None:
     strange = Described(Symbol("com.example:coordinator"), ["x"])
     attach = Attach("link", 0, False, target=strange, initial_delivery_count=0)
 
@@ -373,7 +371,7 @@ def test_values_of_types_that_are_not_ours_stay_described() -> None:
 
 
 @pytest.mark.parametrize("descriptor", [[], {}, [1], None, "x", UInt(99), 0x10000], ids=repr)
-def test_a_descriptor_that_nobody_knows_leaves_the_value_as_it_is(descriptor: Any) -> None:
+def test_value_with_an_unknown_descriptor_is_unchanged(descriptor: Any) -> None:
     value = Described(descriptor, ["me"])
 
     assert decode_composite(value) is value
@@ -393,11 +391,11 @@ def test_a_descriptor_that_nobody_knows_leaves_the_value_as_it_is(descriptor: An
     ],
     ids=["range", "negative", "text", "object", "property", "symbol", "surrogate", "number"],
 )
-def test_a_field_that_cannot_be_written_is_an_encode_error(value: Any) -> None:
+def test_field_without_an_encoding_is_an_encode_error(value: Any) -> None:
     with pytest.raises(EncodeError):
         encode_composite(value)
 
 
-def test_a_performative_is_written_as_a_described_list() -> None:
+def test_performative_is_encoded_as_a_described_list() -> None:
     assert encode_composite(Close()) == bytes.fromhex("005318 45")
     assert encode_composite(Open("me")) == bytes.fromhex("005310 c0 05 01") + encode("me")

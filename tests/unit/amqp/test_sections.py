@@ -107,7 +107,7 @@ def all_but(message: Message, slot: str) -> dict[str, bytes]:
 # Taking apart, and together again.
 
 
-def test_message_with_every_section_is_put_together_byte_for_byte():
+def test_message_with_every_section_survives_byte_for_byte():
     data = b"".join(EVERY_SECTION)
 
     message = Message.parse(data)
@@ -122,7 +122,7 @@ def test_message_with_every_section_is_put_together_byte_for_byte():
     assert message.encode() == data
 
 
-def test_a_message_can_be_cut_only_between_sections():
+def test_truncated_message_is_an_error_unless_cut_between_sections():
     data = b"".join(EVERY_SECTION)
     between = {len(b"".join(EVERY_SECTION[:n])) for n in range(len(EVERY_SECTION) + 1)}
 
@@ -149,13 +149,13 @@ def test_a_message_can_be_cut_only_between_sections():
     ],
     ids=bytes.hex,
 )
-def test_smallest_messages_are_messages(data: bytes):
+def test_smallest_messages_are_parsed(data: bytes):
     assert Message.parse(data).encode() == data
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("wide", [False, True], ids=["small sizes", "large sizes"])
-def test_every_legal_way_to_write_a_section_is_read_and_kept(spelling: str, wide: bool):
+def test_every_valid_encoding_of_a_section_is_parsed_and_kept(spelling: str, wide: bool):
     compound = compound32 if wide else compound8
     binary = b"\xb0\x00\x00\x00\x03abc" if wide else b"\xa0\x03abc"
     data = (
@@ -179,7 +179,7 @@ def test_every_legal_way_to_write_a_section_is_read_and_kept(spelling: str, wide
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_any_kind_of_bytes_is_taken_apart(kind: Any):
+def test_message_in_any_buffer_is_parsed(kind: Any):
     data = b"".join(EVERY_SECTION)
 
     message = Message.parse(kind(data))
@@ -188,7 +188,7 @@ def test_any_kind_of_bytes_is_taken_apart(kind: Any):
     assert message.read_application_properties() == {"color": "red"}
 
 
-def test_delivery_annotations_at_the_end_as_the_azure_sdk_writes_them_go_where_they_belong():
+def test_trailing_delivery_annotations_of_the_azure_sdk_are_parsed():
     annotations, data = EVERY_SECTION[1], section(0x75, b"\xa0\x01x")
 
     message = Message.parse(EVERY_SECTION[0] + data + annotations)
@@ -221,7 +221,7 @@ def test_delivery_annotations_at_the_end_as_the_azure_sdk_writes_them_go_where_t
         pytest.param([0x77, 0x75], id="value and data"),
     ],
 )
-def test_sections_out_of_order_are_refused(codes: list[int]):
+def test_sections_out_of_order_are_an_error(codes: list[int]):
     content = {0x70: b"\x45", 0x73: b"\x45", 0x75: b"\xa0\x00", 0x76: b"\x45", 0x77: b"\x40"}
     data = b"".join(section(code, content.get(code, b"\xc1\x01\x00")) for code in codes)
 
@@ -254,12 +254,12 @@ def test_sections_out_of_order_are_refused(codes: list[int]):
         pytest.param(section(0x75, b"\xb0\xff\xff\xff\xff"), id="more than there is"),
     ],
 )
-def test_bytes_that_are_no_message_are_refused(data: bytes):
+def test_data_that_is_not_a_message_is_an_error(data: bytes):
     with pytest.raises(DecodeError):
         Message.parse(data)
 
 
-def test_many_small_body_sections_do_not_take_time_by_the_square():
+def test_many_small_body_sections_take_linear_time():
     data = section(0x75, b"\xa0\x00") * 200_000  # copied once for each, they would take minutes
 
     assert Message.parse(data).body == data
@@ -281,7 +281,7 @@ def test_many_small_body_sections_do_not_take_time_by_the_square():
         ("footer", section(0x78, b"\xc1" + BROKEN[1:])),
     ],
 )
-def test_undecodable_section_passes_untouched_while_others_are_changed(slot: str, broken: bytes):
+def test_undecodable_section_is_kept_while_others_are_edited(slot: str, broken: bytes):
     message = Message.parse(broken)
     assert getattr(message, slot) == broken
 
@@ -328,9 +328,7 @@ def test_undecodable_section_passes_untouched_while_others_are_changed(slot: str
         ),
     ],
 )
-def test_reading_a_section_that_is_not_what_it_should_be_is_an_error(
-    data: bytes, read: Callable[[Message], Any]
-):
+def test_reading_an_invalid_section_is_an_error(data: bytes, read: Callable[[Message], Any]):
     message = Message.parse(data)
 
     with pytest.raises(DecodeError):
@@ -446,7 +444,7 @@ def test_field_of_an_absent_section_is_added():
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("compound", [compound8, compound32])
-def test_fields_that_are_not_touched_stay_byte_for_byte(
+def test_other_fields_are_kept_byte_for_byte(
     spelling: str, compound: Callable[[int, list[bytes]], bytes]
 ):
     durable, priority, ttl = b"\x56\x01", b"\x50\x04", b"\x70\x00\x00\x00\x01"
@@ -484,7 +482,7 @@ def test_undecodable_field_stays_untouched():
         ({}, Properties("id", to="to")),
     ],
 )
-def test_fields_are_set_and_unset_by_their_place(fields: dict[int, Any], expected: Properties):
+def test_fields_are_set_and_cleared_by_index(fields: dict[int, Any], expected: Properties):
     message = Message.parse(b"".join(EVERY_SECTION))
     others = all_but(message, "properties")
 

@@ -18,7 +18,7 @@ from pairbus.amqp.serial import SERIAL_MASK, numbers_in_range, serial_distance
         (2**31, 0, 0),
     ],
 )
-def test_a_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: int) -> None:
+def test_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: int) -> None:
     assert serial_distance(a, b) == distance
 
 
@@ -41,13 +41,13 @@ def test_a_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: 
         ([], 0, 2**31 - 1, []),
     ],
 )
-def test_a_range_finds_what_is_known(
+def test_range_finds_what_is_known(
     known: list[int], first: int, last: int, found: list[int]
 ) -> None:
     assert numbers_in_range(known, first, last) == found
 
 
-def test_a_range_that_is_absurdly_wide_is_not_walked() -> None:
+def test_range_that_is_absurdly_wide_is_not_walked() -> None:
     class Counted(dict[int, None]):
         asked = 0
 

@@ -1,11 +1,11 @@
 'use strict';
 /*
- * What rhea_client.js and rhea_server.js share.
+ * The part that rhea_client.js and rhea_server.js share.
  *
- * Commands come as JSON lines on stdin: {"n": 1, "do": "send", ...}. Each is answered by a line with
- * its number, {"n": 1, ...} or {"n": 1, "failed": "why"}. What happens comes as lines of its own,
- * {"event": "message", ...}. Values carry the name of their AMQP type, {"t": "uint", "v": "1"}; bytes
- * are hex, integers are decimal strings, floats are hex of their IEEE 754 bytes.
+ * Commands are JSON lines on stdin: {"n": 1, "do": "send", ...}. The answer to a command is a line
+ * with its number, {"n": 1, ...} or {"n": 1, "failed": "reason"}. Events of rhea are further lines,
+ * {"event": "message", ...}. Values have the name of their AMQP type, {"t": "uint", "v": "1"}: bytes
+ * as hex, integers as decimal strings, floats as the hex of their IEEE 754 bytes.
  */
 const fs = require('fs');
 const readline = require('readline');
@@ -27,7 +27,7 @@ const NAMES = {
     Array8: 'array', Array32: 'array',
 };
 
-// The constructor of an array's elements: the widest of each type, which fits every value.
+// The constructors of array elements: the widest of each type, which fits every value.
 const ELEMENTS = {
     null: types.Null, boolean: types.Boolean, ubyte: types.Ubyte, ushort: types.Ushort,
     uint: types.Uint, ulong: types.Ulong, byte: types.Byte, short: types.Short, int: types.Int,
@@ -54,7 +54,7 @@ function wide_text(value, signed) {
     return String(signed ? value.readBigInt64BE() : value.readBigUInt64BE());
 }
 
-/** A value of rhea's from one with a name. */
+/** Return a value of rhea for a value with the name of its type. */
 function untag(o) {
     const v = o.v;
     switch (o.t) {
@@ -78,7 +78,7 @@ function untag(o) {
     }
 }
 
-/** The same the other way round. */
+/** Return a value with the name of its type for a value of rhea. */
 function tag(o) {
     if (o.descriptor) {
         const bare = Object.assign(Object.create(Object.getPrototypeOf(o)), o);
@@ -113,7 +113,7 @@ function tag(o) {
     }
 }
 
-/** A plain object whose values have names of types. */
+/** Return the object of rhea for an object whose values have the names of their types. */
 function untag_all(o) {
     return o && Object.fromEntries(Object.entries(o).map(([key, value]) => [key, untag(value)]));
 }
@@ -137,7 +137,7 @@ function message_of(o) {
     return message;
 }
 
-// rhea gives a message without the types of its values; its reader knows them.
+// rhea returns messages without the types of their values, so keep the payload for its reader.
 const decode = rhea.message.decode;
 rhea.message.decode = (buffer) => Object.assign(decode(buffer), {raw: buffer});
 
@@ -170,7 +170,7 @@ frames.write_frame = (frame) => {
     return buffer;
 };
 
-function say(line) {
+function write_line(line) {
     process.stdout.write(JSON.stringify(line) + '\n');
 }
 
@@ -179,11 +179,11 @@ const deliveries = {};
 
 function delivery_of({link, id}) {
     const delivery = deliveries[link + ' ' + id];
-    if (!delivery) throw new Error(`there is no delivery ${id} on ${link}`);
+    if (!delivery) throw new Error(`no delivery ${id} on ${link}`);
     return delivery;
 }
 
-/** The address of a terminus; rhea makes an object even of one that is null. */
+/** Return the address of a terminus, or null. rhea has an object even for a null terminus. */
 function address_of(terminus) {
     return terminus && terminus.address !== undefined ? terminus.address : null;
 }
@@ -240,17 +240,17 @@ const EVENTS = [
     ...Object.values(rhea.SenderEvents), ...Object.values(rhea.ReceiverEvents),
 ];
 
-/** Tell all that happens on a container; `first` may act on an event before it is told. */
-function watch(container, first) {
+/** Report all events of a container. `handlers` handle an event before it is reported. */
+function report_events(container, handlers) {
     for (const name of new Set(EVENTS)) {
         container.on(name, (context) => {
             if (name === 'error' || name === 'protocol_error') {
-                say({event: name, error: {description: String(context.message)}});
+                write_line({event: name, error: {description: String(context.message)}});
                 return;
             }
             const line = describe(name, context);
-            if (first[name]) first[name](context, line);
-            say(line);
+            if (handlers[name]) handlers[name](context);
+            write_line(line);
         });
     }
 }
@@ -263,18 +263,18 @@ const OUTCOMES = {
         Object.assign({}, fields, {message_annotations: untag_all(fields.message_annotations)})),
 };
 
-function settle(delivery, verdict) {
-    OUTCOMES[verdict.outcome](delivery, verdict);
+function settle(delivery, state) {
+    OUTCOMES[state.outcome](delivery, state);
 }
 
-/** Confirm what the receiver said of a delivery of ours, or say something else. */
-function confirm(delivery, verdict) {
+/** Settle a delivery that we sent with the state of the receiver, or reject it with an error. */
+function confirm(delivery, error) {
     let state = delivery.remote_state;
-    if (verdict) state = rhea.message.rejected({error: error_of(verdict.error)});
+    if (error) state = rhea.message.rejected({error: error_of(error)});
     delivery.update(true, state.described());
 }
 
-/** Options as rhea wants them: files by their names, types where they matter. */
+/** Return options for rhea, with the content of files instead of their names. */
 function options_of(o) {
     const options = Object.assign({}, o);
     for (const key of ['key', 'cert', 'ca']) {
@@ -284,16 +284,16 @@ function options_of(o) {
 }
 
 function link_named(name) {
-    if (!links[name]) throw new Error(`there is no link ${name}`);
+    if (!links[name]) throw new Error(`no link ${name}`);
     return links[name];
 }
 
 const commands = {
     send({link, message, payload, format, tag}) {
         const sender = link_named(link);
-        const name = tag && bytes(tag);
-        const what = message ? message_of(message) : bytes(payload);
-        return {id: sender.send(what, name, message ? undefined : format || 0).id};
+        const delivery_tag = tag && bytes(tag);
+        const content = message ? message_of(message) : bytes(payload);
+        return {id: sender.send(content, delivery_tag, message ? undefined : format || 0).id};
     },
     credit({link, credit}) {
         link_named(link).add_credit(credit);
@@ -324,20 +324,20 @@ const commands = {
     },
 };
 
-/** Do what comes on stdin until it ends. */
-function obey(more) {
-    Object.assign(commands, more);
+/** Run the commands on stdin until it ends. */
+function run_commands(more_commands) {
+    Object.assign(commands, more_commands);
     readline.createInterface({input: process.stdin}).on('line', async (line) => {
         const command = JSON.parse(line);
         try {
             const answer = await commands[command.do](command);
-            say(Object.assign({n: command.n}, answer));
+            write_line(Object.assign({n: command.n}, answer));
         } catch (error) {
-            say({n: command.n, failed: String(error.stack)});
+            write_line({n: command.n, failed: String(error.stack)});
         }
     }).on('close', () => process.exit(0));
 }
 
 module.exports = {
-    rhea, watch, obey, links, settle, confirm, options_of, error_of, untag_all, address_of,
+    rhea, report_events, run_commands, links, settle, confirm, options_of, error_of, address_of, message_of, bytes,
 };
