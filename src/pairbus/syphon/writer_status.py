@@ -8,9 +8,9 @@ from pairbus.spark.outcome import Outcome
 from pairbus.syphon.pacing import next_halvings
 
 BLOCK_S, MAX_BLOCK_S = 1.0, 10.0
-"""The time for which a destination is blocked after it failed. It doubles with each failure up to
-the maximum. Meanwhile, messages of sessions keep their positions, and others in the queue wait behind
-them."""
+"""The time for which a destination is blocked after it failed. It doubles with each failure, up
+to the maximum. Meanwhile, messages of sessions keep their positions, and others in the queue wait
+behind them."""
 
 
 @dataclass(slots=True)
