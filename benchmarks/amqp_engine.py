@@ -18,11 +18,12 @@ from azure.servicebus._pyamqp.types import TYPE, VALUE, AMQPTypes
 from benchmarks.harness import OURS, Figure, Timed, compare, timed
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch
 from pairbus.amqp.composite import encode_composite
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import AttachReceived, Delivery, OutgoingDeliveriesUpdated
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Disposition, Target
 from pairbus.amqp.sections import Header, Message, Properties
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Symbol, Timestamp, UInt
 from pairbus.transfer import from_backlog, to_backlog
 

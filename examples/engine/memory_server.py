@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pairbus.amqp import events as ev
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
@@ -40,6 +40,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.sasl import SaslServer, parse_plain_response
 from pairbus.amqp.sections import Message, Properties
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Int32, Symbol, ULong
 from pairbus.errors import AmqpError, DecodeError
 

@@ -66,10 +66,10 @@ def _check_memory(engine: Any, chunk: bytes) -> None:
     settings = engine.settings
     assert len(engine._input) <= max(settings.max_frame_size, 8), "more than one frame is buffered"
     assert 0 <= engine.buffered <= settings.max_buffered + len(chunk)
-    assert len(engine._sessions) <= settings.channel_max + 1
-    assert len(engine._by_remote_channel) <= settings.channel_max + 1
+    assert len(engine._channels.local) <= settings.channel_max + 1
+    assert len(engine._channels.remote) <= settings.channel_max + 1
     buffered = 0
-    for session in engine._by_remote_channel.values():
+    for session in engine._channels.remote.values():
         assert len(session._by_remote_handle) <= settings.handle_max + 1
         buffered += sum(len(partial.data) for partial in session.incoming._partials.values())
     assert buffered == engine.buffered, f"{engine.buffered} bytes counted, {buffered} buffered"

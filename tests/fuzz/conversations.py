@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from functools import cache
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.sasl import SaslClient, SaslServer, parse_plain_response
+from pairbus.amqp.settings import ConnectionSettings
 from tests.fuzz.application import Application
 
 KINDS = ("bare", "anonymous", "plain", "small")

@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.sasl import SaslServer
+from pairbus.amqp.settings import ConnectionSettings
 
 DEADLINE_S = 20.0
 Script = Callable[[socket.socket, "RawPeer"], None]

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pairbus.amqp.client.transport import Transport
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import Begun, Event, Opened
 from pairbus.amqp.link import ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.session import Session
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.errors import ConnectionLost
 from tests.interop.peers import DEADLINE_S
 

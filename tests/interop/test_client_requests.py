@@ -25,10 +25,11 @@ from proton.utils import BlockingConnection, SyncRequestResponse
 
 from examples.engine.memory_server import MemoryServer, Request, Response
 from pairbus.amqp.batch import split_batch
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import DATA, Message
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Array, Symbol, Timestamp, UInt
 from pairbus.errors import (
     AmqpError,

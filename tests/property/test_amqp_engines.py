@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     Attached,
     AttachReceived,
@@ -29,6 +29,7 @@ from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Released, Source, Target
 from pairbus.amqp.serial import SERIAL_MASK
 from pairbus.amqp.session import Session
+from pairbus.amqp.settings import ConnectionSettings
 
 SIDES = (0, 1)
 picks = st.integers(0, 2**16)

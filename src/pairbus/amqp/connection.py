@@ -12,33 +12,28 @@ arrives. If the peer violates the protocol, the engine sends a detach, end or cl
 and returns an event that reports it.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
 
+from pairbus.amqp.channels import Channels
 from pairbus.amqp.composite import decode_composite, encode_composite
 from pairbus.amqp.decode import decode
-from pairbus.amqp.events import Authenticated, Closed, Event, Opened
+from pairbus.amqp.events import Closed, Event, Opened
 from pairbus.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
     EMPTY_FRAME,
     MIN_MAX_FRAME_SIZE,
     SASL_FRAME,
-    SASL_HEADER,
     TRANSFER_PREFIX,
     encode_frame,
     frame_header,
 )
-from pairbus.amqp.performatives import (
-    Begin,
-    Close,
-    Detach,
-    Error,
-    Open,
-    Transfer,
-)
-from pairbus.amqp.sasl import ClientHandshake, SaslClient, SaslServer, ServerHandshake
+from pairbus.amqp.idle import IdleTimer
+from pairbus.amqp.negotiation import Negotiation
+from pairbus.amqp.performatives import Begin, Close, Detach, Error, Open, Transfer
+from pairbus.amqp.sasl import SaslClient, SaslServer
 from pairbus.amqp.session import Session, exception_from
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Described, Symbol
 from pairbus.amqp.violations import LinkError, SessionError
 from pairbus.errors import (
@@ -50,33 +45,6 @@ from pairbus.errors import (
     StateError,
 )
 from pairbus.servicebus import conditions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
-    """The fields of our open, and the limits that the peer must observe."""
-
-    container_id: str
-    hostname: str | None = None
-    max_frame_size: int = 65536
-    channel_max: int = 255
-    handle_max: int = 255
-    idle_timeout_s: float | None = None
-    """Close the connection if the peer sends nothing for so long. Our open announces half of it."""
-    incoming_window: int = 5000
-    """The number of frames that the peer may send on a session before we renew the window."""
-    outgoing_window: int = 5000
-    max_buffered: int = 64 * 1024 * 1024
-    """The maximum total size of incomplete messages on all links, in bytes."""
-    properties: dict[Any, Any] = field(default_factory=dict)
-    offered_capabilities: tuple[str, ...] = ()
-    desired_capabilities: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not MIN_MAX_FRAME_SIZE <= self.max_frame_size <= 0xFFFFFFFF:
-            raise ValueError(f"max_frame_size must be 512 to 4294967295, not {self.max_frame_size}")
-        if self.incoming_window < 2:
-            raise ValueError(f"incoming_window must be at least 2, not {self.incoming_window}")
 
 
 class Connection:
@@ -101,26 +69,17 @@ class Connection:
         """True once no more data is processed. Close the socket when the output is written."""
         self.buffered = 0
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
-        self._client = isinstance(sasl, SaslClient) if client is None else client
         self._opened = self._closing = False
-        self._handshake: ClientHandshake | ServerHandshake | None = None
-        if isinstance(sasl, SaslClient):
-            self._handshake = ClientHandshake(sasl, settings.hostname)
-        elif sasl is not None:
-            self._handshake = ServerHandshake(sasl)
-        self._header_sent: bytes | None = None
-        self._awaiting_header = True
         self._input = bytearray()
         self._needed = 8
         self._output: list[bytes] = []
-        self._sessions: dict[int, Session] = {}
-        self._by_remote_channel: dict[int, Session] = {}
-        self._ended_channels: set[int] = set()
-        """The channels of sessions that the peer ended and did not begin again."""
-        self._last_received = self._last_sent = now
-        self._remote_idle_s: float | None = None
-        if self._client:
-            self._send_header(AMQP_HEADER if sasl is None else SASL_HEADER)
+        self._channels = Channels(self)
+        self._idle = IdleTimer(settings.idle_timeout_s, now)
+        if client is None:
+            client = isinstance(sasl, SaslClient)
+        self._negotiation = Negotiation(sasl, client, settings.hostname, self._write)
+        if client:
+            self._negotiation.send_header()
             if sasl is None:
                 self._open()
 
@@ -130,35 +89,33 @@ class Connection:
             raise StateError("the connection is closed")
         if not self._opened:
             raise StateError("the connection is not open")
-        limit = self.settings.channel_max
-        if self.remote is not None:
-            limit = min(limit, self.remote.channel_max)
-        for channel in range(limit + 1):
-            if channel not in self._sessions:
-                session = self._sessions[channel] = Session(self, channel)
-                session.begin()
-                return session
-        raise StateError(f"all {limit + 1} channels of the connection are in use")
+        session = self._channels.new_session()
+        if session is None:
+            raise StateError(
+                f"all {self._channels.channel_max + 1} channels of the connection are in use"
+            )
+        session.begin()
+        return session
 
     def close(self, error: AmqpError | None = None) -> None:
         """Send a close. A Closed event reports the peer's answer."""
         if self._closing or self.closed:
             return
-        if not self._opened and self._header_sent == AMQP_HEADER:
+        if not self._opened and self._negotiation.header_sent == AMQP_HEADER:
             self._open()  # A close must follow an open.
         self._closing = True
         if self._opened:
             self._write_close(error)
         else:
             self.closed = True
-        self._end_sessions()
+        self._channels.mark_ended()
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Process data from the peer, and return its events in order."""
         events: list[Event] = []
         if self.closed or not data:
             return events
-        self._last_received = now
+        self._idle.last_received = now
         if self._input:
             self._input += data
             if len(self._input) < self._needed:
@@ -184,7 +141,7 @@ class Connection:
         if self.closed:
             return []
         self.closed = True
-        self._end_sessions()
+        self._channels.mark_ended()
         return [Closed(ConnectionLost(reason), by_peer=not self._closing)]
 
     def tick(self, now: float) -> list[Event]:
@@ -192,18 +149,17 @@ class Connection:
         events: list[Event] = []
         if self.closed or not self._opened:
             return events
-        timeout = self.settings.idle_timeout_s
-        if timeout is not None and now - self._last_received >= timeout:
+        if self._idle.expired(now):
             self._fail(
                 ProtocolError(
-                    f"the peer sent nothing for {timeout:g} seconds",
+                    f"the peer sent nothing for {self._idle.timeout_s:g} seconds",
                     condition=conditions.RESOURCE_LIMIT_EXCEEDED,
                 ),
                 events,
             )
         elif self._closing or self._output:
             pass  # No frame may follow a close, and pending output serves as a heartbeat.
-        elif self._remote_idle_s is not None and now - self._last_sent >= self._remote_idle_s / 2:
+        elif self._idle.heartbeat_due(now):
             self._output.append(EMPTY_FRAME)
         return events
 
@@ -212,12 +168,7 @@ class Connection:
         """The time of the next call of `tick` that is needed, or None."""
         if self.closed or not self._opened:
             return None
-        times = []
-        if self.settings.idle_timeout_s is not None:
-            times.append(self._last_received + self.settings.idle_timeout_s)
-        if self._remote_idle_s is not None and not self._closing:
-            times.append(self._last_sent + self._remote_idle_s / 2)
-        return min(times, default=None)
+        return self._idle.deadline(heartbeats=not self._closing)
 
     def data_to_send(self, now: float | None = None) -> bytes:
         """Return and remove the output for the peer. `now` is the time at which it is written."""
@@ -225,7 +176,7 @@ class Connection:
         if not output:
             return b""
         if now is not None:
-            self._last_sent = now
+            self._idle.last_sent = now
         data = output[0] if len(output) == 1 else b"".join(output)
         self._output = []
         return data
@@ -237,7 +188,7 @@ class Connection:
     @property
     def sessions(self) -> list[Session]:
         """The sessions that did not end before the connection."""
-        return list(self._sessions.values())
+        return list(self._channels.local.values())
 
     # The following methods are internal to the engine.
 
@@ -251,10 +202,10 @@ class Connection:
             self._output.append(data)
 
     def forget(self, session: Session) -> None:
-        self._sessions.pop(session.channel, None)
-        if session.remote_channel is not None:
-            self._by_remote_channel.pop(session.remote_channel, None)
-            self._ended_channels.add(session.remote_channel)
+        self._channels.remove(session)
+
+    def _write(self, data: bytes) -> None:
+        self._output.append(data)
 
     def _write_performative(self, channel: int, performative: Any) -> None:
         body = encode_composite(performative)
@@ -264,10 +215,6 @@ class Connection:
                 f"but the peer accepts at most {self.remote_max_frame_size}"
             )
         self._output.append(encode_frame(channel, body))
-
-    def _send_header(self, header: bytes) -> None:
-        self._header_sent = header
-        self._output.append(header)
 
     def _open(self) -> None:
         settings = self.settings
@@ -288,16 +235,11 @@ class Connection:
         )
 
     def _write_close(self, error: AmqpError | None) -> None:
+        reason = None if error is None else Error.of(error)
         try:
-            self._write_performative(0, Close(None if error is None else Error.of(error)))
+            self._write_performative(0, Close(reason))
         except EncodeError:
-            self._write_performative(
-                0, Close(None if error is None else Error.of(error).without_description())
-            )
-
-    def _end_sessions(self) -> None:
-        for session in {*self._sessions.values(), *self._by_remote_channel.values()}:
-            session.mark_ended()
+            self._write_performative(0, Close(reason and reason.without_description()))
 
     def _fail(self, error: AmqpError, events: list[Event]) -> None:
         self.close(error)
@@ -309,12 +251,15 @@ class Connection:
         pos, size = 0, len(data)
         limit = self.settings.max_frame_size
         unpack = frame_header.unpack_from
-        sessions = self._by_remote_channel
+        sessions = self._channels.remote
+        negotiation = self._negotiation
         while size - pos >= 8:
-            if self._awaiting_header:
-                self._on_header(data[pos : pos + 8], events)
+            if negotiation.awaiting_header:
+                rejected = negotiation.on_header(data[pos : pos + 8])
                 pos += 8
-                if self.closed:
+                if rejected is not None:
+                    self.closed = True
+                    events.append(rejected)
                     return size
                 continue
             length, offset, frame_type, channel = unpack(data, pos)
@@ -344,7 +289,7 @@ class Connection:
                     self._on_frame(frame_type, channel, data[start:end], events)
                     if self.closed:
                         return size
-                elif frame_type != (AMQP_FRAME if self._handshake is None else SASL_FRAME):
+                elif frame_type != negotiation.frame_type:
                     raise _wrong_frame_type(frame_type)
             except LinkError as exc:
                 exc.link.session.fail_link(exc, events)
@@ -354,32 +299,6 @@ class Connection:
         self._needed = 8
         return pos
 
-    def _on_header(self, header: bytes, events: list[Event]) -> None:
-        expected = AMQP_HEADER if self._handshake is None else SASL_HEADER
-        if self._header_sent is None:
-            self._send_header(expected)  # Also the answer to a header that we do not support.
-        if header != expected:
-            self.closed = True
-            protocol = "not AMQP" if header[:4] != b"AMQP" else f"AMQP {list(header[4:])}"
-            events.append(
-                Closed(
-                    ProtocolError(
-                        f"the protocol of the peer is {protocol}, but AMQP {list(expected[4:])} "
-                        "is required",
-                        condition=conditions.NOT_IMPLEMENTED,
-                    ),
-                    by_peer=False,
-                )
-            )
-            return
-        self._awaiting_header = False
-        if self._handshake is not None:
-            for performative in self._handshake.start():
-                self._write_sasl(performative)
-
-    def _write_sasl(self, performative: Any) -> None:
-        self._output.append(encode_frame(0, encode_composite(performative), SASL_FRAME))
-
     def _on_frame(self, frame_type: int, channel: int, body: bytes, events: list[Event]) -> None:
         described, after = decode(body)
         performative = decode_composite(described) if isinstance(described, Described) else None
@@ -387,7 +306,7 @@ class Connection:
             raise DecodeError("a frame does not contain a known performative")
         if after != len(body) and not isinstance(performative, Transfer):
             raise DecodeError(f"{type(performative).__name__} is followed by unexpected data")
-        if self._handshake is not None:
+        if self._negotiation.in_handshake:
             if frame_type != SASL_FRAME:
                 raise ProtocolError("an AMQP frame arrived during the SASL handshake")
             self._on_sasl(performative, events)
@@ -402,11 +321,11 @@ class Connection:
         elif self.remote is None:
             raise ProtocolError(f"{type(performative).__name__} arrived before open")
         elif isinstance(performative, Begin):
-            self._on_begin(channel, performative, events)
+            self._channels.on_begin(channel, performative, events)
         else:
-            session = self._by_remote_channel.get(channel)
+            session = self._channels.remote.get(channel)
             if session is None:
-                if isinstance(performative, Detach) and channel in self._ended_channels:
+                if isinstance(performative, Detach) and self._channels.has_ended(channel):
                     return  # The Azure SDK ends a session before it detaches its links.
                 raise _no_session(channel)
             if not isinstance(performative, Transfer):
@@ -430,7 +349,7 @@ class Connection:
         self.remote = open_
         self.remote_max_frame_size = open_.max_frame_size
         if open_.idle_time_out:
-            self._remote_idle_s = open_.idle_time_out / 1000
+            self._idle.remote_timeout_s = open_.idle_time_out / 1000
         events.append(Opened(open_))
 
     def _on_close(self, close: Close, events: list[Event]) -> None:
@@ -438,54 +357,20 @@ class Connection:
             if not self._opened:
                 self._open()
             self._write_close(None)
-            self._end_sessions()
+            self._channels.mark_ended()
         self.closed = True
         events.append(Closed(exception_from(close.error)))
 
-    def _on_begin(self, channel: int, begin: Begin, events: list[Event]) -> None:
-        if channel > self.settings.channel_max:
-            raise ProtocolError(
-                f"channel {channel} exceeds the maximum", condition=conditions.FRAMING_ERROR
-            )
-        if channel in self._by_remote_channel:
-            raise ProtocolError(f"a second begin arrived on channel {channel}")
-        self._ended_channels.discard(channel)
-        if begin.remote_channel is not None:
-            session = self._sessions.get(begin.remote_channel)
-            if session is None or session.begun:
-                raise ProtocolError(
-                    f"a begin answers channel {begin.remote_channel}, which did not begin a session"
-                )
-            self._by_remote_channel[channel] = session
-            session.on_begin(begin, channel, events)
-            return
-        limit = min(self.settings.channel_max, self.remote.channel_max if self.remote else 0)
-        free = next((n for n in range(limit + 1) if n not in self._sessions), None)
-        if free is None:
-            raise ProtocolError(
-                "the connection has too many sessions", condition=conditions.RESOURCE_LIMIT_EXCEEDED
-            )
-        session = self._sessions[free] = self._by_remote_channel[channel] = Session(self, free)
-        session.begin(channel)
-        session.on_begin(begin, channel, events)
-
     def _on_sasl(self, performative: Any, events: list[Event]) -> None:
-        assert self._handshake is not None
-        answers, result = self._handshake.receive(performative)
-        for answer in answers:
-            self._write_sasl(answer)
-        if isinstance(result, Authenticated):
-            # AMQP starts with another exchange of headers.
-            self._handshake = None
-            self._awaiting_header = True
-            self._header_sent = None
-            events.append(result)
-            if self._client:
-                self._send_header(AMQP_HEADER)
-                self._open()
-        elif result is not None:
+        result = self._negotiation.on_frame(performative)
+        if result is None:
+            return
+        events.append(result)
+        if isinstance(result, Closed):
             self.closed = True
-            events.append(Closed(result, by_peer=self._client))
+        elif self._negotiation.client:
+            self._negotiation.send_header()
+            self._open()
 
 
 def _no_session(channel: int) -> ProtocolError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pairbus.amqp.composite import decode_composite, encode_composite
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.decode import decode
 from pairbus.amqp.events import Attached, AttachReceived, Begun, Delivery, Event
 from pairbus.amqp.frames import AMQP_FRAME, AMQP_HEADER, SASL_HEADER, encode_frame, frame_header
@@ -23,6 +23,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.sasl import SaslClient, SaslServer
 from pairbus.amqp.session import Session
+from pairbus.amqp.settings import ConnectionSettings
 
 Kind = TypeVar("Kind")
 HEADERS = (AMQP_HEADER, SASL_HEADER)

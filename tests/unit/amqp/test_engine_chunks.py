@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import AttachReceived, Delivery, Event
 from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER
 from pairbus.amqp.performatives import (
@@ -22,6 +22,7 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from pairbus.amqp.sasl import SaslServer
+from pairbus.amqp.settings import ConnectionSettings
 from tests.unit.amqp.engines import framed, receiver_attach, sender_attach
 
 ASKING = [

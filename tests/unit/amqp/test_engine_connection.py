@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.encode import encode
 from pairbus.amqp.events import Begun, Closed, Ended, Opened
 from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, encode_frame
@@ -18,6 +18,7 @@ from pairbus.amqp.performatives import (
     Source,
     Transfer,
 )
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.errors import AmqpError, ConnectionLost, NotAuthorized, ProtocolError, StateError
 from tests.unit.amqp.engines import EnginePair, ScriptedPeer, WrittenFrame, framed, frames_of, only

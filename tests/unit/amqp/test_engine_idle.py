@@ -2,10 +2,11 @@
 
 import pytest
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import Closed
 from pairbus.amqp.frames import EMPTY_FRAME
 from pairbus.amqp.performatives import Close
+from pairbus.amqp.settings import ConnectionSettings
 from tests.unit.amqp.engines import EnginePair, ScriptedPeer, frames_of, only
 
 

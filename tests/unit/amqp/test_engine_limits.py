@@ -2,7 +2,6 @@
 
 import pytest
 
-from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.events import Attached, AttachReceived, Begun, Closed, Delivery, Ended
 from pairbus.amqp.frames import AMQP_HEADER, frame_header
 from pairbus.amqp.performatives import (
@@ -19,6 +18,7 @@ from pairbus.amqp.performatives import (
     Target,
     Transfer,
 )
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Symbol
 from pairbus.errors import AmqpError, EncodeError, EntityNotFound, StateError
 from tests.unit.amqp.engines import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import Authenticated, Closed, Opened
 from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER
 from pairbus.amqp.performatives import (
@@ -16,6 +16,7 @@ from pairbus.amqp.performatives import (
     SaslResponse,
 )
 from pairbus.amqp.sasl import SaslClient, SaslServer, parse_plain_response
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Symbol
 from pairbus.errors import ConnectionLost, NotAuthorized
 from tests.unit.amqp.engines import EnginePair, PairEvents, WrittenFrame, framed, frames_of, only

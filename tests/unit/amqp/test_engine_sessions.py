@@ -2,7 +2,6 @@
 
 import pytest
 
-from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.events import AttachReceived, Begun, Closed, Delivery, Ended
 from pairbus.amqp.frames import AMQP_HEADER
 from pairbus.amqp.performatives import (
@@ -17,6 +16,7 @@ from pairbus.amqp.performatives import (
     Target,
     Transfer,
 )
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.errors import AmqpError, StateError
 from tests.unit.amqp.engines import (
     EnginePair,

@@ -6,11 +6,11 @@ import pytest
 
 from pairbus.amqp.batch import BATCH_FORMAT
 from pairbus.amqp.composite import encode_composite
-from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.encode import encode
 from pairbus.amqp.events import Closed, Delivery, DeliveryAborted, Detached, Ended
 from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.performatives import Accepted, Detach, Flow, Received, Transfer
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Described, Symbol, UInt, ULong
 from pairbus.errors import EncodeError, StateError
 from tests.unit.amqp.engines import (

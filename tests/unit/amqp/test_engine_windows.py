@@ -2,7 +2,6 @@
 
 import pytest
 
-from pairbus.amqp.connection import ConnectionSettings
 from pairbus.amqp.events import Delivery, Detached, Ended, FlowReceived, OutgoingDeliveriesUpdated
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import (
@@ -13,6 +12,7 @@ from pairbus.amqp.performatives import (
     Flow,
     Transfer,
 )
+from pairbus.amqp.settings import ConnectionSettings
 from tests.unit.amqp.engines import (
     EnginePair,
     ScriptedPeer,

@@ -16,7 +16,7 @@ from uuid import uuid4
 from pairbus.amqp.client.error_translation import translate_error
 from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.transport import Clock, Transport
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     AttachReceived,
     Closed,
@@ -31,6 +31,7 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.session import Session
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Symbol
 from pairbus.errors import (
     AmqpError,

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from pairbus.amqp.connection import Connection, ConnectionSettings
+from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     AttachReceived,
     Authenticated,
@@ -21,6 +21,7 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released
 from pairbus.amqp.sasl import SaslServer, parse_plain_response
+from pairbus.amqp.settings import ConnectionSettings
 from pairbus.emulator.auth import Claims, Right
 from pairbus.emulator.connections import attach
 from pairbus.emulator.connections.handlers import LinkHandler, ReceivingHandler, SendingHandler
