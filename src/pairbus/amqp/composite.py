@@ -10,7 +10,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from pairbus.amqp.encode import encode, encode_compound
 from pairbus.amqp.types import Array, Described, Symbol, UByte, UInt, ULong, UShort
@@ -156,16 +156,19 @@ def _symbols(value: Any) -> tuple[Symbol, ...]:
     return elements
 
 
+@dataclass_transform(frozen_default=True)
 def composite(
     code: int, name: str, *, keep_trailing_nulls: bool = False
 ) -> Callable[[CompositeClass], CompositeClass]:
-    """Declare a dataclass as the composite type with this numeric and symbolic descriptor."""
+    """Declare the frozen dataclass of the composite type with this numeric and symbolic
+    descriptor."""
 
     def declare(cls: CompositeClass) -> CompositeClass:
-        _LAYOUTS[cls] = CompositeLayout(cls, code, keep_trailing_nulls)
-        _BY_DESCRIPTOR[ULong(code)] = cls
-        _BY_DESCRIPTOR[Symbol(name)] = cls
-        return cls
+        make_dataclass: Any = dataclasses.dataclass(frozen=True, slots=True)
+        result: CompositeClass = make_dataclass(cls)
+        _LAYOUTS[result] = CompositeLayout(result, code, keep_trailing_nulls)
+        _BY_DESCRIPTOR[ULong(code)] = _BY_DESCRIPTOR[Symbol(name)] = result
+        return result
 
     return declare
 

@@ -3,7 +3,6 @@
 Field names are those of the specification (parts 2, 3 and 5) with underscores.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from pairbus.amqp.composite import U8, U16, U32, U64, Map, Sym, Symbols, composite
@@ -21,7 +20,6 @@ SETTLE_FIRST, SETTLE_SECOND = 0, 1
 
 
 @composite(0x1D, "amqp:error:list", keep_trailing_nulls=True)
-@dataclass(frozen=True, slots=True)
 class Error:
     """An error. Trailing nulls are encoded because the Azure SDK expects all three fields."""
 
@@ -44,7 +42,6 @@ class Error:
 
 
 @composite(0x10, "amqp:open:list")
-@dataclass(frozen=True, slots=True)
 class Open:
     container_id: str
     hostname: str | None = None
@@ -59,7 +56,6 @@ class Open:
 
 
 @composite(0x11, "amqp:begin:list")
-@dataclass(frozen=True, slots=True)
 class Begin:
     remote_channel: U16 | None
     next_outgoing_id: U32
@@ -72,7 +68,6 @@ class Begin:
 
 
 @composite(0x28, "amqp:source:list")
-@dataclass(frozen=True, slots=True)
 class Source:
     address: Any = None
     durable: U32 = 0
@@ -88,7 +83,6 @@ class Source:
 
 
 @composite(0x29, "amqp:target:list")
-@dataclass(frozen=True, slots=True)
 class Target:
     address: Any = None
     durable: U32 = 0
@@ -100,7 +94,6 @@ class Target:
 
 
 @composite(0x12, "amqp:attach:list")
-@dataclass(frozen=True, slots=True)
 class Attach:
     name: str
     handle: U32
@@ -119,7 +112,6 @@ class Attach:
 
 
 @composite(0x13, "amqp:flow:list")
-@dataclass(frozen=True, slots=True)
 class Flow:
     next_incoming_id: U32 | None
     incoming_window: U32
@@ -135,7 +127,6 @@ class Flow:
 
 
 @composite(0x14, "amqp:transfer:list")
-@dataclass(frozen=True, slots=True)
 class Transfer:
     handle: U32
     delivery_id: U32 | None = None
@@ -151,7 +142,6 @@ class Transfer:
 
 
 @composite(0x15, "amqp:disposition:list")
-@dataclass(frozen=True, slots=True)
 class Disposition:
     role: bool
     first: U32
@@ -162,7 +152,6 @@ class Disposition:
 
 
 @composite(0x16, "amqp:detach:list")
-@dataclass(frozen=True, slots=True)
 class Detach:
     handle: U32
     closed: bool = False
@@ -170,44 +159,37 @@ class Detach:
 
 
 @composite(0x17, "amqp:end:list")
-@dataclass(frozen=True, slots=True)
 class End:
     error: Error | None = None
 
 
 @composite(0x18, "amqp:close:list")
-@dataclass(frozen=True, slots=True)
 class Close:
     error: Error | None = None
 
 
 @composite(0x23, "amqp:received:list")
-@dataclass(frozen=True, slots=True)
 class Received:
     section_number: U32
     section_offset: U64
 
 
 @composite(0x24, "amqp:accepted:list")
-@dataclass(frozen=True, slots=True)
 class Accepted:
     pass
 
 
 @composite(0x25, "amqp:rejected:list")
-@dataclass(frozen=True, slots=True)
 class Rejected:
     error: Error | None = None
 
 
 @composite(0x26, "amqp:released:list")
-@dataclass(frozen=True, slots=True)
 class Released:
     pass
 
 
 @composite(0x27, "amqp:modified:list")
-@dataclass(frozen=True, slots=True)
 class Modified:
     delivery_failed: bool = False
     undeliverable_here: bool = False
@@ -215,13 +197,11 @@ class Modified:
 
 
 @composite(0x40, "amqp:sasl-mechanisms:list")
-@dataclass(frozen=True, slots=True)
 class SaslMechanisms:
     sasl_server_mechanisms: Symbols
 
 
 @composite(0x41, "amqp:sasl-init:list")
-@dataclass(frozen=True, slots=True)
 class SaslInit:
     mechanism: Sym
     initial_response: bytes | None = None
@@ -229,19 +209,16 @@ class SaslInit:
 
 
 @composite(0x42, "amqp:sasl-challenge:list")
-@dataclass(frozen=True, slots=True)
 class SaslChallenge:
     challenge: bytes
 
 
 @composite(0x43, "amqp:sasl-response:list")
-@dataclass(frozen=True, slots=True)
 class SaslResponse:
     response: bytes
 
 
 @composite(0x44, "amqp:sasl-outcome:list")
-@dataclass(frozen=True, slots=True)
 class SaslOutcome:
     code: U8
     additional_data: bytes | None = None

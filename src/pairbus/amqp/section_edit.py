@@ -95,20 +95,10 @@ def replace_fields(section: bytes, code: int, first: int, values: Sequence[bytes
             return section
         body = section[start:end] + _NULL * (first - count) + new
         return encode_section(code, 0xC0, first + len(values), body)
-    pos = keep = start
     last = first + len(values)
-    steps = VALUE_STEPS
     try:
-        for index in range(min(last, count)):
-            if index == first:
-                keep = pos
-            step = steps[section[pos]]
-            if step > 0:
-                pos += step
-            elif step == -1:
-                pos += 2 + section[pos + 1]
-            else:
-                pos = skip_value(section, pos)
+        keep = _skip_values(section, start, first)
+        pos = _skip_values(section, keep, min(last, count) - first)
     except IndexError as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos > end:
@@ -128,17 +118,10 @@ def read_fields(section: bytes, indexes: Sequence[int]) -> list[Any]:
         for position, index in enumerate(indexes):
             if index >= count:
                 break
-            while current < index:
-                step = VALUE_STEPS[section[pos]]
-                if step > 0:
-                    pos += step
-                elif step == -1:
-                    pos += 2 + section[pos + 1]
-                else:
-                    pos = skip_value(section, pos)
-                current += 1
+            if index > current:
+                pos = _skip_values(section, pos, index - current)
             values[position], pos = DECODERS[section[pos]](section, pos + 1, 1)
-            current += 1
+            current = index + 1
     except (IndexError, StructError, UnicodeDecodeError) as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos > end:
@@ -173,19 +156,27 @@ def _encoded_fields(section: bytes, count: int, pos: int, end: int) -> list[byte
     try:
         for _ in range(count):
             start = pos
-            step = VALUE_STEPS[section[pos]]
-            if step > 0:
-                pos += step
-            elif step == -1:
-                pos += 2 + section[pos + 1]
-            else:
-                pos = skip_value(section, pos)
+            pos = _skip_values(section, start, 1)
             parts.append(section[start:pos])
     except (IndexError, StructError) as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos != end:
         raise DecodeError("the fields of a section do not match its size")
     return parts
+
+
+def _skip_values(section: bytes, pos: int, count: int) -> int:
+    """Return the position after some values, without decoding them. Raises IndexError."""
+    steps = VALUE_STEPS
+    for _ in range(count):
+        step = steps[section[pos]]
+        if step > 0:
+            pos += step
+        elif step == -1:
+            pos += 2 + section[pos + 1]
+        else:
+            pos = skip_value(section, pos)
+    return pos
 
 
 class EncodedKeys(frozenset[str]):
@@ -257,7 +248,7 @@ def extract_entries(section: bytes, keys: EncodedKeys) -> tuple[int, bytes, dict
                 name = key if isinstance(key, str) and key in keys else None
             value = pos
             step = steps[section[pos]]
-            if step > 0:
+            if step > 0:  # Not `_skip_values`: the call would take longer than the step.
                 pos += step
             elif step == -1:
                 pos += 2 + section[pos + 1]

@@ -5,7 +5,6 @@ section all other fields and entries, byte for byte.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 from typing import Any
@@ -69,7 +68,6 @@ _U32 = Struct(">I").unpack_from
 
 
 @composite(HEADER, "amqp:header:list")
-@dataclass(frozen=True, slots=True)
 class Header:
     durable: bool = False
     priority: U8 = 4
@@ -79,7 +77,6 @@ class Header:
 
 
 @composite(PROPERTIES, "amqp:properties:list")
-@dataclass(frozen=True, slots=True)
 class Properties:
     message_id: Any = None
     user_id: bytes | None = None

@@ -82,11 +82,6 @@ def dead_letter_path(path: str) -> str:
     return f"{path}/{DEAD_LETTER_QUEUE}"
 
 
-def transfer_dead_letter_path(path: str) -> str:
-    """Return the path of the transfer dead-letter queue of an entity."""
-    return f"{path}/{TRANSFER_DEAD_LETTER_QUEUE}"
-
-
 def management_path(path: str) -> str:
     """Return the address of the `$management` node of an entity."""
     return f"{path}{_MANAGEMENT_SUFFIX}"

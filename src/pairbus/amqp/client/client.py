@@ -187,9 +187,6 @@ class Client:
     def now(self) -> float:
         return self._clock()
 
-    def wall_now(self) -> float:
-        return self._wall_clock()
-
     def link_name(self, prefix: str) -> str:
         return f"{prefix}-{next(self._names)}-{self._container_id[-12:]}"
 

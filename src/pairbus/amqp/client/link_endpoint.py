@@ -1,6 +1,7 @@
 """The base of senders and receivers: a link that is attached when it is needed."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -13,7 +14,7 @@ from pairbus.errors import AmqpError, NotAuthorized, StateError
 AnyLink = TypeVar("AnyLink", bound=Link)
 
 
-class LinkEndpoint(Generic[AnyLink]):
+class LinkEndpoint(ABC, Generic[AnyLink]):
     """A link to an entity path, attached by the first call that needs it and after its loss."""
 
     def __init__(self, client: Client, path: str, *, authorize: bool = True) -> None:
@@ -84,9 +85,9 @@ class LinkEndpoint(Generic[AnyLink]):
             raise self.error
         return link
 
+    @abstractmethod
     def attach_link(self, session: Session) -> AnyLink:
         """Send the attach of the link."""
-        raise NotImplementedError
 
     def on_delivery(self, delivery: Delivery) -> None:
         """Called when a message arrived."""

@@ -76,8 +76,10 @@ class ClientOptions:
         return f"sb://{self.host}{port}/{path}"
 
     def administration(self, *, timeout_s: float | None = None) -> AdministrationOptions:
-        """Return the options of an administration client for the same namespace. Its API is not on
-        the ports of AMQP, but for an emulator, which has one port for everything."""
+        """Return the options of an administration client for the same namespace.
+
+        The service has another port for it than for AMQP; an emulator has one port for both.
+        """
         port = None if self.tls and self.port in (AMQP_PORT, AMQPS_PORT) else self.port
         endpoint_host = self.endpoint_host
         return AdministrationOptions(

@@ -61,7 +61,7 @@ class RequestResponseLinks:
         self.node = node
         self._status_key = status_key
         self._description_key = description_key
-        self._reply_to = f"{node}-{uuid4()}"
+        self.reply_to = f"{node}-{uuid4()}"
         self._waiting: dict[str, tuple[Response, PendingDelivery]] = {}
         self._receiver = _ResponseReceiver(self, authorize)
         self._sender = Sender(client, node, authorize=authorize)
@@ -76,7 +76,7 @@ class RequestResponseLinks:
         self._receiver.ensure_credit(deadline)
         response = Response(str(uuid4()))
         message = Message.build(
-            properties=Properties(message_id=response.id, reply_to=self._reply_to),
+            properties=Properties(message_id=response.id, reply_to=self.reply_to),
             application_properties=application_properties,
             value=body,
         )
@@ -145,10 +145,6 @@ class RequestResponseLinks:
         for response, _ in self._waiting.values():
             response.error = error
         self._waiting.clear()
-
-    @property
-    def reply_to(self) -> str:
-        return self._reply_to
 
 
 class _ResponseReceiver(Receiver):
