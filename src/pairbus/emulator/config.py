@@ -15,17 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pairbus.emulator.admin.atom_rules import CORRELATION_PROPERTIES
 from pairbus.emulator.entities.descriptions import (
     EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
     parse_setting,
-    property_name,
     setting_fields,
 )
 from pairbus.emulator.filters.rules import (
+    CORRELATION_PROPERTIES,
     CorrelationFilter,
     Filter,
     Rule,
@@ -35,6 +34,7 @@ from pairbus.emulator.filters.rules import (
 )
 from pairbus.emulator.jsonc import JsonNode, parse_jsonc
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.atom import property_name
 from pairbus.servicebus.entity_paths import (
     check_name,
     check_path,
@@ -231,7 +231,8 @@ def _read_setting(node: JsonNode, kind: Any) -> Any:
         return node.number()
     if kind in (bool, bool | None):
         return node.flag()
-    return node.build(lambda: parse_setting(node.text(), kind))
+    text = node.text()
+    return node.build(lambda: parse_setting(text, kind))
 
 
 def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:

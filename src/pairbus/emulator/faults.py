@@ -26,7 +26,7 @@ skip the first `after` occasions. The entity of a token is the path in its audie
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairbus.errors import ConfigurationError
@@ -151,16 +151,4 @@ class Faults:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return all faults as JSON values."""
-        return [
-            {
-                "number": fault.number,
-                "kind": fault.kind,
-                "entity": fault.entity,
-                "count": fault.count,
-                "after": fault.after,
-                "seconds": fault.seconds,
-                "status": fault.status,
-                "fired": fault.fired,
-            }
-            for fault in self._faults
-        ]
+        return [asdict(fault) for fault in self._faults]

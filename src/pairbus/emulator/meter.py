@@ -7,7 +7,7 @@ least one. An empty receive is one operation without a message. Readings survive
 from dataclasses import dataclass, replace
 
 from pairbus.emulator.storage.store import Store
-from pairbus.servicebus.limits import BILLING_UNIT
+from pairbus.usage.operations import billable_units
 
 
 @dataclass(slots=True)
@@ -32,20 +32,18 @@ class Meter:
 
     def add(self, entity: str, kind: str, size: int = 0) -> None:
         """Count one operation on one message of this size."""
-        self._add(entity, kind, 1, 1, size, max(1, -(-size // BILLING_UNIT)))
+        self._add(entity, kind, 1, size, billable_units(size))
 
     def add_without_message(self, entity: str, kind: str) -> None:
         """Count one operation without a message."""
-        self._add(entity, kind, 1, 0, 0, 1)
+        self._add(entity, kind, 0, 0, 1)
 
-    def _add(
-        self, entity: str, kind: str, operations: int, messages: int, size: int, units: int
-    ) -> None:
+    def _add(self, entity: str, kind: str, messages: int, size: int, units: int) -> None:
         key = entity, kind
         reading = self._readings.get(key)
         if reading is None:
             reading = self._readings[key] = MeterReading()
-        reading.operations += operations
+        reading.operations += 1
         reading.messages += messages
         reading.bytes += size
         reading.units += units

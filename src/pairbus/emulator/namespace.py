@@ -7,7 +7,6 @@ with LocalNamespace("orders") as namespace:
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import logging
 import secrets
@@ -48,6 +47,7 @@ from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import ConfigurationError, StateError
+from pairbus.servicebus.addresses import LOCALHOST, format_address, parse_ip_address
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class LocalNamespace:
     served by one namespace at a time. While it is in use, the constructor and `start` raise
     StateError, and change nothing in the folder.
 
-    `rules` are shared access rules of the namespace, in addition to that of the root. If `host` is
+    `rules` are shared access rules of the namespace, in addition to the root rule. If `host` is
     reachable from the network, only TLS is served. The certificate is valid for `host` and for
     `host_names`. `allow_plaintext` also serves connections without TLS, over which anyone on the
     network can read tokens and messages.
@@ -100,7 +100,7 @@ class LocalNamespace:
         self._port = ReservedPort(host, port)
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
-        self._public_host = "localhost" if _is_loopback(host) or _is_any(host) else host
+        self._public_host = LOCALHOST if _is_loopback(host) or _is_any(host) else host
         self._database = self.folder / "namespace.db"
         with StoreLock(self._database):  # two first starts at once would create two keys
             self._certificates = ensure_certificates(
@@ -135,7 +135,7 @@ class LocalNamespace:
 
     @property
     def connection_string(self) -> str:
-        """Connection string of the root, for clients and the administration client of the SDK.
+        """Connection string of the root rule, for the clients of the SDK.
 
         Clients connect without TLS, unless the namespace serves TLS only.
         """
@@ -144,10 +144,9 @@ class LocalNamespace:
     def connection_string_of(self, rule: str, key: str) -> str:
         """Return a connection string with the key of another shared access rule."""
         plaintext = "" if self._tls_only else "UseDevelopmentEmulator=true;"
-        host = f"[{self._public_host}]" if ":" in self._public_host else self._public_host
+        address = format_address(self._public_host, self.port)
         return (
-            f"Endpoint=sb://{host}:{self.port}/;SharedAccessKeyName={rule};"
-            f"SharedAccessKey={key};{plaintext}"
+            f"Endpoint=sb://{address}/;SharedAccessKeyName={rule};SharedAccessKey={key};{plaintext}"
         )
 
     @property
@@ -366,18 +365,14 @@ def _now_ms() -> int:
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    address = parse_ip_address(host)
+    return host.lower() == LOCALHOST if address is None else address.is_loopback
 
 
 def _is_any(host: str) -> bool:
     """Return True if a server on this host listens on every interface."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return not host
+    address = parse_ip_address(host)
+    return not host if address is None else address.is_unspecified
 
 
 def _checked_rules(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:
@@ -391,7 +386,7 @@ def _checked_rules(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule,
 
 
 def _load_key(file: Path) -> str:
-    """Return the key of the root, created at the first start."""
+    """Return the key of the root rule, created at the first start."""
     if file.exists():
         return str(json.loads(file.read_text())[ROOT_RULE])
     key = b64encode(secrets.token_bytes(32)).decode()

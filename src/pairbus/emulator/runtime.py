@@ -173,7 +173,7 @@ class NamespaceRuntime:
             work()
         except StoreFailed:
             raise
-        except Exception:
+        except Exception:  # a defect of the emulator costs this connection, and no other
             logger.exception("A receiver of %s failed.", link.path)
             link.connection.fail()
 

@@ -208,14 +208,19 @@ def _description(kind: str, known: type, settings: Mapping[str, object]) -> Elem
     description = Element(f"{{{SERVICE}}}{kind}")
     for name in known.__annotations__:
         if name in settings:
-            element_name = "".join(word.capitalize() for word in name.split("_"))
-            element = Element(f"{{{SERVICE}}}{element_name}")
-            element.text = _to_text(settings[name])
+            element = Element(f"{{{SERVICE}}}{property_name(name)}")
+            element.text = property_text(settings[name])
             description.append(element)
     return description
 
 
-def _to_text(value: object) -> str:
+def property_name(field_name: str) -> str:
+    """Return the service's name of a setting: `LockDuration` for `lock_duration`."""
+    return "".join([word.capitalize() for word in field_name.split("_")])
+
+
+def property_text(value: object) -> str:
+    """Return the value of a setting as the service writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return format_time_span(value) if isinstance(value, timedelta) else str(value)

@@ -10,6 +10,7 @@ months as another type, and rounds the longest span.
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 from typing import Final
 
 from pairbus.errors import ConfigurationError
@@ -71,6 +72,7 @@ def format_time_span(span: timedelta) -> str:
     return f"P{date}T{time}" if time else f"P{date}"
 
 
+@lru_cache  # Every message needs it, and there are few different spans.
 def to_milliseconds(span: timedelta) -> int:
     """Return whole milliseconds, rounded down. The longest span has 15 digits, so it can be added
     to a time in milliseconds, where a datetime would overflow after the year 9999."""

@@ -208,7 +208,7 @@ R = N + r"\.Topics\[0\]\.Subscriptions\[0\]\.Rules\[0\]"
         (config(Queues=[queue("a b")]), rf"{N}\.Queues\[0\]\.Name: 'a b' cannot be a queue"),
         (
             config(Queues=[queue(), queue(LockDuration=5)]),
-            rf"{N}\.Queues\[1\]\.Properties\.LockDuration: expected a string, not 5",
+            rf"^{N}\.Queues\[1\]\.Properties\.LockDuration: expected a string, not 5$",
         ),
         (
             config(Queues=[queue(LockDuration="5m")]),

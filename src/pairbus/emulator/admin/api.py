@@ -19,10 +19,11 @@ from types import MappingProxyType
 from pairbus.emulator.admin import atom_writer
 from pairbus.emulator.admin.paths import AdminPath, Resource, parse_path
 from pairbus.emulator.admin.resources import Resources
-from pairbus.emulator.admin.responses import AdminError, AdminRequest, to_datetime
+from pairbus.emulator.admin.responses import AdminError, AdminRequest
 from pairbus.emulator.auth import Authority, Claims, Right
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
 from pairbus.emulator.entities.registry import EntityRegistry
+from pairbus.emulator.entities.runtime_properties import to_datetime
 from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
 from pairbus.servicebus.entity_paths import covers, normalize_path
 

@@ -11,7 +11,6 @@ SQL expressions are not checked here but when the rule is compiled.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -25,8 +24,8 @@ from pairbus.emulator.admin.xml import (
     text_of,
     write_element,
 )
-from pairbus.emulator.entities.descriptions import property_name
 from pairbus.emulator.filters.rules import (
+    CORRELATION_PROPERTIES,
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -40,11 +39,6 @@ from pairbus.errors import ConfigurationError
 from pairbus.servicebus.entity_paths import check_name
 from pairbus.servicebus.time_spans import format_time_span, parse_time_span
 from pairbus.servicebus.xml_namespaces import INSTANCE, SCHEMA, SERIALIZATION
-
-CORRELATION_PROPERTIES = {
-    property_name(f.name): f.name for f in fields(CorrelationFilter) if f.name != "properties"
-}
-"""The system properties of correlation filters: the field by the service's name."""
 
 _TYPE = f"{{{INSTANCE}}}type"
 _NIL = f"{{{INSTANCE}}}nil"

@@ -17,7 +17,7 @@ clients find them by name, so their order differs from that of the service.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from pairbus.emulator.admin.atom_rules import rule_elements
@@ -28,12 +28,11 @@ from pairbus.emulator.entities.descriptions import (
     SubscriptionDescription,
     TopicDescription,
     kind_of,
-    property_name,
     setting_fields,
 )
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
-from pairbus.servicebus.time_spans import format_time_span
+from pairbus.servicebus.atom import property_name, property_text
 from pairbus.servicebus.xml_namespaces import ATOM, COUNTS, INSTANCE, SERVICE
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
@@ -198,13 +197,7 @@ def _setting_elements(description: EntityDescription, api_version: str) -> Itera
         if field == "authorization_rules":
             yield write_element(name, *(_access_rule_element(rule) for rule in value))
         elif value is not None:
-            yield write_element(name, escape_text(_format_value(value)))
-
-
-def _format_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return format_time_span(value) if isinstance(value, timedelta) else str(value)
+            yield write_element(name, escape_text(property_text(value)))
 
 
 def _runtime_elements(

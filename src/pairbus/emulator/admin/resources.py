@@ -17,7 +17,6 @@ from pairbus.emulator.admin.responses import (
     entry_response,
     feed_response,
     page_response,
-    to_datetime,
 )
 from pairbus.emulator.auth import Authority, Right
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
@@ -29,6 +28,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.registry import EntityRegistry
+from pairbus.emulator.entities.runtime_properties import to_datetime
 from pairbus.emulator.filters.rules import Rule
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
 from pairbus.servicebus.atom import FORWARD_DEAD_LETTERS_TOKEN, FORWARD_TO_TOKEN

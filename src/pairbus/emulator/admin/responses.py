@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from pairbus.emulator.admin import atom_writer
 from pairbus.emulator.admin.atom_writer import ApiEndpoint, AtomEntry
 from pairbus.emulator.admin.paths import AdminPath
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
+from pairbus.emulator.entities.runtime_properties import to_datetime
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.limits import MAX_PAGE_SIZE
 
@@ -42,10 +42,6 @@ class AdminRequest:
     path: AdminPath
     endpoint: ApiEndpoint
     now_ms: int
-
-
-def to_datetime(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def entry_response(request: AdminRequest, entry: AtomEntry, status: int = 200) -> HttpResponse:

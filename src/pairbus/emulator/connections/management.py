@@ -8,7 +8,8 @@ from pairbus.amqp.types import Array, Timestamp
 from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.message_codec import encode_delivery, encode_peeked, parse_message
-from pairbus.emulator.entities.queue import MAX_TIMESTAMP_MS, MessageQueue
+from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.queue_settings import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.sessions import Sessions
 from pairbus.errors import (
     AmqpError,

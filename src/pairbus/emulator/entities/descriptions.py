@@ -12,6 +12,7 @@ from typing import Any
 
 from pairbus.emulator.auth import SharedAccessRule
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.atom import property_name, property_text
 from pairbus.servicebus.entity_paths import (
     check_name,
     check_path,
@@ -27,7 +28,7 @@ from pairbus.servicebus.limits import (
     MAX_MESSAGE_KB_STANDARD,
     MAX_USER_METADATA,
 )
-from pairbus.servicebus.time_spans import MAX_TIME_SPAN, format_time_span, parse_time_span
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN, parse_time_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +145,6 @@ IMMUTABLE_FIELDS = ("requires_session", "requires_duplicate_detection", "enable_
 """Settings that an update cannot change."""
 
 
-def property_name(field_name: str) -> str:
-    """Return the service's name of a field: `LockDuration` for `lock_duration`."""
-    return "".join([word.capitalize() for word in field_name.split("_")])
-
-
 def setting_fields(kind: type[EntityDescription]) -> dict[str, tuple[str, Any]]:
     """Return the settings of a kind of entity: the field and its type by the service's name."""
     return {
@@ -218,8 +214,8 @@ def _check(description: EntityDescription, path: str) -> None:
         value = getattr(description, name, None)
         if value is not None and not minimum <= value <= maximum:
             raise ConfigurationError(
-                f"{property_name(name)} of {path!r} is {_format(value)}. "
-                f"It must be from {_format(minimum)} to {_format(maximum)}."
+                f"{property_name(name)} of {path!r} is {property_text(value)}. "
+                f"It must be from {property_text(minimum)} to {property_text(maximum)}."
             )
     length = len(description.user_metadata or "")
     if length > MAX_USER_METADATA:
@@ -254,7 +250,3 @@ def _check_authorization_rules(rules: tuple[SharedAccessRule, ...], path: str) -
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"Two authorization rules of {path!r} have the same name.")
-
-
-def _format(value: timedelta | int) -> str:
-    return format_time_span(value) if isinstance(value, timedelta) else str(value)

@@ -1,14 +1,10 @@
 """A queue, topic or subscription with its messages."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from pairbus.emulator.entities.descriptions import (
-    EntityDescription,
-    QueueDescription,
-    TopicDescription,
-)
-from pairbus.emulator.entities.queue import MessageQueue, QueueSettings
+from pairbus.emulator.entities.descriptions import EntityDescription
+from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.rule_messages import RuleMessage
 from pairbus.emulator.filters.rules import Rule, RuleResult
 from pairbus.emulator.storage.entities import EntityRow
@@ -57,17 +53,3 @@ class Entity:
     def bytes(self) -> int:
         """The size of all messages, dead letters included."""
         return self.queue.bytes + self.dead_letters.bytes + self.transfer_dead_letters.bytes
-
-
-def queue_settings(description: EntityDescription, subqueue: int) -> QueueSettings:
-    """Return the settings for the queue (0) or a dead-letter queue (1, 2) of an entity.
-
-    The scheduled messages of a topic are kept in a queue with default settings. Dead-letter queues
-    have no sessions.
-    """
-    if isinstance(description, TopicDescription):
-        return QueueDescription(
-            name=description.name,
-            default_message_time_to_live=description.default_message_time_to_live,
-        )
-    return replace(description, requires_session=False) if subqueue else description

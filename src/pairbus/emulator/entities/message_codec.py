@@ -22,6 +22,7 @@ from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, Refused
 from pairbus.servicebus import annotations
+from pairbus.servicebus.application_properties import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_ID_LENGTH
 from pairbus.servicebus.message_states import SCHEDULED
 from pairbus.servicebus.ping import PING_CONTENT_TYPE
@@ -145,38 +146,34 @@ def _header(original: bytes, deliveries: int) -> bytes:
 
 def encode_delivery(message: StoredMessage, deliveries: int, locked_until_ms: int | None) -> bytes:
     """Return the bytes of a message for delivery."""
-    entries = (
-        message.annotations
-        + _ENQUEUED_KEY
-        + _pack_64_bits(0x83, message.enqueued_ms)
-        + _SEQUENCE_KEY
-        + _pack_64_bits(0x81, message.sequence)
-    )
-    count = message.annotation_count + 4
-    if locked_until_ms is not None:
-        entries += _LOCKED_UNTIL_KEY + _pack_64_bits(0x83, locked_until_ms)
-        count += 2
-    return (
-        _header(message.header, deliveries)
-        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
-        + message.rest
-    )
+    if locked_until_ms is None:
+        return _encode(message, deliveries, b"", 0)
+    lock = _LOCKED_UNTIL_KEY + _pack_64_bits(0x83, locked_until_ms)
+    return _encode(message, deliveries, lock, 2)
 
 
 def encode_peeked(message: StoredMessage) -> bytes:
     """Return the bytes of a message for peeking: with its state, and without a lock."""
+    return _encode(message, message.deliveries, _STATE_KEY + encode(Int32(message.state)), 2)
+
+
+def _encode(message: StoredMessage, deliveries: int, further: bytes, further_count: int) -> bytes:
+    """Return the bytes of a message with its delivery count and the annotations of the service.
+
+    `further` are encoded keys and values of annotations, and `further_count` is their number.
+    """
     entries = (
         message.annotations
         + _ENQUEUED_KEY
         + _pack_64_bits(0x83, message.enqueued_ms)
         + _SEQUENCE_KEY
         + _pack_64_bits(0x81, message.sequence)
-        + _STATE_KEY
-        + encode(Int32(message.state))
+        + further
     )
+    count = message.annotation_count + 4 + further_count
     return (
-        _header(message.header, message.deliveries)
-        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, message.annotation_count + 6, entries)
+        _header(message.header, deliveries)
+        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
         + message.rest
     )
 
@@ -198,6 +195,12 @@ def set_application_properties(message: StoredMessage, properties: dict[str, Any
     sections = Message.parse(message.rest)
     sections.edit_application_properties(properties)
     message.rest = sections.encode()
+
+
+def dead_letter_properties(reason: str | None, description: str | None) -> dict[str, Any]:
+    """Return the application properties that say why a message was dead-lettered."""
+    properties = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
+    return {name: text for name, text in properties.items() if text is not None}
 
 
 def set_dead_letter_source(message: StoredMessage, path: str) -> None:

@@ -5,51 +5,22 @@ call are durable when the store has committed them; responses to clients wait fo
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from pairbus.emulator.entities import message_codec
 from pairbus.emulator.entities.locks import MessageLock, MessageLocks
 from pairbus.emulator.entities.message_buffer import MessageBuffer
-from pairbus.emulator.entities.message_codec import IncomingMessage
+from pairbus.emulator.entities.message_codec import IncomingMessage, dead_letter_properties
+from pairbus.emulator.entities.queue_settings import QueueSettings, expiry_ms
 from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.entities.sessions import Sessions
 from pairbus.emulator.storage.messages import UNLIMITED, StoredMessage
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import LockLost, MessageNotFound, Refused
 from pairbus.servicebus import conditions
-from pairbus.servicebus.application_properties import (
-    DEAD_LETTER_DESCRIPTION,
-    DEAD_LETTER_REASON,
-    MAX_DELIVERY_COUNT_EXCEEDED,
-    TTL_EXPIRED,
-)
+from pairbus.servicebus.application_properties import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
-
-MAX_TIMESTAMP_MS = 253402300799999
-"""The end of the year 9999. A message that would expire later never expires."""
-
-
-class QueueSettings(Protocol):
-    """The settings of an entity that its queues depend on."""
-
-    @property
-    def lock_duration(self) -> timedelta: ...
-    @property
-    def max_delivery_count(self) -> int: ...
-    @property
-    def default_message_time_to_live(self) -> timedelta: ...
-    @property
-    def dead_lettering_on_message_expiration(self) -> bool: ...
-    @property
-    def requires_session(self) -> bool: ...
-
-
-@lru_cache
-def _ms(span: timedelta) -> int:
-    """Return milliseconds. Cached: every message needs it, and there are few different spans."""
-    return span // timedelta(milliseconds=1)
+from pairbus.servicebus.time_spans import to_milliseconds
 
 
 class MessageQueue:
@@ -101,7 +72,7 @@ class MessageQueue:
 
     @property
     def lock_ms(self) -> int:
-        return _ms(self.settings.lock_duration)
+        return to_milliseconds(self.settings.lock_duration)
 
     # Sending.
 
@@ -115,9 +86,8 @@ class MessageQueue:
         due_ms = message.scheduled_ms
         state = SCHEDULED if due_ms is not None and due_ms > now_ms else ACTIVE
         start_ms = due_ms if state == SCHEDULED and due_ms is not None else now_ms
-        stored = message_codec.to_stored(
-            message, self.next_sequence(), state, now_ms, self._expiry(message.ttl_ms, start_ms)
-        )
+        expires_ms = expiry_ms(self.settings, message.ttl_ms, start_ms)
+        stored = message_codec.to_stored(message, self.next_sequence(), state, now_ms, expires_ms)
         self._add(stored)
         return stored.sequence
 
@@ -131,11 +101,6 @@ class MessageQueue:
     def next_sequence(self) -> int:
         """Return a sequence number that was never used before."""
         return self._sequences.next()
-
-    def _expiry(self, ttl_ms: int | None, start_ms: int) -> int | None:
-        default_ms = _ms(self.settings.default_message_time_to_live)
-        lifetime_ms = default_ms if ttl_ms is None else min(ttl_ms, default_ms)
-        return None if start_ms + lifetime_ms >= MAX_TIMESTAMP_MS else start_ms + lifetime_ms
 
     def _add(self, message: StoredMessage) -> None:
         self._messages.put(self.id, message)
@@ -298,7 +263,7 @@ class MessageQueue:
             raise Refused(
                 f"{self.path!r} is a dead-letter queue. Its messages cannot be dead-lettered again."
             )
-        changes = {**changes, **_dead_letter_properties(reason, description)}
+        changes = {**changes, **dead_letter_properties(reason, description)}
         self._move_to_dead_letters(self._unlock(token, changes, now_ms), {}, now_ms)
 
     def renew_lock(self, token: bytes, now_ms: int) -> int:
@@ -337,7 +302,7 @@ class MessageQueue:
         """Make an unlocked message available again, or dead-letter it after too many deliveries."""
         message.deliveries += 1
         if message.deliveries >= self.settings.max_delivery_count and self.dead_letters is not None:
-            properties = _dead_letter_properties(
+            properties = dead_letter_properties(
                 MAX_DELIVERY_COUNT_EXCEEDED,
                 f"Message could not be consumed after {message.deliveries} delivery attempts.",
             )
@@ -378,7 +343,7 @@ class MessageQueue:
         """Add a message that could not be enqueued or forwarded by the queue `source`."""
         stored = message_codec.to_stored(message, self.next_sequence(), ACTIVE, now_ms, None)
         message_codec.set_application_properties(
-            stored, _dead_letter_properties(reason, description)
+            stored, dead_letter_properties(reason, description)
         )
         self.add_dead_letter(stored, source, now_ms)
 
@@ -398,7 +363,7 @@ class MessageQueue:
 
     def _expire(self, message: StoredMessage, now_ms: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead_letters is not None:
-            properties = _dead_letter_properties(
+            properties = dead_letter_properties(
                 TTL_EXPIRED, "The message expired and was dead lettered."
             )
             self._move_to_dead_letters(message, properties, now_ms)
@@ -430,8 +395,3 @@ class MessageQueue:
 
     def next_lock_expiry_ms(self) -> int | None:
         return self._locks.next_expiry_ms()
-
-
-def _dead_letter_properties(reason: str | None, description: str | None) -> dict[str, Any]:
-    properties = {DEAD_LETTER_REASON: reason, DEAD_LETTER_DESCRIPTION: description}
-    return {name: text for name, text in properties.items() if text is not None}

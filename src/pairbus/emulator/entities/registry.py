@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -14,10 +13,15 @@ from pairbus.emulator.entities.descriptions import (
     kind_of,
     updated_description,
 )
-from pairbus.emulator.entities.entity import Entity, queue_settings
+from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.queue_settings import queue_settings
 from pairbus.emulator.entities.routing import MessageRouter
-from pairbus.emulator.entities.runtime_properties import MessageCounts, RuntimeProperties
+from pairbus.emulator.entities.runtime_properties import (
+    MessageCounts,
+    RuntimeProperties,
+    to_datetime,
+)
 from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, compile_rules
 from pairbus.emulator.storage.entities import EntityRow
@@ -294,9 +298,9 @@ class EntityRegistry:
         ]
         correlation_filters = sum(isinstance(item, CorrelationFilter) for item in filters)
         return RuntimeProperties(
-            created_at=_to_datetime(entity.row.created_ms),
-            updated_at=_to_datetime(entity.row.updated_ms),
-            accessed_at=_to_datetime(entity.accessed_ms),
+            created_at=to_datetime(entity.row.created_ms),
+            updated_at=to_datetime(entity.row.updated_ms),
+            accessed_at=to_datetime(entity.accessed_ms),
             size_in_bytes=entity.bytes,
             counts=MessageCounts(
                 active=entity.queue.counts[ACTIVE] + entity.queue.counts[DEFERRED],
@@ -309,10 +313,6 @@ class EntityRegistry:
             sql_filter_count=len(filters) - correlation_filters,
             correlation_filter_count=correlation_filters,
         )
-
-
-def _to_datetime(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _ignore(_: object) -> None:

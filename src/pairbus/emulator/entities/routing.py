@@ -11,7 +11,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.message_codec import IncomingMessage, encode_original, parse_message
-from pairbus.emulator.entities.queue import MAX_TIMESTAMP_MS
+from pairbus.emulator.entities.queue_settings import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.rule_messages import RuleMessage, apply_changes
 from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.emulator.storage.store import Store

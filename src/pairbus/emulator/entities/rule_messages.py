@@ -1,23 +1,12 @@
 """Messages as subscription rules read and change them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from pairbus.amqp.sections import (
-    CONTENT_TYPE,
-    CORRELATION_ID,
-    GROUP_ID,
-    MESSAGE_ID,
-    REPLY_TO,
-    REPLY_TO_GROUP_ID,
-    SUBJECT,
-    TO,
-    TTL,
-    Message,
-    Properties,
-)
-from pairbus.amqp.types import Symbol, Timestamp, UInt
+from pairbus.amqp.sections import TTL, Message, Properties, ttl_field
+from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.emulator.entities.message_codec import IncomingMessage, parse_message
 from pairbus.emulator.filters.actions import MessageChanges
 from pairbus.emulator.filters.values import EvaluationError
@@ -27,16 +16,6 @@ from pairbus.servicebus import annotations
 T = TypeVar("T")
 
 _FIELDS = {
-    "MessageId": MESSAGE_ID,
-    "To": TO,
-    "Label": SUBJECT,
-    "ReplyTo": REPLY_TO,
-    "CorrelationId": CORRELATION_ID,
-    "ContentType": CONTENT_TYPE,
-    "SessionId": GROUP_ID,
-    "ReplyToSessionId": REPLY_TO_GROUP_ID,
-}
-_ATTRIBUTES = {
     "MessageId": "message_id",
     "To": "to",
     "Label": "subject",
@@ -46,6 +25,8 @@ _ATTRIBUTES = {
     "SessionId": "group_id",
     "ReplyToSessionId": "reply_to_group_id",
 }
+"""The fields of the properties section, by the name of the system property."""
+_INDEXES = {field.name: index for index, field in enumerate(fields(Properties))}
 _ANNOTATIONS = {
     "PartitionKey": annotations.PARTITION_KEY,
     "ViaPartitionKey": annotations.VIA_PARTITION_KEY,
@@ -74,10 +55,10 @@ class RuleMessage:
 
     def system(self, name: str) -> Any:
         sections = self._message.sections
-        if name in _ATTRIBUTES:
+        if name in _FIELDS:
             if self._properties is None:
                 self._properties = _decode(sections.read_properties)
-            value = getattr(self._properties, _ATTRIBUTES[name])
+            value = getattr(self._properties, _FIELDS[name])
             return None if value is None else str(value)
         if name in _ANNOTATIONS:
             if self._annotations is None:
@@ -115,11 +96,11 @@ def apply_changes(message: IncomingMessage, changes: MessageChanges) -> Incoming
         return message
     copy = Message.parse(message.sections.encode())
     copy.edit_application_properties(changes.user_set, changes.user_removed)
-    fields: dict[int, Any] = {}
+    properties: dict[int, Any] = {}
     for name, value in changes.system_set.items():
         if name in _FIELDS:
             as_symbol = name == "ContentType" and value is not None
-            fields[_FIELDS[name]] = Symbol(value) if as_symbol else value
+            properties[_INDEXES[_FIELDS[name]]] = Symbol(value) if as_symbol else value
         elif name in _ANNOTATIONS:
             key = _ANNOTATIONS[name]
             if value is None:
@@ -130,7 +111,7 @@ def apply_changes(message: IncomingMessage, changes: MessageChanges) -> Incoming
                 copy.edit_message_annotations({Symbol(key): annotation}, (key,))
         elif name == "TimeToLive":
             ttl_ms = None if value is None else int(value / timedelta(milliseconds=1))
-            copy.edit_header({TTL: None if ttl_ms is None else UInt(min(ttl_ms, 0xFFFFFFFF))})
-    if fields:
-        copy.edit_properties(fields)
+            copy.edit_header({TTL: ttl_field(ttl_ms)})
+    if properties:
+        copy.edit_properties(properties)
     return parse_message(copy.encode())

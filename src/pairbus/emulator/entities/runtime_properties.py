@@ -1,7 +1,7 @@
 """The runtime properties of an entity: message counts, size and times."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +32,8 @@ class RuntimeProperties:
     subscription_count: int = 0
     sql_filter_count: int = 0
     correlation_filter_count: int = 0
+
+
+def to_datetime(milliseconds: int) -> datetime:
+    """Return a time in milliseconds since 1970 as an aware datetime."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

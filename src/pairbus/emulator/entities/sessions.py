@@ -144,9 +144,6 @@ class Sessions:
         self._locks.clear()
         self._active_counts.clear()
 
-    def next_expiry_ms(self) -> int | None:
-        return min((lock.until_ms for lock in self._locks.values()), default=None)
-
     # State.
 
     def state(self, session: str) -> bytes | None:

@@ -10,7 +10,7 @@ functions of a message raise EvaluationError and no other exceptions.
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias, assert_never
 
 from pairbus.emulator.filters.actions import MessageChanges, compile_statements
@@ -19,6 +19,7 @@ from pairbus.emulator.filters.message_view import MessageView, find_property
 from pairbus.emulator.filters.parser import parse_action, parse_filter
 from pairbus.emulator.filters.values import EvaluationError, check_value, equal
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.atom import property_name
 
 RULE_NAME = "RuleName"
 
@@ -63,6 +64,14 @@ class CorrelationFilter:
         for name, value in self.properties.items():
             if check_value(f"Property {name!r} of the filter", value) is None:
                 raise ConfigurationError(f"Property {name!r} of the filter has no value.")
+
+
+CORRELATION_PROPERTIES = {
+    property_name(field.name): field.name
+    for field in fields(CorrelationFilter)
+    if field.name != "properties"
+}
+"""The fields of correlation filters for system properties, by the service's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +175,10 @@ def compile_rules(
 _NO_CHANGES = MessageChanges()
 _UNCHANGED_COPY = RuleResult((_NO_CHANGES,))
 _NO_COPY = RuleResult()
-_SYSTEM_PROPERTIES = {
-    "correlation_id": "CorrelationId",
-    "message_id": "MessageId",
-    "to": "To",
-    "reply_to": "ReplyTo",
-    "label": "Label",
-    "session_id": "SessionId",
-    "reply_to_session_id": "ReplyToSessionId",
-    "content_type": "ContentType",
-}
 
 
 def _compile_correlation(correlation: CorrelationFilter) -> MessagePredicate:
-    values = [
-        (name, getattr(correlation, attribute)) for attribute, name in _SYSTEM_PROPERTIES.items()
-    ]
+    values = [(name, getattr(correlation, field)) for name, field in CORRELATION_PROPERTIES.items()]
     system = [(name, value) for name, value in values if value is not None]
     user = [(name, name.lower(), value) for name, value in correlation.properties.items()]
 

@@ -13,10 +13,10 @@ from pairbus.emulator.entities.descriptions import (
     SubscriptionDescription,
     TopicDescription,
     parse_setting,
-    property_name,
     updated_description,
 )
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.atom import property_name
 from pairbus.servicebus.entity_status import EntityStatus
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 

@@ -227,7 +227,7 @@ def test_session_lock_expires(
 ) -> None:
     harness.send("q", message("a", session="x"))
     sessions.accept("x", FIRST, 0)
-    assert sessions.next_expiry_ms() == 100
+    assert sessions.locked_until("x", FIRST) == 100
     harness.tick(99)
     assert sessions.locked_until("x", FIRST) == 100
     harness.tick(100)
