@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+from pairbus.amqp.serial import contiguous_ranges
 from pairbus.backlog.target import InspectionTarget
 from pairbus.errors import AmqpError, NotAuthorized
 from pairbus.servicebus.administration import AdministrationClient
@@ -123,13 +124,8 @@ def queue_mismatch(expected: int, found: Sequence[int]) -> str | None:
 
 def describe_queues(indexes: Sequence[int]) -> str:
     """Name backlog queues by their indexes, in ascending order: `backlog queues 3, 5 to 9`."""
-    ranges: list[list[int]] = []
-    for index in indexes:
-        if ranges and index == ranges[-1][-1] + 1:
-            ranges[-1][1:] = [index]
-        else:
-            ranges.append([index])
-    text = ", ".join(" to ".join(map(str, bounds)) for bounds in ranges)
+    ranges = contiguous_ranges(indexes)
+    text = ", ".join(f"{start}" if start == end else f"{start} to {end}" for start, end in ranges)
     return f"backlog {'queue' if len(indexes) == 1 else 'queues'} {text}"
 
 

@@ -76,7 +76,7 @@ class InspectionTarget:
 
 
 def is_index(queue: str) -> bool:
-    """Return whether a queue is given by its index, not by its path."""
+    """Return True if a queue is given by its index, not by its path."""
     return queue.isascii() and queue.isdecimal()
 
 

@@ -1,6 +1,5 @@
 """Parts that the `pairbus backlog` commands share."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Annotated
@@ -33,10 +32,6 @@ def run_command(
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
     raise typer.Exit(status)
-
-
-def print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def now_ms() -> int:

@@ -12,12 +12,11 @@ from pairbus.cli.backlog_command import (
     STOPPED,
     DeadLetters,
     now_ms,
-    print_json,
     report_search,
     run_command,
 )
 from pairbus.cli.backlog_screen import PeekProgress, print_destinations
-from pairbus.cli.console import consoles, print_warning
+from pairbus.cli.console import consoles, print_json, print_warning
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,

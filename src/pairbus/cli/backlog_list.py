@@ -10,13 +10,12 @@ from pairbus.cli.backlog_command import (
     DONE,
     FAILED,
     now_ms,
-    print_json,
     report_no_queues,
     run_command,
     warn_of_queues,
 )
 from pairbus.cli.backlog_screen import print_queues
-from pairbus.cli.console import consoles, print_error, print_warning
+from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,

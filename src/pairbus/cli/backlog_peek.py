@@ -14,12 +14,11 @@ from pairbus.cli.backlog_command import (
     FAILED,
     DeadLetters,
     now_ms,
-    print_json,
     report_search,
     run_command,
 )
 from pairbus.cli.backlog_screen import print_messages
-from pairbus.cli.console import consoles, print_error
+from pairbus.cli.console import consoles, print_error, print_json
 from pairbus.cli.pairing_options import (
     ExpectedQueues,
     OptionalPrimary,

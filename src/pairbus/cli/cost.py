@@ -1,9 +1,7 @@
 """`pairbus cost`, and `pairbus cost forecast`: the cost of a pairing before it runs."""
 
-import json
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -11,8 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from pairbus.cli import cost_report
-from pairbus.cli.console import consoles, print_error
+from pairbus.cli.console import consoles, print_error, print_json
+from pairbus.cli.cost_report import PricesFile, TierName
 from pairbus.cli.cost_tables import print_titled_table, titled_table
+from pairbus.cli.pairing_options import AsJson
 from pairbus.cost.alternatives import alternatives, option_changes
 from pairbus.cost.forecast import CostItem, Forecast
 from pairbus.cost.forecast import forecast as forecast_cost
@@ -82,14 +82,12 @@ def forecast(
     share: Annotated[
         float, typer.Option(help="Fraction of the entities that the outage affects, 0 to 1.")
     ] = 1.0,
-    tier: Annotated[str, typer.Option(help="Tier: basic, standard or premium.")] = "standard",
+    tier: TierName = "standard",
     messaging_units: Annotated[
         int, typer.Option(help="Messaging units of each namespace (Premium only).")
     ] = 1,
-    prices: Annotated[
-        Path | None, typer.Option(help="TOML file with prices, instead of the built-in ones.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    prices: PricesFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forecast the cost of a pairing, and compare it with the alternatives.
 
@@ -124,7 +122,7 @@ def forecast(
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
     if as_json:
-        typer.echo(json.dumps(forecast_to_json(result), indent=2, ensure_ascii=False))
+        print_json(forecast_to_json(result))
     else:
         _print_forecast(out, result)
 

@@ -1,6 +1,5 @@
 """`pairbus cost report`: the cost of a pairing, from its ledgers."""
 
-import json
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -11,9 +10,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pairbus.cli.console import check_java, consoles, print_error
+from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
 from pairbus.cli.cost_tables import print_titled_table, titled_table
 from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.pairing_options import AsJson
 from pairbus.cli.spark_errors import error_summary, first_logged_error
 from pairbus.cli.threads import run_in_thread
 from pairbus.cost.prices import Prices, read_prices
@@ -24,6 +24,11 @@ if TYPE_CHECKING:  # Importing these takes a second, which `--help` does not nee
 
 SUCCESS, FAILURE, USAGE_ERROR, INTERRUPTED = 0, 1, 2, 130
 EXAMPLE = "Example: pairbus cost report ledgers/ --out report --html report.html"
+
+PricesFile = Annotated[
+    Path | None, typer.Option(help="TOML file with prices, instead of the built-in ones.")
+]
+TierName = Annotated[str, typer.Option(help="Tier: basic, standard or premium.")]
 
 
 def report(
@@ -43,14 +48,12 @@ def report(
         Path | None,
         typer.Option(help="Write a page with tables and plots to this file.", dir_okay=False),
     ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(help="TOML file with prices, instead of the built-in ones.")
-    ] = None,
-    tier: Annotated[str, typer.Option(help="Tier: basic, standard or premium.")] = "standard",
+    prices: PricesFile = None,
+    tier: TierName = "standard",
     timezone: Annotated[
         str, typer.Option(help="Time zone of days and months, such as Europe/Berlin.")
     ] = "UTC",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
     master: Annotated[
         str | None,
         typer.Option(help="URL of a Spark master. Without it, Spark runs on this machine."),
@@ -93,7 +96,7 @@ def report(
             print_error(err, f"--html: the page cannot be written: {exc}")
             raise typer.Exit(FAILURE) from exc
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
+        print_json(result.to_json())
     else:
         _print_report(console, result)
         _print_problems(err, result)
@@ -115,7 +118,7 @@ def _run(
             print_error(err, exc)
             raise typer.Exit(USAGE_ERROR) from exc
         except KeyboardInterrupt as exc:
-            print_error(err, "Stopped.", "yellow")
+            print_warning(err, "Stopped.")
             raise typer.Exit(INTERRUPTED) from exc
         except Exception as exc:  # Spark raises errors of many types.
             print_error(
@@ -174,11 +177,11 @@ def _print_problems(err: Console, result: "Report") -> None:
     from pairbus.cost.report_tables import describe_gaps, problem_cells
 
     if gaps := describe_gaps(result):
-        print_error(err, gaps, "yellow")
+        print_warning(err, gaps)
     for problem in result.problems:
         path, description, consequence = problem_cells(problem)
-        print_error(err, f"{path}: {description} ({consequence})", "yellow")
+        print_warning(err, f"{path}: {description} ({consequence})")
     if (hidden := result.problem_count - len(result.problems)) > 0:
-        print_error(err, f"Problems that are not shown: {hidden:,}", "yellow")
+        print_warning(err, f"Problems that are not shown: {hidden:,}")
     for path in result.copies:
-        print_error(err, f"{path}: a copy of another file (not counted)", "yellow")
+        print_warning(err, f"{path}: a copy of another file (not counted)")

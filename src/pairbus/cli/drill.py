@@ -1,6 +1,5 @@
 """`pairbus drill`: cause an outage, and prove that no message was lost."""
 
-import json
 import logging
 import signal
 import tempfile
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from pairbus.cli.console import check_java, consoles, print_error, print_warning
+from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
 from pairbus.cli.pairing_options import AsJson
 from pairbus.errors import ConfigurationError, PairbusError
 
@@ -176,7 +175,7 @@ def _run(
         print_error(err, f"The drill failed: {exc}")
         return FAILED
     if as_json:
-        typer.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
+        print_json(result.as_json())
     else:
         print_result(out, result)
     return PASSED if result.passed else FAILED

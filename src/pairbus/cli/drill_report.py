@@ -97,7 +97,7 @@ def _print_times(out: Console, result: DrillResult) -> None:
 def _print_cost(out: Console, result: DrillResult) -> None:
     cost = result.cost
     out.print("\n[bold]Cost by the ledger, compared with the forecast for such an outage[/]")
-    numbers = ("forecast", "operations", "unanswered", "charges", "MB")
+    numbers = ("forecast", "operations", "unanswered", "units", "MB")
     table = new_table(out, ("purpose", *numbers), numbers)
 
     def add(name: str, forecast: Usage, ledger: Usage, unanswered: Usage, style: str = "") -> None:

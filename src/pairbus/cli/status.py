@@ -16,7 +16,7 @@ from pairbus.backlog.probe import probe_namespaces
 from pairbus.backlog.status import PairingCondition, PairingInspection
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
 from pairbus.backlog.target import InspectionTarget
-from pairbus.cli.console import consoles, print_error
+from pairbus.cli.console import consoles, print_error, print_json
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
@@ -110,7 +110,7 @@ def _show_once(
 ) -> PairingCondition:
     inspection = _inspect(target, status_file)
     if as_json:
-        typer.echo(json.dumps(inspection.as_json(), indent=2, ensure_ascii=False))
+        print_json(inspection.as_json())
     else:
         print_status(out, inspection)
     return inspection.summary.condition

@@ -1,10 +1,10 @@
 """The cost of a pairing: a forecast before, a report after.
 
-forecast(
-    pairing=PairingProfile(clients=4),
-    traffic=Traffic(rate=100),
-    outage=Outage(length=timedelta(hours=2)),
-)
+    forecast(
+        pairing=PairingProfile(clients=4),
+        traffic=Traffic(rate=100),
+        outage=Outage(length=timedelta(hours=2)),
+    )
 
 The report needs Spark, and is in `pairbus.cost.report`.
 """

@@ -52,7 +52,7 @@ class DrillResult:
                         "forecast_operations": cost.forecast[purpose].operations,
                         "operations": cost.ledger[purpose].operations,
                         "unanswered": cost.unanswered[purpose].operations,
-                        "charges": cost.ledger[purpose].units,
+                        "units": cost.ledger[purpose].units,
                         "bytes": cost.ledger[purpose].bytes,
                     }
                     for purpose in cost.ledger

@@ -39,8 +39,9 @@ from pairbus.servicebus.atom import (
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.entity_paths import subscription_path
 from pairbus.servicebus.entity_status import EntityStatus
-from pairbus.servicebus.http_transport import Clock, HttpTransport, Proxy
+from pairbus.servicebus.http_transport import HttpTransport, Proxy
 from pairbus.servicebus.limits import MAX_PAGE_SIZE
+from pairbus.servicebus.sockets import Clock
 from pairbus.servicebus.tokens import (
     TokenSource,
     acquire_token,
@@ -52,7 +53,7 @@ DEFAULT_TIMEOUT_S = 30.0
 _ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 
 OnRequest = Callable[[str, bool], None]
-"""Is called after each request, with its path and True if it was answered."""
+"""Called after each request, with its path and True if it was answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +80,9 @@ class AdministrationOptions:
 
     def __post_init__(self) -> None:
         if not self.host:
-            raise ConfigurationError("host is empty")
+            raise ConfigurationError("host must not be empty")
         if self.timeout_s <= 0:
-            raise ConfigurationError(f"timeout_s is above 0, not {self.timeout_s}")
+            raise ConfigurationError(f"timeout_s must be above 0, not {self.timeout_s}")
 
     @classmethod
     def from_connection_string(

@@ -30,7 +30,7 @@ def check_path(kind: str, path: str) -> None:
     """Raise ConfigurationError unless `path` is a valid path of a queue or topic."""
     if not 1 <= len(path) <= MAX_PATH:
         raise ConfigurationError(
-            f"the name of a {kind} has 1 to {MAX_PATH} characters, not {len(path)}"
+            f"the name of a {kind} must have 1 to {MAX_PATH} characters, not {len(path)}"
         )
     segments = path.split("/")
     for segment in segments:
@@ -47,7 +47,7 @@ def check_name(kind: str, name: str) -> None:
     """Raise ConfigurationError unless `name` is a valid name of a subscription or rule."""
     if not 1 <= len(name) <= MAX_NAME:
         raise ConfigurationError(
-            f"the name of a {kind} has 1 to {MAX_NAME} characters, not {len(name)}"
+            f"the name of a {kind} must have 1 to {MAX_NAME} characters, not {len(name)}"
         )
     is_default = kind == "rule" and name.lower() == DEFAULT_RULE.lower()
     if _SEGMENT.fullmatch(name) is None and not is_default:

@@ -12,19 +12,18 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from pairbus.errors import ConfigurationError, ConnectionLost, OperationTimeout, Unavailable
 from pairbus.servicebus.addresses import HTTPS_PORT, format_address
+from pairbus.servicebus.sockets import Clock, connect_socket
 
 HTTP_PORT = 80
 MAX_BODY = 16 * 1024 * 1024
 """A longer response is an error: a page of a hundred entities has less than one megabyte."""
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +167,7 @@ class HttpTransport:
     def _connect(self, deadline: float) -> "_DeadlineSocket":
         proxy = self._proxy
         address = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
-        raw = _dial(*address, deadline, self._clock)
+        raw = connect_socket(*address, deadline, self._clock)
         try:
             if self._tls is not None:
                 if proxy is not None:
@@ -232,25 +231,6 @@ class _SocketReader(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         return self._sock.recv_into(buffer)
-
-
-def _dial(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
-    """Connect to the first address of a host that answers."""
-    error: OSError | None = None
-    for family, kind, protocol, _, address in socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(_left(deadline, clock))
-            sock.connect(address)
-        except OSError as exc:
-            sock.close()
-            error = exc
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
-    raise error or OSError(f"{host} has no address")
 
 
 def _left(deadline: float, clock: Clock) -> float:

@@ -21,11 +21,12 @@ STATUS_CODE: Final = "statusCode"
 STATUS_DESCRIPTION: Final = "statusDescription"
 ERROR_CONDITION: Final = "errorCondition"
 
-
+# `$cbs` has one operation, and other names for the properties of its responses.
 PUT_TOKEN: Final = "put-token"
 CBS_STATUS_CODE: Final = "status-code"
 CBS_STATUS_DESCRIPTION: Final = "status-description"
 CBS_ERROR_CONDITION: Final = "error-condition"
+
 # Values of `disposition-status`.
 COMPLETED: Final = "completed"
 ABANDONED: Final = "abandoned"

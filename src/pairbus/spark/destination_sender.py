@@ -161,6 +161,6 @@ class DestinationSender:
 
 
 def is_permanent(error: AmqpError) -> bool:
-    """Return whether the destination would refuse the same message again: the message is too large
+    """Return True if the destination would refuse the same message again: the message is too large
     or malformed, or the entity does not exist."""
     return isinstance(error, Refused) and not isinstance(error, NotAuthorized | QuotaExceeded)

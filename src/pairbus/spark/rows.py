@@ -25,24 +25,24 @@ SCHEMA = (
 ROWS_PER_BATCH = 2000
 """Rows of one Arrow batch between Python and the JVM. With Spark's default of 10 000, the writer
 would wait long for the first batch; with fewer rows, reading and sending overlap."""
-COLUMNS = tuple(column.split()[0] for column in SCHEMA.split(", "))
-
-_TIME = pa.timestamp("us", tz="UTC")
-_TYPES: dict[str, pa.DataType] = {
-    "queue": pa.string(),
-    "sequence_number": pa.int64(),
-    "enqueued_time": _TIME,
-    "lock_token": pa.binary(),
-    "locked_until": _TIME,
-    "message_id": pa.string(),
-    "session_id": pa.string(),
-    "subject": pa.string(),
-    "content_type": pa.string(),
-    "delivery_count": pa.int32(),
-    "application_properties": pa.map_(pa.string(), pa.string()),
-    "destination": pa.string(),
-    "payload": pa.binary(),
+_ARROW_TYPES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
+
+
+def arrow_types(schema: str) -> dict[str, pa.DataType]:
+    """Return the Arrow types of the columns of a Spark schema."""
+    columns = (column.split() for column in schema.split(", "))
+    return {name: _ARROW_TYPES[type_name] for name, type_name in columns}
+
+
+_TYPES = arrow_types(SCHEMA)
+COLUMNS = tuple(_TYPES)
 
 
 class _ParsedMessage:

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -91,12 +90,7 @@ class SessionLease:
     def __enter__(self) -> SparkSession:
         return self.session
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.release()
 
     def release(self) -> None:

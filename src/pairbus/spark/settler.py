@@ -57,7 +57,7 @@ class Settler:
         could take hours, so none is sent: the locks expire by themselves."""
 
     def can_settle(self, message: RestoredMessage) -> bool:
-        """Return whether a message has a lock that can be settled."""
+        """Return True if a message has a lock that can be settled."""
         return message.lock_token is not None and self._namespace is not None
 
     def add(self, message: RestoredMessage, status: str) -> None:

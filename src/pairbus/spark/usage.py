@@ -36,7 +36,7 @@ class UsageRecorder:
 
     @property
     def enabled(self) -> bool:
-        """Return whether operations are recorded at all."""
+        """True if operations are recorded at all."""
         return self.folder is not None
 
     def add(

@@ -1,4 +1,4 @@
-"""A check, by peeking, whether queues are empty.
+"""A check, by peeking, that queues are empty.
 
 A receiver does not see messages that another receiver has locked, so an empty receive does not mean
 an empty queue. A peek shows every message of a queue: available, locked, deferred or scheduled. It
@@ -81,7 +81,7 @@ class EmptinessCheck:
         self._client.close()
 
     def are_empty(self) -> bool:
-        """Return whether no message counts. Raises AmqpError if a queue cannot be read."""
+        """Return True if no message counts. Raises AmqpError if a queue cannot be read."""
         for queue in self._order:
             if self._holds_a_message(queue):
                 # The next check starts with this queue, and usually needs one peek only.

@@ -64,7 +64,7 @@ class BlockedReadBackoff:
         self._moved = 0
 
     def is_due(self, now: float, moved: int) -> bool:
-        """Return whether to read now. `moved` is the total of all messages so far."""
+        """Return True if it is time to read. `moved` is the total of all messages so far."""
         waited = self._last_read is None or now - self._last_read >= self._wait_s
         progress = moved > self._moved
         if not waited and not progress:

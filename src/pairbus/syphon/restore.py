@@ -8,6 +8,7 @@ from pairbus.backlog.message import NOT_A_MESSAGE
 from pairbus.errors import DecodeError, NotTransferable
 from pairbus.servicebus.application_properties import TTL_EXPIRED
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage
+from pairbus.spark.rows import arrow_types
 from pairbus.transfer import from_backlog
 
 BACKLOG_SCHEMA = (
@@ -16,16 +17,7 @@ BACKLOG_SCHEMA = (
 )
 """The columns of `RestoredMessage`."""
 
-_TYPES: dict[str, pa.DataType] = {
-    "queue": pa.string(),
-    "lock_token": pa.binary(),
-    "locked_until": pa.int64(),
-    "session_id": pa.string(),
-    "destination": pa.string(),
-    "payload": pa.binary(),
-    "problem": pa.string(),
-    "description": pa.string(),
-}
+_TYPES = arrow_types(BACKLOG_SCHEMA)
 
 
 def restore(received: ReceivedMessage, now_ms: int | None) -> RestoredMessage:

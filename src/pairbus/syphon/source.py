@@ -65,7 +65,7 @@ def backlog_reader(options: SyphonOptions) -> QueueReader[RestoredMessage]:
 
 
 def _is_wanted(payload: bytes, only: tuple[str, ...]) -> bool:
-    """Return whether a message should leave the backlog: it is for one of the selected
+    """Return True if a message should leave the backlog: it is for one of the selected
     destinations, or has to be dead-lettered."""
     if not only:
         return True

@@ -60,7 +60,7 @@ class Purpose(StrEnum):
     """Sends to the backlog."""
     DRAIN = "drain"
     """Receives and completes at the backlog, sends of the syphon to the primary, and peeks that
-    test whether the backlog is empty."""
+    test if the backlog is empty."""
     DELIVERY = "delivery"
     """Receives and completes of the application at the primary."""
 

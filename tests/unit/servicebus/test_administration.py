@@ -103,12 +103,12 @@ def test_amqp_options_lead_to_the_administration_api_of_the_same_namespace(
 
 @pytest.mark.parametrize("timeout_s", [0, -1])
 def test_timeout_that_is_not_positive_is_refused(timeout_s: float):
-    with pytest.raises(ConfigurationError, match="timeout_s is above 0"):
+    with pytest.raises(ConfigurationError, match="timeout_s must be above 0"):
         AdministrationOptions(host=HOST, timeout_s=timeout_s)
 
 
 def test_empty_host_is_refused():
-    with pytest.raises(ConfigurationError, match="host is empty"):
+    with pytest.raises(ConfigurationError, match="host must not be empty"):
         AdministrationOptions(host="")
 
 

@@ -9,13 +9,12 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
 from pairbus.amqp.client.error_translation import translate_error
 from pairbus.amqp.client.options import ClientOptions
-from pairbus.amqp.client.transport import Clock, Transport
+from pairbus.amqp.client.transport import Transport
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     AttachReceived,
@@ -42,6 +41,7 @@ from pairbus.errors import (
     StateError,
 )
 from pairbus.servicebus.entity_paths import without_management_node
+from pairbus.servicebus.sockets import Clock
 from pairbus.servicebus.tokens import acquire_token
 
 logger = logging.getLogger(__name__)
@@ -82,12 +82,7 @@ class Client:
         self.connect()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def connect(self, timeout_s: float | None = None) -> None:

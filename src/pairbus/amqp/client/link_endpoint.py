@@ -2,7 +2,6 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from pairbus.amqp.client.client import CLOSE_TIMEOUT_S, Client
@@ -30,12 +29,7 @@ class LinkEndpoint(ABC, Generic[AnyLink]):
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def open(self, timeout_s: float | None = None) -> None:

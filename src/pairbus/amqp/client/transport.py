@@ -3,13 +3,11 @@
 import select
 import socket
 import ssl
-from collections.abc import Callable
 
 from pairbus.errors import ConfigurationError, ConnectionLost, OperationTimeout
+from pairbus.servicebus.sockets import Clock, connect_socket
 
 _CHUNK = 256 * 1024
-
-Clock = Callable[[], float]
 
 
 class Transport:
@@ -41,7 +39,7 @@ class Transport:
         if deadline - clock() <= 0:
             raise OperationTimeout(f"the timeout expired before connecting to {server}")
         try:
-            sock = _connect(host, port, deadline, clock)
+            sock = connect_socket(host, port, deadline, clock)
         except TimeoutError as exc:
             raise OperationTimeout(f"{server} did not answer in time") from exc
         except OSError as exc:
@@ -120,26 +118,6 @@ def _poll(sock: socket.socket, events: int, seconds: float) -> None:
     poller = select.poll()
     poller.register(sock, events)
     poller.poll(max(1, int(min(seconds, 60) * 1000)))  # Callers poll again until their deadline.
-
-
-def _connect(host: str, port: int, deadline: float, clock: Clock) -> socket.socket:
-    """Connect to the first address that answers. Each address gets an equal share of the time."""
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    error: OSError = TimeoutError("the timeout expired")
-    for tried, (family, socket_type, protocol, _, address) in enumerate(addresses):
-        timeout = (deadline - clock()) / (len(addresses) - tried)
-        if timeout <= 0:
-            break
-        sock = socket.socket(family, socket_type, protocol)
-        try:
-            sock.settimeout(timeout)
-            sock.connect(address)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
-        except OSError as exc:
-            sock.close()
-            error = exc
-    raise error
 
 
 def _wrap(sock: socket.socket, tls: ssl.SSLContext, server_name: str, server: str) -> ssl.SSLSocket:

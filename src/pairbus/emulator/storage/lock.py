@@ -16,7 +16,6 @@ import time
 import weakref
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 
 from pairbus.errors import StateError
 
@@ -60,12 +59,7 @@ class StoreLock:
     def __enter__(self) -> "StoreLock":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.release()
 
     def release(self) -> None:
@@ -99,7 +93,7 @@ class StoreLock:
             pause.wait(_RETRY_S)
 
     def _is_in_use_here(self) -> bool:
-        """Return whether this process itself has the lock."""
+        """Return True if this process itself has the lock."""
         with _fork_lock:
             own = os.fstat(self._file.fileno())
             held = [os.fstat(lock._file.fileno()) for lock in _open_locks if lock._held]

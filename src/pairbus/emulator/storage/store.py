@@ -7,7 +7,6 @@ in all others.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 
 from pairbus.emulator.storage.database import Database, StoreFailed
 from pairbus.emulator.storage.duplicates import MessageIdTable
@@ -38,12 +37,7 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property
