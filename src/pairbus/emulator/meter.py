@@ -61,7 +61,3 @@ class Meter:
     def readings(self) -> dict[tuple[str, str], MeterReading]:
         """Return a copy of the totals by entity and kind of operation."""
         return {key: replace(reading) for key, reading in self._readings.items()}
-
-    def reset(self) -> None:
-        self._readings.clear()
-        self._changed.clear()
