@@ -51,28 +51,17 @@ class Attached:
     link: "Link"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Delivery:
     """A complete message arrived. Treat it as immutable: it is not frozen only for speed."""
 
-    __slots__ = ("id", "link", "message_format", "payload", "settled", "state", "tag")
-
-    def __init__(
-        self,
-        link: "ReceiverLink",
-        id: int,
-        tag: bytes,
-        payload: bytes,
-        message_format: int,
-        settled: bool,
-        state: Any = None,
-    ) -> None:
-        self.link = link
-        self.id = id
-        self.tag = tag
-        self.payload = payload
-        self.message_format = message_format
-        self.settled = settled
-        self.state = state
+    link: "ReceiverLink"
+    id: int
+    tag: bytes
+    payload: bytes
+    message_format: int
+    settled: bool
+    state: Any = None
 
     def __repr__(self) -> str:
         return f"Delivery(id={self.id}, tag={self.tag!r}, {len(self.payload)} bytes)"
@@ -86,18 +75,16 @@ class DeliveryAborted:
     id: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OutgoingDelivery:
     """A delivery that we send. Its id is assigned when its first frame is written."""
 
-    __slots__ = ("context", "id", "link", "settled", "tag")
-
-    def __init__(self, link: "SenderLink", tag: bytes | None, settled: bool) -> None:
-        self.link = link
-        self.tag = tag
-        self.settled = settled
-        self.id: int | None = None
-        self.context: Any = None
-        """Free for use by the application."""
+    link: "SenderLink"
+    tag: bytes | None
+    settled: bool
+    id: int | None = None
+    context: Any = None
+    """Free for use by the application."""
 
     def __repr__(self) -> str:
         return f"OutgoingDelivery(id={self.id}, tag={self.tag!r})"

@@ -1,5 +1,6 @@
 """The receiving half of a session: its window, the order of deliveries, and their frames."""
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pairbus.amqp.events import Delivery, DeliveryAborted, Event
@@ -14,18 +15,16 @@ if TYPE_CHECKING:
     from pairbus.amqp.session import Session
 
 
+@dataclass(slots=True, eq=False)
 class PartialDelivery:
     """A delivery whose last frame has not arrived."""
 
-    __slots__ = ("data", "flags", "id", "message_format", "tag")
-
-    def __init__(self, id: int, tag: bytes, message_format: int, flags: TransferFlags) -> None:
-        self.id = id
-        self.tag = tag
-        self.message_format = message_format
-        self.flags = flags
-        # Not a list of payloads: a peer could send them so small that the list outweighs them.
-        self.data = bytearray()
+    id: int
+    tag: bytes
+    message_format: int
+    flags: TransferFlags
+    # Not a list of payloads: a peer could send them so small that the list outweighs them.
+    data: bytearray = field(default_factory=bytearray)
 
 
 class IncomingTransfers:

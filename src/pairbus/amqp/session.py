@@ -1,7 +1,7 @@
 """Sessions: they map names and handles to links, and consist of a receiving and a sending half."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pairbus.amqp.events import (
     Attached,
@@ -20,7 +20,6 @@ from pairbus.amqp.outgoing import OutgoingTransfers
 from pairbus.amqp.performatives import (
     RECEIVER,
     SENDER,
-    SETTLE_FIRST,
     SETTLE_MIXED,
     SETTLE_SECOND,
     Attach,
@@ -40,6 +39,16 @@ from pairbus.servicebus import conditions
 
 if TYPE_CHECKING:
     from pairbus.amqp.connection import Connection
+
+
+class AttachOptions(TypedDict, total=False):
+    """Optional fields of the attach of a link."""
+
+    snd_settle_mode: int
+    rcv_settle_mode: int
+    max_message_size: int | None
+    properties: dict[Any, Any] | None
+    desired_capabilities: tuple[Any, ...]
 
 
 class Session:
@@ -77,11 +86,7 @@ class Session:
         *,
         target: Target,
         source: Source | None = None,
-        snd_settle_mode: int = SETTLE_MIXED,
-        rcv_settle_mode: int = SETTLE_FIRST,
-        max_message_size: int | None = None,
-        properties: dict[Any, Any] | None = None,
-        desired_capabilities: tuple[Any, ...] = (),
+        **options: Unpack[AttachOptions],
     ) -> SenderLink:
         """Attach a link to send on. An Attached or Detached event reports the peer's answer."""
         link = SenderLink(self, name, self._handle_for(name, SENDER), LinkState.ATTACH_SENT)
@@ -91,14 +96,10 @@ class Session:
                 name,
                 link.handle,
                 SENDER,
-                snd_settle_mode,
-                rcv_settle_mode,
-                Source() if source is None else source,
-                target,
+                source=Source() if source is None else source,
+                target=target,
                 initial_delivery_count=0,
-                max_message_size=max_message_size,
-                properties=properties,
-                desired_capabilities=desired_capabilities,
+                **options,
             ),
         )
         return link
@@ -109,28 +110,14 @@ class Session:
         *,
         source: Source,
         target: Target | None = None,
-        snd_settle_mode: int = SETTLE_MIXED,
-        rcv_settle_mode: int = SETTLE_FIRST,
-        max_message_size: int | None = None,
-        properties: dict[Any, Any] | None = None,
-        desired_capabilities: tuple[Any, ...] = (),
+        **options: Unpack[AttachOptions],
     ) -> ReceiverLink:
         """Attach a link to receive on. An Attached or Detached event reports the peer's answer."""
         link = ReceiverLink(self, name, self._handle_for(name, RECEIVER), LinkState.ATTACH_SENT)
+        target = Target() if target is None else target
         self._send_attach(
             link,
-            Attach(
-                name,
-                link.handle,
-                RECEIVER,
-                snd_settle_mode,
-                rcv_settle_mode,
-                source,
-                Target() if target is None else target,
-                max_message_size=max_message_size,
-                properties=properties,
-                desired_capabilities=desired_capabilities,
-            ),
+            Attach(name, link.handle, RECEIVER, source=source, target=target, **options),
         )
         return link
 

@@ -15,7 +15,7 @@ from pairbus.backlog.syphon_file import SyphonSummary
 class PairingCondition(IntEnum):
     """The condition of a pairing. The values are exit statuses of `pairbus status`."""
 
-    WELL = 0
+    HEALTHY = 0
     """Both namespaces are available, and the backlog is empty."""
     FAILED = 1
     """A namespace is not available, or the backlog could not be read."""
@@ -68,12 +68,7 @@ def summarize(
     syphon: SyphonSummary | None,
 ) -> StatusSummary:
     """Summarize a status. `backlog` is None if it was not inspected."""
-    failed, waiting, uncertain, well = (
-        PairingCondition.FAILED,
-        PairingCondition.WAITING,
-        PairingCondition.UNCERTAIN,
-        PairingCondition.WELL,
-    )
+    failed = PairingCondition.FAILED
     if not any(probe.available or probe.unauthorized for probe in namespaces.values()):
         return StatusSummary(failed, "Neither namespace is available.")
     failures = [
@@ -96,9 +91,9 @@ def summarize(
         rest = messages or (_empty(backlog) if readable else "")
         return StatusSummary(failed, " ".join([*failures, rest]).rstrip())
     if messages:
-        return StatusSummary(waiting, messages)
-    text = f"Both namespaces are available. {_empty(backlog)}"
-    return StatusSummary(well if backlog.complete else uncertain, text)
+        return StatusSummary(PairingCondition.WAITING, messages)
+    condition = PairingCondition.HEALTHY if backlog.complete else PairingCondition.UNCERTAIN
+    return StatusSummary(condition, f"Both namespaces are available. {_empty(backlog)}")
 
 
 def _empty(backlog: BacklogContents) -> str:

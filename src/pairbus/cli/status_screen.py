@@ -12,7 +12,7 @@ from pairbus.backlog.syphon_file import SyphonSummary
 from pairbus.cli.formatting import age, count, messages, printable, utc_time
 
 _COLOURS = {
-    PairingCondition.WELL: "green",
+    PairingCondition.HEALTHY: "green",
     PairingCondition.FAILED: "red",
     PairingCondition.WAITING: "yellow",
     PairingCondition.UNCERTAIN: "yellow",

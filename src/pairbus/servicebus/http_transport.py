@@ -172,7 +172,7 @@ class HttpTransport:
             if self._tls is not None:
                 if proxy is not None:
                     self._open_tunnel(_DeadlineSocket(raw, deadline, self._clock), proxy)
-                raw.settimeout(_left(deadline, self._clock))
+                raw.settimeout(_remaining_s(deadline, self._clock))
                 raw = self._tls.wrap_socket(raw, server_hostname=self._host)
         except BaseException:
             raw.close()
@@ -202,11 +202,11 @@ class _DeadlineSocket:
         self._clock = clock
 
     def sendall(self, data: bytes) -> None:
-        self._sock.settimeout(_left(self.deadline, self._clock))
+        self._sock.settimeout(_remaining_s(self.deadline, self._clock))
         self._sock.sendall(data)
 
     def recv_into(self, buffer: memoryview) -> int:
-        self._sock.settimeout(_left(self.deadline, self._clock))
+        self._sock.settimeout(_remaining_s(self.deadline, self._clock))
         return self._sock.recv_into(buffer)
 
     def has_input(self) -> bool:
@@ -233,8 +233,8 @@ class _SocketReader(io.RawIOBase):
         return self._sock.recv_into(buffer)
 
 
-def _left(deadline: float, clock: Clock) -> float:
-    left = deadline - clock()
-    if left <= 0:
+def _remaining_s(deadline: float, clock: Clock) -> float:
+    remaining = deadline - clock()
+    if remaining <= 0:
         raise TimeoutError("the deadline has passed")
-    return left
+    return remaining

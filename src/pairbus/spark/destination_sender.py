@@ -1,6 +1,7 @@
 """Sending of messages to one destination: in batches, in order, several deliveries in flight."""
 
 from collections import deque
+from dataclasses import dataclass
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
 from pairbus.amqp.client import PendingDelivery, Sender
@@ -17,17 +18,13 @@ ENVELOPE_BYTES = 1024
 message."""
 
 
+@dataclass(slots=True, eq=False)
 class _BatchInFlight:
     """A batch that was sent and is not answered yet."""
 
-    __slots__ = ("delivery", "messages", "sessions")
-
-    def __init__(
-        self, messages: list[RestoredMessage], sessions: set[str], delivery: PendingDelivery
-    ) -> None:
-        self.messages = messages
-        self.sessions = sessions
-        self.delivery = delivery
+    messages: list[RestoredMessage]
+    sessions: set[str]
+    delivery: PendingDelivery
 
 
 class DestinationSender:

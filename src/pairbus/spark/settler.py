@@ -4,6 +4,7 @@ Settling by token works from any connection, so a task can settle what another o
 """
 
 import logging
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from pairbus.amqp.client import ClientOptions
@@ -28,17 +29,17 @@ _KINDS = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class _SettleRequest:
     """Lock tokens of one queue that get the same disposition status."""
 
-    def __init__(self, queue: str, status: str) -> None:
-        self.queue = queue
-        self.status = status
-        self.tokens: list[UUID] = []
-        self.destinations: list[str] = []
-        """The destinations of the messages, for the ledger."""
-        self.response: Response | AmqpError | None = None
-        """None: not sent yet."""
+    queue: str
+    status: str
+    tokens: list[UUID] = field(default_factory=list)
+    destinations: list[str] = field(default_factory=list)
+    """The destinations of the messages, for the ledger."""
+    response: Response | AmqpError | None = None
+    """None: not sent yet."""
 
 
 class Settler:

@@ -1,5 +1,6 @@
 """Requests and responses over a pair of links, and CBS (claims-based security)."""
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -19,19 +20,17 @@ from pairbus.servicebus.entity_paths import CBS_NODE
 from pairbus.servicebus.tokens import Token
 
 
+@dataclass(slots=True, eq=False)
 class Response:
     """The response to a request. Its fields are set when it arrives."""
 
-    __slots__ = ("body", "condition", "description", "error", "id", "status")
-
-    def __init__(self, id: str) -> None:
-        self.id = id
-        self.status: int | None = None
-        self.description = ""
-        self.condition: str | None = None
-        self.body: Any = None
-        self.error: AmqpError | None = None
-        """The error if the link was lost, the request rejected or the response invalid."""
+    id: str
+    status: int | None = None
+    description: str = ""
+    condition: str | None = None
+    body: Any = None
+    error: AmqpError | None = None
+    """The error if the link was lost, the request rejected or the response invalid."""
 
     @property
     def done(self) -> bool:

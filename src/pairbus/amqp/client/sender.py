@@ -1,6 +1,7 @@
 """The sender: single messages, batches, and several deliveries in flight."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch
@@ -16,17 +17,15 @@ from pairbus.errors import AmqpError, MessageTooLarge, OperationTimeout, Unavail
 from pairbus.servicebus import links
 
 
+@dataclass(slots=True, eq=False)
 class PendingDelivery:
     """A delivery in flight. `done` is set when its outcome is known, `error` if it failed.
 
     A delivery that fails with ConnectionLost, LinkLost or OperationTimeout may have arrived.
     """
 
-    __slots__ = ("done", "error")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.error: AmqpError | None = None
+    done: bool = False
+    error: AmqpError | None = None
 
 
 class Sender(LinkEndpoint[SenderLink]):

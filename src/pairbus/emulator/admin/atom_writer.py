@@ -173,12 +173,11 @@ def write_error(status: int, detail: str) -> bytes:
 
 def _entry_element(entry: AtomEntry, endpoint: ApiEndpoint, **attributes: str) -> str:
     url = endpoint.url(entry.path)
-    published = entry.published_at
     return write_element(
         "entry",
         write_element("id", escape_text(url)),
         write_element("title", escape_text(entry.title), type="text"),
-        *([write_element("published", _format_time(published))] if published is not None else []),
+        *_time_element("published", entry.published_at),
         write_element("updated", _format_time(entry.updated_at)),
         write_element("author", write_element("name", escape_text(endpoint.namespace))),
         write_element("link", rel="self", href=url),
@@ -241,12 +240,8 @@ def _access_rule_element(rule: SharedAccessRule) -> str:
             "Rights",
             *(write_element("AccessRights", right) for right in Right if right in rule.rights),
         ),
-        *([write_element("CreatedTime", _format_time(rule.created_at))] if rule.created_at else []),
-        *(
-            [write_element("ModifiedTime", _format_time(rule.modified_at))]
-            if rule.modified_at
-            else []
-        ),
+        *_time_element("CreatedTime", rule.created_at),
+        *_time_element("ModifiedTime", rule.modified_at),
         write_element("KeyName", escape_text(rule.name)),
         write_element("PrimaryKey", escape_text(rule.primary_key)),
         *(
@@ -256,6 +251,11 @@ def _access_rule_element(rule: SharedAccessRule) -> str:
         ),
         i_type="SharedAccessAuthorizationRule",
     )
+
+
+def _time_element(name: str, time: datetime | None) -> list[str]:
+    """Return the element of a time, or none if the time is not known."""
+    return [] if time is None else [write_element(name, _format_time(time))]
 
 
 def _format_time(time: datetime | None) -> str:

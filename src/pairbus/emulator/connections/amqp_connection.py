@@ -77,7 +77,7 @@ class AmqpConnection:
         """Bytes that are written at the end of the turn."""
         self._delivery_paused = False
         """True if a message was not delivered because too many bytes are unread."""
-        self._deaf = False
+        self._discards_input = False
         """True if a fault discards everything that the client sends."""
         self.engine = Connection(
             ConnectionSettings(
@@ -156,7 +156,7 @@ class AmqpConnection:
 
     def resume(self) -> None:
         """Continue, because the client has read its output."""
-        if not self._deaf:
+        if not self._discards_input:
             self._transport.resume_reading()
         self._resume_delivery()
 
@@ -170,7 +170,7 @@ class AmqpConnection:
 
     def cut(self) -> None:
         """Abort the connection, and discard what the client still sends."""
-        self._deaf = True
+        self._discards_input = True
         self._transport.abort()
 
     def apply_fault(self, fault: Fault, link: Link) -> bool:
@@ -181,7 +181,7 @@ class AmqpConnection:
         if fault.kind == "cut":
             self.cut()
         elif fault.kind == "stop-reading":
-            self._deaf = True
+            self._discards_input = True
             self._transport.pause_reading()
         elif fault.kind == "detach":
             link.detach(LinkLost("The link was detached by an injected fault."))
@@ -274,7 +274,7 @@ class AmqpConnection:
     def _handle_event(self, event: Event) -> None:
         if type(event) is Delivery:
             receiving = self._receiving.get(event.link)
-            if receiving is not None and not self._deaf:
+            if receiving is not None and not self._discards_input:
                 receiving.on_delivery(event)
         elif isinstance(event, OutgoingDeliveriesUpdated):
             if event.settled or isinstance(event.state, _OUTCOMES):

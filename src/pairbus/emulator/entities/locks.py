@@ -1,22 +1,19 @@
 """Message locks, in memory only: after a restart no message is locked."""
 
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from pairbus.emulator.storage.messages import StoredMessage
 
 
+@dataclass(slots=True, eq=False)
 class MessageLock:
     """The lock on a message that was received and is not yet settled."""
 
-    __slots__ = ("message", "session", "token", "until_ms")
-
-    def __init__(
-        self, token: bytes, message: StoredMessage, until_ms: int, session: str | None
-    ) -> None:
-        self.token = token
-        self.message = message
-        self.until_ms = until_ms
-        self.session = session
+    token: bytes
+    message: StoredMessage
+    until_ms: int
+    session: str | None
 
 
 MAX_STALE_ENTRIES = 1000

@@ -1,5 +1,6 @@
 """The sessions of a queue: their locks, their messages and their state."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pairbus.emulator.entities.message_buffer import MessageBuffer
@@ -12,15 +13,13 @@ if TYPE_CHECKING:
     from pairbus.emulator.entities.queue import MessageQueue
 
 
+@dataclass(slots=True, eq=False)
 class SessionLock:
     """A session that a receiver has locked, with the messages it can receive."""
 
-    __slots__ = ("messages", "receiver", "until_ms")
-
-    def __init__(self, receiver: object, messages: MessageBuffer, until_ms: int) -> None:
-        self.receiver = receiver
-        self.messages = messages
-        self.until_ms = until_ms
+    receiver: object
+    messages: MessageBuffer
+    until_ms: int
 
     def is_held_by(self, receiver: object | None) -> bool:
         """Return True if this receiver has the lock. None stands for any receiver."""

@@ -5,6 +5,7 @@ queue is one range of one B-tree.
 """
 
 import sqlite3
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,54 +18,23 @@ MAX_SEQUENCE = (1 << _SEQUENCE_BITS) - 1
 _SIZE_COLUMN = 7
 
 
+@dataclass(slots=True, eq=False)
 class StoredMessage:
-    """A stored message: the sections that the emulator changes, and the rest in one piece.
+    """A stored message: the sections that the emulator changes, and the rest in one piece."""
 
-    `header` holds the header and the delivery annotations.
-    """
-
-    __slots__ = (
-        "annotation_count",
-        "annotations",
-        "deliveries",
-        "due_ms",
-        "enqueued_ms",
-        "expires_ms",
-        "header",
-        "rest",
-        "sequence",
-        "session",
-        "size",
-        "state",
-    )
-
-    def __init__(
-        self,
-        sequence: int,
-        state: int,
-        enqueued_ms: int,
-        expires_ms: int | None,
-        due_ms: int | None,
-        deliveries: int,
-        session: str | None,
-        size: int,
-        header: bytes,
-        annotation_count: int,
-        annotations: bytes,
-        rest: bytes,
-    ) -> None:
-        self.sequence = sequence
-        self.state = state
-        self.enqueued_ms = enqueued_ms
-        self.expires_ms = expires_ms
-        self.due_ms = due_ms
-        self.deliveries = deliveries
-        self.session = session
-        self.size = size
-        self.header = header
-        self.annotation_count = annotation_count
-        self.annotations = annotations
-        self.rest = rest
+    sequence: int
+    state: int
+    enqueued_ms: int
+    expires_ms: int | None
+    due_ms: int | None
+    deliveries: int
+    session: str | None
+    size: int
+    header: bytes
+    """The header and the delivery annotations."""
+    annotation_count: int
+    annotations: bytes
+    rest: bytes
 
     def row(self, queue: int) -> Row:
         """Return the columns of the message in the queue with this id."""
