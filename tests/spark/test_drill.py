@@ -101,7 +101,7 @@ def test_lost_messages_are_detected(session: SparkSession, tmp_path: Path) -> No
     assert len(result.reconciliation.lost) == environment.removed, events
     assert {key.path for key in result.reconciliation.lost} == {"orders"}
     assert not result.passed
-    assert result.as_json()["lost"] == environment.removed
+    assert result.to_json()["lost"] == environment.removed
 
 
 def test_drill_removes_its_entities_from_existing_namespaces(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.backlog.discovery import queue_mismatch
-from pairbus.backlog.json_values import oldest_as_json
+from pairbus.backlog.json_values import oldest_to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class QueueContents:
     """The enqueued time of the oldest active message."""
     problem: str | None = None
 
-    def as_json(self, now_ms: int) -> dict[str, Any]:
+    def to_json(self, now_ms: int) -> dict[str, Any]:
         return {
             "queue": self.path,
             "index": self.index,
@@ -36,7 +36,7 @@ class QueueContents:
             "more_messages": self.more_messages,
             "more_dead_lettered": self.more_dead_lettered,
             "size_in_bytes": self.size,
-            **oldest_as_json(self.oldest_ms, now_ms),
+            **oldest_to_json(self.oldest_ms, now_ms),
             "problem": self.problem,
         }
 
@@ -119,7 +119,7 @@ class BacklogContents:
         """The first problem of a queue."""
         return next((queue.problem for queue in self.queues if queue.problem is not None), None)
 
-    def as_json(self, now_ms: int) -> dict[str, Any]:
+    def to_json(self, now_ms: int) -> dict[str, Any]:
         return {
             "expected": self.expected,
             "found": len(self.found),
@@ -132,8 +132,8 @@ class BacklogContents:
             "dead_lettered": self.dead_lettered,
             "more_messages": self.more_messages,
             "more_dead_lettered": self.more_dead_lettered,
-            **oldest_as_json(self.oldest_ms, now_ms),
+            **oldest_to_json(self.oldest_ms, now_ms),
             "counting_error": self.counting_error,
             "problem": self.problem,
-            "queues": [queue.as_json(now_ms) for queue in self.queues],
+            "queues": [queue.to_json(now_ms) for queue in self.queues],
         }

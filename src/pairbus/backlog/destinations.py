@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbus.backlog.json_values import oldest_as_json
+from pairbus.backlog.json_values import oldest_to_json
 from pairbus.backlog.message import BacklogMessage
 
 
@@ -28,13 +28,13 @@ class DestinationSummary:
         if enqueued_ms is not None and (self.oldest_ms is None or enqueued_ms < self.oldest_ms):
             self.oldest_ms = enqueued_ms
 
-    def as_json(self, now_ms: int) -> dict[str, Any]:
+    def to_json(self, now_ms: int) -> dict[str, Any]:
         return {
             "destination": self.destination,
             "problem": self.problem,
             "messages": self.messages,
             "size_in_bytes": self.bytes,
-            **oldest_as_json(self.oldest_ms, now_ms),
+            **oldest_to_json(self.oldest_ms, now_ms),
         }
 
 

@@ -122,6 +122,13 @@ def queue_mismatch(expected: int, found: Sequence[int]) -> str | None:
     return f"{text} {absent[0].upper()}{absent[1:]}" if missing else text
 
 
+def describe_listing_error(error: str, searched_to: int | None) -> str:
+    """Say why the queues could not be listed, and which indexes were searched instead."""
+    return (
+        f"The queues could not be listed: {error}. Indexes above {searched_to} were not searched."
+    )
+
+
 def describe_queues(indexes: Sequence[int]) -> str:
     """Name backlog queues by their indexes, in ascending order: `backlog queues 3, 5 to 9`."""
     ranges = contiguous_ranges(indexes)

@@ -9,7 +9,7 @@ from uuid import UUID
 from pairbus.amqp.types import Array, Described, Pairs, Timestamp
 
 
-def to_json(value: Any) -> Any:
+def amqp_to_json(value: Any) -> Any:
     """Convert an AMQP value for `json.dumps`: binary becomes `{"base64": …}`, a timestamp becomes
     text."""
     match value:
@@ -28,15 +28,18 @@ def to_json(value: Any) -> Any:
         case UUID():
             return str(value)
         case Array():
-            return [to_json(item) for item in value.elements]
+            return [amqp_to_json(item) for item in value.elements]
         case Pairs():
-            return [[to_json(key), to_json(item)] for key, item in value]
+            return [[amqp_to_json(key), amqp_to_json(item)] for key, item in value]
         case dict():
-            return {key_text(key): to_json(item) for key, item in value.items()}
+            return {key_text(key): amqp_to_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [to_json(item) for item in value]
+            return [amqp_to_json(item) for item in value]
         case Described():
-            return {"descriptor": to_json(value.descriptor), "value": to_json(value.value)}
+            return {
+                "descriptor": amqp_to_json(value.descriptor),
+                "value": amqp_to_json(value.value),
+            }
     return str(value)
 
 
@@ -54,7 +57,7 @@ def iso_time(milliseconds: int) -> str | None:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def oldest_as_json(oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
+def oldest_to_json(oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
     """Return the enqueued time and the age of the oldest message."""
     if oldest_ms is None:
         return {"oldest_time": None, "oldest_age_seconds": None}

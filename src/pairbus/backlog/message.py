@@ -19,7 +19,7 @@ from pairbus.amqp.sections import (
     Message,
 )
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.backlog.json_values import iso_time, key_text, to_json
+from pairbus.backlog.json_values import amqp_to_json, iso_time, key_text
 from pairbus.errors import DecodeError, NotTransferable
 from pairbus.servicebus import annotations
 from pairbus.servicebus.application_properties import (
@@ -67,7 +67,7 @@ class BacklogMessage:
         """The size of the encoded message in bytes."""
         return len(self.payload)
 
-    def as_json(self, now_ms: int) -> dict[str, Any]:
+    def to_json(self, now_ms: int) -> dict[str, Any]:
         """Return all fields, the body included, for `json.dumps`."""
         enqueued, scheduled = self.enqueued_ms, self.scheduled_ms
         return {
@@ -76,7 +76,7 @@ class BacklogMessage:
             "enqueued_time": None if enqueued is None else iso_time(enqueued),
             "age_seconds": None if enqueued is None else max(now_ms - enqueued, 0) / 1000,
             "destination": self.destination,
-            "message_id": to_json(self.message_id),
+            "message_id": amqp_to_json(self.message_id),
             "session_id": self.session_id,
             "time_to_live_ms": self.time_to_live_ms,
             "scheduled_time": None if scheduled is None else iso_time(scheduled),
@@ -85,7 +85,7 @@ class BacklogMessage:
             "problem_description": self.problem_description,
             "dead_letter_reason": self.dead_letter_reason,
             "dead_letter_description": self.dead_letter_description,
-            "application_properties": to_json(self.application_properties),
+            "application_properties": amqp_to_json(self.application_properties),
             **_body_and_other_fields(self.payload),
         }
 
@@ -157,9 +157,9 @@ def _body_and_other_fields(payload: bytes) -> dict[str, Any]:
     header = _try(message.read_header)
     return {
         **_body(message),
-        **{name: to_json(value) for name, value in zip(names, values, strict=True)},
+        **{name: amqp_to_json(value) for name, value in zip(names, values, strict=True)},
         "delivery_count": None if header is None else int(header.delivery_count),
-        "annotations": to_json(_try(message.read_message_annotations) or {}),
+        "annotations": amqp_to_json(_try(message.read_message_annotations) or {}),
     }
 
 
@@ -171,7 +171,7 @@ def _body(message: Message) -> dict[str, Any]:
     if section != DATA:
         body_type = "sequence" if section == SEQUENCE else "value"
         value = values[0] if len(values) == 1 else values or None
-        return {"body_type": body_type, "body": to_json(value), "body_encoding": "json"}
+        return {"body_type": body_type, "body": amqp_to_json(value), "body_encoding": "json"}
     data = b"".join(values)
     try:
         return {"body_type": "data", "body": data.decode(), "body_encoding": "text"}

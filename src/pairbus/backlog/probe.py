@@ -30,7 +30,7 @@ class ProbeResult:
     def available(self) -> bool:
         return self.problem is None
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "host": self.host,
             "available": self.available,

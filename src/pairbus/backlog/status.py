@@ -49,12 +49,12 @@ class PairingInspection:
     def summary(self) -> StatusSummary:
         return summarize(self.namespaces, self.backlog, self.syphon)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything for `json.dumps`."""
         summary = self.summary
         return {
-            **{role: probe.as_json() for role, probe in self.namespaces.items()},
-            "backlog": None if self.backlog is None else self.backlog.as_json(self.time_ms),
+            **{role: probe.to_json() for role, probe in self.namespaces.items()},
+            "backlog": None if self.backlog is None else self.backlog.to_json(self.time_ms),
             "syphon": None if self.syphon is None else asdict(self.syphon),
             "summary": summary.text,
             "exit_status": int(summary.condition),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pairbus.backlog.discovery import QueueSearch
+from pairbus.backlog.discovery import QueueSearch, describe_listing_error
 from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.console import print_error, print_warning
 from pairbus.errors import AmqpError, PairbusError
@@ -55,11 +55,7 @@ def warn_of_queues(
     if queue_mismatch is not None:
         print_warning(err, queue_mismatch)
     if listing_error is not None:
-        print_warning(
-            err,
-            f"The queues could not be listed: {listing_error}. Indexes above {searched_to} were "
-            "not searched.",
-        )
+        print_warning(err, describe_listing_error(listing_error, searched_to))
 
 
 def report_no_queues(err: Console, first_path: str, searched_to: int | None) -> None:

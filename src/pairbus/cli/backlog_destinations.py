@@ -81,7 +81,7 @@ def destinations(
                     "complete": not stopped,
                     "searched_to": None if search is None else search.searched_to,
                     "destinations": [
-                        summary.as_json(time_ms) for summary in summaries.largest_first()
+                        summary.to_json(time_ms) for summary in summaries.largest_first()
                     ],
                 }
             )

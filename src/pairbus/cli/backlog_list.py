@@ -56,7 +56,7 @@ def list_queues(
         backlog = inspect_backlog(target, list_backlog_queues(target), peek_count=PEEK_COUNT)
         time_ms = now_ms()
         if as_json:
-            print_json(backlog.as_json(time_ms))
+            print_json(backlog.to_json(time_ms))
         elif backlog.found and backlog.messages is not None:
             print_queues(out, backlog, time_ms)
         return _report(err, backlog)

@@ -97,7 +97,7 @@ def peek(
                 return FAILED
         time_ms = now_ms()
         if as_json:
-            print_json([message.as_json(time_ms) for message in messages])
+            print_json([message.to_json(time_ms) for message in messages])
         else:
             print_messages(out, messages, time_ms, dead_letters=dead_letters)
         return DONE

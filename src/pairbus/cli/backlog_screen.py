@@ -11,7 +11,7 @@ from rich.text import Text
 from pairbus.backlog.contents import BacklogContents, QueueContents
 from pairbus.backlog.destinations import DestinationSummaries, DestinationSummary
 from pairbus.backlog.message import BacklogMessage
-from pairbus.cli.formatting import age, count, messages, printable, size, utc_time
+from pairbus.cli.formatting import age, count, messages, printable, queues_found, size, utc_time
 from pairbus.cli.tables import add_row, natural_width, new_table, print_table
 from pairbus.servicebus.backlog_paths import TRANSFER_SEGMENT
 
@@ -49,13 +49,9 @@ def print_queues(out: Console, backlog: BacklogContents, now_ms: int) -> None:
     prefix = backlog.queues[0].path.rpartition("/")[0]
     out.print(f"Backlog queues {escape(prefix)}/*")
     print_table(out, table)
-    queue_count = len(backlog.found)
-    queues = "1 backlog queue" if queue_count == 1 else f"{queue_count} backlog queues"
-    if backlog.searched_to is not None:
-        queues = f"{queues} found up to index {backlog.searched_to}"
     total = messages(count(backlog.messages, more=backlog.more_messages))
     dead_lettered = count(backlog.dead_lettered, more=backlog.more_dead_lettered)
-    out.print(f"{total}, {dead_lettered} dead-lettered in {queues}.")
+    out.print(f"{total}, {dead_lettered} dead-lettered in {queues_found(backlog)}.")
 
 
 def _note(queue: QueueContents) -> str:

@@ -175,7 +175,7 @@ def _run(
         print_error(err, f"The drill failed: {exc}")
         return FAILED
     if as_json:
-        print_json(result.as_json())
+        print_json(result.to_json())
     else:
         print_result(out, result)
     return PASSED if result.passed else FAILED

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from pairbus.backlog.contents import BacklogContents
+
 _UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"))
 _SIZES = ("kB", "MB", "GB", "TB")
 
@@ -52,6 +54,15 @@ def count(number: int | None, *, more: bool = False) -> str:
 def messages(number: str) -> str:
     """Return a formatted number with the word "message" or "messages"."""
     return f"{number} message" if number == "1" else f"{number} messages"
+
+
+def queues_found(backlog: BacklogContents) -> str:
+    """Return the number of backlog queues that exist, as far as they were searched."""
+    found = len(backlog.found)
+    queues = "1 backlog queue" if found == 1 else f"{found} backlog queues"
+    if backlog.searched_to is None:
+        return queues
+    return f"{queues} found up to index {backlog.searched_to}"
 
 
 def printable(value: object) -> str:

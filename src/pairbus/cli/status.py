@@ -110,7 +110,7 @@ def _show_once(
 ) -> PairingCondition:
     inspection = _inspect(target, status_file)
     if as_json:
-        print_json(inspection.as_json())
+        print_json(inspection.to_json())
     else:
         print_status(out, inspection)
     return inspection.summary.condition
@@ -136,7 +136,7 @@ def _watch(
             inspection = _inspect(target, status_file)
             condition = inspection.summary.condition  # before printing, where Ctrl-C may interrupt
             if as_json:
-                typer.echo(json.dumps(inspection.as_json(), ensure_ascii=False))
+                typer.echo(json.dumps(inspection.to_json(), ensure_ascii=False))
             elif interactive:
                 live.update(status_panel(inspection), refresh=True)
             else:

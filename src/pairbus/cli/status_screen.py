@@ -6,10 +6,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pairbus.backlog.contents import BacklogContents
+from pairbus.backlog.discovery import describe_listing_error
 from pairbus.backlog.probe import ProbeResult
 from pairbus.backlog.status import PairingCondition, PairingInspection
 from pairbus.backlog.syphon_file import SyphonSummary
-from pairbus.cli.formatting import age, count, messages, printable, utc_time
+from pairbus.cli.formatting import age, count, messages, printable, queues_found, utc_time
 
 _COLOURS = {
     PairingCondition.HEALTHY: "green",
@@ -69,12 +70,9 @@ def _namespace(probe: ProbeResult) -> Text:
 
 
 def _backlog(backlog: BacklogContents, now_ms: int) -> Text:
-    queue_count = len(backlog.found)
-    queues = "1 backlog queue" if queue_count == 1 else f"{queue_count} backlog queues"
-    if backlog.searched_to is not None:
-        queues += f" found up to index {backlog.searched_to}"
+    queues = queues_found(backlog)
     parts = []
-    if queue_count and backlog.messages is not None:
+    if backlog.found and backlog.messages is not None:
         parts.append(messages(count(backlog.messages, more=backlog.more_messages)))
         dead_lettered = count(backlog.dead_lettered, more=backlog.more_dead_lettered)
         parts.append(f"{dead_lettered} dead-lettered")
@@ -88,10 +86,7 @@ def _warnings(backlog: BacklogContents) -> list[Text]:
     if backlog.queue_mismatch is not None:
         warnings.append(Text(backlog.queue_mismatch, "yellow"))
     if backlog.listing_error is not None:
-        text = (
-            f"The queues could not be listed: {printable(backlog.listing_error)}. Indexes above "
-            f"{backlog.searched_to} were not searched."
-        )
+        text = describe_listing_error(printable(backlog.listing_error), backlog.searched_to)
         warnings.append(Text(text, "yellow"))
     if backlog.counting_error is not None:
         text = (

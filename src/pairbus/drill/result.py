@@ -31,7 +31,7 @@ class DrillResult:
     def passed(self) -> bool:
         return self.reconciliation.complete and self.problem is None
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything for `json.dumps`. Amounts of money are strings, without rounding."""
         cost = self.cost
         paths = self.reconciliation.by_path

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.emulator.entities.descriptions import (
+    FORWARDING_FIELDS,
     EntityDescription,
     QueueDescription,
     SubscriptionDescription,
@@ -244,7 +245,7 @@ def _check_unique(kind: str, named: Iterable[tuple[JsonNode, str]]) -> None:
 
 
 def _check_forwarding(node: JsonNode, entity: EntityDescription, targets: set[str]) -> None:
-    for field in ("forward_to", "forward_dead_lettered_messages_to"):
+    for field in FORWARDING_FIELDS:
         target = getattr(entity, field, None)
         if target is not None and normalize_path(path_from_address(target)) not in targets:
             raise node.error(

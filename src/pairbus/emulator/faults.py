@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, EntityDisabled
 from pairbus.servicebus.entity_paths import normalize_path
 
 KINDS = (
@@ -148,6 +148,11 @@ class Faults:
                 fault.fired += 1
                 return fault
         return None
+
+    def check_disabled(self, path: str) -> None:
+        """Raise EntityDisabled if a fault disables the entity now."""
+        if self.fire(("disable",), path):
+            raise EntityDisabled(f"{path!r} is disabled by an injected fault.")
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return all faults as JSON values."""

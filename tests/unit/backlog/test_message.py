@@ -39,7 +39,7 @@ def encoded(**changes: Any) -> bytes:
 
 def as_json(payload: bytes) -> dict[str, Any]:
     """Read a message and pass it through JSON."""
-    return json.loads(json.dumps(read_message(QUEUE, payload).as_json(NOW_MS), allow_nan=False))
+    return json.loads(json.dumps(read_message(QUEUE, payload).to_json(NOW_MS), allow_nan=False))
 
 
 def test_message_has_its_destination_and_its_original_properties() -> None:
@@ -115,7 +115,7 @@ def test_alias_of_the_wrong_type_is_a_problem_and_is_not_converted(alias: str, v
         assert message.destination == "orders"
     else:
         assert message.destination in (None, "")
-    json.dumps(message.as_json(NOW_MS))
+    json.dumps(message.to_json(NOW_MS))
 
 
 @pytest.mark.parametrize(
@@ -208,4 +208,4 @@ def test_reading_never_raises_whatever_the_bytes(noise: bytes, start: int, end: 
     payload = stored(to_backlog(encoded(application_properties={"n": 1}), "orders"))
 
     for corrupt in (noise, payload[:start] + noise + payload[end:], payload[:start]):
-        json.dumps(read_message(QUEUE, corrupt).as_json(NOW_MS), allow_nan=False)
+        json.dumps(read_message(QUEUE, corrupt).to_json(NOW_MS), allow_nan=False)

@@ -15,7 +15,6 @@ from pairbus.emulator.connections.request_links import (
     ResponseLink,
 )
 from pairbus.emulator.entities.descriptions import TopicDescription
-from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import EntityDisabled, Refused
 from pairbus.servicebus import conditions
 from pairbus.servicebus.entity_paths import (
@@ -37,7 +36,7 @@ def receiving_handler(
     node = _request_node(connection, path)
     if node is not None:
         return RequestLink(connection, link, node)
-    _check_disabled_by_fault(connection.runtime, path)
+    connection.runtime.faults.check_disabled(path)
     connection.authorize(path, Right.SEND)
     entity = connection.runtime.entities.get(path)
     if not entity.description.status.allows_sending:
@@ -51,7 +50,7 @@ def sending_handler(connection: "AmqpConnection", link: SenderLink) -> OutgoingL
     node = _request_node(connection, path)
     if node is not None:
         return ResponseLink(connection, link, node)
-    _check_disabled_by_fault(connection.runtime, path)
+    connection.runtime.faults.check_disabled(path)
     connection.authorize(path, Right.LISTEN)
     entity, queue = connection.runtime.entities.source(path)
     if isinstance(entity.description, TopicDescription):
@@ -77,8 +76,3 @@ def _request_node(connection: "AmqpConnection", path: str) -> RequestNode | None
         entity, queue = connection.runtime.entities.source(path[: -len(MANAGEMENT_NODE) - 1])
         return ManagementNode(connection, normalized, entity, queue)
     return None
-
-
-def _check_disabled_by_fault(runtime: NamespaceRuntime, path: str) -> None:
-    if runtime.faults and runtime.faults.fire(("disable",), path):
-        raise EntityDisabled(f"{path!r} is disabled by an injected fault.")

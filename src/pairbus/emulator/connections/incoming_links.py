@@ -12,7 +12,7 @@ from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.faults import ON_SEND, Fault
-from pairbus.errors import AmqpError, EntityDisabled, EntityNotFound, Refused
+from pairbus.errors import AmqpError, EntityNotFound, Refused
 from pairbus.servicebus import conditions, links
 from pairbus.servicebus.limits import KB, MAX_MESSAGE_KB_STANDARD
 
@@ -93,8 +93,8 @@ class IncomingLink:
             raise Refused("Transactions are not supported.", condition=conditions.NOT_IMPLEMENTED)
         self.connection.authorize(self.path, Right.SEND)
         runtime = self.runtime
-        if runtime.faults and runtime.faults.fire(("disable",), self.path):
-            raise EntityDisabled(f"{self.path!r} is disabled by an injected fault.")
+        if runtime.faults:
+            runtime.faults.check_disabled(self.path)
         if runtime.entities.find(self.path) is not self.entity:
             raise EntityNotFound(f"The messaging entity {self.path!r} could not be found.")
         if delivery.message_format == BATCH_FORMAT:

@@ -189,8 +189,7 @@ def _schedule(request: ManagementRequest) -> tuple[int, Any]:
         if not isinstance(payload, bytes):
             raise DecodeError("A message to schedule has no payload.")
         messages.append(parse_message(payload))
-    if request.runtime.faults and request.runtime.faults.fire(("disable",), request.queue.path):
-        raise EntityDisabled(f"{request.queue.path!r} is disabled by an injected fault.")
+    request.runtime.faults.check_disabled(request.queue.path)
     stored = [message for message in messages if not message.is_ping]
     sequences = iter(request.runtime.entities.router.send(request.entity, stored, request.now_ms))
     numbers = [0 if message.is_ping else next(sequences) for message in messages]

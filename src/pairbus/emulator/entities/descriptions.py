@@ -143,6 +143,8 @@ def kind_of(description: EntityDescription) -> str:
 IDENTITY_FIELDS = frozenset({"topic", "name"})
 IMMUTABLE_FIELDS = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 """Settings that an update cannot change."""
+FORWARDING_FIELDS = ("forward_to", "forward_dead_lettered_messages_to")
+"""Settings that name another entity. Topics do not have them."""
 
 
 def setting_fields(kind: type[EntityDescription]) -> dict[str, tuple[str, Any]]:
@@ -229,7 +231,7 @@ def _check(description: EntityDescription, path: str) -> None:
                 f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection."
             )
     if not isinstance(description, TopicDescription):
-        for name in ("forward_to", "forward_dead_lettered_messages_to"):
+        for name in FORWARDING_FIELDS:
             target = getattr(description, name)
             if target is None:
                 continue

@@ -7,6 +7,7 @@ from typing import Any
 
 from pairbus.emulator.entities import entity_records
 from pairbus.emulator.entities.descriptions import (
+    FORWARDING_FIELDS,
     EntityDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -27,6 +28,7 @@ from pairbus.emulator.filters.rules import CorrelationFilter, Rule, compile_rule
 from pairbus.emulator.storage.entities import EntityRow
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import EntityExists, EntityNotFound
+from pairbus.servicebus.atom import property_name
 from pairbus.servicebus.entity_paths import (
     DEAD_LETTER_QUEUE,
     DEFAULT_RULE,
@@ -176,15 +178,12 @@ class EntityRegistry:
             self._store.entities.touch(entity.row.id, now_ms)
 
     def _check_forwarding_targets(self, description: EntityDescription) -> None:
-        for setting, name in (
-            ("forward_to", "ForwardTo"),
-            ("forward_dead_lettered_messages_to", "ForwardDeadLetteredMessagesTo"),
-        ):
-            target = getattr(description, setting, None)
+        for field in FORWARDING_FIELDS:
+            target = getattr(description, field, None)
             if target is not None and self.find(path_from_address(target)) is None:
                 raise EntityNotFound(
                     f"Forwarding target {target!r} of {description.path!r} does not exist. "
-                    f"Create it first, or remove {name}."
+                    f"Create it first, or remove {property_name(field)}."
                 )
 
     def _load(self, row: EntityRow) -> Entity:
