@@ -16,7 +16,8 @@ class ConnectionSettings:
     channel_max: int = 255
     handle_max: int = 255
     idle_timeout_s: float | None = None
-    """Close the connection if the peer sends nothing for so long. Our open announces half of it."""
+    """Close the connection if the peer sends nothing for this time. Our open announces half of it,
+    so that heartbeats arrive early enough."""
     incoming_window: int = 5000
     """The number of frames that the peer may send on a session before we renew the window."""
     outgoing_window: int = 5000

@@ -187,7 +187,7 @@ class Drill:
             except PairbusError as exc:
                 problem = str(exc)
                 self._report(f"The drill cannot continue: {problem}")
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # the first problem is reported
                     self._end_outage()
             senders.stop()
             if self._syphon is not None:

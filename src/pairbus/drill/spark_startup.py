@@ -28,7 +28,7 @@ class BackgroundSpark:
         assert self._session is not None
         try:
             self._session.result()
-        except Exception as exc:
+        except Exception as exc:  # Spark raises errors of many types
             raise StateError(f"Spark did not start: {str(exc).splitlines()[0]}") from exc
 
     def __exit__(self, *exc: object) -> None:

@@ -277,9 +277,11 @@ class LocalNamespace:
     def _run(self, started: "Future[None]") -> None:
         try:
             asyncio.run(self._serve(started))
-        except BaseException as exc:  # noqa: BLE001  it is raised by `start`
-            if not started.done():
-                started.set_exception(exc)
+        except BaseException as exc:
+            if started.done():
+                logger.exception("Namespace %s has stopped.", self.name)
+            else:
+                started.set_exception(exc)  # it is raised by `start`
         for result in tuple(self._calls):  # calls that were never executed
             if not result.done():
                 result.set_exception(self._not_running())

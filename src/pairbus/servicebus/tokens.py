@@ -109,7 +109,7 @@ def acquire_token(source: TokenSource, audience: str, now: float) -> Token:
         return source.token(audience, now)
     except PairbusError:
         raise
-    except Exception as exc:
+    except Exception as exc:  # a credential of the application may raise anything
         # Credentials of azure-identity give the HTTP status if the request itself was rejected.
         rejected = getattr(exc, "status_code", None) in (400, 401, 403, 404)
         kind = NotAuthorized if rejected else Unavailable

@@ -75,7 +75,7 @@ class LongPolls:
         self._thread: threading.Thread | None = None
 
     def resume(self) -> None:
-        """Poll all queues, those too whose messages were taken."""
+        """Poll all queues, also those whose messages were taken."""
         with self._changed:
             for poll in self._polls.values():
                 poll.paused = False

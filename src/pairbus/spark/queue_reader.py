@@ -77,7 +77,7 @@ class QueueReader(Generic[Row]):
         except AmqpError as exc:
             # The messages received so far are processed. A failed task would end the query, or be
             # retried while its messages are locked. The next micro-batch reads the rest.
-            logger.warning("%s could not be read to its end: %s", queue, exc)
+            logger.warning("The rest of %s could not be read: %s", queue, exc)
 
 
 def in_order(

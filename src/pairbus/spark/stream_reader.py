@@ -101,7 +101,7 @@ class QueuePlanner:
         self._max_messages = max_messages
 
     def next_batch(self, *, available_now: bool) -> BatchPlan | None:
-        """Return the next micro-batch, or None. Raises what the namespace refuses for good, and
+        """Return the next micro-batch, or None. Raises Refused, which a retry does not solve, and
         with `available_now` any error: the stream would end as if the queues were empty."""
         deadline = time.monotonic() + CONNECT_S
         while True:

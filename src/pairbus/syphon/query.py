@@ -91,7 +91,7 @@ class Syphon:
             if self._query is None or self._final_status is not None:
                 return
             _wait_for_trigger(self._query)
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # Spark may have ended already
                 self._query.stop()
             self._final_status = self.status()
             self._release()

@@ -36,7 +36,7 @@ class ClientOptions:
     operation_timeout_s: float = 60
     """The timeout of a call without an explicit timeout."""
     idle_timeout_s: float = 120
-    """The connection is lost if the peer sends nothing for so long."""
+    """The connection is lost if the peer sends nothing for this time."""
     max_frame_size: int = 65536
 
     def __post_init__(self) -> None:

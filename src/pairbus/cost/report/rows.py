@@ -228,8 +228,8 @@ def _is_between(name: str, maximum: int) -> Column:
 def _escape_glob(path: str) -> str:
     """Escape the characters of glob patterns.
 
-    Spark's option `__globPaths__`, which disables patterns, is no way out: with it Spark reads all
-    other files twice if the name of one file looks like a pattern.
+    Spark's option `__globPaths__` disables patterns, but with it Spark reads all other files twice
+    if the name of one file looks like a pattern.
     """
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 

@@ -106,7 +106,7 @@ class StoreLock:
         )
 
     def _holder(self) -> str:
-        """Return the process that has the lock, in words."""
+        """Describe the process that has the lock, for an error message."""
         content = os.pread(self._file.fileno(), _MAX_HOLDER_BYTES, 0)
         pid, _, host = content.decode(errors="replace").strip().partition(" ")
         if not pid.isdecimal():
