@@ -1,7 +1,7 @@
 """The SQLite file of a namespace: buffered writes, one commit per turn, and failure.
 
-A database that fails once (a full disk, an I/O error) stays unusable, because SQLite may have rolled
-back, and then memory and disk differ. A new database on the same file has the last commit.
+A database that fails once (a full disk, an I/O error) stays unusable, because SQLite may have
+rolled back, and then memory and disk differ. A new database on the same file has the last commit.
 """
 
 import sqlite3
