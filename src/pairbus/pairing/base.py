@@ -176,16 +176,13 @@ class PairedClientBase(Generic[R]):
     def _start_recovery(self, path: PathState) -> None:
         self._start(recover(self._pairing, self._factory, path), f"recovery of {path.name}")
 
-    def _check_duplicate_detection(self, path: str, administration_of: Any) -> None:
+    def _check_duplicate_detection(self, path: str) -> None:
         """Check in the background, once for each path, whether duplicate detection is enabled."""
         name = path.casefold()
         if not self._plan.options.check_duplicate_detection or name in self._checked_paths:
             return
         self._checked_paths.add(name)
-        recorder = self._plan.request_recorder(secondary=False)
-        check = check_duplicate_detection(
-            lambda: administration_of(self._plan.primary, tell=recorder), path
-        )
+        check = check_duplicate_detection(self._plan.open_administration, path)
         self._start(check, f"duplicate detection check of {path}")
 
     def _create_links(self, path: str, create_primary: Callable[[], Any], lock: Any) -> SenderLinks:

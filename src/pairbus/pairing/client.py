@@ -11,7 +11,6 @@ from azure.core.paging import ItemPaged
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.administration import administration_of
 from pairbus.pairing.base import (
     PairedClientBase,
     ReceiverOptions,
@@ -43,7 +42,7 @@ def pair_namespace(
     plan = make_plan(primary, options, ServiceBusClient)
     driver = ThreadDriver()
     try:
-        queues = driver.run(plan.backlog_queues(administration_of))
+        queues = driver.run(plan.backlog_queues())
         return PairedClient(plan, queues, driver, now=now, random=random)
     except BaseException:
         driver.run(plan.abandon())
@@ -109,7 +108,7 @@ class PairedClient(PairedClientBase[None]):
         self, path: str, create: Callable[..., Any], options: SenderOptions
     ) -> PairedSender:
         links = self._create_links(path, lambda: create(path, **options), threading.Lock())
-        self._check_duplicate_detection(path, administration_of)
+        self._check_duplicate_detection(path)
         return PairedSender(links, self._driver, options.get("client_identifier"))
 
     def get_queue_receiver(

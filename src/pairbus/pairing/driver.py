@@ -14,8 +14,7 @@ from pairbus.pairing.effects import (
     Effect,
     HeldLock,
     Operation,
-    SendRequest,
-    Sleep,
+    RunBlocking,
     WaitForChange,
     lock_timed_out,
 )
@@ -76,10 +75,8 @@ class ThreadDriver:
             case WaitForChange(changed, seconds):
                 with self._changed:
                     return self._changed.wait_for(changed, seconds)
-            case SendRequest(function):
-                return function()  # the timeouts of the request limit its time
-            case Sleep(seconds):
-                return threading.Event().wait(seconds)
+            case RunBlocking(function):
+                return function()
             case _:
                 return self._stop()
 

@@ -88,28 +88,14 @@ class WaitForChange(NamedTuple):
     seconds: float
 
 
-class SendRequest(NamedTuple):
-    """Call a function that sends a request to the administration API. The result is that of the
-    function."""
+class RunBlocking(NamedTuple):
+    """Call a function that blocks for a bounded time, such as a request to the administration API.
+    In an event loop it runs in another thread. The result is that of the function."""
 
     function: Callable[[], Any]
-    timeout_s: float
-
-
-class Sleep(NamedTuple):
-    """Wait for a time."""
-
-    seconds: float
 
 
 Effect: TypeAlias = (
-    CallSdk
-    | AcquireLock
-    | CloseObject
-    | Discard
-    | WaitForChange
-    | SendRequest
-    | Sleep
-    | StopBackground
+    CallSdk | AcquireLock | CloseObject | Discard | WaitForChange | RunBlocking | StopBackground
 )
 Operation: TypeAlias = Generator[Effect, Any, T]

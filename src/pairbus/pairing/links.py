@@ -13,7 +13,8 @@ from pairbus.pairing.effects import (
     Discard,
     Operation,
 )
-from pairbus.pairing.sdk import check_link, make_handshake_interruptible, without_retries
+from pairbus.pairing.sdk import check_link, make_handshake_interruptible
+from pairbus.pairing.sdk_clients import without_retries
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.pairing.usage import ManagementUsage, PairingUsage
 from pairbus.usage.operations import Purpose

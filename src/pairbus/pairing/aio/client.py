@@ -11,7 +11,6 @@ from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.aio.administration import administration_of
 from pairbus.pairing.aio.driver import LoopDriver
 from pairbus.pairing.aio.sender import PairedSender
 from pairbus.pairing.base import (
@@ -37,10 +36,10 @@ async def pair_namespace(
 ) -> "PairedClient":
     """Pair the namespace of an asynchronous client with a secondary, as `pairbus.pair_namespace`
     does. The paired client belongs to the event loop in which it is created."""
-    plan = make_plan(primary, options, ServiceBusClient)
+    plan = make_plan(primary, options, ServiceBusClient, asyncio.get_running_loop())
     driver = LoopDriver()
     try:
-        queues = await driver.run(plan.backlog_queues(administration_of))
+        queues = await driver.run(plan.backlog_queues())
         return PairedClient(plan, queues, driver, now=now, random=random)
     except BaseException:
         await driver.run(plan.abandon())
@@ -110,7 +109,7 @@ class PairedClient(PairedClientBase[Awaitable[None]]):
         self, path: str, create: Callable[..., Any], options: SenderOptions
     ) -> PairedSender:
         links = self._create_links(path, lambda: create(path, **options), asyncio.Lock())
-        self._check_duplicate_detection(path, administration_of)
+        self._check_duplicate_detection(path)
         return PairedSender(links, self._driver, options.get("client_identifier"))
 
     def get_queue_receiver(

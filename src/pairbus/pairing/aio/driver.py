@@ -15,8 +15,7 @@ from pairbus.pairing.effects import (
     Effect,
     HeldLock,
     Operation,
-    SendRequest,
-    Sleep,
+    RunBlocking,
     WaitForChange,
     lock_timed_out,
 )
@@ -73,11 +72,8 @@ class LoopDriver:
                 return self.discard(link)
             case WaitForChange(changed, seconds):
                 return await self._wait_for(changed, seconds)
-            case SendRequest(function, timeout_s):
-                async with asyncio.timeout(timeout_s):
-                    return await function()
-            case Sleep(seconds):
-                return await asyncio.sleep(seconds)
+            case RunBlocking(function):
+                return await asyncio.to_thread(function)
             case _:
                 return await self._stop()
 
