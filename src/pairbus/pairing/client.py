@@ -11,7 +11,7 @@ from azure.core.paging import ItemPaged
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.base import (
+from pairbus.pairing.client_base import (
     PairedClientBase,
     ReceiverOptions,
     SenderOptions,

@@ -12,7 +12,6 @@ from pairbus.pairing.effects import (
     CloseObject,
     Discard,
     Effect,
-    HeldLock,
     Operation,
     RunBlocking,
     WaitForChange,
@@ -91,8 +90,10 @@ class ThreadDriver:
         self.deadlines.stop()
 
 
-def _acquire(lock: threading.Lock, timeout_s: float | None) -> HeldLock:
+def _acquire(lock: threading.Lock, timeout_s: float | None) -> contextlib.ExitStack:
     if not lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
         assert timeout_s is not None
         raise lock_timed_out(timeout_s)
-    return HeldLock(lock)
+    held = contextlib.ExitStack()
+    held.callback(lock.release)
+    return held

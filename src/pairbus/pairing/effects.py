@@ -43,24 +43,11 @@ class CallSdk(NamedTuple):
 
 
 class AcquireLock(NamedTuple):
-    """Acquire a lock. The result is a HeldLock. Raises OperationTimeoutError; without a timeout
-    the wait is unlimited."""
+    """Acquire a lock. The result is a context manager that releases it. Raises
+    OperationTimeoutError; without a timeout the wait is unlimited."""
 
     lock: Any
     timeout_s: float | None = None
-
-
-class HeldLock:
-    """A lock that was acquired; it is released at the end of the `with` block."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exc: object) -> None:
-        self._lock.release()
 
 
 class CloseObject(NamedTuple):

@@ -103,12 +103,12 @@ class EmbeddedSyphon:
             if self._stopping.is_set():
                 break
             logger.error("The embedded syphon stopped and is restarted: %s", error)
-            self._pairing.emit(SyphonStopped(when=datetime.now(UTC), error=error))
+            self._pairing.reporter.emit(SyphonStopped(when=datetime.now(UTC), error=error))
             if monotonic() - started_at > MAX_RESTART_PAUSE_S:
                 pause_s = RESTART_PAUSE_S
             self._stopping.wait(pause_s)
             pause_s = min(2 * pause_s, MAX_RESTART_PAUSE_S)
-        self._pairing.emit(SyphonStopped(when=datetime.now(UTC)))
+        self._pairing.reporter.emit(SyphonStopped(when=datetime.now(UTC)))
 
     def _run(self) -> BaseException:
         """Run a syphon until it fails or must stop, and return the error."""
@@ -118,7 +118,7 @@ class EmbeddedSyphon:
         try:
             syphon.start()
             self.syphon = syphon
-            self._pairing.emit(SyphonStarted(when=datetime.now(UTC)))
+            self._pairing.reporter.emit(SyphonStarted(when=datetime.now(UTC)))
             while not self._stopping.wait(CHECK_INTERVAL_S) and syphon.status().running:
                 pass
             return RuntimeError(syphon.status().failure or "the query ended without an error")

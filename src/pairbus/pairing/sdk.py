@@ -83,11 +83,9 @@ def encode(message: Message) -> bytes:
     return bytes(PyamqpTransport.encode_message(holder))
 
 
-def with_id(message: Message) -> Message:
-    """Return the message, or a copy with a new message id if it has none."""
+def with_new_id(message: Message) -> Message:
+    """Return a copy of a message with a new message id."""
     raw = raw_message(message)
-    if raw.properties is not None and raw.properties.message_id is not None:
-        return message
     properties = AmqpMessageProperties() if raw.properties is None else copy(raw.properties)
     properties.message_id = str(uuid4())
     raw = copy(raw)

@@ -67,8 +67,8 @@ def test_pin_the_outgoing_form_of_a_message():
 
 def test_pin_the_raw_message_of_a_message():
     message = ServiceBusMessage("b")
-    assert must_have(message, "_raw_amqp_message", "sdk.with_id") is message.raw_amqp_message, (
-        "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_id"
+    assert must_have(message, "_raw_amqp_message", "sdk.with_new_id") is message.raw_amqp_message, (
+        "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_new_id"
     )
 
 
@@ -78,7 +78,7 @@ def test_pin_that_a_message_of_the_sdk_has_an_id_and_an_annotated_one_has_none()
     )
     bare = AmqpAnnotatedMessage(data_body=b"b")
     assert bare.properties is None or bare.properties.message_id is None, (
-        "an AmqpAnnotatedMessage has an id now: see sdk.with_id"
+        "an AmqpAnnotatedMessage has an id now: see sdk.with_new_id"
     )
 
 

@@ -13,7 +13,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.aio.driver import LoopDriver
 from pairbus.pairing.aio.sender import PairedSender
-from pairbus.pairing.base import (
+from pairbus.pairing.client_base import (
     NamespaceClient,
     PairedClientBase,
     ReceiverOptions,

@@ -13,7 +13,6 @@ from pairbus.pairing.effects import (
     CloseObject,
     Discard,
     Effect,
-    HeldLock,
     Operation,
     RunBlocking,
     WaitForChange,
@@ -99,11 +98,13 @@ class LoopDriver:
                 task.cancel()
 
 
-async def _acquire(lock: asyncio.Lock, timeout_s: float | None) -> HeldLock:
+async def _acquire(lock: asyncio.Lock, timeout_s: float | None) -> contextlib.ExitStack:
     try:
         async with asyncio.timeout(timeout_s):
             await lock.acquire()
     except TimeoutError as exc:
         assert timeout_s is not None
         raise lock_timed_out(timeout_s) from exc
-    return HeldLock(lock)
+    held = contextlib.ExitStack()
+    held.callback(lock.release)
+    return held

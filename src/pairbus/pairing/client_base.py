@@ -1,4 +1,4 @@
-"""The parts of paired clients and senders that do not depend on threads or an event loop."""
+"""The parts of a paired client that do not depend on threads or an event loop."""
 
 import logging
 from collections.abc import Callable
@@ -10,26 +10,21 @@ from weakref import WeakSet
 import azure.servicebus.aio
 from azure.servicebus import (
     AutoLockRenewer,
-    ServiceBusMessageBatch,
     ServiceBusReceiveMode,
     ServiceBusSessionFilter,
     ServiceBusSubQueue,
 )
 
-from pairbus.events import PathStatus
-from pairbus.pairing.calls import SenderCall
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.duplicates import check_duplicate_detection
 from pairbus.pairing.effects import Operation, StopBackground
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon
-from pairbus.pairing.links import LinkFactory, SenderLinks
-from pairbus.pairing.operations import check_backlog_size
-from pairbus.pairing.payloads import PairedBatch, prepare
+from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.recovery import recover
+from pairbus.pairing.sender_base import SenderLinks
 from pairbus.pairing.snapshots import PairingStatus
 from pairbus.pairing.state import PairingState, PathState
-from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 
 if TYPE_CHECKING:
     from pairbus.syphon.query import Syphon
@@ -205,65 +200,3 @@ class PairedClientBase(Generic[R]):
     def _close_secondary_operation(self) -> Operation[None]:
         if self._pairing.mark_closed(self._pairing.secondary):
             yield from self._plan.close_secondary()
-
-
-class PairedSenderBase:
-    """A paired sender without its I/O."""
-
-    def __init__(self, links: SenderLinks, identifier: str | None) -> None:
-        self._links = links
-        self._pairing = links.pairing
-        self._path = links.path
-        self._health = links.path.health
-        sender = links.primary_sender()
-        self._identifier = str(identifier or sender.client_identifier)
-        self.entity_name = links.entity
-        self.fully_qualified_namespace: str = sender.fully_qualified_namespace
-
-    def __str__(self) -> str:
-        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
-
-    @property
-    def client_identifier(self) -> str:
-        """The identifier of the sender, as in the SDK."""
-        return self._identifier
-
-    def _is_healthy(self) -> bool:
-        """Return whether the SDK sender of the primary can be called directly."""
-        return self._health.status is PathStatus.HEALTHY and not self._links.closed
-
-    def _prepare(self, messages: Any, timeout: float | None) -> Any:
-        """Check the arguments of `send_messages`, and return the prepared messages."""
-        self._check_usable(timeout)
-        prepared = prepare(messages)
-        if self._pairing.options.check_backlog_size:
-            check_backlog_size(prepared, self.entity_name)
-        return prepared
-
-    def _check_usable(self, timeout: float | None) -> None:
-        if self._links.closed or self._pairing.primary.down:
-            if self._pairing.primary.fault is not None or not self._links.closed:
-                self._pairing.check_open()
-            # The error of the SDK.
-            raise ValueError(
-                "The handler has already been shutdown. Please use ServiceBusClient to create a "
-                "new instance."
-            )
-        if timeout is not None and timeout <= 0:
-            raise ValueError("The timeout must be greater than 0.")
-
-    def _begin_call(self, timeout: float | None = None) -> SenderCall:
-        self._check_usable(timeout)
-        return self._call_since(self._pairing.now(), timeout)
-
-    def _call_since(self, started_at: float, timeout: float | None) -> SenderCall:
-        timeout_s = self._pairing.operation_timeout_s if timeout is None else timeout
-        return SenderCall(self._pairing, self._path, self._links, started_at + timeout_s)
-
-
-def paired_batch(batch: ServiceBusMessageBatch | None, size: int | None) -> PairedBatch:
-    """Return a paired batch with the limits of a batch of the SDK. None means that no namespace
-    answered; then the limit is one that every namespace accepts."""
-    if batch is None:
-        return PairedBatch(max_size_in_bytes=MAX_MESSAGE_SIZE_STANDARD if size is None else size)
-    return PairedBatch.like(batch)
