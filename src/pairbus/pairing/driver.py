@@ -24,6 +24,8 @@ T = TypeVar("T")
 class ThreadDriver:
     """Runs operations in the thread of the caller, or in background threads."""
 
+    interruptible = True
+
     def __init__(self) -> None:
         self.deadlines = DeadlineMonitor()
         self._changed = threading.Condition()

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -30,12 +29,7 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def send_messages(

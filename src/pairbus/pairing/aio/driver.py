@@ -25,6 +25,8 @@ T = TypeVar("T")
 class LoopDriver:
     """Runs operations in the task of the caller, or in background tasks."""
 
+    interruptible = False
+
     def __init__(self) -> None:
         self.time_limits = TimeLimits()
         self._changed = asyncio.Event()

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -29,12 +28,7 @@ class PairedSender(PairedSenderBase[LoopDriver]):
         await self._driver.run(operations.open_link(call, lambda sender: sender.__aenter__()))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     async def send_messages(
