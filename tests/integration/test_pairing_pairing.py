@@ -1,5 +1,7 @@
 """Pairing two namespaces: checks, failed attempts, and every kind of credential end to end."""
 
+import asyncio
+import socket
 import time
 from typing import Any
 
@@ -166,6 +168,27 @@ async def test_failed_pairing_can_be_repeated(
     await pair.close()
     # Closed pairings can be paired again.
     await pair.start(primary=primary)
+
+
+@pytest.mark.rule("P1")
+async def test_cancelled_pairing_is_not_paired_and_sends_no_further_request() -> None:
+    primary = azure.servicebus.aio.ServiceBusClient.from_connection_string(elsewhere(1))
+    with socket.create_server(("localhost", 0)) as frozen:  # it accepts and never answers
+        options = SendAvailabilityOptions(
+            secondary=elsewhere(frozen.getsockname()[1]), primary_name="cancelled"
+        )
+        pairing = asyncio.create_task(pairbus.aio.pair_namespace(primary, options))
+        connection, _ = await asyncio.to_thread(frozen.accept)
+        pairing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pairing
+        assert not any(one.client is primary for one in registry._pairings.values())
+
+        connection.close()  # ends the request, which would be repeated
+        await asyncio.get_running_loop().shutdown_default_executor()
+        frozen.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            frozen.accept()
 
 
 class Bearer:

@@ -40,7 +40,6 @@ class PairingPlan:
     """The options of the embedded syphon, if it is enabled."""
     usage: PairingUsage | None = None
     """The writer of the usage ledger, if one is kept."""
-
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop of asynchronous clients, in which their credentials run."""
 
@@ -48,12 +47,11 @@ class PairingPlan:
         """Return an administration client of one namespace. Its requests are recorded in the
         ledger."""
         client = self.secondary if secondary else self.primary
-        return AdministrationClient(
-            administration_options(client, loop=self.loop),
-            on_request=None
-            if self.usage is None
-            else partial(self.usage.add_request, secondary=secondary),
-        )
+        record = None
+        if self.usage is not None:
+            record = partial(self.usage.add_request, secondary=secondary)
+        options = administration_options(client, loop=self.loop)
+        return AdministrationClient(options, on_request=record)
 
     def backlog_queues(self) -> Operation[tuple[str, ...]]:
         """Find or create the backlog queues, and return their paths."""
