@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from pairbus.pairing.aio.deadlines import TimeLimits, run_in_task
@@ -21,6 +22,9 @@ from pairbus.pairing.effects import (
 
 T = TypeVar("T")
 
+MAX_THREADS = 4
+"""The number of blocking functions that can run at a time."""
+
 
 class LoopDriver:
     """Runs operations in the task of the caller, or in background tasks."""
@@ -31,6 +35,8 @@ class LoopDriver:
         self.time_limits = TimeLimits()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Requests to a host that does not answer would block the executor of the application.
+        self._executor = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="pairbus requests")
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation, and return its result."""
@@ -74,7 +80,8 @@ class LoopDriver:
             case WaitForChange(changed, seconds):
                 return await self._wait_for(changed, seconds)
             case RunBlocking(function):
-                return await asyncio.to_thread(function)
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._executor, function)
             case _:
                 return await self._stop()
 
@@ -98,6 +105,7 @@ class LoopDriver:
             _, pending = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
             for task in pending:
                 task.cancel()
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 async def _acquire(lock: asyncio.Lock, timeout_s: float | None) -> contextlib.ExitStack:
