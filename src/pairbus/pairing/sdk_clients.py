@@ -165,7 +165,11 @@ class _CredentialTokens:
         access = self._credential.get_token(scope)
         if inspect.iscoroutine(access):
             assert self._loop is not None, "an asynchronous credential needs an event loop"
-            future = asyncio.run_coroutine_threadsafe(access, self._loop)
+            try:
+                future = asyncio.run_coroutine_threadsafe(access, self._loop)
+            except RuntimeError:  # the loop is closed
+                access.close()
+                raise
             try:
                 access = future.result(self._timeout_s)
             finally:
