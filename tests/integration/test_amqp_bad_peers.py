@@ -28,7 +28,7 @@ from pairbus.errors import (
     ProtocolError,
     Unavailable,
 )
-from tests.integration.conftest import Connect
+from tests.integration.amqp_clients import Connect
 from tests.integration.raw_peer import DEADLINE_S, RawPeer, Script, saying, silent_from, talk
 from tests.interop.tls import TlsFiles
 

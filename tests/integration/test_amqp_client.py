@@ -41,7 +41,8 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
-from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
+from tests.integration.amqp_clients import Connect, options_for, wait_for_input
+from tests.integration.clocks import Clock
 from tests.interop.tls import TlsFiles
 
 StartServer = Callable[..., MemoryServer]

@@ -33,7 +33,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
-from tests.integration.conftest import Connect
+from tests.integration.amqp_clients import Connect
 from tests.interop.sdk_cases import exactly
 
 ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")

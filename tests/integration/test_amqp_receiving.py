@@ -34,7 +34,7 @@ from pairbus.errors import (
     ProtocolError,
     StateError,
 )
-from tests.integration.conftest import Connect, wait_for_input
+from tests.integration.amqp_clients import Connect, wait_for_input
 
 StartServer = Callable[..., MemoryServer]
 Watch = Callable[[MemoryServer], FrameLog]

@@ -28,7 +28,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
-from tests.integration.conftest import Connect, wait_for_input
+from tests.integration.amqp_clients import Connect, wait_for_input
 
 StartServer = Callable[..., MemoryServer]
 Watch = Callable[[MemoryServer], FrameLog]

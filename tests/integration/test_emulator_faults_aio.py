@@ -17,23 +17,13 @@ from azure.servicebus.exceptions import (
 
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.emulator_flavours import (
+    SDK_MARKS,
     Flavour,
-    aio,
-    benches,
-    both,
     eventually,
-    namespace,
     take_one,
 )
 
-__all__ = ["aio", "benches", "both", "namespace"]
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # The SDK does not close its transport when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = SDK_MARKS
 
 ON_A_SEND: dict[str, type[ServiceBusError]] = {
     "cut": ServiceBusConnectionError,
@@ -55,21 +45,21 @@ def _no_faults_are_left(namespace: LocalNamespace) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
 async def test_sdk_raises_the_error_of_the_fault_or_recovers_with_a_retry(
-    aio: Flavour, kind: str
+    sdk: Flavour, kind: str
 ) -> None:
-    queue, retried = aio.queue(), aio.queue()
-    async with aio.connect(aio.namespace.connection_string, retry_total=1) as patient:
-        sender, other = await aio.open(aio.sender(queue), aio.sender(retried, client=patient))
-        faults = [aio.namespace.add_fault(kind, path, count=1) for path in (queue, retried)]
+    queue, retried = sdk.queue(), sdk.queue()
+    async with sdk.connect(sdk.namespace.connection_string, retry_total=1) as patient:
+        sender, other = await sdk.open(sdk.sender(queue), sdk.sender(retried, client=patient))
+        faults = [sdk.namespace.add_fault(kind, path, count=1) for path in (queue, retried)]
         failed, _ = await asyncio.gather(
             refusal(sender.send_messages(ServiceBusMessage("x"))),
             other.send_messages(ServiceBusMessage("x")),
         )
     assert [fault.fired for fault in faults] == [1, 1]
     assert type(failed) is ON_A_SEND[kind]
-    assert aio.held(queue) == (kind in STORES)
+    assert sdk.held(queue) == (kind in STORES)
     # A message that was stored without a reply is sent again, and so becomes a duplicate.
-    assert aio.held(retried) == 1 + (kind in STORES)
+    assert sdk.held(retried) == 1 + (kind in STORES)
 
 
 async def refusal(sending: Awaitable[None]) -> ServiceBusError:
@@ -78,79 +68,79 @@ async def refusal(sending: Awaitable[None]) -> ServiceBusError:
     return caught.value
 
 
-async def test_batch_is_lost_or_stored_as_a_whole(both: Flavour) -> None:
-    queue = both.queue()
-    (sender,) = await both.open(both.sender(queue))
-    fault = both.namespace.add_fault("detach", queue, after=1, count=1)
+async def test_batch_is_lost_or_stored_as_a_whole(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    (sender,) = await sdk.open(sdk.sender(queue))
+    fault = sdk.namespace.add_fault("detach", queue, after=1, count=1)
     batch = [ServiceBusMessage(f"{number}") for number in range(10)]
     await sender.send_messages(batch)
     with pytest.raises(ServiceBusConnectionError):
         await sender.send_messages(batch)
     assert fault.fired == 1
-    assert both.held(queue) == 10
+    assert sdk.held(queue) == 10
 
 
-async def test_late_reply_is_waited_for(aio: Flavour) -> None:
-    queue = aio.queue()
-    (sender,) = await aio.open(aio.sender(queue))
-    fault = aio.namespace.add_fault("answer-late", queue, count=1, seconds=0.2)
+async def test_late_reply_is_waited_for(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    (sender,) = await sdk.open(sdk.sender(queue))
+    fault = sdk.namespace.add_fault("answer-late", queue, count=1, seconds=0.2)
     await sender.send_messages(ServiceBusMessage("x"))
     assert fault.fired == 1
-    assert aio.held(queue) == 1
+    assert sdk.held(queue) == 1
 
 
-async def test_connection_that_is_no_longer_read_times_out(both: Flavour) -> None:
-    queue = both.queue()
-    (sender,) = await both.open(both.sender(queue))
-    fault = both.namespace.add_fault("stop-reading", queue, count=1)
+async def test_connection_that_is_no_longer_read_times_out(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    (sender,) = await sdk.open(sdk.sender(queue))
+    fault = sdk.namespace.add_fault("stop-reading", queue, count=1)
     with pytest.raises(OperationTimeoutError):
         await sender.send_messages(ServiceBusMessage("x"), timeout=0.5)
     await eventually(lambda: fault.fired == 1)
-    assert both.held(queue) == 0
-    await both.sender(queue).send_messages(ServiceBusMessage("x"))
-    assert both.held(queue) == 1
+    assert sdk.held(queue) == 0
+    await sdk.sender(queue).send_messages(ServiceBusMessage("x"))
+    assert sdk.held(queue) == 1
 
 
-async def test_refused_connections_raise_or_are_retried(aio: Flavour) -> None:
-    queue = aio.queue()
-    fault = aio.namespace.add_fault("refuse-connections", count=1)
+async def test_refused_connections_raise_or_are_retried(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    fault = sdk.namespace.add_fault("refuse-connections", count=1)
     with pytest.raises(ServiceBusConnectionError):
-        await aio.sender(queue).send_messages(ServiceBusMessage("x"))
+        await sdk.sender(queue).send_messages(ServiceBusMessage("x"))
     assert fault.fired == 1
-    fault = aio.namespace.add_fault("refuse-connections", count=1)
-    async with aio.connect(aio.namespace.connection_string, retry_total=1) as patient:
-        await aio.sender(queue, client=patient).send_messages(ServiceBusMessage("x"))
+    fault = sdk.namespace.add_fault("refuse-connections", count=1)
+    async with sdk.connect(sdk.namespace.connection_string, retry_total=1) as patient:
+        await sdk.sender(queue, client=patient).send_messages(ServiceBusMessage("x"))
     assert fault.fired == 1
 
 
 async def test_sdk_reattaches_with_a_new_token_after_expiry(
-    both: Flavour,
+    sdk: Flavour,
 ) -> None:
     """A sender reattaches by itself. For a receiver, the error is not one to retry."""
-    queue = both.queue()
-    patient = both.connect(both.namespace.connection_string, retry_total=1)
-    async with both.face(patient):
-        sender, receiver = await both.open(
-            both.sender(queue, client=patient), both.receiver(queue, client=patient)
+    queue = sdk.queue()
+    patient = sdk.connect(sdk.namespace.connection_string, retry_total=1)
+    async with sdk.face(patient):
+        sender, receiver = await sdk.open(
+            sdk.sender(queue, client=patient), sdk.receiver(queue, client=patient)
         )
-        fault = both.namespace.add_fault("expire-tokens", queue, count=2)
+        fault = sdk.namespace.add_fault("expire-tokens", queue, count=2)
         await eventually(lambda: fault.fired == 2)
         await sender.send_messages(ServiceBusMessage("x"))
         with pytest.raises(ServiceBusAuthorizationError):
             await receiver.receive_messages(1, max_wait_time=10)
-        assert str(await take_one(both.receiver(queue, client=patient))) == "x"
+        assert str(await take_one(sdk.receiver(queue, client=patient))) == "x"
     assert fault.fired == 2
 
 
-async def test_receiver_recovers_after_its_entity_was_disabled(both: Flavour) -> None:
-    queue = both.queue()
-    patient = both.connect(both.namespace.connection_string, retry_total=1)
-    async with both.face(patient):
-        sender, receiver = await both.open(
-            both.sender(queue), both.receiver(queue, client=patient, prefetch_count=0)
+async def test_receiver_recovers_after_its_entity_was_disabled(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    patient = sdk.connect(sdk.namespace.connection_string, retry_total=1)
+    async with sdk.face(patient):
+        sender, receiver = await sdk.open(
+            sdk.sender(queue), sdk.receiver(queue, client=patient, prefetch_count=0)
         )
         await sender.send_messages(ServiceBusMessage("x"))
-        fault = both.namespace.add_fault("disable", queue, count=1)
+        fault = sdk.namespace.add_fault("disable", queue, count=1)
         await receiver.complete_message(await take_one(receiver))
     assert fault.fired == 1
-    assert both.held(queue) == 0
+    assert sdk.held(queue) == 0

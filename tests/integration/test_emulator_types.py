@@ -3,7 +3,6 @@
 import uuid
 from typing import Any
 
-import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
@@ -17,10 +16,8 @@ from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol
 from tests.integration.emulator_flavours import (
+    SDK_MARKS,
     Flavour,
-    benches,
-    both,
-    namespace,
     take,
     take_one,
 )
@@ -32,14 +29,7 @@ from tests.interop.sdk_cases import (
     exactly,
 )
 
-__all__ = ["benches", "both", "namespace"]
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # The SDK does not close its transport when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = SDK_MARKS
 
 ADDED = {
     "x-opt-sequence-number",
@@ -57,10 +47,10 @@ def raw_client(bench: Flavour) -> Client:
     return Client(ClientOptions.from_connection_string(bench.namespace.connection_string))
 
 
-async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour) -> None:
-    queue = both.queue()
+async def test_message_of_the_sdk_is_delivered_with_all_its_types(sdk: Flavour) -> None:
+    queue = sdk.queue()
     cases = FROM_THE_SDK + NESTED_FROM_THE_SDK
-    await both.sender(queue).send_messages(
+    await sdk.sender(queue).send_messages(
         AmqpAnnotatedMessage(
             value_body=[value for _, value, _ in cases],
             annotations={name: value for name, value, _ in cases},
@@ -70,7 +60,7 @@ async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour)
         )
     )
 
-    with raw_client(both) as client:
+    with raw_client(sdk) as client:
         (delivery,) = Receiver(client, queue).receive(1)
     arrived = Message.parse(bytes(delivery.payload))
 
@@ -86,18 +76,18 @@ async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour)
     assert exactly(arrived.read_body()[1]) == exactly([[value for _, _, value in cases]])
 
 
-async def test_values_of_all_types_are_read_by_the_sdk(both: Flavour) -> None:
-    queue = both.queue()
+async def test_values_of_all_types_are_read_by_the_sdk(sdk: Flavour) -> None:
+    queue = sdk.queue()
     cases = TO_THE_SDK + NESTED_TO_THE_SDK
     made = Message.build(
         message_annotations={Symbol(name): value for name, value, _ in cases},
         application_properties={name: value for name, value, _ in TO_THE_SDK},
         value=[value for _, value, _ in cases],
     )
-    with raw_client(both) as client:
+    with raw_client(sdk) as client:
         Sender(client, queue).send(made.encode())
 
-    message = await take_one(both.receiver(queue))
+    message = await take_one(sdk.receiver(queue))
 
     assert exactly(message.application_properties) == exactly(
         {name.encode(): value for name, _, value in TO_THE_SDK}
@@ -138,9 +128,9 @@ def annotated(**body: Any) -> AmqpAnnotatedMessage:
     )
 
 
-async def test_every_section_and_body_is_delivered_to_the_sdk(both: Flavour) -> None:
-    queue = both.queue()
-    sender, receiver = await both.pair(queue, prefetch_count=5)
+async def test_every_section_and_body_is_delivered_to_the_sdk(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    sender, receiver = await sdk.pair(queue, prefetch_count=5)
     cases = [
         ("data_body", [b"one", b"two"], [b"one", b"two"], AmqpMessageBodyType.DATA),
         ("data_body", b"", [b""], AmqpMessageBodyType.DATA),
@@ -166,11 +156,11 @@ async def test_every_section_and_body_is_delivered_to_the_sdk(both: Flavour) -> 
             assert getattr(raw.properties, name) == written, name
 
 
-async def test_received_message_can_be_sent_again(both: Flavour) -> None:
+async def test_received_message_can_be_sent_again(sdk: Flavour) -> None:
     """The raw AMQP message that the SDK returns is sent to the next queue."""
-    first, second = both.queue(), both.queue()
-    sender, receiver, onward, last = await both.open(
-        both.sender(first), both.receiver(first), both.sender(second), both.receiver(second)
+    first, second = sdk.queue(), sdk.queue()
+    sender, receiver, onward, last = await sdk.open(
+        sdk.sender(first), sdk.receiver(first), sdk.sender(second), sdk.receiver(second)
     )
     await sender.send_messages(annotated(value_body={"a": [1, None]}))
     came = await take_one(receiver)
@@ -182,9 +172,9 @@ async def test_received_message_can_be_sent_again(both: Flavour) -> None:
     assert again.annotations[b"x-mine"] == b"a"
 
 
-async def test_large_messages_are_delivered_completely(both: Flavour) -> None:
-    queue = both.queue()
-    sender, receiver = await both.pair(queue)
+async def test_large_messages_are_delivered_completely(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    sender, receiver = await sdk.pair(queue)
     body = bytes(range(256)) * 1000  # just below the size limit
     await sender.send_messages(ServiceBusMessage(body))
     assert b"".join((await take_one(receiver)).body) == body
