@@ -15,6 +15,7 @@ from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
 from tests.integration.emulator_flavours import FLAVOURS, Flavour
+from tests.integration.emulator_kit import client_of
 from tests.integration.raw_peer import RawPeer, Script
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
 
@@ -62,6 +63,22 @@ def namespace() -> Iterator[LocalNamespace]:
     with LocalNamespace("tests") as namespace:
         yield namespace
     gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings
+
+
+@pytest.fixture
+def queue_namespace(namespace: LocalNamespace) -> Iterator[LocalNamespace]:
+    """The namespace of the module, reset, with the empty queues `q` and `other`."""
+    namespace.reset()
+    namespace.create_queue("q")
+    namespace.create_queue("other")
+    yield namespace
+    namespace.clear_faults()
+
+
+@pytest.fixture
+def client(queue_namespace: LocalNamespace) -> Iterator[Client]:
+    with client_of(queue_namespace) as client:
+        yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

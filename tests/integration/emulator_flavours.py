@@ -92,6 +92,10 @@ class Flavour:
         kind = FLAVOURS[self.name][0]
         return kind.from_connection_string(connection_string, **(QUICK | options))
 
+    def connect_with_defaults(self) -> Any:
+        """Return a client with the retries of the SDK's default options."""
+        return FLAVOURS[self.name][0].from_connection_string(self.namespace.connection_string)
+
     def connect_with(self, host: str, credential: Any, **options: Any) -> Any:
         return FLAVOURS[self.name][0](host, credential, **(QUICK | options))
 
