@@ -59,10 +59,16 @@ def raw_peer() -> Iterator[Callable[[Script], RawPeer]]:
 
 
 @pytest.fixture(scope="module")
+def collect_sockets() -> Iterator[None]:
+    """Collect sockets of the SDK before a module that does not ignore their warnings."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
 def namespace() -> Iterator[LocalNamespace]:
     with LocalNamespace("tests") as namespace:
         yield namespace
-    gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings
 
 
 @pytest.fixture
@@ -109,4 +115,3 @@ async def own_sdk(clock: Clock, request: pytest.FixtureRequest) -> AsyncIterator
         flavour = Flavour(request.param, namespace)
         yield flavour
         await flavour.close()
-    gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings

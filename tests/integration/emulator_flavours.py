@@ -34,13 +34,15 @@ FLAVOURS = {
         azure.servicebus.aio.AutoLockRenewer,
     ),
 }
-SDK_MARKS = [
-    pytest.mark.asyncio(loop_scope="module"),
+SDK_SOCKETS = [
+    pytest.mark.usefixtures("collect_sockets"),
     # The SDK does not close its transport when a connection fails.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
 ]
-"""The marks of a module whose tests use the fixture `sdk`."""
+"""The marks of a module that uses the SDK."""
+SDK_MARKS = [pytest.mark.asyncio(loop_scope="module"), *SDK_SOCKETS]
+"""The marks of a module whose tests use the fixture `sdk` or `own_sdk`."""
 
 names = (f"entity-{number}" for number in count(1))
 

@@ -1,7 +1,6 @@
 """Clients that violate the protocol get an error or are disconnected, and affect no other one."""
 
 import contextlib
-import gc
 import logging
 import random
 import socket
@@ -48,21 +47,12 @@ from tests.integration.emulator_bench import (
     round_trip,
     wait_until,
 )
+from tests.integration.emulator_flavours import SDK_SOCKETS
 
-pytestmark = [
-    # The SDK does not close its socket when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-]
+pytestmark = SDK_SOCKETS
 
 HELLO = Message.build(data=b"hello").encode()
 FUZZ_ROUNDS = 400
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collect_sockets() -> Iterator[None]:
-    """Collect sockets of the SDK before a module that does not ignore their warnings."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="module")
