@@ -14,9 +14,9 @@ from pairbus.amqp.client import Client
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
-from tests.integration.emulator_flavours import FLAVOURS, Flavour
-from tests.integration.emulator_kit import client_of
+from tests.integration.emulator_clients import client_of
 from tests.integration.raw_peer import RawPeer, Script
+from tests.integration.sdk_flavours import FLAVOURS, Flavour
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
 
 __all__ = ["server", "start_server", "tls_files", "watch"]

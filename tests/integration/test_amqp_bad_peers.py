@@ -29,13 +29,12 @@ from pairbus.errors import (
     Unavailable,
 )
 from tests.integration.amqp_clients import Connect
-from tests.integration.raw_peer import DEADLINE_S, RawPeer, Script, saying, silent_from, talk
+from tests.integration.raw_peer import DEADLINE_S, RawPeer, saying, silent_from, talk
+from tests.interop.fixture_types import StartPeer, StartServer
 from tests.interop.tls import TlsFiles
 
 pytestmark = pytest.mark.timeout(30)
 
-StartServer = Callable[..., MemoryServer]
-StartPeer = Callable[[Script], RawPeer]
 
 HELLO = Message.build(data=b"hello").encode()
 SHORT_S = 0.3

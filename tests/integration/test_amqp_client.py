@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Request, Response, ServerConnection, offer
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
@@ -43,10 +42,8 @@ from pairbus.errors import (
 from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
 from tests.integration.amqp_clients import Connect, options_for, wait_for_input
 from tests.integration.clocks import Clock
+from tests.interop.fixture_types import StartServer, Watch
 from tests.interop.tls import TlsFiles
-
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
 
 HELLO = Message.build(data=b"hello").encode()
 WORLD = Message.build(data=b"world").encode()

@@ -1,13 +1,11 @@
 """The receiver of our client on sockets: credit, waiting, drain, settlement and sessions."""
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import Entry, MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import AnySession, Receiver, lock_token
@@ -35,9 +33,7 @@ from pairbus.errors import (
     StateError,
 )
 from tests.integration.amqp_clients import Connect, wait_for_input
-
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
+from tests.interop.fixture_types import StartServer, Watch
 
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 

@@ -1,11 +1,9 @@
 """The sender of our client on sockets: credit, outcomes, batches and deliveries in flight."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch
@@ -29,9 +27,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from tests.integration.amqp_clients import Connect, wait_for_input
-
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
+from tests.interop.fixture_types import StartServer, Watch
 
 
 def message(text: str, size: int = 0) -> bytes:

@@ -26,7 +26,7 @@ from azure.servicebus.management import (
 )
 
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     bodies,

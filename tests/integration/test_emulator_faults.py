@@ -26,7 +26,11 @@ from pairbus.errors import (
     PairbusError,
     Unavailable,
 )
-from tests.integration.emulator_kit import ask, client_of, payload, stored, wait_until
+from tests.integration.emulator_clients import client_of
+from tests.integration.emulator_data import stored
+from tests.integration.emulator_http import ask
+from tests.integration.encoded_messages import payload
+from tests.integration.waiting import wait_until
 
 ON_A_SEND = {
     "cut": ConnectionLost,

@@ -19,8 +19,8 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_flavours import SDK_MARKS, Flavour, eventually, take_one
-from tests.integration.emulator_kit import stored
+from tests.integration.emulator_data import stored
+from tests.integration.sdk_flavours import SDK_MARKS, Flavour, eventually, take_one
 
 pytestmark = SDK_MARKS
 

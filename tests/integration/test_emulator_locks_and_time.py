@@ -13,7 +13,7 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import LockLost
 from pairbus.servicebus.management import ABANDONED
 from tests.integration.clocks import Clock
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     eventually,

@@ -15,7 +15,7 @@ from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import LinkLost, LockLost, MessageNotFound, Refused
 from pairbus.servicebus.management import ABANDONED, DEAD_LETTERED, DEFERRED
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     bodies,

@@ -20,9 +20,10 @@ from pairbus.emulator.connections.request_links import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
-from tests.integration.emulator_bench import connect, round_trip
-from tests.integration.emulator_flavours import SDK_SOCKETS
-from tests.integration.emulator_kit import BRISK, DEADLINE_S, sized
+from tests.integration.emulator_clients import BRISK, open_socket, round_trip
+from tests.integration.encoded_messages import sized
+from tests.integration.sdk_flavours import SDK_SOCKETS
+from tests.integration.waiting import DEADLINE_S
 
 pytestmark = SDK_SOCKETS
 
@@ -233,7 +234,7 @@ def test_client_that_does_not_read_responses_is_not_read_until_it_does(
     queue_namespace: LocalNamespace, protocol: str
 ) -> None:
     dialog = DIALOGS[protocol]
-    with connect(queue_namespace) as sock:
+    with open_socket(queue_namespace) as sock:
         sock.sendall(dialog.hello)
         sent_requests = send_until_blocked(sock, dialog.question)
         assert sent_requests.whole > HIGH_WATER // 1000  # some requests were read first

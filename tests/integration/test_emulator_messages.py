@@ -31,7 +31,7 @@ from pairbus.amqp.performatives import Modified
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.entities.descriptions import EntityStatus
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     bodies,

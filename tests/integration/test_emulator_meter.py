@@ -22,15 +22,11 @@ from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
 from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
-from tests.integration.emulator_kit import (
-    BRISK,
-    ask,
-    client_of,
-    payload,
-    sized,
-    stored,
-    wait_until,
-)
+from tests.integration.emulator_clients import BRISK, client_of
+from tests.integration.emulator_data import stored
+from tests.integration.emulator_http import ask
+from tests.integration.encoded_messages import payload, sized
+from tests.integration.waiting import wait_until
 
 PING = Message.build(
     properties=Properties(content_type="application/vnd.ms-servicebus-ping"), data=b""

@@ -21,15 +21,15 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConnectionLost
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
-from tests.integration.emulator_bench import (
+from tests.integration.emulator_clients import (
     QUICK,
-    connect,
+    open_socket,
     read_until_closed,
     receive_with_sdk,
     round_trip,
     send_with_sdk,
 )
-from tests.integration.emulator_flavours import SDK_SOCKETS
+from tests.integration.sdk_flavours import SDK_SOCKETS
 from tests.interop.tls import TlsFiles
 
 pytestmark = SDK_SOCKETS
@@ -114,13 +114,13 @@ def test_administration_client_with_another_ca_cannot_connect(
 def test_stalled_clients_do_not_affect_others(namespace: LocalNamespace) -> None:
     hello = half_a_hello()
     with ExitStack() as stack:
-        silent = [stack.enter_context(connect(namespace)) for _ in range(20)]
-        halves = [stack.enter_context(connect(namespace)) for _ in range(20)]
+        silent = [stack.enter_context(open_socket(namespace)) for _ in range(20)]
+        halves = [stack.enter_context(open_socket(namespace)) for _ in range(20)]
         for sock in halves:
             sock.sendall(hello)
-        short = stack.enter_context(connect(namespace))
+        short = stack.enter_context(open_socket(namespace))
         short.sendall(b"AM")
-        garbage = stack.enter_context(connect(namespace))
+        garbage = stack.enter_context(open_socket(namespace))
         garbage.sendall(b"\x00\xffgarbage\r\n\r\n")
 
         read_until_closed(garbage)  # the connection is closed
@@ -148,14 +148,14 @@ def still_open(sock: socket.socket) -> bool:
 
 
 def test_invalid_bytes_over_tls_end_their_connection_only(namespace: LocalNamespace) -> None:
-    with connect(namespace) as sock:
+    with open_socket(namespace) as sock:
         sock.sendall(b"\x16\x03\x01\x00\x05hello")
         read_until_closed(sock)
     round_trip(namespace)
 
 
 def test_websockets_are_not_offered(namespace: LocalNamespace) -> None:
-    with connect(namespace) as sock:
+    with open_socket(namespace) as sock:
         sock.sendall(
             b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
             b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -172,7 +172,7 @@ def test_port_and_ca_survive_a_restart(tmp_path: Path) -> None:
         ca = Path(namespace.ca_file).read_bytes()
         namespace.stop()
         with pytest.raises(ConnectionRefusedError):
-            connect(namespace)
+            open_socket(namespace)
         namespace.start()
 
         assert namespace.connection_string == before

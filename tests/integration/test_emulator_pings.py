@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 from pairbus.amqp.client import Management, Sender
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp, UInt
-from tests.integration.emulator_flavours import SDK_MARKS, Flavour, is_empty, listed, take_one
+from tests.integration.sdk_flavours import SDK_MARKS, Flavour, is_empty, listed, take_one
 
 pytestmark = [*SDK_MARKS, pytest.mark.rule("G3")]
 

@@ -29,14 +29,9 @@ from pairbus.errors import ConfigurationError, NotAuthorized
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
 from tests.integration.clocks import Clock
-from tests.integration.emulator_bench import (
-    ours,
-    receive_with_sdk,
-    sdk,
-    send_with_sdk,
-    wait_until,
-)
-from tests.integration.emulator_flavours import SDK_SOCKETS
+from tests.integration.emulator_clients import client_of, round_trip
+from tests.integration.sdk_flavours import SDK_SOCKETS
+from tests.integration.waiting import wait_until
 
 pytestmark = SDK_SOCKETS
 
@@ -82,7 +77,7 @@ def namespace(running: LocalNamespace, clock: Clock) -> Iterator[LocalNamespace]
 
 
 def client_with(namespace: LocalNamespace, rule: SharedAccessRule, **options: Any) -> Client:
-    return ours(namespace, tokens=SharedAccessKey(rule.name, rule.primary_key), **options)
+    return client_of(namespace, tokens=SharedAccessKey(rule.name, rule.primary_key), **options)
 
 
 def may_send(client: Client, path: str) -> bool:
@@ -177,7 +172,7 @@ class TestRules:
 
     def test_both_keys_of_a_rule_are_valid(self, namespace: LocalNamespace) -> None:
         for key in ("primary-key-of-sends", "secondary-key-of-sends"):
-            with ours(namespace, tokens=SharedAccessKey("sends", key)) as client:
+            with client_of(namespace, tokens=SharedAccessKey("sends", key)) as client:
                 assert may_send(client, "orders")
 
     def test_administration_needs_the_manage_right(self, namespace: LocalNamespace) -> None:
@@ -200,7 +195,7 @@ class TestRules:
 
 class TestTokens:
     def refused(self, namespace: LocalNamespace, tokens: Any) -> str:
-        with ours(namespace, tokens=tokens) as client, pytest.raises(NotAuthorized) as error:
+        with client_of(namespace, tokens=tokens) as client, pytest.raises(NotAuthorized) as error:
             Sender(client, "orders").send(HELLO)
         return str(error.value)
 
@@ -210,7 +205,9 @@ class TestTokens:
         return sign_token(audience, rule["rule"], rule["key"], int(time.time() + rule["life_s"]))
 
     def test_valid_signature_is_accepted(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=SharedAccessSignature(self.signature(namespace))) as client:
+        with client_of(
+            namespace, tokens=SharedAccessSignature(self.signature(namespace))
+        ) as client:
             assert may_send(client, "orders")
 
     def test_wrong_key_is_refused(self, namespace: LocalNamespace) -> None:
@@ -236,14 +233,14 @@ class TestTokens:
         )
 
     def test_token_for_the_namespace_covers_its_entities(self, namespace: LocalNamespace) -> None:
-        with ours(
+        with client_of(
             namespace, tokens=SharedAccessSignature(self.signature(namespace, path=""))
         ) as client:
             assert may_send(client, "orders")
             assert may_send(client, "other")
 
     def test_nothing_is_allowed_without_a_token(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=None) as client:
+        with client_of(namespace, tokens=None) as client:
             assert not may_send(client, "orders")
             assert not may_listen(client, "orders")
             assert not may_peek(client, "orders")
@@ -255,7 +252,7 @@ class TestTokens:
         assert "InvalidIssuer" in self.refused(namespace, bearer)
         with LocalNamespace(trust_bearer_tokens=True) as trusting:
             trusting.create_queue("orders")
-            with ours(trusting, tokens=bearer) as client:
+            with client_of(trusting, tokens=bearer) as client:
                 assert may_send(client, "orders")
 
 
@@ -267,13 +264,13 @@ class FakeIdentity:
 class TestPlain:
     def test_rule_and_key_authenticate_without_tokens(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(BOTH.name, BOTH.primary_key)
-        with ours(namespace, sasl=sasl, tokens=None) as client:
+        with client_of(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
             assert may_listen(client, "orders")
 
     def test_rule_grants_only_its_rights(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(SEND.name, SEND.primary_key)
-        with ours(namespace, sasl=sasl, tokens=None) as client:
+        with client_of(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
             assert not may_listen(client, "orders")
 
@@ -285,7 +282,7 @@ class TestPlain:
         self, namespace: LocalNamespace, name: str, key: str
     ) -> None:
         with pytest.raises(NotAuthorized):
-            ours(namespace, sasl=SaslClient.plain(name, key), tokens=None).connect()
+            client_of(namespace, sasl=SaslClient.plain(name, key), tokens=None).connect()
 
 
 class TestExpiry:
@@ -298,7 +295,7 @@ class TestExpiry:
         self, namespace: LocalNamespace, clock: Clock
     ) -> None:
         tokens = SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600)
-        with ours(namespace, tokens=tokens) as client:
+        with client_of(namespace, tokens=tokens) as client:
             sender, receiver = Sender(client, "orders"), Receiver(client, "other")
             sender.send(HELLO)
             receiver.open()
@@ -357,14 +354,12 @@ def test_secrets_are_never_logged(
         f"sb://localhost:{namespace.port}/orders", "sends", "another key", 4_000_000_000
     )
 
-    with sdk(namespace) as sdk_client:
-        send_with_sdk(sdk_client, "orders", "a")
-        receive_with_sdk(sdk_client, "orders")
+    round_trip(namespace)
     for text in (good, bad):
-        with ours(namespace, tokens=SharedAccessSignature(text)) as client:
+        with client_of(namespace, tokens=SharedAccessSignature(text)) as client:
             may_send(client, "orders")
     for key in (BOTH.primary_key, "another key"):
-        client = ours(namespace, sasl=SaslClient.plain(BOTH.name, key), tokens=None)
+        client = client_of(namespace, sasl=SaslClient.plain(BOTH.name, key), tokens=None)
         allowed(client.connect)
         client.close()
     with administration(namespace, namespace.connection_string) as admin:

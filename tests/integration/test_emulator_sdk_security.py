@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.tokens import sign_token
-from tests.integration.emulator_flavours import SDK_MARKS, Flavour, take_one
+from tests.integration.sdk_flavours import SDK_MARKS, Flavour, take_one
 from tests.interop.tls import TlsFiles
 
 pytestmark = SDK_MARKS

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     bodies,

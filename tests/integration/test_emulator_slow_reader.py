@@ -2,7 +2,8 @@
 
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_kit import sized, wait_until
+from tests.integration.encoded_messages import sized
+from tests.integration.waiting import wait_until
 
 COUNT = 2000
 SIZE = 10_000

@@ -10,7 +10,7 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBus
 
 from pairbus.emulator.config import read_config
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_flavours import SDK_MARKS, Flavour, bodies, is_empty, take, take_one
+from tests.integration.sdk_flavours import SDK_MARKS, Flavour, bodies, is_empty, take, take_one
 
 pytestmark = SDK_MARKS
 

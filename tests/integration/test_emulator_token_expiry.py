@@ -5,7 +5,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.integration.clocks import Clock
-from tests.integration.emulator_flavours import SDK_MARKS, Flavour, eventually
+from tests.integration.sdk_flavours import SDK_MARKS, Flavour, eventually
 
 pytestmark = SDK_MARKS
 

@@ -14,7 +14,7 @@ from pairbus.emulator.filters.rules import (
     SqlAction,
     SqlFilter,
 )
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     bodies,

@@ -15,7 +15,7 @@ from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     take,

@@ -20,7 +20,8 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_bench import BRISK, DEADLINE_S, QUICK
+from tests.integration.emulator_clients import BRISK, QUICK
+from tests.integration.waiting import DEADLINE_S
 
 FLAVOURS = {
     "sync": (
