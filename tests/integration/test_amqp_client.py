@@ -43,7 +43,9 @@ from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
 from tests.integration.amqp_clients import Connect, options_for, wait_for_input
 from tests.integration.clocks import Clock
 from tests.interop.fixture_types import StartServer, Watch
+from tests.interop.peers import certificate_with_key
 from tests.interop.tls import TlsFiles
+from tests.interop.transfers import receive
 
 HELLO = Message.build(data=b"hello").encode()
 WORLD = Message.build(data=b"world").encode()
@@ -65,71 +67,58 @@ def payloads(server: MemoryServer) -> list[bytes]:
 # TLS.
 
 
-def test_message_is_sent_over_tls_with_a_ca_file(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
-):
-    server = start_server(tls=tls_files.server_context())
-
-    send(connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca)))
-
-    assert payloads(server) == [HELLO]
-    assert server.opens[0].hostname == "localhost"
+@pytest.fixture
+def tls_server(start_server: StartServer, tls_files: TlsFiles) -> MemoryServer:
+    return start_server(tls=tls_files.server_context())
 
 
-def test_large_messages_are_sent_and_received_over_tls(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+@pytest.fixture
+def connect_tls(connect: Connect, tls_files: TlsFiles) -> Connect:
+    """Create clients that use TLS and trust the authority of the server."""
+    options: dict[str, Any] = {"tls": True, "host": "localhost", "ca_file": str(tls_files.ca)}
+    return lambda server, **changes: connect(server, **(options | changes))
+
+
+def test_large_messages_are_sent_and_received_over_tls_with_a_ca_file(
+    tls_server: MemoryServer, connect_tls: Connect
 ):
     large = Message.build(data=bytes(range(256)) * 12_000).encode()
-    server = start_server(tls=tls_files.server_context())
-    client = connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca))
+    client = connect_tls(tls_server)
 
-    send(client, large)
+    for payload in (HELLO, large):
+        send(client, payload)
+    assert payloads(tls_server) == [HELLO, large]
     with Receiver(client, "orders") as receiver:
-        [delivery] = receiver.receive()
+        deliveries = receive(receiver, 2)
 
-    assert delivery.payload == large
+    assert [delivery.payload for delivery in deliveries] == [HELLO, large]
+    assert tls_server.opens[0].hostname == "localhost"
 
 
-def test_server_of_another_authority_is_not_trusted(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"ca_file": None}, r"TLS with localhost:\d+ failed.*verify failed"),
+        (
+            {"host": "bus.example.com", "endpoint_host": "127.0.0.1"},
+            r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname",
+        ),
+    ],
+    ids=["authority", "name"],
+)
+def test_server_of_another_authority_or_name_is_not_trusted(
+    tls_server: MemoryServer, connect_tls: Connect, changes: dict[str, Any], error: str
 ):
-    server = start_server(tls=tls_files.server_context())
-    client = connect(server, tls=True, host="localhost", ca_file=None)
+    with pytest.raises(ConnectionLost, match=error):
+        connect_tls(tls_server, **changes).connect()
 
-    with pytest.raises(ConnectionLost, match=r"TLS with localhost:\d+ failed.*verify failed"):
-        client.connect()
-
-    assert server.opens == []
+    assert tls_server.opens == []
 
 
-def test_server_of_another_name_is_not_trusted(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
-):
-    server = start_server(tls=tls_files.server_context())
-    client = connect(
-        server,
-        tls=True,
-        host="bus.example.com",
-        endpoint_host="127.0.0.1",
-        ca_file=str(tls_files.ca),
-    )
+def test_tls_host_name_may_differ_from_the_address(tls_server: MemoryServer, connect_tls: Connect):
+    connect_tls(tls_server, endpoint_host="127.0.0.1").connect()
 
-    with pytest.raises(ConnectionLost, match=r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname"):
-        client.connect()
-
-    assert server.opens == []
-
-
-def test_tls_host_name_may_differ_from_the_address(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
-):
-    server = start_server(tls=tls_files.server_context())
-
-    connect(
-        server, tls=True, host="localhost", endpoint_host="127.0.0.1", ca_file=str(tls_files.ca)
-    ).connect()
-
-    assert server.opens[0].hostname == "localhost"
+    assert tls_server.opens[0].hostname == "localhost"
 
 
 def test_tls_to_a_server_without_tls_is_a_clear_error(server: MemoryServer, connect: Connect):
@@ -141,12 +130,10 @@ def test_tls_to_a_server_without_tls_is_a_clear_error(server: MemoryServer, conn
 
 
 def test_client_without_tls_at_a_tls_server_raises_an_error_of_pairbus(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+    tls_server: MemoryServer, connect: Connect
 ):
-    server = start_server(tls=tls_files.server_context())
-
     with pytest.raises((ConnectionLost, ProtocolError)):
-        connect(server).connect()
+        connect(tls_server).connect()
 
 
 # SASL.
@@ -194,45 +181,31 @@ def test_wrong_password_is_not_authorized(start_server: StartServer, connect: Co
     server.violations.clear()
 
 
-def test_client_certificate_is_accepted(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles, tmp_path: Path
-):
-    both = tmp_path / "both.pem"
-    both.write_bytes(tls_files.client_certificate.read_bytes() + tls_files.client_key.read_bytes())
+@pytest.fixture
+def certificate_server(start_server: StartServer, tls_files: TlsFiles) -> MemoryServer:
+    """A server that requires a client certificate."""
     tls = tls_files.server_context(request_certificate=True)
-    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
+    return start_server(tls=tls, sasl=offer("EXTERNAL"))
 
-    send(
-        connect(
-            server,
-            tls=True,
-            host="localhost",
-            ca_file=str(tls_files.ca),
-            certificate_file=str(both),
-            sasl=SaslClient.external(),
-        )
-    )
 
-    assert [each.mechanism for each in server.authenticated] == ["EXTERNAL"]
+def test_client_certificate_is_accepted(
+    certificate_server: MemoryServer, connect_tls: Connect, tls_files: TlsFiles, tmp_path: Path
+):
+    certificate_file = certificate_with_key(tls_files, tmp_path)
+    sasl = SaslClient.external()
+
+    send(connect_tls(certificate_server, certificate_file=certificate_file, sasl=sasl))
+
+    assert [each.mechanism for each in certificate_server.authenticated] == ["EXTERNAL"]
 
 
 def test_client_without_a_required_certificate_is_rejected(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+    certificate_server: MemoryServer, connect_tls: Connect
 ):
-    tls = tls_files.server_context(request_certificate=True)
-    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
-    client = connect(
-        server,
-        tls=True,
-        host="localhost",
-        ca_file=str(tls_files.ca),
-        sasl=SaslClient.external(),
-    )
-
     with pytest.raises(ConnectionLost):
-        client.connect()
+        connect_tls(certificate_server, sasl=SaslClient.external()).connect()
 
-    assert server.opens == []
+    assert certificate_server.opens == []
 
 
 def test_without_a_common_mechanism_the_client_is_not_authorized(
