@@ -29,3 +29,8 @@ def wait_for_input(client: Client) -> None:
     assert client._transport is not None
     readable, _, _ = select.select([client._transport._sock], [], [], 20)
     assert readable
+
+
+def set_knob(server: MemoryServer, name: str, value: Any) -> None:
+    """Set an attribute of a running server in its thread."""
+    server.call(lambda: setattr(server, name, value))

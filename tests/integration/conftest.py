@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from examples.engine.memory_server import MemoryServer
-from pairbus.amqp.client import Client
+from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
@@ -41,6 +41,18 @@ def connect() -> Iterator[Connect]:
     yield connect
     for client in clients:
         client.close(timeout_s=0.2)
+
+
+@pytest.fixture
+def sender(server: MemoryServer, connect: Connect) -> Sender:
+    """Our sender to `orders` of the server, not connected yet."""
+    return Sender(connect(server), "orders")
+
+
+@pytest.fixture
+def receiver(server: MemoryServer, connect: Connect) -> Receiver:
+    """Our receiver of `orders` of the server, not connected yet."""
+    return Receiver(connect(server), "orders")
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
-from tests.integration.amqp_clients import Connect, options_for, wait_for_input
+from tests.integration.amqp_clients import Connect, options_for, set_knob, wait_for_input
 from tests.integration.clocks import Clock
 from tests.interop.fixture_types import StartServer, Watch
 from tests.interop.peers import certificate_with_key
@@ -49,10 +49,6 @@ from tests.interop.transfers import receive
 
 HELLO = Message.build(data=b"hello").encode()
 WORLD = Message.build(data=b"world").encode()
-
-
-def set_knob(server: MemoryServer, name: str, value: Any) -> None:
-    server.call(lambda: setattr(server, name, value))
 
 
 def send(client: Client, payload: bytes = HELLO, path: str = "orders") -> None:
@@ -552,11 +548,10 @@ def test_session_ended_after_the_begin_raises_its_error(server: MemoryServer, co
 
 
 def test_refused_link_raises_its_error_and_can_be_attached_later(
-    server: MemoryServer, connect: Connect
+    server: MemoryServer, sender: Sender
 ):
     error = AmqpError("no queue", condition="amqp:not-found", info={Symbol("tracking"): "17"})
     set_knob(server, "attach_errors", {"orders": error})
-    sender = Sender(connect(server), "orders")
 
     for _ in range(2):
         with pytest.raises(EntityNotFound, match="no queue") as caught:
@@ -653,7 +648,7 @@ def test_connection_cut_between_calls_does_not_fail_the_next_call(
     assert client.generation == 2
 
 
-def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, connect: Connect):
+def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, sender: Sender):
     reason = AmqpError("maintenance", condition="amqp:connection:forced")
 
     def close_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
@@ -663,7 +658,6 @@ def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, 
         return True
 
     set_knob(server, "intercept", close_at_delivery)
-    sender = Sender(connect(server), "orders")
 
     with pytest.raises(ConnectionLost, match="maintenance"):
         sender.send(HELLO)
