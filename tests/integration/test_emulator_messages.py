@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime
-import uuid
 from typing import Any
 
 import pytest
@@ -10,12 +9,6 @@ from azure.servicebus import (
     ServiceBusMessage,
     ServiceBusMessageState,
     ServiceBusReceiveMode,
-)
-from azure.servicebus.amqp import (
-    AmqpAnnotatedMessage,
-    AmqpMessageBodyType,
-    AmqpMessageHeader,
-    AmqpMessageProperties,
 )
 from azure.servicebus.exceptions import (
     MessageNotFoundError,
@@ -26,9 +19,8 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
-from pairbus.amqp.client import Receiver, Sender
+from pairbus.amqp.client import Receiver
 from pairbus.amqp.performatives import Modified
-from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.entities.descriptions import EntityStatus
 from tests.integration.sdk_flavours import (
@@ -407,33 +399,6 @@ class TestLimits:
                 await each.receive_messages(1, max_wait_time=5)
 
 
-def annotated(**body: Any) -> AmqpAnnotatedMessage:
-    """A message with something in every section."""
-    return AmqpAnnotatedMessage(
-        header=AmqpMessageHeader(
-            durable=True, priority=7, time_to_live=60_000, first_acquirer=True
-        ),
-        delivery_annotations={"x-delivery": "d"},
-        annotations={"x-mine": "a", "x-number": 5},
-        properties=AmqpMessageProperties(
-            message_id=b"\x00\x01",
-            user_id=b"me",
-            to="there",
-            subject="what",
-            reply_to="here",
-            correlation_id=uuid.UUID(int=5),
-            content_type="text/plain",
-            content_encoding="utf-8",
-            group_id="group",
-            group_sequence=3,
-            reply_to_group_id="other",
-        ),
-        application_properties={"text": "ž", "number": 12, "real": 0.5, "yes": True},
-        footer={"x-footer": "f"},
-        **body,
-    )
-
-
 class TestFidelity:
     async def test_properties_are_delivered_unchanged(self, sdk: Flavour) -> None:
         sender, receiver = await sdk.pair(sdk.queue())
@@ -455,78 +420,3 @@ class TestFidelity:
         assert b"".join(message.body) == b"\x00\xff"
         assert {name: getattr(message, name) for name in properties} == properties
         assert message.application_properties == {b"n": 1, b"text": "žluť".encode()}
-
-    async def test_every_section_is_delivered_unchanged(self, sdk: Flavour) -> None:
-        queue = sdk.queue()
-        sender, receiver = await sdk.pair(queue)
-        await sender.send_messages(annotated(data_body=[b"one", b"two"]))
-        raw = (await take_one(receiver)).raw_amqp_message
-        assert raw.body_type == AmqpMessageBodyType.DATA
-        assert list(raw.body) == [b"one", b"two"]
-        header = raw.header
-        assert (header.durable, header.priority, header.time_to_live) == (True, 7, 60_000)
-        assert header.first_acquirer is True
-        assert header.delivery_count == 0
-        assert raw.delivery_annotations == {b"x-delivery": b"d"}
-        assert raw.annotations[b"x-mine"] == b"a"
-        assert raw.annotations[b"x-number"] == 5
-        assert raw.footer == {b"x-footer": b"f"}
-        assert raw.application_properties == {
-            b"text": "ž".encode(),
-            b"number": 12,
-            b"real": 0.5,
-            b"yes": True,
-        }
-        properties = raw.properties
-        assert properties.message_id == b"\x00\x01"
-        assert properties.user_id == b"me"
-        assert (properties.to, properties.subject) == (b"there", b"what")
-        assert (properties.reply_to, properties.content_type) == (b"here", b"text/plain")
-        assert properties.correlation_id == uuid.UUID(int=5)
-        assert properties.content_encoding == b"utf-8"
-        assert (properties.group_id, properties.group_sequence) == (b"group", 3)
-        assert properties.reply_to_group_id == b"other"
-
-    async def test_every_body_is_delivered_unchanged(self, sdk: Flavour) -> None:
-        queue = sdk.queue()
-        sender, receiver = await sdk.pair(queue)
-        await sender.send_messages(annotated(value_body={"a": [1, None, "b"]}))
-        await sender.send_messages(annotated(value_body=None))
-        await sender.send_messages(annotated(sequence_body=[[1, 2], ["three"]]))
-        await sender.send_messages(annotated(data_body=b""))
-        value, null, sequence, nothing = [one.raw_amqp_message for one in await take(receiver, 4)]
-        assert value.body_type == null.body_type == AmqpMessageBodyType.VALUE
-        assert value.body == {b"a": [1, None, b"b"]}
-        assert null.body is None
-        assert sequence.body_type == AmqpMessageBodyType.SEQUENCE
-        assert list(sequence.body) == [[1, 2], [b"three"]]
-        assert nothing.body_type == AmqpMessageBodyType.DATA
-        assert list(nothing.body) == [b""]
-
-    async def test_payload_is_delivered_unchanged(self, sdk: Flavour) -> None:
-        """A message of the SDK, read and sent again by our client, is unchanged."""
-        queue, other = sdk.queue(), sdk.queue()
-        await sdk.sender(queue).send_messages(annotated(value_body={"a": [1, None, "b"]}))
-        client = sdk.raw()
-        first = Message.parse(receive_raw(client, queue))
-        Sender(client, other).send(first.encode())
-        second = Message.parse(receive_raw(client, other))
-        assert second.delivery_annotations == first.delivery_annotations != b""
-        assert second.properties == first.properties != b""
-        assert second.application_properties == first.application_properties != b""
-        assert second.body == first.body != b""
-        assert second.footer == first.footer != b""
-        assert second.header == first.header != b""
-        ours = ("x-opt-enqueued-time", "x-opt-locked-until")
-        assert without(second.read_message_annotations(), ours) == without(
-            first.read_message_annotations(), ours
-        )
-
-
-def receive_raw(client: Any, path: str) -> bytes:
-    (delivery,) = Receiver(client, path).receive(1)
-    return bytes(delivery.payload)
-
-
-def without(values: Any, keys: tuple[str, ...]) -> dict[Any, Any]:
-    return {key: value for key, value in values.items() if key not in keys}
