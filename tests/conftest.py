@@ -4,6 +4,7 @@ Hypothesis tries the same examples in every run, so that CI fails for a reason;
 `HYPOTHESIS_PROFILE=wide pytest tests/property` looks for new ones.
 """
 
+import importlib
 import os
 import signal
 import sys
@@ -56,6 +57,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ):
         place |= {file: until * number / len(some) for number, file in enumerate(some)}
     items.sort(key=lambda item: place[item.path])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the interoperability tests do not test, because a peer cannot do it."""
+    reports = (report for some in terminalreporter.stats.values() for report in some)
+    if any(getattr(report, "nodeid", "").startswith("tests/interop/") for report in reports):
+        limitations = importlib.import_module("tests.interop.limitations")
+        terminalreporter.section("not tested, because the AMQP peer cannot do it")
+        for line in limitations.summary():
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="module", autouse=True)

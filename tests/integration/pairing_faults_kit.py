@@ -32,9 +32,10 @@ from pairbus.emulator.faults import Fault
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
 from pairbus.transfer import TransferredMessage, from_backlog
-from tests.integration.emulator_flavours import Awaited
-from tests.integration.emulator_kit import BRISK, DEADLINE_S
+from tests.integration.emulator_clients import BRISK
 from tests.integration.pairing_kit import QUICK, QUICKLY, stored_payloads
+from tests.integration.sdk_flavours import Awaited
+from tests.integration.waiting import DEADLINE_S
 
 FLAVOURS = ("sync", "aio")
 FORGETFUL = [

@@ -24,7 +24,8 @@ from pairbus.emulator.connections.incoming_links import IncomingLink
 from pairbus.emulator.connections.request_links import ManagementNode, RequestLink
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
-from tests.integration.emulator_kit import BRISK, client_of, wait_until
+from tests.integration.emulator_clients import BRISK, client_of
+from tests.integration.waiting import wait_until
 
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
 """Options of an SDK client with few retries."""

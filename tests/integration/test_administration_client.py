@@ -116,27 +116,22 @@ def description(namespace: LocalNamespace, path: str) -> Any:
 def test_queue_is_created_with_its_settings_and_deleted(
     namespace: LocalNamespace, administration: AdministrationClient
 ) -> None:
-    administration.create_queue(
-        "created/queue",
-        lock_duration=timedelta(minutes=1),
-        max_size_in_megabytes=5120,
-        max_delivery_count=2147483647,
-        dead_lettering_on_message_expiration=True,
-        requires_session=True,
-        requires_duplicate_detection=True,
-        duplicate_detection_history_time_window=timedelta(minutes=5),
-        default_message_time_to_live=MAX_TIME_SPAN,
-    )
+    settings: dict[str, Any] = {
+        "max_size_in_megabytes": 5120,
+        "max_delivery_count": 2147483647,
+        "dead_lettering_on_message_expiration": True,
+        "requires_session": True,
+        "requires_duplicate_detection": True,
+        "duplicate_detection_history_time_window": timedelta(minutes=5),
+    }
+    defaults: dict[str, Any] = {
+        "lock_duration": timedelta(minutes=1),
+        "default_message_time_to_live": MAX_TIME_SPAN,
+    }
+    administration.create_queue("created/queue", **settings, **defaults)
 
     assert description(namespace, "created/queue") == QueueDescription(
-        name="created/queue",
-        max_size_in_megabytes=5120,
-        max_delivery_count=2147483647,
-        dead_lettering_on_message_expiration=True,
-        requires_session=True,
-        requires_duplicate_detection=True,
-        duplicate_detection_history_time_window=timedelta(minutes=5),
-        support_ordering=True,
+        name="created/queue", support_ordering=True, **settings
     )
     queue = administration.get_queue("created/queue")
     assert (queue.path, queue.status) == ("created/queue", EntityStatus.ACTIVE)

@@ -28,14 +28,13 @@ from pairbus.errors import (
     ProtocolError,
     Unavailable,
 )
-from tests.integration.conftest import Connect
-from tests.integration.raw_peer import DEADLINE_S, RawPeer, Script, saying, silent_from, talk
+from tests.integration.amqp_clients import Connect
+from tests.integration.raw_peer import DEADLINE_S, RawPeer, saying, silent_from, talk
+from tests.interop.fixture_types import StartPeer, StartServer
 from tests.interop.tls import TlsFiles
 
 pytestmark = pytest.mark.timeout(30)
 
-StartServer = Callable[..., MemoryServer]
-StartPeer = Callable[[Script], RawPeer]
 
 HELLO = Message.build(data=b"hello").encode()
 SHORT_S = 0.3
@@ -119,11 +118,17 @@ def test_connect_timeout_bounds_a_call_that_has_more_time(raw_peer: StartPeer, c
     assert peer.happened.wait(DEADLINE_S)
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"\x16\x03\x03\x10\x00"],
+    ids=["nothing", "the header of a TLS record without its content"],
+)
 def test_peer_that_is_frozen_during_the_tls_handshake_is_a_timeout(
-    raw_peer: StartPeer, connect: Connect
+    raw_peer: StartPeer, connect: Connect, reply: bytes
 ):
     def script(sock: socket.socket, peer: RawPeer) -> None:
         peer.read(sock)
+        sock.sendall(reply)
         peer.stay()
 
     peer = raw_peer(script)
@@ -134,23 +139,6 @@ def test_peer_that_is_frozen_during_the_tls_handshake_is_a_timeout(
 
     assert peer.happened.wait(DEADLINE_S)
     assert peer.heard[:1] == b"\x16"  # A TLS client hello.
-
-
-def test_peer_that_is_frozen_in_the_middle_of_the_tls_handshake_is_a_timeout(
-    raw_peer: StartPeer, connect: Connect
-):
-    def script(sock: socket.socket, peer: RawPeer) -> None:
-        peer.read(sock)
-        sock.sendall(b"\x16\x03\x03\x10\x00")  # The header of a TLS record without its content.
-        peer.stay()
-
-    peer = raw_peer(script)
-    client = connect(peer, tls=True, host="localhost", connect_timeout_s=SHORT_S)
-
-    with pytest.raises(OperationTimeout, match="TLS handshake"):
-        client.connect()
-
-    assert peer.happened.wait(DEADLINE_S)
 
 
 @pytest.fixture

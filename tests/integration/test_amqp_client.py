@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Request, Response, ServerConnection, offer
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
@@ -41,18 +40,15 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
-from tests.integration.conftest import Clock, Connect, options_for, wait_for_input
+from tests.integration.amqp_clients import Connect, options_for, set_knob, wait_for_input
+from tests.integration.clocks import Clock
+from tests.interop.fixture_types import StartServer, Watch
+from tests.interop.peers import certificate_with_key
 from tests.interop.tls import TlsFiles
-
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
+from tests.interop.transfers import receive
 
 HELLO = Message.build(data=b"hello").encode()
 WORLD = Message.build(data=b"world").encode()
-
-
-def set_knob(server: MemoryServer, name: str, value: Any) -> None:
-    server.call(lambda: setattr(server, name, value))
 
 
 def send(client: Client, payload: bytes = HELLO, path: str = "orders") -> None:
@@ -67,71 +63,58 @@ def payloads(server: MemoryServer) -> list[bytes]:
 # TLS.
 
 
-def test_message_is_sent_over_tls_with_a_ca_file(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
-):
-    server = start_server(tls=tls_files.server_context())
-
-    send(connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca)))
-
-    assert payloads(server) == [HELLO]
-    assert server.opens[0].hostname == "localhost"
+@pytest.fixture
+def tls_server(start_server: StartServer, tls_files: TlsFiles) -> MemoryServer:
+    return start_server(tls=tls_files.server_context())
 
 
-def test_large_messages_are_sent_and_received_over_tls(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+@pytest.fixture
+def connect_tls(connect: Connect, tls_files: TlsFiles) -> Connect:
+    """Create clients that use TLS and trust the authority of the server."""
+    options: dict[str, Any] = {"tls": True, "host": "localhost", "ca_file": str(tls_files.ca)}
+    return lambda server, **changes: connect(server, **(options | changes))
+
+
+def test_large_messages_are_sent_and_received_over_tls_with_a_ca_file(
+    tls_server: MemoryServer, connect_tls: Connect
 ):
     large = Message.build(data=bytes(range(256)) * 12_000).encode()
-    server = start_server(tls=tls_files.server_context())
-    client = connect(server, tls=True, host="localhost", ca_file=str(tls_files.ca))
+    client = connect_tls(tls_server)
 
-    send(client, large)
+    for payload in (HELLO, large):
+        send(client, payload)
+    assert payloads(tls_server) == [HELLO, large]
     with Receiver(client, "orders") as receiver:
-        [delivery] = receiver.receive()
+        deliveries = receive(receiver, 2)
 
-    assert delivery.payload == large
+    assert [delivery.payload for delivery in deliveries] == [HELLO, large]
+    assert tls_server.opens[0].hostname == "localhost"
 
 
-def test_server_of_another_authority_is_not_trusted(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"ca_file": None}, r"TLS with localhost:\d+ failed.*verify failed"),
+        (
+            {"host": "bus.example.com", "endpoint_host": "127.0.0.1"},
+            r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname",
+        ),
+    ],
+    ids=["authority", "name"],
+)
+def test_server_of_another_authority_or_name_is_not_trusted(
+    tls_server: MemoryServer, connect_tls: Connect, changes: dict[str, Any], error: str
 ):
-    server = start_server(tls=tls_files.server_context())
-    client = connect(server, tls=True, host="localhost", ca_file=None)
+    with pytest.raises(ConnectionLost, match=error):
+        connect_tls(tls_server, **changes).connect()
 
-    with pytest.raises(ConnectionLost, match=r"TLS with localhost:\d+ failed.*verify failed"):
-        client.connect()
-
-    assert server.opens == []
+    assert tls_server.opens == []
 
 
-def test_server_of_another_name_is_not_trusted(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
-):
-    server = start_server(tls=tls_files.server_context())
-    client = connect(
-        server,
-        tls=True,
-        host="bus.example.com",
-        endpoint_host="127.0.0.1",
-        ca_file=str(tls_files.ca),
-    )
+def test_tls_host_name_may_differ_from_the_address(tls_server: MemoryServer, connect_tls: Connect):
+    connect_tls(tls_server, endpoint_host="127.0.0.1").connect()
 
-    with pytest.raises(ConnectionLost, match=r"TLS with 127\.0\.0\.1:\d+ failed.*[Hh]ostname"):
-        client.connect()
-
-    assert server.opens == []
-
-
-def test_tls_host_name_may_differ_from_the_address(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
-):
-    server = start_server(tls=tls_files.server_context())
-
-    connect(
-        server, tls=True, host="localhost", endpoint_host="127.0.0.1", ca_file=str(tls_files.ca)
-    ).connect()
-
-    assert server.opens[0].hostname == "localhost"
+    assert tls_server.opens[0].hostname == "localhost"
 
 
 def test_tls_to_a_server_without_tls_is_a_clear_error(server: MemoryServer, connect: Connect):
@@ -143,12 +126,10 @@ def test_tls_to_a_server_without_tls_is_a_clear_error(server: MemoryServer, conn
 
 
 def test_client_without_tls_at_a_tls_server_raises_an_error_of_pairbus(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+    tls_server: MemoryServer, connect: Connect
 ):
-    server = start_server(tls=tls_files.server_context())
-
     with pytest.raises((ConnectionLost, ProtocolError)):
-        connect(server).connect()
+        connect(tls_server).connect()
 
 
 # SASL.
@@ -196,45 +177,31 @@ def test_wrong_password_is_not_authorized(start_server: StartServer, connect: Co
     server.violations.clear()
 
 
-def test_client_certificate_is_accepted(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles, tmp_path: Path
-):
-    both = tmp_path / "both.pem"
-    both.write_bytes(tls_files.client_certificate.read_bytes() + tls_files.client_key.read_bytes())
+@pytest.fixture
+def certificate_server(start_server: StartServer, tls_files: TlsFiles) -> MemoryServer:
+    """A server that requires a client certificate."""
     tls = tls_files.server_context(request_certificate=True)
-    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
+    return start_server(tls=tls, sasl=offer("EXTERNAL"))
 
-    send(
-        connect(
-            server,
-            tls=True,
-            host="localhost",
-            ca_file=str(tls_files.ca),
-            certificate_file=str(both),
-            sasl=SaslClient.external(),
-        )
-    )
 
-    assert [each.mechanism for each in server.authenticated] == ["EXTERNAL"]
+def test_client_certificate_is_accepted(
+    certificate_server: MemoryServer, connect_tls: Connect, tls_files: TlsFiles, tmp_path: Path
+):
+    certificate_file = certificate_with_key(tls_files, tmp_path)
+    sasl = SaslClient.external()
+
+    send(connect_tls(certificate_server, certificate_file=certificate_file, sasl=sasl))
+
+    assert [each.mechanism for each in certificate_server.authenticated] == ["EXTERNAL"]
 
 
 def test_client_without_a_required_certificate_is_rejected(
-    start_server: StartServer, connect: Connect, tls_files: TlsFiles
+    certificate_server: MemoryServer, connect_tls: Connect
 ):
-    tls = tls_files.server_context(request_certificate=True)
-    server = start_server(tls=tls, sasl=offer("EXTERNAL"))
-    client = connect(
-        server,
-        tls=True,
-        host="localhost",
-        ca_file=str(tls_files.ca),
-        sasl=SaslClient.external(),
-    )
-
     with pytest.raises(ConnectionLost):
-        client.connect()
+        connect_tls(certificate_server, sasl=SaslClient.external()).connect()
 
-    assert server.opens == []
+    assert certificate_server.opens == []
 
 
 def test_without_a_common_mechanism_the_client_is_not_authorized(
@@ -581,11 +548,10 @@ def test_session_ended_after_the_begin_raises_its_error(server: MemoryServer, co
 
 
 def test_refused_link_raises_its_error_and_can_be_attached_later(
-    server: MemoryServer, connect: Connect
+    server: MemoryServer, sender: Sender
 ):
     error = AmqpError("no queue", condition="amqp:not-found", info={Symbol("tracking"): "17"})
     set_knob(server, "attach_errors", {"orders": error})
-    sender = Sender(connect(server), "orders")
 
     for _ in range(2):
         with pytest.raises(EntityNotFound, match="no queue") as caught:
@@ -682,7 +648,7 @@ def test_connection_cut_between_calls_does_not_fail_the_next_call(
     assert client.generation == 2
 
 
-def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, connect: Connect):
+def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, sender: Sender):
     reason = AmqpError("maintenance", condition="amqp:connection:forced")
 
     def close_at_delivery(peer: ServerConnection, event: ev.Event) -> bool:
@@ -692,7 +658,6 @@ def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, 
         return True
 
     set_knob(server, "intercept", close_at_delivery)
-    sender = Sender(connect(server), "orders")
 
     with pytest.raises(ConnectionLost, match="maintenance"):
         sender.send(HELLO)

@@ -33,7 +33,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
-from tests.integration.conftest import Connect
+from tests.integration.amqp_clients import Connect, set_knob
 from tests.interop.sdk_cases import exactly
 
 ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -57,10 +57,6 @@ ANSWERS: dict[str, Any] = {
 
 def answer(request: Request) -> Response:
     return Response(200, "OK", ANSWERS[request.operation.removeprefix("com.microsoft:")])
-
-
-def set_knob(server: MemoryServer, name: str, value: Any) -> None:
-    server.call(lambda: setattr(server, name, value))
 
 
 def answer_with(server: MemoryServer, response: Response) -> None:

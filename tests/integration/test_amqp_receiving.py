@@ -1,13 +1,11 @@
 """The receiver of our client on sockets: credit, waiting, drain, settlement and sessions."""
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import Entry, MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import AnySession, Receiver, lock_token
@@ -34,10 +32,9 @@ from pairbus.errors import (
     ProtocolError,
     StateError,
 )
-from tests.integration.conftest import Connect, wait_for_input
-
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
+from tests.integration.amqp_clients import Connect, set_knob, wait_for_input
+from tests.interop.fixture_types import StartServer, Watch
+from tests.interop.transfers import receive
 
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 
@@ -49,35 +46,20 @@ def message(text: Any, size: int = 0) -> bytes:
 MESSAGES = [message(number) for number in range(10)]
 
 
-def set_knob(server: MemoryServer, name: str, value: Any) -> None:
-    server.call(lambda: setattr(server, name, value))
-
-
 def payloads(deliveries: list[ev.Delivery]) -> list[bytes]:
     return [delivery.payload for delivery in deliveries]
-
-
-def receive_all(receiver: Receiver, count: int) -> list[ev.Delivery]:
-    """Receive `count` messages with as many calls as necessary."""
-    deliveries: list[ev.Delivery] = []
-    while len(deliveries) < count:
-        some = receiver.receive(count - len(deliveries))
-        assert some, f"only {len(deliveries)} of {count} messages came"
-        deliveries += some
-    return deliveries
 
 
 # Credit.
 
 
-def test_receive_returns_no_more_messages_than_requested(server: MemoryServer, connect: Connect):
+def test_receive_returns_no_more_messages_than_requested(server: MemoryServer, receiver: Receiver):
     server.put("orders", *MESSAGES)
-    receiver = Receiver(connect(server), "orders")
 
-    assert payloads(receive_all(receiver, 3)) == MESSAGES[:3]
+    assert payloads(receive(receiver, 3)) == MESSAGES[:3]
     assert receiver.credit == 0
     assert len(server.queues["orders"]) == 7
-    assert payloads(receive_all(receiver, 7)) == MESSAGES[3:]
+    assert payloads(receive(receiver, 7)) == MESSAGES[3:]
 
 
 def test_receive_does_not_wait_for_the_full_count(server: MemoryServer, connect: Connect):
@@ -90,8 +72,7 @@ def test_receive_does_not_wait_for_the_full_count(server: MemoryServer, connect:
     assert payloads(first + receiver.receive(100, timeout_s=0.2)) == MESSAGES[:2]
 
 
-def test_receive_returns_no_messages_at_the_timeout(server: MemoryServer, connect: Connect):
-    receiver = Receiver(connect(server), "orders")
+def test_receive_returns_no_messages_at_the_timeout(receiver: Receiver):
     receiver.open()
 
     assert receiver.receive(timeout_s=0.1) == []
@@ -100,31 +81,29 @@ def test_receive_returns_no_messages_at_the_timeout(server: MemoryServer, connec
 
 
 def test_message_after_the_timeout_is_kept_for_the_next_call(
-    server: MemoryServer, connect: Connect, watch: Watch
+    server: MemoryServer, receiver: Receiver, watch: Watch
 ):
     log = watch(server)
-    receiver = Receiver(connect(server), "orders")
     receiver.open()
     assert receiver.receive(2, timeout_s=0.1) == []
 
     server.put("orders", *MESSAGES[:2])
     server.wait_for(lambda: not server.queues["orders"])
 
-    assert payloads(receive_all(receiver, 2)) == MESSAGES[:2]
+    assert payloads(receive(receiver, 2)) == MESSAGES[:2]
     assert log.names("in").count("flow") == 1
 
 
 def test_messages_beyond_the_count_are_kept_for_the_next_call(
-    server: MemoryServer, connect: Connect
+    server: MemoryServer, receiver: Receiver
 ):
-    receiver = Receiver(connect(server), "orders")
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
     server.put("orders", *MESSAGES[:5])
     server.wait_for(lambda: not server.queues["orders"])
 
     assert payloads(receiver.receive(1)) == MESSAGES[:1]
-    assert payloads(receive_all(receiver, 4)) == MESSAGES[1:5]
+    assert payloads(receive(receiver, 4)) == MESSAGES[1:5]
     assert receiver.credit == 0
 
 
@@ -167,7 +146,7 @@ def test_large_messages_arrive_in_many_frames(
     large = [message(number, 50_000) for number in range(3)]
     server.put("orders", *large)
 
-    assert payloads(receive_all(Receiver(connect(server), "orders"), 3)) == large
+    assert payloads(receive(Receiver(connect(server), "orders"), 3)) == large
     assert len(log.transfers("out")) > 300
 
 
@@ -192,7 +171,7 @@ def test_two_receivers_share_a_connection(server: MemoryServer, connect: Connect
     assert client.generation == 1
 
 
-def test_delivery_without_credit_ends_the_link(server: MemoryServer, connect: Connect):
+def test_delivery_without_credit_ends_the_link(server: MemoryServer, receiver: Receiver):
     server.put("orders", *MESSAGES[:3])
 
     def give_itself_credit(peer: ServerConnection, event: ev.Event) -> bool:
@@ -201,21 +180,19 @@ def test_delivery_without_credit_ends_the_link(server: MemoryServer, connect: Co
         return False
 
     set_knob(server, "intercept", give_itself_credit)
-    receiver = Receiver(connect(server), "orders")
 
     assert payloads(receiver.receive(1)) == MESSAGES[:1]
     assert not server.queues["orders"]
 
     set_knob(server, "intercept", None)
-    assert payloads(receive_all(receiver, 3)) == MESSAGES[:3]
+    assert payloads(receive(receiver, 3)) == MESSAGES[:3]
     assert [error.condition for error in server.errors] == ["amqp:link:transfer-limit-exceeded"]
 
 
 # Drain.
 
 
-def test_drain_takes_back_unused_credit(server: MemoryServer, connect: Connect):
-    receiver = Receiver(connect(server), "orders")
+def test_drain_takes_back_unused_credit(server: MemoryServer, receiver: Receiver):
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
     assert receiver.credit == 5
@@ -229,8 +206,7 @@ def test_drain_takes_back_unused_credit(server: MemoryServer, connect: Connect):
     assert payloads(receiver.receive()) == MESSAGES[:1]
 
 
-def test_drain_returns_messages_that_arrived_before(server: MemoryServer, connect: Connect):
-    receiver = Receiver(connect(server), "orders")
+def test_drain_returns_messages_that_arrived_before(server: MemoryServer, receiver: Receiver):
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
     server.put("orders", *MESSAGES[:2])
@@ -244,9 +220,7 @@ def test_drain_returns_messages_that_arrived_before(server: MemoryServer, connec
     assert [each.state for each in server.settlements] == [Accepted()] * 2
 
 
-def test_drain_without_credit_does_nothing(server: MemoryServer, connect: Connect):
-    receiver = Receiver(connect(server), "orders")
-
+def test_drain_without_credit_does_nothing(server: MemoryServer, receiver: Receiver):
     assert receiver.drain() == []
     receiver.open()
     assert receiver.drain() == []
@@ -255,7 +229,7 @@ def test_drain_without_credit_does_nothing(server: MemoryServer, connect: Connec
 
 
 @pytest.mark.timeout(20)
-def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: Connect):
+def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, receiver: Receiver):
     seen = []
 
     def ignore_drain(peer: ServerConnection, event: ev.Event) -> bool:
@@ -265,7 +239,6 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: 
         return drains
 
     set_knob(server, "intercept", ignore_drain)
-    receiver = Receiver(connect(server), "orders")
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
 
@@ -292,10 +265,9 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, connect: 
     ],
     ids=str,
 )
-def test_settlement_is_confirmed(server: MemoryServer, connect: Connect, state: Any):
+def test_settlement_is_confirmed(server: MemoryServer, receiver: Receiver, state: Any):
     server.put("orders", *MESSAGES[:3])
-    receiver = Receiver(connect(server), "orders")
-    deliveries = receive_all(receiver, 3)
+    deliveries = receive(receiver, 3)
 
     receiver.settle(deliveries, state)
 
@@ -310,7 +282,7 @@ def test_without_confirmation_messages_are_settled_at_once(server: MemoryServer,
     server.put("orders", *MESSAGES[:3])
     receiver = Receiver(connect(server), "orders", confirm=False)
 
-    receiver.settle(receive_all(receiver, 3))
+    receiver.settle(receive(receiver, 3))
 
     server.wait_for(lambda: len(server.settlements) == 3)
     assert all(each.settled for each in server.settlements)
@@ -318,11 +290,10 @@ def test_without_confirmation_messages_are_settled_at_once(server: MemoryServer,
 
 
 def test_consecutive_deliveries_are_settled_with_one_disposition(
-    server: MemoryServer, connect: Connect, watch: Watch
+    server: MemoryServer, receiver: Receiver, watch: Watch
 ):
     server.put("orders", *MESSAGES)
-    receiver = Receiver(connect(server), "orders")
-    deliveries = receive_all(receiver, 10)
+    deliveries = receive(receiver, 10)
     log = watch(server)
 
     receiver.settle([deliveries[n] for n in (9, 0, 2, 1, 5, 6)])
@@ -338,9 +309,8 @@ def test_consecutive_deliveries_are_settled_with_one_disposition(
     assert settled == sorted(MESSAGES[n] for n in (0, 1, 2, 5, 6, 9))
 
 
-def test_released_message_is_redelivered(server: MemoryServer, connect: Connect):
+def test_released_message_is_redelivered(server: MemoryServer, receiver: Receiver):
     server.put("orders", MESSAGES[0])
-    receiver = Receiver(connect(server), "orders")
 
     receiver.settle(receiver.receive(), Released())
     [again] = receiver.receive()
@@ -348,18 +318,15 @@ def test_released_message_is_redelivered(server: MemoryServer, connect: Connect)
     assert again.payload == MESSAGES[0]
 
 
-def test_rejected_message_is_dead_lettered(server: MemoryServer, connect: Connect):
+def test_rejected_message_is_dead_lettered(server: MemoryServer, receiver: Receiver):
     server.put("orders", MESSAGES[0])
-    receiver = Receiver(connect(server), "orders")
 
     receiver.settle(receiver.receive(), Rejected())
 
     assert [entry.payload for entry in server.dead_lettered["orders"]] == [MESSAGES[0]]
 
 
-def test_settling_nothing_needs_no_link(server: MemoryServer, connect: Connect):
-    receiver = Receiver(connect(server), "orders")
-
+def test_settling_nothing_needs_no_link(server: MemoryServer, receiver: Receiver):
     receiver.settle([])
 
     assert server.opens == []
@@ -388,12 +355,11 @@ def test_settling_twice_is_not_possible(server: MemoryServer, connect: Connect, 
 )
 @pytest.mark.parametrize("state", [Accepted(), Rejected(), Modified()], ids=str)
 def test_failed_settlement_raises_its_error(
-    server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError], state: Any
+    server: MemoryServer, receiver: Receiver, condition: str, kind: type[AmqpError], state: Any
 ):
     set_knob(server, "settlement_errors", {"orders": AmqpError("expired", condition=condition)})
     server.put("orders", *MESSAGES[:2])
-    receiver = Receiver(connect(server), "orders")
-    deliveries = receive_all(receiver, 2)
+    deliveries = receive(receiver, 2)
 
     with pytest.raises(kind, match="'orders' did not settle a message: expired") as caught:
         receiver.settle(deliveries, state)
@@ -404,7 +370,7 @@ def test_failed_settlement_raises_its_error(
 
 
 @pytest.mark.timeout(20)
-def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, connect: Connect):
+def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, receiver: Receiver):
     seen = []
 
     def ignore(peer: ServerConnection, event: ev.Event) -> bool:
@@ -414,7 +380,6 @@ def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, con
 
     set_knob(server, "intercept", ignore)
     server.put("orders", MESSAGES[0])
-    receiver = Receiver(connect(server), "orders")
     deliveries = receiver.receive()
 
     with pytest.raises(OperationTimeout, match="'orders' to confirm"):
@@ -447,9 +412,8 @@ def test_locks_are_lost_with_the_connection(server: MemoryServer, connect: Conne
     assert len(server.settlements) == 1
 
 
-def test_settlement_on_a_cut_connection_fails(server: MemoryServer, connect: Connect):
+def test_settlement_on_a_cut_connection_fails(server: MemoryServer, receiver: Receiver):
     server.put("orders", MESSAGES[0])
-    receiver = Receiver(connect(server), "orders")
     deliveries = receiver.receive()
 
     def cut(peer: ServerConnection, event: ev.Event) -> bool:
@@ -499,7 +463,7 @@ def test_presettled_messages_are_removed_at_once(server: MemoryServer, connect: 
     server.put("orders", *MESSAGES[:3])
     receiver = Receiver(connect(server), "orders", settled=True)
 
-    deliveries = receive_all(receiver, 3)
+    deliveries = receive(receiver, 3)
 
     assert payloads(deliveries) == MESSAGES[:3]
     assert all(delivery.settled for delivery in deliveries)
@@ -524,7 +488,7 @@ def test_presettled_messages_are_kept_after_the_connection_is_lost(
     assert server.cuts == 1
 
     # No other receiver gets them, so messages that arrived are kept.
-    assert payloads(receive_all(receiver, 2)) == MESSAGES[1:3]
+    assert payloads(receive(receiver, 2)) == MESSAGES[1:3]
     assert client.generation == 2
 
 
@@ -542,7 +506,7 @@ def test_locked_messages_are_dropped_after_the_connection_is_lost(
 
     server.cut()
     wait_for_input(client)
-    deliveries = receive_all(receiver, 2)
+    deliveries = receive(receiver, 2)
 
     assert payloads(deliveries) == MESSAGES[1:3]
     receiver.settle(deliveries)
@@ -656,14 +620,13 @@ def test_session_lost_during_a_receive_raises_its_error(server: MemoryServer, co
         Receiver(connect(server), "orders", session_id="s").receive()
 
 
-def test_link_detached_during_a_receive_is_lost(server: MemoryServer, connect: Connect):
+def test_link_detached_during_a_receive_is_lost(server: MemoryServer, receiver: Receiver):
     def lose(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             event.link.detach()
         return False
 
     set_knob(server, "intercept", lose)
-    receiver = Receiver(connect(server), "orders")
 
     with pytest.raises(LinkLost):
         receiver.receive()
@@ -673,9 +636,8 @@ def test_link_detached_during_a_receive_is_lost(server: MemoryServer, connect: C
     assert payloads(receiver.receive()) == MESSAGES[:1]
 
 
-def test_undecodable_message_is_delivered_unchanged(server: MemoryServer, connect: Connect):
+def test_undecodable_message_is_delivered_unchanged(server: MemoryServer, receiver: Receiver):
     server.put("orders", b"\xff\xff not AMQP")
-    receiver = Receiver(connect(server), "orders")
 
     [delivery] = receiver.receive()
 

@@ -1,11 +1,9 @@
 """The sender of our client on sockets: credit, outcomes, batches and deliveries in flight."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch
@@ -28,10 +26,8 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
-from tests.integration.conftest import Connect, wait_for_input
-
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
+from tests.integration.amqp_clients import Connect, set_knob, wait_for_input
+from tests.interop.fixture_types import StartServer, Watch
 
 
 def message(text: str, size: int = 0) -> bytes:
@@ -39,10 +35,6 @@ def message(text: str, size: int = 0) -> bytes:
 
 
 HELLO = message("hello")
-
-
-def set_knob(server: MemoryServer, name: str, value: Any) -> None:
-    server.call(lambda: setattr(server, name, value))
 
 
 class Holding:
@@ -71,6 +63,11 @@ class Holding:
         self.server.call(
             lambda: delivery.link.session.settle(delivery.id, delivery.id, state, settled=settled)
         )
+
+
+@pytest.fixture
+def holding(server: MemoryServer) -> Holding:
+    return Holding(server)
 
 
 def rejected(condition: str, description: str = "because") -> Rejected:
@@ -137,9 +134,7 @@ def test_messages_wait_for_a_small_window(start_server: StartServer, connect: Co
     assert [received.payload for received in server.received] == messages
 
 
-def test_posted_message_is_sent_immediately(server: MemoryServer, connect: Connect):
-    sender = Sender(connect(server), "orders")
-
+def test_posted_message_is_sent_immediately(server: MemoryServer, sender: Sender):
     posted = sender.post(HELLO)
 
     server.wait_for(lambda: server.received)
@@ -148,9 +143,7 @@ def test_posted_message_is_sent_immediately(server: MemoryServer, connect: Conne
     assert posted.error is None
 
 
-def test_each_delivery_in_flight_has_its_own_outcome(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_each_delivery_in_flight_has_its_own_outcome(holding: Holding, sender: Sender):
     posted = [sender.post(message(f"{number}")) for number in range(6)]
     holding.wait(6)
     assert sender.in_flight == 6
@@ -172,9 +165,7 @@ def test_each_delivery_in_flight_has_its_own_outcome(server: MemoryServer, conne
     assert sender.in_flight == 0
 
 
-def test_one_disposition_settles_a_range(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_one_disposition_settles_a_range(server: MemoryServer, holding: Holding, sender: Sender):
     posted = [sender.post(HELLO) for _ in range(5)]
     holding.wait(5)
 
@@ -185,9 +176,7 @@ def test_one_disposition_settles_a_range(server: MemoryServer, connect: Connect)
     assert [each.error for each in posted] == [None] * 5
 
 
-def test_waiting_for_some_leaves_the_others_in_flight(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_waiting_for_some_leaves_the_others_in_flight(holding: Holding, sender: Sender):
     first, second = sender.post(HELLO), sender.post(HELLO)
     holding.wait(2)
 
@@ -202,9 +191,7 @@ def test_waiting_for_some_leaves_the_others_in_flight(server: MemoryServer, conn
     assert first.error is None
 
 
-def test_state_that_is_not_an_outcome_is_ignored(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_state_that_is_not_an_outcome_is_ignored(holding: Holding, sender: Sender):
     posted = sender.post(HELLO)
     holding.wait(1)
 
@@ -214,9 +201,7 @@ def test_state_that_is_not_an_outcome_is_ignored(server: MemoryServer, connect: 
     assert isinstance(posted.error, OperationTimeout)
 
 
-def test_unsettled_outcome_is_settled_by_the_sender(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_unsettled_outcome_is_settled_by_the_sender(holding: Holding, sender: Sender):
     posted = sender.post(HELLO)
     holding.wait(1)
 
@@ -230,11 +215,7 @@ def test_unsettled_outcome_is_settled_by_the_sender(server: MemoryServer, connec
     assert resolved.state == Accepted()
 
 
-def test_delivery_settled_without_an_outcome_is_not_accepted(
-    server: MemoryServer, connect: Connect
-):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_delivery_settled_without_an_outcome_is_not_accepted(holding: Holding, sender: Sender):
     posted = sender.post(HELLO)
     holding.wait(1)
 
@@ -259,12 +240,11 @@ def test_delivery_settled_without_an_outcome_is_not_accepted(
     ],
 )
 def test_rejected_message_raises_its_error(
-    server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
+    server: MemoryServer, sender: Sender, condition: str, kind: type[AmqpError]
 ):
     info = {Symbol("tracking-id"): "17"}
     error = AmqpError("too bad", condition=condition, info=info)
     set_knob(server, "rejections", {"orders": error})
-    sender = Sender(connect(server), "orders")
 
     with pytest.raises(kind, match="'orders' rejected a message: too bad") as caught:
         sender.send(HELLO)
@@ -287,10 +267,9 @@ def test_message_rejected_without_an_error_is_unavailable(server: MemoryServer, 
 
 @pytest.mark.parametrize("state", [Released(), Modified(), Modified(undeliverable_here=True)])
 def test_released_or_modified_message_is_unavailable(
-    server: MemoryServer, connect: Connect, state: Any
+    server: MemoryServer, sender: Sender, state: Any
 ):
     set_knob(server, "outcomes", {"orders": state})
-    sender = Sender(connect(server), "orders")
 
     with pytest.raises(Unavailable, match="did not accept a message"):
         sender.send(HELLO)
@@ -348,18 +327,14 @@ def test_message_that_is_too_large_is_not_sent(start_server: StartServer, connec
     assert [received.payload for received in server.received] == [fits]
 
 
-def test_limit_of_a_link_is_known_once_it_is_attached(server: MemoryServer, connect: Connect):
-    sender = Sender(connect(server), "orders")
-
+def test_limit_of_a_link_is_known_once_it_is_attached(sender: Sender):
     assert sender.max_message_size is None
     sender.open()
     assert sender.max_message_size is None
 
 
 @pytest.mark.timeout(20)
-def test_missing_outcome_is_a_timeout(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_missing_outcome_is_a_timeout(holding: Holding, sender: Sender):
     sender.open()
 
     with pytest.raises(OperationTimeout, match="'orders' to accept"):
@@ -377,9 +352,7 @@ def test_missing_outcome_is_a_timeout(server: MemoryServer, connect: Connect):
     assert late.error is None
 
 
-def test_wait_that_times_out_fails_only_pending_deliveries(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_wait_that_times_out_fails_only_pending_deliveries(holding: Holding, sender: Sender):
     posted = [sender.post(HELLO) for _ in range(3)]
     holding.wait(3)
     holding.answer(1, Accepted())
@@ -396,9 +369,8 @@ def test_wait_that_times_out_fails_only_pending_deliveries(server: MemoryServer,
 
 
 def test_all_deliveries_in_flight_fail_when_the_connection_is_cut(
-    server: MemoryServer, connect: Connect
+    server: MemoryServer, connect: Connect, holding: Holding
 ):
-    holding = Holding(server)
     client = connect(server)
     sender = Sender(client, "orders")
     posted = [sender.post(HELLO) for _ in range(3)]
@@ -417,8 +389,9 @@ def test_all_deliveries_in_flight_fail_when_the_connection_is_cut(
     assert [received.payload for received in server.received] == [message("next")]
 
 
-def test_only_deliveries_of_a_lost_link_fail(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
+def test_only_deliveries_of_a_lost_link_fail(
+    server: MemoryServer, connect: Connect, holding: Holding
+):
     client = connect(server)
     lost, kept = Sender(client, "orders"), Sender(client, "orders")
     first, second = lost.post(HELLO), kept.post(HELLO)
@@ -434,9 +407,9 @@ def test_only_deliveries_of_a_lost_link_fail(server: MemoryServer, connect: Conn
     assert second.error is None
 
 
-def test_link_detached_without_an_error_is_lost(server: MemoryServer, connect: Connect):
-    holding = Holding(server)
-    sender = Sender(connect(server), "orders")
+def test_link_detached_without_an_error_is_lost(
+    server: MemoryServer, holding: Holding, sender: Sender
+):
     posted = sender.post(HELLO)
     holding.wait(1)
 

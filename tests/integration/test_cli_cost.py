@@ -32,7 +32,8 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sdk import encode
 from pairbus.transfer import from_backlog, to_backlog
-from tests.integration.emulator_kit import client_of, sized
+from tests.integration.emulator_clients import client_of
+from tests.integration.encoded_messages import sized
 from tests.unit.cost.price_list import PRICE_LIST
 
 ROOT = Path(__file__).parents[2]

@@ -26,31 +26,22 @@ from azure.servicebus.management import (
 )
 
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
+    SDK_MARKS,
     Flavour,
-    benches,
     bodies,
-    both,
     listed,
-    namespace,
     take,
     take_one,
 )
 
-__all__ = ["benches", "both", "namespace"]
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # The SDK does not close its transport when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = SDK_MARKS
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def admin(both: Flavour) -> AsyncIterator[Any]:
-    both.namespace.call(forget_all)
-    async with both.administration() as client:
+async def admin(sdk: Flavour) -> AsyncIterator[Any]:
+    sdk.namespace.call(forget_all)
+    async with sdk.administration() as client:
         yield client
 
 
@@ -162,7 +153,7 @@ async def test_rules_are_created_read_updated_listed_and_deleted(admin: Any) -> 
         await admin.get_rule("t", "s", "sql")
 
 
-async def test_administered_settings_apply_to_messages(admin: Any, both: Flavour) -> None:
+async def test_administered_settings_apply_to_messages(admin: Any, sdk: Flavour) -> None:
     """Filters, actions, forwarding and counts are set by administration and seen by messages."""
     await admin.create_queue("deep/er/target")
     await admin.create_topic("t")
@@ -172,7 +163,7 @@ async def test_administered_settings_apply_to_messages(admin: Any, both: Flavour
     await admin.create_rule(
         "t", "s", "large", filter=SqlRuleFilter("size > 10"), action=SqlRuleAction("SET size = 0")
     )
-    sender, receiver = await both.open(both.topic_sender("T"), both.receiver("DEEP/er/TARGET"))
+    sender, receiver = await sdk.open(sdk.topic_sender("T"), sdk.receiver("DEEP/er/TARGET"))
     await sender.send_messages(
         [
             ServiceBusMessage(str(size), application_properties={"size": size})
@@ -196,10 +187,10 @@ async def test_administered_settings_apply_to_messages(admin: Any, both: Flavour
     assert topic.subscription_count == 2
 
 
-async def test_update_applies_to_an_entity_in_use(admin: Any, both: Flavour) -> None:
+async def test_update_applies_to_an_entity_in_use(admin: Any, sdk: Flavour) -> None:
     made = await admin.create_queue("q", max_delivery_count=10)
-    sender, receiver, dead = await both.open(
-        both.sender("q"), both.receiver("q"), both.dead_letters("q")
+    sender, receiver, dead = await sdk.open(
+        sdk.sender("q"), sdk.receiver("q"), sdk.dead_letters("q")
     )
     made.max_delivery_count = 1
     await admin.update_queue(made)
@@ -286,5 +277,5 @@ async def test_invalid_value_is_refused_and_changes_nothing(admin: Any) -> None:
 
 async def test_namespace_properties_are_returned(admin: Any) -> None:
     properties = await admin.get_namespace_properties()
-    assert properties.name == "flavours"
+    assert properties.name == "tests"
     assert properties.namespace_type == "Messaging"

@@ -1,7 +1,6 @@
 """Clients that violate the protocol get an error or are disconnected, and affect no other one."""
 
 import contextlib
-import gc
 import logging
 import random
 import socket
@@ -39,30 +38,15 @@ from pairbus.emulator.connections import incoming_links, management, outgoing_li
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
 from tests.fuzz.inputs import edited, noise, one_frame
-from tests.integration.emulator_bench import (
-    connect,
-    contents,
-    failures,
-    ours,
-    read_until_closed,
-    round_trip,
-    wait_until,
-)
+from tests.integration.emulator_clients import client_of, open_socket, read_until_closed, round_trip
+from tests.integration.emulator_data import contents
+from tests.integration.sdk_flavours import SDK_SOCKETS
+from tests.integration.waiting import wait_until
 
-pytestmark = [
-    # The SDK does not close its socket when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-]
+pytestmark = SDK_SOCKETS
 
 HELLO = Message.build(data=b"hello").encode()
 FUZZ_ROUNDS = 400
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collect_sockets() -> Iterator[None]:
-    """Collect sockets of the SDK before a module that does not ignore their warnings."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +55,7 @@ def running() -> Iterator[LocalNamespace]:
         for name in ("orders", "kept", "target"):
             namespace.create_queue(name)
         namespace.create_queue("sessions", requires_session=True)
-        with ours(namespace) as client:
+        with client_of(namespace) as client:
             Sender(client, "kept").send_batch([HELLO] * 10)
         yield namespace
 
@@ -86,8 +70,17 @@ def namespace(
     yield running
     assert failures(caplog.records) == []
     assert contents(running) == before
-    with ours(running) as client:  # the namespace still works
+    with client_of(running) as client:  # the namespace still works
         assert len(Management(client, "kept").peek(1, 20)) == 10
+
+
+def failures(records: list[logging.LogRecord]) -> list[str]:
+    """Return the internal errors that the emulator logged."""
+    return [
+        record.getMessage()
+        for record in records
+        if record.exc_info is not None or record.name == "asyncio"
+    ]
 
 
 @pytest.fixture
@@ -172,7 +165,7 @@ MALFORMED = {
 def test_invalid_amqp_ends_in_an_error_and_one_log_line(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
-    with connect(namespace) as sock:
+    with open_socket(namespace) as sock:
         send_frames(sock, MALFORMED[name])
         if MALFORMED[name].startswith(OPENED):
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
@@ -234,7 +227,7 @@ HARMLESS = {
 def test_invalid_frame_ends_at_most_its_link(
     namespace: LocalNamespace, lines: Any, name: str
 ) -> None:
-    with connect(namespace) as sock:
+    with open_socket(namespace) as sock:
         send_frames(sock, HARMLESS[name] + frame_bytes(Close()))
         response = read_until_closed(sock)
 
@@ -243,7 +236,7 @@ def test_invalid_frame_ends_at_most_its_link(
 
 
 def test_undecodable_messages_are_rejected(namespace: LocalNamespace) -> None:
-    with ours(namespace) as client:
+    with client_of(namespace) as client:
         sender = Sender(client, "orders")
         for payload in (b"\xff" * 20, b"\x00\x53\x75\xa0\xff", b"\x00\x53\x70\x45\x00"):
             with pytest.raises(AmqpError):
@@ -254,7 +247,7 @@ def test_undecodable_messages_are_rejected(namespace: LocalNamespace) -> None:
 
 
 def test_message_beyond_the_hard_limit_ends_its_link(namespace: LocalNamespace) -> None:
-    with ours(namespace) as client:
+    with client_of(namespace) as client:
         sender = Sender(client, "orders")
         link = sender.ensure_attached(client.deadline(None))
         link.remote_max_message_size = None  # skip the check of the client
@@ -351,7 +344,7 @@ class Asking:
 def test_requests_with_invalid_values_get_an_error_and_change_nothing(
     namespace: LocalNamespace, path: str
 ) -> None:
-    with ours(namespace) as client:
+    with client_of(namespace) as client:
         asking = Asking(client, f"{path}/$management")
         for operation in OPERATIONS:
             request = {"operation": f"com.microsoft:{operation}"}
@@ -365,7 +358,7 @@ def test_requests_with_invalid_values_get_an_error_and_change_nothing(
 
 def test_unknown_operations_are_refused(namespace: LocalNamespace) -> None:
     operations: list[Any] = ["", "com.microsoft:nonsense", "READ", None, 5, b"peek", "x" * 10_000]
-    with ours(namespace) as client:
+    with client_of(namespace) as client:
         asking = Asking(client, "kept/$management")
         statuses = asking.all([({"operation": item}, {}) for item in operations] + [({}, None)])
         assert all(status is not None and 400 <= status < 600 for status in statuses)
@@ -382,7 +375,7 @@ def test_invalid_tokens_are_refused(namespace: LocalNamespace) -> None:
         for text in ("", "&&&", "sr=&sig=&se=&skn=", "sr=a&sig=%%%&se=1&skn=a", "sr=a&" * 5000)
     ]
     bad += [(put, f"SharedAccessSignature sr=a&sig=a&se={se}&skn=a") for se in ("-1", "9" * 40)]
-    with ours(namespace, tokens=None) as client:
+    with client_of(namespace, tokens=None) as client:
         statuses = Asking(client, "$cbs").all(bad)
         assert set(statuses) <= {400, 401}
         assert client.generation == 1
@@ -411,7 +404,7 @@ GARBAGE_HTTP = {
 
 @pytest.mark.parametrize("name", GARBAGE_HTTP)
 def test_invalid_http_gets_an_error_response(namespace: LocalNamespace, name: str) -> None:
-    with connect(namespace) as sock:
+    with open_socket(namespace) as sock:
         with contextlib.suppress(
             ConnectionResetError, BrokenPipeError
         ):  # the namespace may have closed the connection
@@ -427,11 +420,11 @@ def test_client_that_does_not_read_delays_no_other_and_loses_nothing() -> None:
     with LocalNamespace() as namespace:
         namespace.create_queue("large")
         namespace.create_queue("orders")
-        with ours(namespace) as client:
+        with client_of(namespace) as client:
             sender = Sender(client, "large")
             for n in range(count):
                 sender.send(Message.build(data=b"%d:" % n + body).encode())
-        with ours(namespace) as client:
+        with client_of(namespace) as client:
             receiver = Receiver(client, "large", settled=True)
             link = receiver.ensure_attached(client.deadline(None))
             link.flow(count)
@@ -455,7 +448,7 @@ def test_unread_responses_delay_no_other_client() -> None:
     with LocalNamespace() as namespace:
         namespace.create_queue("large")
         namespace.create_queue("orders")
-        with ours(namespace) as client:
+        with client_of(namespace) as client:
             Sender(client, "large").send(Message.build(data=bytes(250_000)).encode())
             Management(client, "large").peek(1)
             asking = Asking(client, "large/$management")
@@ -500,7 +493,7 @@ class Healthy:
 
     def _run(self) -> None:
         try:
-            with ours(self._namespace) as client:
+            with client_of(self._namespace) as client:
                 sender, receiver = Sender(client, "orders"), Receiver(client, "orders")
                 while not self._over.is_set():
                     sender.send(HELLO)
@@ -523,7 +516,7 @@ def record_session(namespace: LocalNamespace, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patched:
         patched.setattr(Transport, "exchange", listen)
-        with ours(namespace) as client:
+        with client_of(namespace) as client:
             sender, receiver = Sender(client, "target"), Receiver(client, "target")
             sender.send(HELLO)
             sender.send_batch([HELLO, HELLO])
@@ -588,7 +581,7 @@ def mutated(chance: random.Random, session_chunks: list[bytes]) -> bytes:
 
 def feed(namespace: LocalNamespace, data: bytes) -> bool:
     """Send data until the connection ends, and return True if the reply is an error or empty."""
-    with connect(namespace) as sock:
+    with open_socket(namespace) as sock:
         try:
             sock.sendall(data)
             sock.shutdown(1)
@@ -604,7 +597,7 @@ def test_internal_exception_ends_one_connection_and_not_the_namespace(
     def fail(*args: Any, **options: Any) -> Any:
         raise RuntimeError("a bug")
 
-    with ours(running) as bystander:
+    with client_of(running) as bystander:
         sender = Sender(bystander, "orders")
         sender.send(HELLO)
         for module, name in (
@@ -613,7 +606,7 @@ def test_internal_exception_ends_one_connection_and_not_the_namespace(
             (management, "execute"),
         ):
             caplog.clear()
-            with monkeypatch.context() as patched, ours(running) as client:
+            with monkeypatch.context() as patched, client_of(running) as client:
                 work = {
                     "parse_message": lambda: Sender(client, "orders").send(HELLO),
                     "encode_delivery": lambda: Receiver(client, "kept").receive(1),

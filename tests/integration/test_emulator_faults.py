@@ -1,23 +1,17 @@
 """Injected faults occur on their entity, at their occasion and as often as requested.
 
-The clients are the SDK and that of `pairbus.amqp`.
+The client is that of `pairbus.amqp`. The errors of the SDK are in test_emulator_faults_sdk.py.
 """
 
 import contextlib
-import gc
 import logging
-from collections.abc import Iterator
+import time
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import (
-    MessagingEntityDisabledError,
-    ServiceBusConnectionError,
-    ServiceBusError,
-    ServiceBusServerBusyError,
-)
 
-from pairbus.amqp.client import Client, Receiver, Sender
+from pairbus.amqp.client import Client, Management, Receiver, Sender
+from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.emulator.faults import KINDS, Fault
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import (
@@ -25,134 +19,116 @@ from pairbus.errors import (
     ConfigurationError,
     ConnectionLost,
     EntityDisabled,
+    EntityNotFound,
     LinkLost,
     NotAuthorized,
     OperationTimeout,
     PairbusError,
     Unavailable,
 )
-from tests.integration.emulator_kit import (
-    BRISK,
-    ask,
-    client_of,
-    payload,
-    sdk_sender,
-    send,
-    stored,
-    wait_until,
-)
-
-# The SDK does not close its socket when a connection fails.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+from tests.integration.emulator_clients import client_of
+from tests.integration.emulator_data import stored
+from tests.integration.emulator_http import ask
+from tests.integration.encoded_messages import payload
+from tests.integration.waiting import wait_until
 
 ON_A_SEND = {
-    "cut": (ServiceBusConnectionError, ConnectionLost),
-    "lose-answer": (ServiceBusConnectionError, ConnectionLost),
-    "throttle": (ServiceBusServerBusyError, Busy),
-    "internal-error": (ServiceBusError, Unavailable),
-    "detach": (ServiceBusConnectionError, LinkLost),
-    "disable": (MessagingEntityDisabledError, EntityDisabled),
+    "cut": ConnectionLost,
+    "lose-answer": ConnectionLost,
+    "throttle": Busy,
+    "internal-error": Unavailable,
+    "detach": LinkLost,
+    "disable": EntityDisabled,
 }
-"""The errors that the SDK and our client raise for a send that triggers the fault."""
+"""The error that our client raises when a sent or scheduled message triggers the fault."""
 
 STORES = {"lose-answer"}
 """Faults after which the message is stored."""
 
 
-@pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
-    """Collect sockets of the SDK within the test that ignores their warnings."""
-    yield
-    gc.collect()
+def for_later(body: str = "x") -> bytes:
+    at = Timestamp(int((time.time() + 3600) * 1000))
+    annotations = {Symbol("x-opt-scheduled-enqueue-time"): at}
+    return Message.build(message_annotations=annotations, data=body.encode()).encode()
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[LocalNamespace]:
-    with LocalNamespace("faulty") as namespace:
-        yield namespace
+class Submitter:
+    """Sends or schedules messages. Its links are attached when it is created."""
+
+    def __init__(self, operation: str, client: Client, path: str) -> None:
+        self._sender = Sender(client, path) if operation == "send" else None
+        self._management = Management(client, path)
+        if self._sender is None:
+            self._management.peek(1)
+        else:
+            self._sender.open()
+
+    def submit(self, body: str, timeout_s: float | None = None) -> None:
+        if self._sender is None:
+            self._management.schedule([for_later(body)], timeout_s=timeout_s)
+        else:
+            self._sender.send(payload(body), timeout_s=timeout_s)
 
 
-@pytest.fixture
-def namespace(running: LocalNamespace) -> LocalNamespace:
-    """A namespace with two empty queues and no faults."""
-    running.reset()
-    running.clear_faults()
-    running.create_queue("q")
-    running.create_queue("other")
-    return running
-
-
-@pytest.fixture
-def client(namespace: LocalNamespace) -> Iterator[Client]:
-    with client_of(namespace) as client:
-        yield client
+each_operation = pytest.mark.parametrize("operation", ["send", "schedule"])
 
 
 # Errors of senders.
 
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
-def test_sdk_without_retries_raises_the_error_of_the_fault(
-    namespace: LocalNamespace, kind: str
+@each_operation
+def test_client_raises_the_error_of_the_fault_and_recovers(
+    queue_namespace: LocalNamespace, client: Client, operation: str, kind: str
 ) -> None:
-    with sdk_sender(namespace) as sender:
-        fault = namespace.add_fault(kind, "q", count=1)
-        with pytest.raises(ServiceBusError) as caught:
-            send(sender)
+    submitter = Submitter(operation, client, "q")
+    fault = queue_namespace.add_fault(kind, "q", count=1)
+    with pytest.raises(PairbusError) as caught:
+        submitter.submit("first")
     assert fault.fired == 1
-    assert type(caught.value) is ON_A_SEND[kind][0]
-    assert stored(namespace) == (["x"] if kind in STORES else [])
-
-
-@pytest.mark.parametrize("kind", ON_A_SEND)
-def test_sdk_with_a_retry_recovers_from_a_fault_that_occurs_once(
-    namespace: LocalNamespace, kind: str
-) -> None:
-    with sdk_sender(namespace, retries=1) as sender:
-        fault = namespace.add_fault(kind, "q", count=1)
-        send(sender)
+    assert type(caught.value) is ON_A_SEND[kind]
+    submitter.submit("second")
     assert fault.fired == 1
-    # A message that was stored without a reply is sent again, and so becomes a duplicate.
-    assert stored(namespace) == (["x", "x"] if kind in STORES else ["x"])
-
-
-@pytest.mark.parametrize("kind", ON_A_SEND)
-def test_our_client_raises_the_error_of_the_fault_and_recovers(
-    namespace: LocalNamespace, client: Client, kind: str
-) -> None:
-    with Sender(client, "q") as sender:
-        fault = namespace.add_fault(kind, "q", count=1)
-        with pytest.raises(PairbusError) as caught:
-            sender.send(payload("first"))
-        assert fault.fired == 1
-        assert type(caught.value) is ON_A_SEND[kind][1]
-        sender.send(payload("second"))
-    assert fault.fired == 1
-    assert stored(namespace) == (["first", "second"] if kind in STORES else ["second"])
+    assert stored(queue_namespace) == (["first", "second"] if kind in STORES else ["second"])
 
 
 @pytest.mark.parametrize("kind", [*ON_A_SEND, "stop-reading", "answer-late"])
+@each_operation
 def test_fault_of_one_entity_does_not_affect_others(
-    namespace: LocalNamespace, client: Client, kind: str
+    queue_namespace: LocalNamespace, client: Client, operation: str, kind: str
 ) -> None:
-    fault = namespace.add_fault(kind, "q", seconds=60)
-    with Sender(client, "other") as sender:
-        sender.send(payload())
+    fault = queue_namespace.add_fault(kind, "q", seconds=60)
+    Submitter(operation, client, "other").submit("x")
     assert fault.fired == 0
-    assert stored(namespace, "other") == ["x"]
+    assert stored(queue_namespace, "other") == ["x"]
+
+
+@each_operation
+def test_reply_after_the_timeout_leaves_the_message_stored(
+    queue_namespace: LocalNamespace, client: Client, operation: str
+) -> None:
+    submitter = Submitter(operation, client, "q")
+    fault = queue_namespace.add_fault("answer-late", "q", count=1, seconds=60)
+    with pytest.raises(OperationTimeout):
+        submitter.submit("late", timeout_s=0.1)
+    wait_until(lambda: fault.fired == 1, "the fault")
+    submitter.submit("next")
+    assert stored(queue_namespace) == ["late", "next"]
 
 
 def test_fault_matches_its_entity_regardless_of_case(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
-    fault = namespace.add_fault("throttle", "/Q")
+    fault = queue_namespace.add_fault("throttle", "/Q")
     with Sender(client, "q") as sender, pytest.raises(Busy):
         sender.send(payload())
     assert fault.fired == 1
 
 
-def test_fault_without_an_entity_applies_to_all(namespace: LocalNamespace, client: Client) -> None:
-    fault = namespace.add_fault("throttle", count=2)
+def test_fault_without_an_entity_applies_to_all(
+    queue_namespace: LocalNamespace, client: Client
+) -> None:
+    fault = queue_namespace.add_fault("throttle", count=2)
     for path in ("q", "other"):
         with Sender(client, path) as sender, pytest.raises(Busy):
             sender.send(payload())
@@ -160,9 +136,9 @@ def test_fault_without_an_entity_applies_to_all(namespace: LocalNamespace, clien
 
 
 def test_fault_skips_its_first_occasions_and_stops_after_its_count(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
-    fault = namespace.add_fault("internal-error", "q", after=2, count=3)
+    fault = queue_namespace.add_fault("internal-error", "q", after=2, count=3)
     failed = []
     with Sender(client, "q") as sender:
         for number in range(8):
@@ -172,28 +148,28 @@ def test_fault_skips_its_first_occasions_and_stops_after_its_count(
                 failed.append(number)
     assert fault.fired == 3
     assert failed == [2, 3, 4]
-    assert stored(namespace) == ["0", "1", "5", "6", "7"]
+    assert stored(queue_namespace) == ["0", "1", "5", "6", "7"]
 
 
 def test_fault_without_a_count_occurs_until_it_is_removed(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
-    fault = namespace.add_fault("throttle", "q")
+    fault = queue_namespace.add_fault("throttle", "q")
     with Sender(client, "q") as sender:
         for _ in range(5):
             with pytest.raises(Busy):
                 sender.send(payload())
         assert fault.fired == 5
-        namespace.clear_faults()
+        queue_namespace.clear_faults()
         sender.send(payload())
     assert fault.fired == 5
 
 
 def test_two_faults_of_one_entity_occur_one_after_the_other(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
-    busy = namespace.add_fault("throttle", "q", count=1)
-    broken = namespace.add_fault("internal-error", "q", count=1)
+    busy = queue_namespace.add_fault("throttle", "q", count=1)
+    broken = queue_namespace.add_fault("internal-error", "q", count=1)
     with Sender(client, "q") as sender:
         with pytest.raises(Busy):
             sender.send(payload())
@@ -204,36 +180,24 @@ def test_two_faults_of_one_entity_occur_one_after_the_other(
         sender.send(payload())
 
 
-def test_fault_applies_to_a_whole_batch(namespace: LocalNamespace, client: Client) -> None:
-    fault = namespace.add_fault("throttle", "q", count=1)
+def test_fault_applies_to_a_whole_batch(queue_namespace: LocalNamespace, client: Client) -> None:
+    fault = queue_namespace.add_fault("throttle", "q", count=1)
     with Sender(client, "q") as sender:
         with pytest.raises(Busy):
             sender.send_batch([payload(str(number)) for number in range(10)])
         assert fault.fired == 1
-        assert stored(namespace) == []
+        assert stored(queue_namespace) == []
 
 
 # Effects of single kinds.
 
 
-def test_message_with_a_lost_reply_is_received_although_its_sender_failed(
-    namespace: LocalNamespace,
-) -> None:
-    with sdk_sender(namespace) as sender:
-        fault = namespace.add_fault("lose-answer", "q", count=1)
-        with pytest.raises(ServiceBusConnectionError):
-            send(sender, "kept")
-    assert fault.fired == 1
-    with client_of(namespace) as client, Receiver(client, "q", settled=True) as receiver:
-        assert b"kept" in receiver.receive()[0].payload
-
-
 @pytest.mark.parametrize(("kind", "error"), [("cut", ConnectionLost), ("detach", LinkLost)])
 def test_fault_at_the_nth_message_in_flight_stores_none_of_the_later_ones(
-    namespace: LocalNamespace, client: Client, kind: str, error: type[Exception]
+    queue_namespace: LocalNamespace, client: Client, kind: str, error: type[Exception]
 ) -> None:
     with Sender(client, "q") as sender:
-        fault = namespace.add_fault(kind, "q", after=5, count=1)
+        fault = queue_namespace.add_fault(kind, "q", after=5, count=1)
         deadline = client.deadline(None)
         posted = [sender.enqueue(payload(str(number)), 0, deadline) for number in range(20)]
         try:
@@ -241,16 +205,16 @@ def test_fault_at_the_nth_message_in_flight_stores_none_of_the_later_ones(
         except ConnectionLost:
             assert kind == "cut"
     assert fault.fired == 1
-    assert stored(namespace) == ["0", "1", "2", "3", "4"]
+    assert stored(queue_namespace) == ["0", "1", "2", "3", "4"]
     assert all(delivery.done for delivery in posted)
     assert {type(delivery.error) for delivery in posted[5:]} == {error}
 
 
 def test_connection_that_is_no_longer_read_gets_no_reply(
-    namespace: LocalNamespace,
+    queue_namespace: LocalNamespace,
 ) -> None:
-    with client_of(namespace) as client, Sender(client, "q") as sender:
-        fault = namespace.add_fault("stop-reading", "q", count=1)
+    with client_of(queue_namespace) as client, Sender(client, "q") as sender:
+        fault = queue_namespace.add_fault("stop-reading", "q", count=1)
         with pytest.raises(OperationTimeout):
             sender.send(payload(), timeout_s=0.2)
         wait_until(lambda: fault.fired == 1, "the fault")
@@ -258,114 +222,81 @@ def test_connection_that_is_no_longer_read_gets_no_reply(
             sender.send(payload(), timeout_s=0.2)
         assert fault.fired == 1
         client.close(timeout_s=0.1)
-    assert stored(namespace) == []
-    with client_of(namespace) as client, Sender(client, "q") as sender:
+    assert stored(queue_namespace) == []
+    with client_of(queue_namespace) as client, Sender(client, "q") as sender:
         sender.send(payload())
-    assert stored(namespace) == ["x"]
+    assert stored(queue_namespace) == ["x"]
 
 
 def test_late_reply_is_sent_after_the_message_is_stored(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
     with Sender(client, "q") as sender:
-        fault = namespace.add_fault("answer-late", "q", count=1, seconds=0.3)
+        fault = queue_namespace.add_fault("answer-late", "q", count=1, seconds=0.3)
         posted = sender.post(payload())
         wait_until(lambda: fault.fired == 1, "the fault")
-        wait_until(lambda: stored(namespace) == ["x"], "the message")
+        wait_until(lambda: stored(queue_namespace) == ["x"], "the message")
         sender.wait([posted])
         assert posted.error is None
 
 
-def test_reply_after_the_timeout_of_the_sender_leaves_the_message_stored(
-    namespace: LocalNamespace, client: Client
-) -> None:
-    with Sender(client, "q") as sender:
-        fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
-        with pytest.raises(OperationTimeout):
-            sender.send(payload("late"), timeout_s=0.1)
-        wait_until(lambda: fault.fired == 1, "the fault")
-        sender.send(payload("next"))
-    assert stored(namespace) == ["late", "next"]
-
-
-def test_sdk_waits_for_a_late_reply(namespace: LocalNamespace) -> None:
-    with sdk_sender(namespace) as sender:
-        fault = namespace.add_fault("answer-late", "q", count=1, seconds=0.3)
-        send(sender)
-        assert fault.fired == 1
-    assert stored(namespace) == ["x"]
-
-
 def test_late_reply_to_a_lost_connection_is_dropped(
-    namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
+    queue_namespace: LocalNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fault = namespace.add_fault("answer-late", "q", count=2, seconds=0.2)
-    with client_of(namespace) as client, Sender(client, "q") as sender:
+    fault = queue_namespace.add_fault("answer-late", "q", count=2, seconds=0.2)
+    with client_of(queue_namespace) as client, Sender(client, "q") as sender:
         sender.post(payload("left"))
         wait_until(lambda: fault.fired == 1, "the fault")
-    with client_of(namespace) as client, Sender(client, "q") as sender:
+    with client_of(queue_namespace) as client, Sender(client, "q") as sender:
         sender.send(payload("stayed"))  # its reply is due after the other
     assert fault.fired == 2
-    assert stored(namespace) == ["left", "stayed"]
+    assert stored(queue_namespace) == ["left", "stayed"]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_connections_are_accepted_after_the_count_of_refusals(
-    namespace: LocalNamespace,
+    queue_namespace: LocalNamespace,
 ) -> None:
-    fault = namespace.add_fault("refuse-connections", count=2)
+    fault = queue_namespace.add_fault("refuse-connections", count=2)
     for refused in (1, 2):
         with pytest.raises(ConnectionLost):
-            client_of(namespace).connect()
+            client_of(queue_namespace).connect()
         assert fault.fired == refused
-    with client_of(namespace) as client, Sender(client, "q") as sender:
+    with client_of(queue_namespace) as client, Sender(client, "q") as sender:
         sender.send(payload())
     assert fault.fired == 2
 
 
-def test_sdk_raises_a_connection_error_or_retries_refused_connections(
-    namespace: LocalNamespace,
-) -> None:
-    fault = namespace.add_fault("refuse-connections", count=1)
-    with pytest.raises(ServiceBusConnectionError), sdk_sender(namespace):
-        pass
-    assert fault.fired == 1
-    fault = namespace.add_fault("refuse-connections", count=1)
-    with sdk_sender(namespace, retries=1) as sender:
-        send(sender)
-    assert fault.fired == 1
-
-
 def test_open_connection_is_not_affected_by_refused_ones(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
     with Sender(client, "q") as sender:
-        namespace.add_fault("refuse-connections")
+        queue_namespace.add_fault("refuse-connections")
         sender.send(payload())
-    assert stored(namespace) == ["x"]
+    assert stored(queue_namespace) == ["x"]
 
 
 def test_expired_tokens_detach_the_links_of_their_entity_only(
-    namespace: LocalNamespace,
+    queue_namespace: LocalNamespace,
 ) -> None:
-    with client_of(namespace) as client, client_of(namespace) as bystander:
+    with client_of(queue_namespace) as client, client_of(queue_namespace) as bystander:
         with Sender(client, "q") as sender, Sender(bystander, "other") as other:
-            fault = namespace.add_fault("expire-tokens", "q", count=1)
+            fault = queue_namespace.add_fault("expire-tokens", "q", count=1)
             wait_until(lambda: fault.fired == 1, "the fault")
             client.run_until(lambda: sender.error is not None, client.deadline(None), "a detach")
             assert isinstance(sender.error, NotAuthorized)
             other.send(payload())
             assert bystander.generation == 1
         assert fault.fired == 1
-    with client_of(namespace) as client, Sender(client, "q") as sender:
+    with client_of(queue_namespace) as client, Sender(client, "q") as sender:
         sender.send(payload())  # a new token is accepted
 
 
 def test_expiry_without_a_link_to_detach_is_not_counted(
-    namespace: LocalNamespace,
+    queue_namespace: LocalNamespace,
 ) -> None:
-    fault = namespace.add_fault("expire-tokens", count=1)
-    with client_of(namespace) as client:
+    fault = queue_namespace.add_fault("expire-tokens", count=1)
+    with client_of(queue_namespace) as client:
         sender = Sender(client, "q")
         with contextlib.suppress(
             NotAuthorized
@@ -376,32 +307,11 @@ def test_expiry_without_a_link_to_detach_is_not_counted(
     assert fault.fired == 1
 
 
-def test_sdk_sends_a_new_token_after_expiry(namespace: LocalNamespace) -> None:
-    with sdk_sender(namespace, retries=1) as sender:
-        send(sender, "before")
-        fault = namespace.add_fault("expire-tokens", "q", count=1)
-        wait_until(lambda: fault.fired == 1, "the fault")
-        send(sender, "after")
-    assert fault.fired == 1
-    assert stored(namespace) == ["before", "after"]
-
-
-def test_sdk_without_retries_reports_an_expired_token_as_a_lost_link(
-    namespace: LocalNamespace,
-) -> None:
-    with sdk_sender(namespace) as sender:
-        fault = namespace.add_fault("expire-tokens", "q", count=1)
-        wait_until(lambda: fault.fired == 1, "the fault")
-        with pytest.raises(ServiceBusConnectionError):
-            send(sender)
-    assert stored(namespace) == []
-
-
 def test_entity_disabled_by_a_fault_refuses_links_and_detaches_receivers(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
     with Receiver(client, "q") as receiver:
-        fault = namespace.add_fault("disable", "q", count=3)
+        fault = queue_namespace.add_fault("disable", "q", count=3)
         with pytest.raises(EntityDisabled):
             receiver.receive()
         assert fault.fired == 1
@@ -414,35 +324,108 @@ def test_entity_disabled_by_a_fault_refuses_links_and_detaches_receivers(
     assert fault.fired == 3
 
 
-def test_sdk_reports_a_disabled_entity_when_sending_and_receiving(
-    namespace: LocalNamespace,
+# Scheduled messages.
+
+
+@pytest.mark.parametrize("kind", ["cut", "throttle", "detach", "lose-answer", "disable"])
+def test_other_requests_do_not_trigger_a_fault(
+    queue_namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
-    fault = namespace.add_fault("disable", "q", count=2)
-    with pytest.raises(MessagingEntityDisabledError), sdk_sender(namespace):
-        pass
-    assert fault.fired == 1
-    with (
-        ServiceBusClient.from_connection_string(
-            namespace.connection_string, retry_total=0
-        ) as client,
-        pytest.raises(MessagingEntityDisabledError),
-        client.get_queue_receiver("q", **BRISK),
-    ):
-        pass
+    management = Management(client, "q")
+    numbers = management.schedule([for_later(), for_later()])
+    fault = queue_namespace.add_fault(kind, "q")
+    assert len(management.peek(1, 10)) == 2
+    management.cancel(numbers)
+    assert fault.fired == 0
+    assert stored(queue_namespace) == []
+
+
+def test_sent_and_scheduled_messages_share_the_count_of_a_fault(
+    queue_namespace: LocalNamespace, client: Client
+) -> None:
+    management = Management(client, "q")
+    fault = queue_namespace.add_fault("throttle", "q", after=1, count=2)
+    with Sender(client, "q") as sender:
+        sender.send(payload("0"))
+        with pytest.raises(Busy):
+            management.schedule([for_later("1")])
+        with pytest.raises(Busy):
+            sender.send(payload("2"))
+        management.schedule([for_later("3")])
     assert fault.fired == 2
+    assert stored(queue_namespace) == ["0", "3"]
 
 
-def test_sdk_with_default_retries_recovers_from_throttling(
-    namespace: LocalNamespace,
+def test_throttled_messages_do_not_use_up_the_credit_of_their_sender(
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
-    with (
-        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
-        client.get_queue_sender("q", **BRISK) as sender,
-    ):
-        fault = namespace.add_fault("throttle", "q", count=1)
-        sender.send_messages(ServiceBusMessage("x"))
+    fault = queue_namespace.add_fault("throttle", "q", count=1500)
+    with Sender(client, "q") as sender:
+        for _ in range(15):
+            deadline = client.deadline(None)
+            sender.wait([sender.enqueue(payload(), 0, deadline) for _ in range(100)])
+        assert fault.fired == 1500
+        sender.send(payload())
+    assert stored(queue_namespace) == ["x"]
+
+
+# Tokens.
+
+REFUSED = {401: NotAuthorized, 404: EntityNotFound, 500: Unavailable, 503: Busy}
+"""The error of our client for a status."""
+
+
+@pytest.mark.parametrize("status", REFUSED)
+def test_refused_token_is_an_error_with_its_status_and_the_next_is_accepted(
+    queue_namespace: LocalNamespace, status: int
+) -> None:
+    fault = queue_namespace.add_fault("refuse-tokens", "q", count=1, status=status)
+    with client_of(queue_namespace) as client:
+        sender = Sender(client, "q")
+        with pytest.raises(REFUSED[status], match=f"status {status}"):
+            sender.open()
         assert fault.fired == 1
-    assert stored(namespace) == ["x"]
+        sender.send(payload())
+    assert fault.fired == 1
+    assert stored(queue_namespace) == ["x"]
+
+
+def test_ignored_token_gets_no_response_and_grants_no_right(
+    queue_namespace: LocalNamespace,
+) -> None:
+    fault = queue_namespace.add_fault("ignore-tokens", "q", count=1)
+    with client_of(queue_namespace) as client:
+        Sender(client, "other").open()  # which attaches links to `$cbs`
+        sender = Sender(client, "q")
+        with pytest.raises(OperationTimeout):
+            sender.send(payload(), timeout_s=0.3)
+        wait_until(lambda: fault.fired == 1, "the fault")
+        sender.send(payload())
+    assert stored(queue_namespace) == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["refuse-tokens", "ignore-tokens"])
+def test_tokens_for_another_entity_are_accepted(queue_namespace: LocalNamespace, kind: str) -> None:
+    fault = queue_namespace.add_fault(kind, "q")
+    with client_of(queue_namespace) as client, Sender(client, "other") as sender:
+        sender.send(payload())
+    assert fault.fired == 0
+
+
+def test_tokens_are_refused_by_a_fault_added_over_http(queue_namespace: LocalNamespace) -> None:
+    body = {"kind": "refuse-tokens", "entity": "q", "count": 1, "status": 503}
+    status, _ = ask(queue_namespace, "POST", "faults", body)
+    assert status == 201
+    with client_of(queue_namespace) as client, pytest.raises(Busy):
+        Sender(client, "q").open()
+    _, [fault_json] = ask(queue_namespace, "GET", "faults")
+    assert (fault_json["status"], fault_json["fired"]) == (503, 1)
+
+
+@pytest.mark.parametrize("status", [200, 399, 600, "401", None])
+def test_status_of_a_refused_token_must_be_an_error(status: object) -> None:
+    with pytest.raises(ConfigurationError, match="status"):
+        Fault("refuse-tokens", status=status)  # type: ignore[arg-type]
 
 
 # Over HTTP.
@@ -450,25 +433,25 @@ def test_sdk_with_default_retries_recovers_from_throttling(
 
 @pytest.mark.parametrize("kind", ON_A_SEND)
 def test_fault_added_over_http_occurs_and_is_listed_as_fired(
-    namespace: LocalNamespace, client: Client, kind: str
+    queue_namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     status, added = ask(
-        namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, "after": 1}
+        queue_namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, "after": 1}
     )
     assert status == 201
-    assert fired_by_http(namespace) == [(added["number"], kind, 0)]
+    assert fired_by_http(queue_namespace) == [(added["number"], kind, 0)]
     with Sender(client, "q") as sender:  # the attach triggers the fault
         if kind != "disable":
             sender.send(payload())
-        with pytest.raises(ON_A_SEND[kind][1]):
+        with pytest.raises(ON_A_SEND[kind]):
             sender.send(payload())
-        assert fired_by_http(namespace) == [(added["number"], kind, 1)]
+        assert fired_by_http(queue_namespace) == [(added["number"], kind, 1)]
         sender.send(payload())
-    assert fired_by_http(namespace) == [(added["number"], kind, 1)]
+    assert fired_by_http(queue_namespace) == [(added["number"], kind, 1)]
 
 
-def fired_by_http(namespace: LocalNamespace) -> list[tuple[int, str, int]]:
-    status, faults = ask(namespace, "GET", "faults")
+def fired_by_http(queue_namespace: LocalNamespace) -> list[tuple[int, str, int]]:
+    status, faults = ask(queue_namespace, "GET", "faults")
     assert status == 200
     return [(fault["number"], fault["kind"], fault["fired"]) for fault in faults]
 
@@ -478,37 +461,39 @@ def fired_by_http(namespace: LocalNamespace) -> list[tuple[int, str, int]]:
     [("answer-late", {"seconds": 0.2}), ("stop-reading", {}), ("expire-tokens", {})],
 )
 def test_fault_with_a_delay_can_be_added_over_http(
-    namespace: LocalNamespace, client: Client, kind: str, more: dict[str, float]
+    queue_namespace: LocalNamespace, client: Client, kind: str, more: dict[str, float]
 ) -> None:
     with Sender(client, "q") as sender:
         _, added = ask(
-            namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, **more}
+            queue_namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, **more}
         )
         posted = sender.post(payload())
-        wait_until(lambda: fired_by_http(namespace) == [(added["number"], kind, 1)], "the fault")
+        wait_until(
+            lambda: fired_by_http(queue_namespace) == [(added["number"], kind, 1)], "the fault"
+        )
         if kind == "answer-late":
             sender.wait([posted])
         client.close(timeout_s=0.1)
 
 
 def test_refused_connections_over_http_include_the_http_connection(
-    namespace: LocalNamespace,
+    queue_namespace: LocalNamespace,
 ) -> None:
-    ask(namespace, "POST", "faults", {"kind": "refuse-connections", "count": 1})
+    ask(queue_namespace, "POST", "faults", {"kind": "refuse-connections", "count": 1})
     with pytest.raises(ConnectionLost):
-        client_of(namespace).connect()
-    ((_, kind, fired),) = fired_by_http(namespace)
+        client_of(queue_namespace).connect()
+    ((_, kind, fired),) = fired_by_http(queue_namespace)
     assert (kind, fired) == ("refuse-connections", 1)
 
 
 def test_faults_are_listed_and_removed_singly_or_together(
-    namespace: LocalNamespace,
+    queue_namespace: LocalNamespace,
 ) -> None:
     numbers = [
-        ask(namespace, "POST", "faults", {"kind": kind, "entity": "q"})[1]["number"]
+        ask(queue_namespace, "POST", "faults", {"kind": kind, "entity": "q"})[1]["number"]
         for kind in ("cut", "detach", "throttle")
     ]
-    status, left = ask(namespace, "DELETE", f"faults/{numbers[1]}")
+    status, left = ask(queue_namespace, "DELETE", f"faults/{numbers[1]}")
     assert status == 200
     assert [fault["number"] for fault in left] == [numbers[0], numbers[2]]
     assert left[0] == {
@@ -521,9 +506,9 @@ def test_faults_are_listed_and_removed_singly_or_together(
         "status": 401,
         "fired": 0,
     }
-    assert ask(namespace, "DELETE", f"faults/{numbers[1]}")[0] == 404
-    assert ask(namespace, "DELETE", "faults") == (200, [])
-    assert ask(namespace, "GET", "faults") == (200, [])
+    assert ask(queue_namespace, "DELETE", f"faults/{numbers[1]}")[0] == 404
+    assert ask(queue_namespace, "DELETE", "faults") == (200, [])
+    assert ask(queue_namespace, "GET", "faults") == (200, [])
 
 
 @pytest.mark.parametrize(
@@ -543,17 +528,19 @@ def test_faults_are_listed_and_removed_singly_or_together(
         "cut",
     ],
 )
-def test_invalid_fault_is_refused_with_a_reason(namespace: LocalNamespace, body: object) -> None:
-    status, answer = ask(namespace, "POST", "faults", body)
+def test_invalid_fault_is_refused_with_a_reason(
+    queue_namespace: LocalNamespace, body: object
+) -> None:
+    status, answer = ask(queue_namespace, "POST", "faults", body)
     assert status == 400
     assert answer["error"]
-    assert ask(namespace, "GET", "faults") == (200, [])
+    assert ask(queue_namespace, "GET", "faults") == (200, [])
 
 
-def test_faults_cannot_be_added_without_a_token(namespace: LocalNamespace) -> None:
-    status, _ = ask(namespace, "POST", "faults", {"kind": "cut"}, key="wrong")
+def test_faults_cannot_be_added_without_a_token(queue_namespace: LocalNamespace) -> None:
+    status, _ = ask(queue_namespace, "POST", "faults", {"kind": "cut"}, key="wrong")
     assert status == 401
-    assert ask(namespace, "GET", "faults") == (200, [])
+    assert ask(queue_namespace, "GET", "faults") == (200, [])
 
 
 def test_fault_of_an_unknown_kind_is_refused() -> None:

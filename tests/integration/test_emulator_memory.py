@@ -1,7 +1,6 @@
 """The memory that a client can make a namespace use is bounded, whatever the size of messages and
 however little the client reads."""
 
-import gc
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,11 +20,12 @@ from pairbus.emulator.connections.request_links import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
-from tests.integration.emulator_bench import connect, round_trip
-from tests.integration.emulator_kit import BRISK, DEADLINE_S, client_of, sized
+from tests.integration.emulator_clients import BRISK, open_socket, round_trip
+from tests.integration.encoded_messages import sized
+from tests.integration.sdk_flavours import SDK_SOCKETS
+from tests.integration.waiting import DEADLINE_S
 
-# The SDK does not close its socket when a connection fails.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+pytestmark = SDK_SOCKETS
 
 SIZE = 200_000
 COUNT = 30
@@ -33,32 +33,11 @@ FULL = -(-HIGH_WATER // SIZE)
 """Number of messages that fill one turn or one response."""
 
 
-@pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
-    """Collect sockets of the SDK within the test that ignores their warnings."""
-    yield
-    gc.collect()
-
-
 @pytest.fixture
-def namespace() -> Iterator[LocalNamespace]:
-    with LocalNamespace("thrifty") as namespace:
-        namespace.create_queue("q")
-        namespace.create_queue("orders")
-        yield namespace
-
-
-@pytest.fixture
-def client(namespace: LocalNamespace) -> Iterator[Client]:
-    with client_of(namespace) as client:
-        yield client
-
-
-@pytest.fixture
-def receiver(namespace: LocalNamespace) -> Iterator[ServiceBusReceiver]:
+def receiver(queue_namespace: LocalNamespace) -> Iterator[ServiceBusReceiver]:
     """A client of the SDK."""
     with (
-        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        ServiceBusClient.from_connection_string(queue_namespace.connection_string) as client,
         client.get_queue_receiver("q", **BRISK) as receiver,
     ):
         yield receiver
@@ -96,11 +75,11 @@ def received(core: NamespaceRuntime) -> int:
 
 
 def test_one_turn_delivers_a_bounded_number_of_bytes(
-    namespace: LocalNamespace, client: Client
+    queue_namespace: LocalNamespace, client: Client
 ) -> None:
     fill(client)
     turns = Turns()
-    namespace.call(turns.watch)
+    queue_namespace.call(turns.watch)
     got = 0
     with Receiver(client, "q", settled=True) as receiver:
         while got < COUNT:
@@ -111,10 +90,12 @@ def test_one_turn_delivers_a_bounded_number_of_bytes(
     assert max(turns.handed_out) == FULL
 
 
-def test_links_of_one_connection_share_the_bound(namespace: LocalNamespace, client: Client) -> None:
+def test_links_of_one_connection_share_the_bound(
+    queue_namespace: LocalNamespace, client: Client
+) -> None:
     names = [f"queue-{number}" for number in range(6)]
     for name in names:
-        namespace.create_queue(name)
+        queue_namespace.create_queue(name)
         fill(client, 4, name)
     turns = Turns()
     got = dict.fromkeys(names, 0)
@@ -122,8 +103,8 @@ def test_links_of_one_connection_share_the_bound(namespace: LocalNamespace, clie
         receivers = {name: links.enter_context(Receiver(client, name)) for name in names}
         for receiver in receivers.values():
             receiver.open()
-        namespace.call(turns.watch)
-        namespace.call(
+        queue_namespace.call(turns.watch)
+        queue_namespace.call(
             lambda core: [core.messages_available(core.entities.get(item).queue) for item in names]
         )
         for receiver in receivers.values():
@@ -138,11 +119,11 @@ def test_links_of_one_connection_share_the_bound(namespace: LocalNamespace, clie
 
 
 def test_drain_is_answered_after_all_available_messages(
-    namespace: LocalNamespace, receiver: ServiceBusReceiver, client: Client
+    queue_namespace: LocalNamespace, receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client)
     turns = Turns()
-    namespace.call(turns.watch)
+    queue_namespace.call(turns.watch)
     with Receiver(client, "q", settled=True) as ours:
         ours.open()
         link = ours._link
@@ -250,14 +231,14 @@ DIALOGS = {
 
 @pytest.mark.parametrize("protocol", DIALOGS)
 def test_client_that_does_not_read_responses_is_not_read_until_it_does(
-    namespace: LocalNamespace, protocol: str
+    queue_namespace: LocalNamespace, protocol: str
 ) -> None:
     dialog = DIALOGS[protocol]
-    with connect(namespace) as sock:
+    with open_socket(queue_namespace) as sock:
         sock.sendall(dialog.hello)
         sent_requests = send_until_blocked(sock, dialog.question)
         assert sent_requests.whole > HIGH_WATER // 1000  # some requests were read first
-        round_trip(namespace)  # other clients are still served
+        round_trip(queue_namespace, "other")  # other clients are still served
         assert count_responses(sock, dialog, sent_requests) == sent_requests.whole
 
 

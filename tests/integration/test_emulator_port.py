@@ -10,7 +10,9 @@ from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ports are kept on Linux only")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="outside Linux, the port of a stopped namespace is not reserved"
+)
 def test_port_of_a_stopped_namespace_stays_reserved() -> None:
     namespace = LocalNamespace()
     try:

@@ -40,7 +40,8 @@ from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.connection_strings import ConnectionString
-from tests.integration.emulator_bench import DEADLINE_S, connect, wait_until
+from tests.integration.emulator_clients import open_socket
+from tests.integration.waiting import DEADLINE_S, wait_until
 
 HELLO = Message.build(data=b"hello").encode()
 LISTENS = SharedAccessRule(name="listens", primary_key="key", rights=frozenset({Right.LISTEN}))
@@ -110,7 +111,7 @@ def connected(
     namespace: LocalNamespace, rule: SharedAccessRule | None = None
 ) -> Iterator[FrameConnection]:
     parsed = ConnectionString.parse(namespace.connection_string)
-    with connect(namespace) as sock:
+    with open_socket(namespace) as sock:
         sock.settimeout(DEADLINE_S)
         if rule is None:
             yield FrameConnection(sock, str(parsed.key_name), str(parsed.key))

@@ -1,20 +1,13 @@
 """Rights of tokens over CBS and HTTP, and of keys over SASL PLAIN."""
 
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import (
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-    ServiceBusError,
-)
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import (
@@ -35,19 +28,12 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError, NotAuthorized
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
-from tests.integration.emulator_bench import (
-    QUICK,
-    ours,
-    receive_with_sdk,
-    sdk,
-    send_with_sdk,
-    wait_until,
-)
+from tests.integration.clocks import Clock
+from tests.integration.emulator_clients import client_of, round_trip
+from tests.integration.sdk_flavours import SDK_SOCKETS
+from tests.integration.waiting import wait_until
 
-pytestmark = [
-    # The SDK does not close its socket when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-]
+pytestmark = SDK_SOCKETS
 
 HELLO = Message.build(data=b"hello").encode()
 
@@ -67,37 +53,20 @@ OF_ORDERS = rule("sends-orders", Right.SEND)
 MANAGES_ORDERS = rule("manages-orders", *Right)
 
 
-class Clock:
-    """The clock of a namespace, which a test moves forward."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def __call__(self) -> int:
-        return int((time.time() + self.ahead_s) * 1000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collect_sockets() -> Iterator[None]:
-    """Collect sockets of the SDK before a module that does not ignore their warnings."""
-    yield
-    gc.collect()
-
-
 @pytest.fixture(scope="module")
 def clock() -> Clock:
-    return Clock()
+    return Clock(time.time)
 
 
 @pytest.fixture(scope="module")
 def running(clock: Clock) -> Iterator[LocalNamespace]:
-    with LocalNamespace(rules=[SEND, LISTEN, BOTH, MANAGE], now_ms=clock) as namespace:
+    with LocalNamespace(rules=[SEND, LISTEN, BOTH, MANAGE], now_ms=clock.now_ms) as namespace:
         yield namespace
 
 
 @pytest.fixture
 def namespace(running: LocalNamespace, clock: Clock) -> Iterator[LocalNamespace]:
-    clock.ahead_s = 0.0
+    clock.ahead = 0.0
     running.reset()
     running.create_queue("orders", authorization_rules=(OF_ORDERS, MANAGES_ORDERS))
     running.create_queue("other")
@@ -108,7 +77,7 @@ def namespace(running: LocalNamespace, clock: Clock) -> Iterator[LocalNamespace]
 
 
 def client_with(namespace: LocalNamespace, rule: SharedAccessRule, **options: Any) -> Client:
-    return ours(namespace, tokens=SharedAccessKey(rule.name, rule.primary_key), **options)
+    return client_of(namespace, tokens=SharedAccessKey(rule.name, rule.primary_key), **options)
 
 
 def may_send(client: Client, path: str) -> bool:
@@ -203,7 +172,7 @@ class TestRules:
 
     def test_both_keys_of_a_rule_are_valid(self, namespace: LocalNamespace) -> None:
         for key in ("primary-key-of-sends", "secondary-key-of-sends"):
-            with ours(namespace, tokens=SharedAccessKey("sends", key)) as client:
+            with client_of(namespace, tokens=SharedAccessKey("sends", key)) as client:
                 assert may_send(client, "orders")
 
     def test_administration_needs_the_manage_right(self, namespace: LocalNamespace) -> None:
@@ -226,7 +195,7 @@ class TestRules:
 
 class TestTokens:
     def refused(self, namespace: LocalNamespace, tokens: Any) -> str:
-        with ours(namespace, tokens=tokens) as client, pytest.raises(NotAuthorized) as error:
+        with client_of(namespace, tokens=tokens) as client, pytest.raises(NotAuthorized) as error:
             Sender(client, "orders").send(HELLO)
         return str(error.value)
 
@@ -236,7 +205,9 @@ class TestTokens:
         return sign_token(audience, rule["rule"], rule["key"], int(time.time() + rule["life_s"]))
 
     def test_valid_signature_is_accepted(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=SharedAccessSignature(self.signature(namespace))) as client:
+        with client_of(
+            namespace, tokens=SharedAccessSignature(self.signature(namespace))
+        ) as client:
             assert may_send(client, "orders")
 
     def test_wrong_key_is_refused(self, namespace: LocalNamespace) -> None:
@@ -262,14 +233,14 @@ class TestTokens:
         )
 
     def test_token_for_the_namespace_covers_its_entities(self, namespace: LocalNamespace) -> None:
-        with ours(
+        with client_of(
             namespace, tokens=SharedAccessSignature(self.signature(namespace, path=""))
         ) as client:
             assert may_send(client, "orders")
             assert may_send(client, "other")
 
     def test_nothing_is_allowed_without_a_token(self, namespace: LocalNamespace) -> None:
-        with ours(namespace, tokens=None) as client:
+        with client_of(namespace, tokens=None) as client:
             assert not may_send(client, "orders")
             assert not may_listen(client, "orders")
             assert not may_peek(client, "orders")
@@ -281,7 +252,7 @@ class TestTokens:
         assert "InvalidIssuer" in self.refused(namespace, bearer)
         with LocalNamespace(trust_bearer_tokens=True) as trusting:
             trusting.create_queue("orders")
-            with ours(trusting, tokens=bearer) as client:
+            with client_of(trusting, tokens=bearer) as client:
                 assert may_send(client, "orders")
 
 
@@ -290,65 +261,16 @@ class FakeIdentity:
         return AccessToken("header.payload.signature", int(time.time()) + 600)
 
 
-class TestSdk:
-    def test_errors_are_those_of_service_bus(self, namespace: LocalNamespace) -> None:
-        wrong = namespace.connection_string_of("sends", "another key")
-        with sdk(namespace, wrong) as client, pytest.raises(ServiceBusAuthenticationError):
-            send_with_sdk(client, "orders", "never")
-        listens = namespace.connection_string_of(LISTEN.name, LISTEN.primary_key)
-        with sdk(namespace, listens) as client, pytest.raises(ServiceBusAuthorizationError):
-            send_with_sdk(client, "orders", "never")
-        sends = namespace.connection_string_of(SEND.name, SEND.primary_key)
-        with sdk(namespace, sends) as client, pytest.raises(ServiceBusAuthorizationError):
-            receive_with_sdk(client, "orders")
-
-    def test_rules_grant_access_to_their_entities(self, namespace: LocalNamespace) -> None:
-        of_orders = namespace.connection_string_of(OF_ORDERS.name, OF_ORDERS.primary_key)
-        with sdk(namespace, of_orders) as client:
-            send_with_sdk(client, "orders", "a")
-        listens = namespace.connection_string_of(LISTEN.name, LISTEN.primary_key)
-        with sdk(namespace, listens) as client:
-            assert receive_with_sdk(client, "orders") == ["a"]
-
-    def test_credentials_of_azure_core_are_accepted(self, namespace: LocalNamespace) -> None:
-        expiry = int(time.time()) + 600
-        where = f"sb://localhost:{namespace.port}/orders"
-        for credential in (
-            AzureSasCredential(sign_token(where, BOTH.name, BOTH.primary_key, expiry)),
-            AzureNamedKeyCredential(BOTH.name, BOTH.primary_key),
-        ):
-            with ServiceBusClient(
-                f"localhost:{namespace.port}", credential, use_tls=False, **QUICK
-            ) as client:
-                send_with_sdk(client, "orders", "a")
-                assert receive_with_sdk(client, "orders") == ["a"]
-
-    def test_wrong_credentials_are_refused(self, namespace: LocalNamespace) -> None:
-        expiry = int(time.time()) + 600
-        where = f"sb://localhost:{namespace.port}/orders"
-        for credential in (
-            AzureSasCredential(sign_token(where, BOTH.name, "another key", expiry)),
-            AzureNamedKeyCredential(BOTH.name, "another key"),
-        ):
-            with (
-                ServiceBusClient(
-                    f"localhost:{namespace.port}", credential, use_tls=False, **QUICK
-                ) as client,
-                pytest.raises(ServiceBusError),
-            ):
-                send_with_sdk(client, "orders", "never")
-
-
 class TestPlain:
     def test_rule_and_key_authenticate_without_tokens(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(BOTH.name, BOTH.primary_key)
-        with ours(namespace, sasl=sasl, tokens=None) as client:
+        with client_of(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
             assert may_listen(client, "orders")
 
     def test_rule_grants_only_its_rights(self, namespace: LocalNamespace) -> None:
         sasl = SaslClient.plain(SEND.name, SEND.primary_key)
-        with ours(namespace, sasl=sasl, tokens=None) as client:
+        with client_of(namespace, sasl=sasl, tokens=None) as client:
             assert may_send(client, "orders")
             assert not may_listen(client, "orders")
 
@@ -360,7 +282,7 @@ class TestPlain:
         self, namespace: LocalNamespace, name: str, key: str
     ) -> None:
         with pytest.raises(NotAuthorized):
-            ours(namespace, sasl=SaslClient.plain(name, key), tokens=None).connect()
+            client_of(namespace, sasl=SaslClient.plain(name, key), tokens=None).connect()
 
 
 class TestExpiry:
@@ -373,17 +295,17 @@ class TestExpiry:
         self, namespace: LocalNamespace, clock: Clock
     ) -> None:
         tokens = SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600)
-        with ours(namespace, tokens=tokens) as client:
+        with client_of(namespace, tokens=tokens) as client:
             sender, receiver = Sender(client, "orders"), Receiver(client, "other")
             sender.send(HELLO)
             receiver.open()
             receiver.receive(timeout_s=0.05)
 
-            clock.ahead_s = 600 + GRACE_S - 60
+            clock.ahead = 600 + GRACE_S - 60
             sender.send(HELLO)  # expired, but within the grace period
             assert receiver.error is None
 
-            clock.ahead_s = 600 + GRACE_S + 1
+            clock.ahead = 600 + GRACE_S + 1
             assert isinstance(self.ended(client, sender), NotAuthorized)
             assert isinstance(self.ended(client, receiver), NotAuthorized)
 
@@ -395,13 +317,13 @@ class TestExpiry:
         )
         with Client(
             options,
-            clock=lambda: time.monotonic() + clock.ahead_s,
-            wall_clock=lambda: time.time() + clock.ahead_s,
+            clock=lambda: time.monotonic() + clock.ahead,
+            wall_clock=lambda: time.time() + clock.ahead,
         ) as client:
             sender = Sender(client, "orders")
             sender.send(HELLO)
             for _ in range(3):
-                clock.ahead_s += 595
+                clock.ahead += 595
                 sender.send(HELLO)
             assert client.generation == 1
 
@@ -416,21 +338,6 @@ class TestExpiry:
             wait_until(lambda: fault.fired == 1, "the fault")
 
             assert isinstance(self.ended(client, sender), NotAuthorized)
-
-    def test_sdk_reattaches_after_an_injected_expiry(self, namespace: LocalNamespace) -> None:
-        with (
-            ServiceBusClient.from_connection_string(
-                namespace.connection_string, **(QUICK | {"retry_total": 3})
-            ) as client,
-            client.get_queue_sender("orders") as sender,
-        ):
-            sender.send_messages(ServiceBusMessage("a"))
-            fault = namespace.add_fault("expire-tokens", "orders", count=1)
-            wait_until(lambda: fault.fired == 1, "the fault")
-            sender.send_messages(ServiceBusMessage("b"))
-        with ours(namespace) as looking:
-            stored = Management(looking, "orders").peek(1, 10)
-        assert [Message.parse(one).read_body()[1] for one in stored] == [[b"a"], [b"b"]]
 
 
 def test_secrets_are_never_logged(
@@ -447,14 +354,12 @@ def test_secrets_are_never_logged(
         f"sb://localhost:{namespace.port}/orders", "sends", "another key", 4_000_000_000
     )
 
-    with sdk(namespace) as sdk_client:
-        send_with_sdk(sdk_client, "orders", "a")
-        receive_with_sdk(sdk_client, "orders")
+    round_trip(namespace)
     for text in (good, bad):
-        with ours(namespace, tokens=SharedAccessSignature(text)) as client:
+        with client_of(namespace, tokens=SharedAccessSignature(text)) as client:
             may_send(client, "orders")
     for key in (BOTH.primary_key, "another key"):
-        client = ours(namespace, sasl=SaslClient.plain(BOTH.name, key), tokens=None)
+        client = client_of(namespace, sasl=SaslClient.plain(BOTH.name, key), tokens=None)
         allowed(client.connect)
         client.close()
     with administration(namespace, namespace.connection_string) as admin:

@@ -1,25 +1,18 @@
 """A local namespace is stopped, started, reset and configured from a file, with both SDKs."""
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 
 from pairbus.emulator.config import read_config
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_flavours import FLAVOURS, Flavour, bodies, is_empty, take, take_one
+from tests.integration.sdk_flavours import SDK_MARKS, Flavour, bodies, is_empty, take, take_one
 
-pytestmark = [
-    # The SDK does not close its transport when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = SDK_MARKS
 
 CONFIG = """{
   // as the emulator's own file has it
@@ -46,16 +39,6 @@ CONFIG = """{
 }"""
 
 
-@pytest_asyncio.fixture(params=list(FLAVOURS))
-async def own(request: pytest.FixtureRequest) -> AsyncIterator[Flavour]:
-    """A namespace for one test, with the sync or the async SDK."""
-    with LocalNamespace("starts") as namespace:
-        flavour = Flavour(request.param, namespace)
-        yield flavour
-        await flavour.close()
-    gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings
-
-
 def sent(body: str, session: str) -> ServiceBusMessage:
     return ServiceBusMessage(body, session_id=session)
 
@@ -65,16 +48,16 @@ async def restart(namespace: LocalNamespace) -> None:
     await asyncio.to_thread(namespace.start)
 
 
-async def test_clients_continue_after_a_restart_with_the_same_data(own: Flavour) -> None:
-    own.namespace.create_queue("q")
-    own.namespace.create_queue("s", requires_session=True)
-    patient = own.connect(own.namespace.connection_string, retry_total=3)
-    async with own.face(patient):
-        sender, receiver, to_sessions, session = await own.open(
-            own.sender("q", client=patient),
-            own.receiver("q", client=patient, prefetch_count=0),
-            own.sender("s", client=patient),
-            own.receiver("s", client=patient, session_id="a"),
+async def test_clients_continue_after_a_restart_with_the_same_data(own_sdk: Flavour) -> None:
+    own_sdk.namespace.create_queue("q")
+    own_sdk.namespace.create_queue("s", requires_session=True)
+    patient = own_sdk.connect(own_sdk.namespace.connection_string, retry_total=3)
+    async with own_sdk.face(patient):
+        sender, receiver, to_sessions, session = await own_sdk.open(
+            own_sdk.sender("q", client=patient),
+            own_sdk.receiver("q", client=patient, prefetch_count=0),
+            own_sdk.sender("s", client=patient),
+            own_sdk.receiver("s", client=patient, session_id="a"),
         )
         names = ("deferred", "dead", "locked", "waiting")
         await sender.send_messages([ServiceBusMessage(name) for name in names])
@@ -85,18 +68,18 @@ async def test_clients_continue_after_a_restart_with_the_same_data(own: Flavour)
         await receiver.dead_letter_message(dead, reason="why not")
         await to_sessions.send_messages(sent("x", "a"))
         await session.session.set_state(b"half way")
-        before = own.namespace.connection_string
+        before = own_sdk.namespace.connection_string
 
-        await restart(own.namespace)
+        await restart(own_sdk.namespace)
 
-        assert own.namespace.connection_string == before
+        assert own_sdk.namespace.connection_string == before
         with pytest.raises(ServiceBusError):  # the locks are lost
             await receiver.complete_message(locked)
         await sender.send_messages(ServiceBusMessage("new"))
-        again, letters, session = await own.open(
-            own.receiver("q", prefetch_count=0),
-            own.dead_letters("q"),
-            own.receiver("s", session_id="a"),
+        again, letters, session = await own_sdk.open(
+            own_sdk.receiver("q", prefetch_count=0),
+            own_sdk.dead_letters("q"),
+            own_sdk.receiver("s", session_id="a"),
         )
         peeked = await again.peek_messages(9)
         assert [(str(message), message.state) for message in peeked] == [
@@ -114,33 +97,33 @@ async def test_clients_continue_after_a_restart_with_the_same_data(own: Flavour)
         assert str(await take_one(session)) == "x"
 
 
-async def test_reset_deletes_all_data_but_keeps_the_address(own: Flavour) -> None:
-    own.namespace.create_queue("q")
-    await own.sender("q").send_messages(ServiceBusMessage("x"))
-    before = own.namespace.connection_string
+async def test_reset_deletes_all_data_but_keeps_the_address(own_sdk: Flavour) -> None:
+    own_sdk.namespace.create_queue("q")
+    await own_sdk.sender("q").send_messages(ServiceBusMessage("x"))
+    before = own_sdk.namespace.connection_string
 
-    await asyncio.to_thread(own.namespace.reset)
+    await asyncio.to_thread(own_sdk.namespace.reset)
 
-    assert own.namespace.connection_string == before
+    assert own_sdk.namespace.connection_string == before
     with pytest.raises(MessagingEntityNotFoundError):
-        await own.sender("q").send_messages(ServiceBusMessage("x"))
-    own.namespace.create_queue("q")
-    (receiver,) = await own.open(own.receiver("q", prefetch_count=0))
+        await own_sdk.sender("q").send_messages(ServiceBusMessage("x"))
+    own_sdk.namespace.create_queue("q")
+    (receiver,) = await own_sdk.open(own_sdk.receiver("q", prefetch_count=0))
     assert await receiver.peek_messages(5) == []
     assert await is_empty(receiver)
-    assert own.namespace.meter().get(("q", "send")) is None
+    assert own_sdk.namespace.meter().get(("q", "send")) is None
 
 
-async def test_config_of_the_azure_emulator_creates_its_entities(own: Flavour) -> None:
+async def test_config_of_the_azure_emulator_creates_its_entities(own_sdk: Flavour) -> None:
     (config,) = read_config(CONFIG)
     for _ in range(2):  # the second time, everything exists
-        own.namespace.ensure(config)
-    sender, to_sessions, first, dead, sql = await own.open(
-        own.topic_sender("topic.1"),
-        own.sender("queue.2"),
-        own.receiver("queue.1"),
-        own.dead_letters("queue.1"),
-        own.receiver("topic.1", "sql"),
+        own_sdk.namespace.ensure(config)
+    sender, to_sessions, first, dead, sql = await own_sdk.open(
+        own_sdk.topic_sender("topic.1"),
+        own_sdk.sender("queue.2"),
+        own_sdk.receiver("queue.1"),
+        own_sdk.dead_letters("queue.1"),
+        own_sdk.receiver("topic.1", "sql"),
     )
     await sender.send_messages(
         [
@@ -157,7 +140,7 @@ async def test_config_of_the_azure_emulator_creates_its_entities(own: Flavour) -
     assert (await take_one(dead)).dead_letter_reason == "MaxDeliveryCountExceeded"
     (filtered,) = await take(sql)
     assert (str(filtered), filtered.application_properties[b"size"]) == ("b", 0)
-    assert own.held("topic.1/Subscriptions/sql") == 1
+    assert own_sdk.held("topic.1/Subscriptions/sql") == 1
 
 
 def message(body: str, content_type: str | None = None, **properties: Any) -> ServiceBusMessage:

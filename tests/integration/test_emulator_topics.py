@@ -1,4 +1,4 @@
-"""Topics, rules and forwarding in a local namespace, with the azure-servicebus SDK."""
+"""Topics, rules and forwarding in a local namespace, with the sync and the async SDK."""
 
 import datetime
 from typing import Any
@@ -14,21 +14,18 @@ from pairbus.emulator.filters.rules import (
     SqlAction,
     SqlFilter,
 )
-from tests.integration.emulator_fixtures import (
-    Bench,
-    bench,
+from tests.integration.sdk_flavours import (
+    SDK_MARKS,
+    Flavour,
     bodies,
     eventually,
     is_empty,
-    module_bench,
+    listed,
     take,
     take_one,
 )
 
-__all__ = ["bench", "module_bench"]
-
-# The SDK does not close its socket when a connection fails.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
+pytestmark = SDK_MARKS
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -37,115 +34,116 @@ def message(body: str, **properties: Any) -> ServiceBusMessage:
     return ServiceBusMessage(body, application_properties=properties)
 
 
-def subscribe(bench: Bench, topic: str, name: str, filter_: Any = None, **settings: Any) -> None:
+def subscribe(sdk: Flavour, topic: str, name: str, filter_: Any = None, **settings: Any) -> None:
     action = settings.pop("action", None)
     rule = None
     if filter_ is not None:
         rule = Rule(name="rule", filter=filter_, action=action)
-    bench.namespace.create_subscription(topic, name, rule=rule, **settings)
+    sdk.namespace.create_subscription(topic, name, rule=rule, **settings)
 
 
-def waiting(bench: Bench, topic: str, name: str) -> int:
-    return bench.runtime(f"{topic}/Subscriptions/{name}").counts.active
+def waiting(sdk: Flavour, topic: str, name: str) -> int:
+    return sdk.runtime(f"{topic}/Subscriptions/{name}").counts.active
 
 
 class TestSubscriptions:
-    def test_every_subscription_gets_its_own_copy(self, bench: Bench) -> None:
-        topic = bench.topic()
-        subscribe(bench, topic, "one")
-        subscribe(bench, topic, "two")
-        sender, one, two = bench.open(
-            bench.topic_sender(topic), bench.receiver(topic, "one"), bench.receiver(topic, "TWO")
+    async def test_every_subscription_gets_its_own_copy(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
+        subscribe(sdk, topic, "one")
+        subscribe(sdk, topic, "two")
+        sender, one, two = await sdk.open(
+            sdk.topic_sender(topic), sdk.receiver(topic, "one"), sdk.receiver(topic, "TWO")
         )
-        sender.send_messages([message("a"), message("b")])
-        first = take(one, 2)
+        await sender.send_messages([message("a"), message("b")])
+        first = await take(one, 2)
         assert bodies(first) == ["a", "b"]
         for each in first:
-            one.complete_message(each)
-        assert bodies(take(two, 2)) == ["a", "b"]
-        assert [waiting(bench, topic, name) for name in ("one", "two")] == [0, 2]
+            await one.complete_message(each)
+        assert bodies(await take(two, 2)) == ["a", "b"]
+        assert [waiting(sdk, topic, name) for name in ("one", "two")] == [0, 2]
 
-    def test_subscription_has_its_own_dead_letter_queue(self, bench: Bench) -> None:
-        topic = bench.topic()
-        subscribe(bench, topic, "one")
-        subscribe(bench, topic, "two")
-        sender, one, dead = bench.open(
-            bench.topic_sender(topic),
-            bench.receiver(topic, "one"),
-            bench.dead_letters(topic, "one"),
+    async def test_subscription_has_its_own_dead_letter_queue(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
+        subscribe(sdk, topic, "one")
+        subscribe(sdk, topic, "two")
+        sender, one, dead = await sdk.open(
+            sdk.topic_sender(topic),
+            sdk.receiver(topic, "one"),
+            sdk.dead_letters(topic, "one"),
         )
-        sender.send_messages(message("a"))
-        one.dead_letter_message(take_one(one), reason="why not")
-        letter = take_one(dead)
+        await sender.send_messages(message("a"))
+        await one.dead_letter_message(await take_one(one), reason="why not")
+        letter = await take_one(dead)
         assert (str(letter), letter.dead_letter_reason) == ("a", "why not")
         assert letter.dead_letter_source == f"{topic}/Subscriptions/one"
-        assert bench.held(f"{topic}/Subscriptions/two") == 1
+        assert sdk.held(f"{topic}/Subscriptions/two") == 1
 
-    def test_topic_keeps_scheduled_messages_until_they_are_due(self, bench: Bench) -> None:
-        topic = bench.topic()
-        subscribe(bench, topic, "one")
-        sender, one = bench.open(bench.topic_sender(topic), bench.receiver(topic, "one"))
+    async def test_topic_keeps_scheduled_messages_until_they_are_due(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
+        subscribe(sdk, topic, "one")
+        sender, one = await sdk.open(sdk.topic_sender(topic), sdk.receiver(topic, "one"))
         due = datetime.datetime.now(datetime.UTC) + 2 * SECOND
-        first, _ = sender.schedule_messages([message("a"), message("b")], due)
-        sender.cancel_scheduled_messages(first)
-        assert bench.runtime(topic).counts.scheduled == 1
-        delivered = take_one(one)
+        first, _ = await sender.schedule_messages([message("a"), message("b")], due)
+        await sender.cancel_scheduled_messages(first)
+        assert sdk.runtime(topic).counts.scheduled == 1
+        delivered = await take_one(one)
         assert str(delivered) == "b"
         assert datetime.datetime.now(datetime.UTC) >= delivered.scheduled_enqueue_time_utc
 
-    def test_topic_drops_duplicates(self, bench: Bench) -> None:
-        topic = bench.topic(requires_duplicate_detection=True)
-        subscribe(bench, topic, "one")
-        sender = bench.topic_sender(topic)
+    async def test_topic_drops_duplicates(self, sdk: Flavour) -> None:
+        topic = sdk.topic(requires_duplicate_detection=True)
+        subscribe(sdk, topic, "one")
+        sender = sdk.topic_sender(topic)
         for _ in range(2):
-            sender.send_messages(ServiceBusMessage("a", message_id="same"))
-        assert waiting(bench, topic, "one") == 1
+            await sender.send_messages(ServiceBusMessage("a", message_id="same"))
+        assert waiting(sdk, topic, "one") == 1
 
-    def test_time_to_live_of_a_topic_applies_to_its_subscriptions(self, bench: Bench) -> None:
-        topic = bench.topic(default_message_time_to_live=SECOND)
-        subscribe(bench, topic, "one", dead_lettering_on_message_expiration=True)
-        subscribe(bench, topic, "two")
-        sender, dead = bench.open(bench.topic_sender(topic), bench.dead_letters(topic, "one"))
-        sender.send_messages(message("a"))
-        assert take_one(dead).dead_letter_reason == "TTLExpiredException"
-        eventually(lambda: bench.held(f"{topic}/Subscriptions/two") == 0)
+    async def test_time_to_live_of_a_topic_applies_to_its_subscriptions(self, sdk: Flavour) -> None:
+        topic = sdk.topic(default_message_time_to_live=SECOND)
+        subscribe(sdk, topic, "one", dead_lettering_on_message_expiration=True)
+        subscribe(sdk, topic, "two")
+        sender, dead = await sdk.open(sdk.topic_sender(topic), sdk.dead_letters(topic, "one"))
+        await sender.send_messages(message("a"))
+        assert (await take_one(dead)).dead_letter_reason == "TTLExpiredException"
+        await eventually(lambda: sdk.held(f"{topic}/Subscriptions/two") == 0)
 
-    def test_sessions_of_a_subscription_are_received_and_listed(self, bench: Bench) -> None:
-        topic = bench.topic()
-        subscribe(bench, topic, "one", requires_session=True)
-        sender = bench.topic_sender(topic)
-        sender.send_messages([ServiceBusMessage(name, session_id=name) for name in "ab"])
-        assert list(bench.client.list_subscription_sessions(topic, "one")) == ["a", "b"]
-        receiver = bench.receiver(topic, "one", session_id="b")
-        assert str(take_one(receiver)) == "b"
-        receiver.session.set_state(b"x")
-        assert receiver.session.get_state() == b"x"
+    async def test_sessions_of_a_subscription_are_received_and_listed(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
+        subscribe(sdk, topic, "one", requires_session=True)
+        sender = sdk.topic_sender(topic)
+        await sender.send_messages([ServiceBusMessage(name, session_id=name) for name in "ab"])
+        sessions = sdk.client.list_subscription_sessions(topic, "one")
+        assert await listed(sessions) == ["a", "b"]
+        receiver = sdk.receiver(topic, "one", session_id="b")
+        assert str(await take_one(receiver)) == "b"
+        await receiver.session.set_state(b"x")
+        assert await receiver.session.get_state() == b"x"
 
-    def test_full_topic_accepts_nothing(self, bench: Bench) -> None:
-        topic = bench.topic(max_size_in_megabytes=1)
-        subscribe(bench, topic, "one")
-        subscribe(bench, topic, "two")
-        sender = bench.topic_sender(topic)
+    async def test_full_topic_accepts_nothing(self, sdk: Flavour) -> None:
+        topic = sdk.topic(max_size_in_megabytes=1)
+        subscribe(sdk, topic, "one")
+        subscribe(sdk, topic, "two")
+        sender = sdk.topic_sender(topic)
         for _ in range(2):
-            sender.send_messages(message("x" * 250_000))
-        sender.send_messages(message("x" * 10_000))
+            await sender.send_messages(message("x" * 250_000))
+        await sender.send_messages(message("x" * 10_000))
         with pytest.raises(ServiceBusQuotaExceededError):
-            sender.send_messages(message("x" * 250_000))
+            await sender.send_messages(message("x" * 250_000))
 
-    def test_subscription_cannot_be_sent_to_and_topic_cannot_be_received_from(
-        self, bench: Bench
+    async def test_subscription_cannot_be_sent_to_and_topic_cannot_be_received_from(
+        self, sdk: Flavour
     ) -> None:
-        topic = bench.topic()
-        subscribe(bench, topic, "one")
+        topic = sdk.topic()
+        subscribe(sdk, topic, "one")
         with pytest.raises(ServiceBusError):
-            bench.sender(f"{topic}/Subscriptions/one").send_messages(message("a"))
+            await sdk.sender(f"{topic}/Subscriptions/one").send_messages(message("a"))
         with pytest.raises(ServiceBusError):
-            bench.receiver(topic).receive_messages(1, max_wait_time=2)
+            await sdk.receiver(topic).receive_messages(1, max_wait_time=2)
 
 
 class TestRules:
-    def test_filters_select_the_messages_of_a_subscription(self, bench: Bench) -> None:
-        topic = bench.topic()
+    async def test_filters_select_the_messages_of_a_subscription(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
         for name, filter_ in {
             "large": SqlFilter("size > @limit AND colour IN ('red', 'blue')", {"@limit": 10}),
             "labelled": SqlFilter("sys.Label LIKE 'ord%' OR EXISTS(extra)"),
@@ -153,11 +151,11 @@ class TestRules:
             "none": FalseFilter(),
             "all": SqlFilter("1=1"),
         }.items():
-            subscribe(bench, topic, name, filter_)
-        sender, correlated = bench.open(
-            bench.topic_sender(topic), bench.receiver(topic, "correlated")
+            subscribe(sdk, topic, name, filter_)
+        sender, correlated = await sdk.open(
+            sdk.topic_sender(topic), sdk.receiver(topic, "correlated")
         )
-        sender.send_messages(
+        await sender.send_messages(
             [
                 message("a", size=11, colour="red"),
                 message("b", size=9, colour="red"),
@@ -169,87 +167,87 @@ class TestRules:
             ]
         )
         counts = {
-            name: waiting(bench, topic, name)
+            name: waiting(sdk, topic, name)
             for name in ("large", "labelled", "correlated", "none", "all")
         }
         assert counts == {"large": 1, "labelled": 2, "correlated": 1, "none": 0, "all": 5}
-        assert str(take_one(correlated)) == "e"
+        assert str(await take_one(correlated)) == "e"
 
-    def test_actions_change_only_the_copy_of_their_subscription(self, bench: Bench) -> None:
-        topic = bench.topic()
+    async def test_actions_change_only_the_copy_of_their_subscription(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
         action = SqlAction("SET colour = 'blue'; SET sys.Label = 'painted'; REMOVE size;")
-        subscribe(bench, topic, "changed", SqlFilter("size = 1"), action=action)
-        subscribe(bench, topic, "plain")
-        sender, changed, plain = bench.open(
-            bench.topic_sender(topic),
-            bench.receiver(topic, "changed"),
-            bench.receiver(topic, "plain"),
+        subscribe(sdk, topic, "changed", SqlFilter("size = 1"), action=action)
+        subscribe(sdk, topic, "plain")
+        sender, changed, plain = await sdk.open(
+            sdk.topic_sender(topic),
+            sdk.receiver(topic, "changed"),
+            sdk.receiver(topic, "plain"),
         )
-        sender.send_messages(message("a", size=1, colour="red"))
-        painted, kept = take_one(changed), take_one(plain)
+        await sender.send_messages(message("a", size=1, colour="red"))
+        painted, kept = await take_one(changed), await take_one(plain)
         assert painted.subject == "painted"
         assert painted.application_properties[b"colour"] == b"blue"
         assert b"size" not in painted.application_properties
         assert kept.subject is None
         assert kept.application_properties == {b"size": 1, b"colour": b"red"}
 
-    def test_added_and_deleted_rules_apply_to_later_messages(self, bench: Bench) -> None:
-        topic = bench.topic()
-        subscribe(bench, topic, "one", FalseFilter())
+    async def test_added_and_deleted_rules_apply_to_later_messages(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
+        subscribe(sdk, topic, "one", FalseFilter())
         path = f"{topic}/Subscriptions/one"
-        sender, receiver = bench.open(bench.topic_sender(topic), bench.receiver(topic, "one"))
-        sender.send_messages(message("before"))
+        sender, receiver = await sdk.open(sdk.topic_sender(topic), sdk.receiver(topic, "one"))
+        await sender.send_messages(message("before"))
         rule = Rule(name="more", filter=SqlFilter("sys.MessageId = 'm'"))
-        bench.namespace.call(lambda core: core.entities.create_rule(path, rule, 0))
-        sender.send_messages(ServiceBusMessage("now", message_id="m"))
-        bench.namespace.call(lambda core: core.entities.delete_rule(path, "more", 0))
-        sender.send_messages(ServiceBusMessage("after", message_id="m"))
-        assert str(take_one(receiver)) == "now"
-        assert is_empty(receiver)
+        sdk.namespace.call(lambda core: core.entities.create_rule(path, rule, 0))
+        await sender.send_messages(ServiceBusMessage("now", message_id="m"))
+        sdk.namespace.call(lambda core: core.entities.delete_rule(path, "more", 0))
+        await sender.send_messages(ServiceBusMessage("after", message_id="m"))
+        assert str(await take_one(receiver)) == "now"
+        assert await is_empty(receiver)
 
 
 class TestForwarding:
-    def test_message_sent_to_a_forwarding_queue_is_received_from_its_target(
-        self, bench: Bench
+    async def test_message_sent_to_a_forwarding_queue_is_received_from_its_target(
+        self, sdk: Flavour
     ) -> None:
-        target = bench.queue()
-        queue = bench.queue(forward_to=target)
-        sender, receiver = bench.open(bench.sender(queue), bench.receiver(target))
-        sender.send_messages([message("a", kept=1), message("b")])
-        first, second = take(receiver, 2)
+        target = sdk.queue()
+        queue = sdk.queue(forward_to=target)
+        sender, receiver = await sdk.open(sdk.sender(queue), sdk.receiver(target))
+        await sender.send_messages([message("a", kept=1), message("b")])
+        first, second = await take(receiver, 2)
         assert bodies([first, second]) == ["a", "b"]
         assert first.application_properties == {b"kept": 1}
-        assert bench.held(queue) == 0
+        assert sdk.held(queue) == 0
 
-    def test_subscription_forwards_messages_and_dead_letters_to_two_queues(
-        self, bench: Bench
+    async def test_subscription_forwards_messages_and_dead_letters_to_two_queues(
+        self, sdk: Flavour
     ) -> None:
-        graves = bench.queue()
-        target = bench.queue(forward_dead_lettered_messages_to=graves)
-        topic = bench.topic()
-        subscribe(bench, topic, "one", SqlFilter("size = 1"), forward_to=target)
-        sender, receiver, dead = bench.open(
-            bench.topic_sender(topic), bench.receiver(target), bench.receiver(graves)
+        graves = sdk.queue()
+        target = sdk.queue(forward_dead_lettered_messages_to=graves)
+        topic = sdk.topic()
+        subscribe(sdk, topic, "one", SqlFilter("size = 1"), forward_to=target)
+        sender, receiver, dead = await sdk.open(
+            sdk.topic_sender(topic), sdk.receiver(target), sdk.receiver(graves)
         )
-        sender.send_messages([message("a", size=1), message("b", size=2)])
-        receiver.dead_letter_message(take_one(receiver), reason="why not")
-        letter = take_one(dead)
+        await sender.send_messages([message("a", size=1), message("b", size=2)])
+        await receiver.dead_letter_message(await take_one(receiver), reason="why not")
+        letter = await take_one(dead)
         assert (str(letter), letter.dead_letter_reason) == ("a", "why not")
         assert letter.dead_letter_source == target
-        assert is_empty(receiver)
+        assert await is_empty(receiver)
 
-    def test_message_that_cannot_be_forwarded_is_in_the_transfer_dead_letter_queue(
-        self, bench: Bench
+    async def test_message_that_cannot_be_forwarded_is_in_the_transfer_dead_letter_queue(
+        self, sdk: Flavour
     ) -> None:
-        target = bench.queue(requires_session=True)
-        queue = bench.queue(forward_to=target)
-        sender, receiver = bench.open(
-            bench.sender(queue),
-            bench.receiver(queue, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER),
+        target = sdk.queue(requires_session=True)
+        queue = sdk.queue(forward_to=target)
+        sender, receiver = await sdk.open(
+            sdk.sender(queue),
+            sdk.receiver(queue, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER),
         )
-        sender.send_messages([message("lost"), ServiceBusMessage("found", session_id="s")])
-        letter = take_one(receiver)
+        await sender.send_messages([message("lost"), ServiceBusMessage("found", session_id="s")])
+        letter = await take_one(receiver)
         assert str(letter) == "lost"
         assert letter.dead_letter_reason
-        assert bench.runtime(queue).counts.transfer_dead_letter == 1
-        assert str(take_one(bench.receiver(target, session_id="s"))) == "found"
+        assert sdk.runtime(queue).counts.transfer_dead_letter == 1
+        assert str(await take_one(sdk.receiver(target, session_id="s"))) == "found"

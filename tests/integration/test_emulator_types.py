@@ -3,7 +3,6 @@
 import uuid
 from typing import Any
 
-import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
@@ -16,11 +15,9 @@ from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol
-from tests.integration.emulator_flavours import (
+from tests.integration.sdk_flavours import (
+    SDK_MARKS,
     Flavour,
-    benches,
-    both,
-    namespace,
     take,
     take_one,
 )
@@ -32,14 +29,7 @@ from tests.interop.sdk_cases import (
     exactly,
 )
 
-__all__ = ["benches", "both", "namespace"]
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # The SDK does not close its transport when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = SDK_MARKS
 
 ADDED = {
     "x-opt-sequence-number",
@@ -57,10 +47,10 @@ def raw_client(bench: Flavour) -> Client:
     return Client(ClientOptions.from_connection_string(bench.namespace.connection_string))
 
 
-async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour) -> None:
-    queue = both.queue()
+async def test_message_of_the_sdk_is_delivered_with_all_its_types(sdk: Flavour) -> None:
+    queue = sdk.queue()
     cases = FROM_THE_SDK + NESTED_FROM_THE_SDK
-    await both.sender(queue).send_messages(
+    await sdk.sender(queue).send_messages(
         AmqpAnnotatedMessage(
             value_body=[value for _, value, _ in cases],
             annotations={name: value for name, value, _ in cases},
@@ -70,7 +60,7 @@ async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour)
         )
     )
 
-    with raw_client(both) as client:
+    with raw_client(sdk) as client:
         (delivery,) = Receiver(client, queue).receive(1)
     arrived = Message.parse(bytes(delivery.payload))
 
@@ -86,18 +76,18 @@ async def test_message_of_the_sdk_is_delivered_with_all_its_types(both: Flavour)
     assert exactly(arrived.read_body()[1]) == exactly([[value for _, _, value in cases]])
 
 
-async def test_values_of_all_types_are_read_by_the_sdk(both: Flavour) -> None:
-    queue = both.queue()
+async def test_values_of_all_types_are_read_by_the_sdk(sdk: Flavour) -> None:
+    queue = sdk.queue()
     cases = TO_THE_SDK + NESTED_TO_THE_SDK
     made = Message.build(
         message_annotations={Symbol(name): value for name, value, _ in cases},
         application_properties={name: value for name, value, _ in TO_THE_SDK},
         value=[value for _, value, _ in cases],
     )
-    with raw_client(both) as client:
+    with raw_client(sdk) as client:
         Sender(client, queue).send(made.encode())
 
-    message = await take_one(both.receiver(queue))
+    message = await take_one(sdk.receiver(queue))
 
     assert exactly(message.application_properties) == exactly(
         {name.encode(): value for name, _, value in TO_THE_SDK}
@@ -125,26 +115,34 @@ PROPERTIES: dict[str, Any] = {
 }
 
 
-def annotated(**body: Any) -> AmqpAnnotatedMessage:
-    """A message with something in every section."""
+HEADER = {"durable": True, "priority": 7, "first_acquirer": True}
+APPLICATION_PROPERTIES = {b"text": "ž".encode(), b"number": 12, b"real": 0.5, b"yes": True}
+"""The application properties of such a message, as the SDK returns them."""
+
+
+def annotated(time_to_live: int | None = None, **body: Any) -> AmqpAnnotatedMessage:
+    """Return a message with something in every section.
+
+    With a time-to-live, the SDK overwrites the creation and expiry times in the properties.
+    """
     return AmqpAnnotatedMessage(
-        header=AmqpMessageHeader(durable=True, priority=7, first_acquirer=True),
+        header=AmqpMessageHeader(time_to_live=time_to_live, **HEADER),
         delivery_annotations={"x-delivery": "d"},
-        annotations={"x-mine": "a"},
+        annotations={"x-mine": "a", "x-number": 5},
         properties=AmqpMessageProperties(**PROPERTIES),
-        application_properties={"text": "ž"},
+        application_properties={"text": "ž", "number": 12, "real": 0.5, "yes": True},
         footer={"x-footer": "f"},
         **body,
     )
 
 
-async def test_every_section_and_body_is_delivered_to_the_sdk(both: Flavour) -> None:
-    queue = both.queue()
-    sender, receiver = await both.pair(queue, prefetch_count=5)
+async def test_every_section_and_body_is_delivered_to_the_sdk(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    sender, receiver = await sdk.pair(queue, prefetch_count=5)
     cases = [
         ("data_body", [b"one", b"two"], [b"one", b"two"], AmqpMessageBodyType.DATA),
         ("data_body", b"", [b""], AmqpMessageBodyType.DATA),
-        ("value_body", {"a": [1, None]}, {b"a": [1, None]}, AmqpMessageBodyType.VALUE),
+        ("value_body", {"a": [1, None, "b"]}, {b"a": [1, None, b"b"]}, AmqpMessageBodyType.VALUE),
         ("value_body", None, None, AmqpMessageBodyType.VALUE),
         ("sequence_body", [[1, 2], ["x"]], [[1, 2], [b"x"]], AmqpMessageBodyType.SEQUENCE),
     ]
@@ -154,37 +152,66 @@ async def test_every_section_and_body_is_delivered_to_the_sdk(both: Flavour) -> 
         raw = message.raw_amqp_message
         assert raw.body_type == body_type
         assert (raw.body if body_type == AmqpMessageBodyType.VALUE else list(raw.body)) == body
-        assert (raw.header.durable, raw.header.priority) == (True, 7)
-        assert raw.header.first_acquirer is True
+        assert {name: getattr(raw.header, name) for name in HEADER} == HEADER
         assert raw.header.delivery_count == 0
         assert raw.delivery_annotations == {b"x-delivery": b"d"}
-        assert raw.annotations[b"x-mine"] == b"a"
-        assert raw.application_properties == {b"text": "ž".encode()}
+        assert (raw.annotations[b"x-mine"], raw.annotations[b"x-number"]) == (b"a", 5)
+        assert raw.application_properties == APPLICATION_PROPERTIES
         assert raw.footer == {b"x-footer": b"f"}
         for name, value in PROPERTIES.items():
             written = value.encode() if isinstance(value, str) else value
             assert getattr(raw.properties, name) == written, name
 
 
-async def test_received_message_can_be_sent_again(both: Flavour) -> None:
+async def test_received_message_can_be_sent_again(sdk: Flavour) -> None:
     """The raw AMQP message that the SDK returns is sent to the next queue."""
-    first, second = both.queue(), both.queue()
-    sender, receiver, onward, last = await both.open(
-        both.sender(first), both.receiver(first), both.sender(second), both.receiver(second)
+    first, second = sdk.queue(), sdk.queue()
+    sender, receiver, onward, last = await sdk.open(
+        sdk.sender(first), sdk.receiver(first), sdk.sender(second), sdk.receiver(second)
     )
-    await sender.send_messages(annotated(value_body={"a": [1, None]}))
+    await sender.send_messages(annotated(60_000, value_body={"a": [1, None]}))
     came = await take_one(receiver)
     await onward.send_messages(came.raw_amqp_message)
     again = (await take_one(last)).raw_amqp_message
+    assert again.header.time_to_live == came.raw_amqp_message.header.time_to_live == 60_000
     assert again.body == came.raw_amqp_message.body
     assert again.footer == came.raw_amqp_message.footer
-    assert again.application_properties == {b"text": "ž".encode()}
+    assert again.application_properties == APPLICATION_PROPERTIES
     assert again.annotations[b"x-mine"] == b"a"
 
 
-async def test_large_messages_are_delivered_completely(both: Flavour) -> None:
-    queue = both.queue()
-    sender, receiver = await both.pair(queue)
+async def test_large_messages_are_delivered_completely(sdk: Flavour) -> None:
+    queue = sdk.queue()
+    sender, receiver = await sdk.pair(queue)
     body = bytes(range(256)) * 1000  # just below the size limit
     await sender.send_messages(ServiceBusMessage(body))
     assert b"".join((await take_one(receiver)).body) == body
+
+
+async def test_payload_is_delivered_unchanged(sdk: Flavour) -> None:
+    """A message of the SDK, read and sent again by our client, is unchanged."""
+    queue, other = sdk.queue(), sdk.queue()
+    await sdk.sender(queue).send_messages(annotated(60_000, value_body={"a": [1, None, "b"]}))
+    client = sdk.raw()
+    first = Message.parse(receive_raw(client, queue))
+    Sender(client, other).send(first.encode())
+    second = Message.parse(receive_raw(client, other))
+    assert second.delivery_annotations == first.delivery_annotations != b""
+    assert second.properties == first.properties != b""
+    assert second.application_properties == first.application_properties != b""
+    assert second.body == first.body != b""
+    assert second.footer == first.footer != b""
+    assert second.header == first.header != b""
+    ours = ("x-opt-enqueued-time", "x-opt-locked-until")
+    assert without(second.read_message_annotations(), ours) == without(
+        first.read_message_annotations(), ours
+    )
+
+
+def receive_raw(client: Any, path: str) -> bytes:
+    (delivery,) = Receiver(client, path).receive(1)
+    return bytes(delivery.payload)
+
+
+def without(values: Any, keys: tuple[str, ...]) -> dict[Any, Any]:
+    return {key: value for key, value in values.items() if key not in keys}

@@ -22,7 +22,6 @@ from pairbus.events import (
     Pinged,
     StateChanged,
 )
-from tests.integration.emulator_kit import DEADLINE_S
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     MINUTE,
@@ -35,6 +34,7 @@ from tests.integration.pairing_faults_kit import (
     together,
     until,
 )
+from tests.integration.waiting import DEADLINE_S
 
 __all__ = ["namespaces"]
 

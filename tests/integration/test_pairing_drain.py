@@ -19,7 +19,7 @@ from pairbus.amqp.sections import Message
 from pairbus.events import DrainStalled, PathStatus, Pinged
 from pairbus.pairing.health import SMALL
 from pairbus.transfer import from_backlog
-from tests.integration.emulator_kit import client_of
+from tests.integration.emulator_clients import client_of
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     MINUTE,

@@ -11,7 +11,6 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyErr
 from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
-from tests.integration.emulator_kit import DEADLINE_S
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     MINUTE,
@@ -22,6 +21,7 @@ from tests.integration.pairing_faults_kit import (
     namespaces,
     together,
 )
+from tests.integration.waiting import DEADLINE_S
 
 __all__ = ["namespaces"]
 

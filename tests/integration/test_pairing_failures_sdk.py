@@ -40,8 +40,8 @@ from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.namespace import ROOT_RULE, LocalNamespace
 from pairbus.errors import AmqpError
 from pairbus.pairing.failures import CONDITIONS, FailureKind, classify_failure
-from tests.integration.emulator_bench import BRISK, QUICK
-from tests.integration.emulator_flavours import eventually
+from tests.integration.emulator_clients import BRISK, QUICK
+from tests.integration.sdk_flavours import eventually
 from tests.interop.sdk_cases import connection_string
 
 pytestmark = [

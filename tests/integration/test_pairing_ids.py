@@ -14,8 +14,9 @@ from pairbus.amqp.sections import Message
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.events import PathStatus
 from pairbus.transfer import from_backlog
-from tests.integration.emulator_kit import client_of, wait_until
+from tests.integration.emulator_clients import client_of
 from tests.integration.pairing_kit import World, body_of, quick_sender, state
+from tests.integration.waiting import wait_until
 
 pytestmark = [
     # The SDK does not close its sockets.

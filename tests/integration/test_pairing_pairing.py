@@ -29,7 +29,7 @@ from pairbus.events import PathStatus
 from pairbus.pairing.namespaces import registry
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
-from tests.integration.emulator_kit import BRISK
+from tests.integration.emulator_clients import BRISK
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     SENDS,

@@ -14,7 +14,7 @@ from pairbus.emulator.connections.incoming_links import IncomingLink
 from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
-from tests.integration.emulator_kit import DEADLINE_S, payload
+from tests.integration.encoded_messages import payload
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     LISTENS,
@@ -26,6 +26,7 @@ from tests.integration.pairing_faults_kit import (
     together,
     until,
 )
+from tests.integration.waiting import DEADLINE_S
 
 __all__ = ["namespaces"]
 

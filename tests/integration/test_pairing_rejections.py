@@ -19,7 +19,6 @@ from azure.servicebus.exceptions import (
 from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
-from tests.integration.emulator_flavours import Awaited
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     LISTENS,
@@ -31,6 +30,7 @@ from tests.integration.pairing_faults_kit import (
     message,
     namespaces,
 )
+from tests.integration.sdk_flavours import Awaited
 
 __all__ = ["namespaces"]
 

@@ -24,7 +24,7 @@ from pairbus import FailureKind
 from pairbus.emulator.faults import Fault
 from pairbus.events import PathStatus, StateChanged
 from pairbus.pairing.failures import classify_failure
-from tests.integration.emulator_kit import payload
+from tests.integration.encoded_messages import payload
 from tests.integration.pairing_faults_kit import (
     FORGETFUL,
     LISTENS,

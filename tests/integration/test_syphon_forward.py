@@ -18,7 +18,7 @@ from pairbus.spark.messages import ReceivedMessage, RestoredMessage, lock_expiry
 from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
-from tests.integration.emulator_kit import stored
+from tests.integration.emulator_data import stored
 
 numbers = count(1)
 

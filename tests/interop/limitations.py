@@ -247,3 +247,18 @@ def needs(*capabilities: str) -> Callable[[T], T]:
 
 def peers_with(peers: list[str], capabilities: tuple[str, ...]) -> list[str]:
     return [peer for peer in peers if not any(peer in CANNOT[name] for name in capabilities)]
+
+
+def summary() -> list[str]:
+    """Return lines with peers, what is not tested with them, and the reason."""
+    tables = list(CANNOT.items())
+    for verb, table in (("write", CANNOT_WRITE), ("read", CANNOT_READ)):
+        for peer, values in table.items():
+            tables += [(f"{verb} {name}", {peer: reason}) for name, reason in values.items()]
+    peers: dict[tuple[str, str], list[str]] = {}
+    for subject, reasons in tables:
+        for peer, reason in reasons.items():
+            peers.setdefault((subject, reason), []).append(peer)
+    return sorted(
+        f"{', '.join(names)}: {subject}: {reason}" for (subject, reason), names in peers.items()
+    )

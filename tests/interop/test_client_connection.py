@@ -1,7 +1,6 @@
 """Connections between our server and peers as clients: fields, heartbeats, loss and many links."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,18 +10,12 @@ from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.types import Described, Symbol, UInt
 from pairbus.errors import ConnectionLost, LinkLost
+from tests.interop.fixture_types import Connect, StartServer, Watch
 from tests.interop.limitations import needs
 from tests.interop.messages import PeerMessage, text, texts
 from tests.interop.peers import PeerClient, wait_until
+from tests.interop.transfers import texts_received_by
 from tests.unit.amqp.same import same
-
-Connect = Callable[..., PeerClient]
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
-
-
-def received_texts(server: MemoryServer) -> list[str]:
-    return [PeerMessage.parse(each.payload).text for each in server.received]
 
 
 def queued_texts(server: MemoryServer) -> list[str]:
@@ -227,7 +220,7 @@ def test_sender_continues_after_its_connection_was_cut(
 
     assert server.cuts == 1
     assert len(server.opens) == 2
-    assert received_texts(server) == ["a", "b", "b", "c"]
+    assert texts_received_by(server) == ["a", "b", "b", "c"]
     assert queued_texts(server) == ["a", "b", "c"]
 
 
@@ -269,7 +262,7 @@ def test_sender_continues_after_the_server_was_restarted(
     if not peer.name.startswith("sdk"):
         sender.wait_for_new_connection()
     assert sender.send(text("b")) == Accepted()
-    assert (received_texts(first), received_texts(second)) == (["a"], ["b"])
+    assert (texts_received_by(first), texts_received_by(second)) == (["a"], ["b"])
 
 
 @needs("resends by itself")

@@ -1,7 +1,5 @@
 """Errors between our server and peers as clients, for links, messages, sessions and connections."""
 
-from collections.abc import Callable
-
 import pytest
 
 from examples.engine.memory_server import MemoryServer
@@ -16,12 +14,10 @@ from pairbus.errors import (
     NotAuthorized,
     QuotaExceeded,
 )
+from tests.interop.fixture_types import Connect, StartServer
 from tests.interop.limitations import needs
 from tests.interop.messages import text
-from tests.interop.peers import PeerClient, PeerError
-
-Connect = Callable[..., PeerClient]
-StartServer = Callable[..., MemoryServer]
+from tests.interop.peers import PeerError
 
 INFO = {Symbol("tracking"): UInt(42)}
 ERRORS = [

@@ -1,20 +1,14 @@
 """Credit, drain and session windows between our server and peers as clients."""
 
-from collections.abc import Callable
-
 import pytest
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, Request, Response
 from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import Accepted, Released
+from tests.interop.fixture_types import Connect, StartServer
 from tests.interop.limitations import needs
 from tests.interop.messages import PeerMessage, text, texts
-from tests.interop.peers import PeerClient
-
-Connect = Callable[..., PeerClient]
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
+from tests.interop.transfers import texts_received_by
 
 
 def put_texts(server: MemoryServer, count: int) -> None:
@@ -27,10 +21,6 @@ def texts_of(messages: list[PeerMessage]) -> list[str]:
 
 def numbers(*range_: int) -> list[str]:
     return [str(number) for number in range(*range_)]
-
-
-def received_texts(server: MemoryServer) -> list[str]:
-    return texts_of([PeerMessage.parse(each.payload) for each in server.received])
 
 
 def incoming_link(server: MemoryServer, address: str = "q") -> ReceiverLink:
@@ -52,7 +42,7 @@ def test_sender_continues_when_its_credit_is_renewed(
     for message in texts(50):
         assert sender.send(message) == Accepted()
 
-    assert received_texts(server) == numbers(50)
+    assert texts_received_by(server) == numbers(50)
 
 
 @needs("obeys credit", "send without waiting")
@@ -68,11 +58,11 @@ def test_sender_does_not_exceed_its_credit(server: MemoryServer, connect: Connec
         sender.post(message)
     sender.wait_for_outcomes(2)
     peer.receiver("another")
-    assert received_texts(server) == numbers(2)
+    assert texts_received_by(server) == numbers(2)
     server.call(lambda: link.flow(3))
     sender.wait_for_outcomes(3)
 
-    assert received_texts(server) == numbers(5)
+    assert texts_received_by(server) == numbers(5)
 
 
 @needs("ignores credit")
@@ -166,7 +156,7 @@ def test_peer_returns_credit_when_we_drain_it(server: MemoryServer, connect: Con
         assert sender.link.drained() == 4
 
     peer.until(lambda: link.credit == 0)
-    assert received_texts(server) == ["last"]
+    assert texts_received_by(server) == ["last"]
 
 
 def test_receiver_waits_for_messages_of_an_empty_queue(

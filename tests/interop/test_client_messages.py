@@ -1,19 +1,18 @@
 """Messages between our server and peers as clients: sections, types, batches and frames."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch, split_batch
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sections import DATA, VALUE, Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.errors import DecodeError
+from tests.interop.fixture_types import Connect, StartServer, Watch
 from tests.interop.limitations import CANNOT_READ, CANNOT_WRITE, needs
 from tests.interop.messages import (
     BODIES,
@@ -26,17 +25,11 @@ from tests.interop.messages import (
     text,
 )
 from tests.interop.peers import PeerClient
+from tests.interop.transfers import received_by
 from tests.unit.amqp.same import same
 
-Connect = Callable[..., PeerClient]
-StartServer = Callable[..., MemoryServer]
-Watch = Callable[[MemoryServer], FrameLog]
 TIMES = ("creation_time", "absolute_expiry_time")
 LARGE = hashlib.shake_256(b"large").digest(100_000)
-
-
-def received(server: MemoryServer) -> list[PeerMessage]:
-    return [PeerMessage.parse(each.payload) for each in server.received]
 
 
 def without(table: dict[str, dict[str, str]], peer: PeerClient, values: dict[str, Any]) -> Any:
@@ -54,7 +47,7 @@ def test_message_is_received_and_redelivered_unchanged(
     for body in bodies:
         assert sender.send(text(body)) == Accepted()
 
-    assert [message.text for message in received(server)] == bodies
+    assert [message.text for message in received_by(server)] == bodies
     assert {(each.address, each.message_format, each.settled) for each in server.received} == {
         ("q", 0, False)
     }
@@ -73,7 +66,7 @@ def test_all_sections_of_a_peer_are_read(server: MemoryServer, connect: Connect)
 
     peer.sender("q").send(FULL_MESSAGE)
 
-    [message] = received(server)
+    [message] = received_by(server)
     properties, expected = message.properties, FULL_MESSAGE
     if peer.name.startswith("sdk"):  # The SDK computes both times from the time-to-live.
         assert properties.absolute_expiry_time is not None
@@ -118,7 +111,7 @@ def test_message_ids_keep_their_types(server: MemoryServer, connect: Connect, ki
         server.put("q", PeerMessage(properties=Properties(message_id=message_id)).encode())
     else:
         peer.sender("q").send(PeerMessage(properties=Properties(message_id=message_id)))
-        [message] = received(server)
+        [message] = received_by(server)
         assert same(message.properties.message_id, message_id)
 
     [returned] = peer.receiver("q").receive()
@@ -134,7 +127,7 @@ def test_bodies_keep_their_sections(server: MemoryServer, connect: Connect, kind
         server.put("q", PeerMessage(body=BODIES[kind]).encode())
     else:
         peer.sender("q").send(PeerMessage(body=BODIES[kind]))
-        [message] = received(server)
+        [message] = received_by(server)
         assert same(message.body, BODIES[kind])
 
     [returned] = peer.receiver("q").receive()
@@ -151,7 +144,7 @@ def test_footer_of_a_peer_is_read(server: MemoryServer, connect: Connect) -> Non
     footer = {Symbol("x-opt-sum"): b"\x01"}
     connect(server).sender("q").send(PeerMessage(body=(DATA, [b"a"]), footer=footer))
 
-    [message] = received(server)
+    [message] = received_by(server)
     assert same(message.footer, footer)
 
 
@@ -185,7 +178,7 @@ def test_values_of_a_peer_keep_their_types(server: MemoryServer, connect: Connec
 
     peer.sender("q").send(message)
 
-    assert_values(received(server)[0], message)
+    assert_values(received_by(server)[0], message)
 
 
 def test_values_are_read_by_a_peer_with_their_types(server: MemoryServer, connect: Connect) -> None:
@@ -294,7 +287,7 @@ def test_large_message_of_a_peer_arrives_in_many_frames(
     assert len(sizes) > len(LARGE) // frame_size
     assert max(sizes) <= frame_size
     bodies = [(DATA, [body]) for body in (b"small", LARGE, b"end")]
-    assert [message.body for message in received(server)] == bodies
+    assert [message.body for message in received_by(server)] == bodies
 
 
 @pytest.mark.parametrize("frame_size", [512, 4096])
@@ -372,4 +365,4 @@ def test_aborted_delivery_is_dropped(server: MemoryServer, connect: Connect, wat
     sender.send(text("complete"))
 
     assert any(frame.performative.aborted for frame in frames.transfers("in"))
-    assert [message.text for message in received(server)] == ["complete"]
+    assert [message.text for message in received_by(server)] == ["complete"]

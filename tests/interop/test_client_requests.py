@@ -3,7 +3,6 @@
 import datetime
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,13 +39,12 @@ from pairbus.errors import (
     NotAuthorized,
     QuotaExceeded,
 )
+from tests.interop.fixture_types import Connect, StartServer
 from tests.interop.limitations import needs
 from tests.interop.messages import text
-from tests.interop.peers import PeerClient, PeerError
+from tests.interop.peers import PeerError
 from tests.unit.amqp.same import same
 
-Connect = Callable[..., PeerClient]
-StartServer = Callable[..., MemoryServer]
 NOON = datetime.datetime(2024, 2, 29, 12, 0, 0, 250_000, tzinfo=datetime.UTC)
 
 

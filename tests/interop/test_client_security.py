@@ -4,17 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from examples.engine.memory_server import MemoryServer, offer
+from examples.engine.memory_server import offer
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sections import DATA
 from pairbus.errors import NotAuthorized
+from tests.interop.fixture_types import Connect, StartServer
 from tests.interop.limitations import needs
 from tests.interop.messages import PeerMessage, text
 from tests.interop.peers import PeerClient
 from tests.interop.tls import TlsFiles
-
-Connect = Callable[..., PeerClient]
-StartServer = Callable[..., MemoryServer]
 
 
 def connection_error(connect: Callable[[], PeerClient]) -> str:

@@ -1,11 +1,9 @@
 """Settlement and outcomes between our server and peers as clients."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from examples.engine.frame_log import FrameLog
 from examples.engine.memory_server import MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.performatives import (
@@ -21,13 +19,10 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.types import Symbol
 from pairbus.errors import LockLost
+from tests.interop.fixture_types import Connect, Watch
 from tests.interop.limitations import needs
 from tests.interop.messages import text, texts
-from tests.interop.peers import PeerClient
 from tests.unit.amqp.same import same
-
-Connect = Callable[..., PeerClient]
-Watch = Callable[[MemoryServer], FrameLog]
 
 STAIN = Error(Symbol("test:stain"), "a stain", {Symbol("where"): "the sleeve"})
 

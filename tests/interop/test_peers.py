@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.conftest import CLIENTS, SERVERS
-from tests.interop.limitations import CANNOT, CANNOT_READ, CANNOT_WRITE
+from tests.interop.limitations import CANNOT, CANNOT_READ, CANNOT_WRITE, summary
 from tests.interop.messages import BODIES, MESSAGE_IDS, VALUES
 
 MODULES = [
@@ -39,3 +39,9 @@ def test_every_value_that_a_peer_cannot_carry_exists(table: dict[str, dict[str, 
     assert set(table) == set(CLIENTS)
     for peer, reasons in table.items():
         assert set(reasons) <= names, peer
+
+
+def test_summary_has_every_limitation() -> None:
+    tables = (*CANNOT.values(), *CANNOT_READ.values(), *CANNOT_WRITE.values())
+    peers = [peer for line in summary() for peer in line.split(": ")[0].split(", ")]
+    assert len(peers) == sum(len(table) for table in tables)

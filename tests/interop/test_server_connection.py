@@ -1,6 +1,5 @@
 """Heartbeats, lost connections and many links between our client and peers as servers."""
 
-import contextlib
 import select
 import time
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.client import Client, Receiver, Sender
+from pairbus.amqp.client import Receiver, Sender
 from pairbus.amqp.events import (
     Attached,
     Closed,
@@ -20,41 +19,16 @@ from pairbus.amqp.events import (
 from pairbus.amqp.performatives import Accepted, Source
 from pairbus.amqp.types import Described, Int32, Symbol
 from pairbus.errors import (
-    AmqpError,
     ConnectionLost,
     LockLost,
     OperationTimeout,
 )
 from tests.interop.engine_client import EngineClient
+from tests.interop.fixture_types import OpenClient, StartPeer
 from tests.interop.limitations import needs
-from tests.interop.messages import PeerMessage, text
+from tests.interop.messages import text
 from tests.interop.peers import DEADLINE_S, PeerServer, wait_until
-
-OpenClient = Callable[..., Client]
-StartPeer = Callable[..., PeerServer]
-
-
-def payload(body: str = "a") -> bytes:
-    return text(body).encode()
-
-
-def received_texts(peer: PeerServer, count: int) -> list[str]:
-    return [message.text for message in peer.receive(count)]
-
-
-def texts_of(deliveries: list[Delivery]) -> list[str]:
-    return [PeerMessage.parse(delivery.payload).text for delivery in deliveries]
-
-
-def wait_for_loss(receiver: Receiver) -> AmqpError:
-    """Wait until the link of a receiver is lost, and return its error."""
-    client = receiver.client
-    with contextlib.suppress(AmqpError):
-        client.run_until(
-            lambda: receiver.error is not None, client.deadline(None), "the loss of the link"
-        )
-    assert receiver.error is not None
-    return receiver.error
+from tests.interop.transfers import payload, received_texts, texts_of, wait_for_loss
 
 
 def idle_until(receiver: Receiver, condition: Callable[[], object]) -> None:

@@ -1,16 +1,11 @@
 """Errors of peers as servers, for links, sessions, connections and requests."""
 
-import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pairbus.amqp.client import Client, Receiver, Sender
+from pairbus.amqp.client import Receiver, Sender
 from pairbus.amqp.client.management import Management
-from pairbus.amqp.events import (
-    Delivery,
-)
 from pairbus.amqp.performatives import Error
 from pairbus.amqp.types import Int32, Symbol, UInt
 from pairbus.errors import (
@@ -27,36 +22,11 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.tokens import SharedAccessKey
+from tests.interop.fixture_types import OpenClient
 from tests.interop.limitations import needs
-from tests.interop.messages import PeerMessage, text
+from tests.interop.messages import text
 from tests.interop.peers import PeerServer
-
-OpenClient = Callable[..., Client]
-StartPeer = Callable[..., PeerServer]
-
-
-def payload(body: str = "a") -> bytes:
-    return text(body).encode()
-
-
-def received_texts(peer: PeerServer, count: int) -> list[str]:
-    return [message.text for message in peer.receive(count)]
-
-
-def texts_of(deliveries: list[Delivery]) -> list[str]:
-    return [PeerMessage.parse(delivery.payload).text for delivery in deliveries]
-
-
-def wait_for_loss(receiver: Receiver) -> AmqpError:
-    """Wait until the link of a receiver is lost, and return its error."""
-    client = receiver.client
-    with contextlib.suppress(AmqpError):
-        client.run_until(
-            lambda: receiver.error is not None, client.deadline(None), "the loss of the link"
-        )
-    assert receiver.error is not None
-    return receiver.error
-
+from tests.interop.transfers import payload, received_texts, texts_of, wait_for_loss
 
 CONDITIONS: dict[str, type[AmqpError]] = {
     "amqp:not-found": EntityNotFound,

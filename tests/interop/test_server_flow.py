@@ -1,12 +1,11 @@
 """Credit, drain, settlement and outcomes between our client and peers as servers."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pairbus.amqp.client import Client, Receiver, Sender
+from pairbus.amqp.client import Receiver, Sender
 from pairbus.amqp.events import OutgoingDeliveriesUpdated
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
@@ -32,30 +31,12 @@ from pairbus.errors import (
     Unavailable,
 )
 from tests.interop.engine_client import EngineClient
+from tests.interop.fixture_types import OpenClient, StartPeer
 from tests.interop.limitations import needs
-from tests.interop.messages import PeerMessage, text, texts
+from tests.interop.messages import text, texts
 from tests.interop.peers import PeerServer, wait_until
+from tests.interop.transfers import payload, receive, received_texts, texts_of
 from tests.unit.amqp.same import same
-
-OpenClient = Callable[..., Client]
-StartPeer = Callable[..., PeerServer]
-
-
-def payload(body: str = "a") -> bytes:
-    return text(body).encode()
-
-
-def receive_texts(receiver: Receiver, count: int) -> list[str]:
-    received: list[str] = []
-    while len(received) < count:
-        some = receiver.receive(count - len(received))
-        assert some, f"only {len(received)} of {count} messages arrived"
-        received += [PeerMessage.parse(delivery.payload).text for delivery in some]
-    return received
-
-
-def received_texts(peer: PeerServer, count: int) -> list[str]:
-    return [message.text for message in peer.receive(count)]
 
 
 def test_sender_waits_for_credit(start_peer: StartPeer, open_client: OpenClient) -> None:
@@ -94,10 +75,10 @@ def test_receiver_gets_no_more_messages_than_its_credit(
     peer.put("q", *texts(5))
     receiver = Receiver(open_client(peer), "q")
 
-    assert receive_texts(receiver, 2) == ["0", "1"]
+    assert texts_of(receive(receiver, 2)) == ["0", "1"]
     assert receiver.credit == 0
     assert receiver.drain() == []
-    assert receive_texts(receiver, 3) == ["2", "3", "4"]
+    assert texts_of(receive(receiver, 3)) == ["2", "3", "4"]
 
 
 def test_receiver_continues_after_a_drain(peer: PeerServer, open_client: OpenClient) -> None:
@@ -111,7 +92,7 @@ def test_receiver_continues_after_a_drain(peer: PeerServer, open_client: OpenCli
     assert receiver.credit == 0
     receiver.settle([delivery])
     peer.put("q", text("b"))
-    assert receive_texts(receiver, 1) == ["b"]
+    assert texts_of(receive(receiver, 1)) == ["b"]
 
 
 def test_messages_before_the_answer_to_a_drain_are_kept(
@@ -124,7 +105,7 @@ def test_messages_before_the_answer_to_a_drain_are_kept(
 
     drained = receiver.drain()
 
-    assert [PeerMessage.parse(delivery.payload).text for delivery in drained] == ["b", "c"]
+    assert texts_of(drained) == ["b", "c"]
     assert receiver.credit == 0
 
 

@@ -1,18 +1,18 @@
 """Messages between our client and peers as servers: sections, types, batches and frames."""
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, split_batch
-from pairbus.amqp.client import Client, Receiver, Sender
+from pairbus.amqp.client import Receiver, Sender
 from pairbus.amqp.events import Delivery, OutgoingDeliveriesUpdated
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sections import DATA, VALUE
 from pairbus.amqp.types import Symbol
 from tests.interop.engine_client import EngineClient
+from tests.interop.fixture_types import OpenClient, StartPeer
 from tests.interop.limitations import CANNOT_READ, CANNOT_WRITE, needs
 from tests.interop.messages import (
     FULL_MESSAGE,
@@ -23,20 +23,10 @@ from tests.interop.messages import (
     text,
 )
 from tests.interop.peers import PeerServer
+from tests.interop.transfers import receive
 from tests.unit.amqp.same import same
 
-OpenClient = Callable[..., Client]
-StartPeer = Callable[..., PeerServer]
 LARGE = hashlib.shake_256(b"large").digest(300_000)
-
-
-def receive(receiver: Receiver, count: int) -> list[Delivery]:
-    deliveries: list[Delivery] = []
-    while len(deliveries) < count:
-        some = receiver.receive(count - len(deliveries))
-        assert some, f"only {len(deliveries)} of {count} messages arrived"
-        deliveries += some
-    return deliveries
 
 
 def test_message_is_sent_and_received_unchanged(peer: PeerServer, open_client: OpenClient) -> None:

@@ -1,23 +1,20 @@
 """SASL and TLS between our client and peers as servers."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pairbus.amqp.client import Client, Receiver, Sender
+from pairbus.amqp.client import Receiver, Sender
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import DATA
 from pairbus.errors import ConnectionLost, NotAuthorized
 from tests.interop.engine_client import EngineClient
+from tests.interop.fixture_types import OpenClient, StartPeer
 from tests.interop.limitations import needs
 from tests.interop.messages import PeerMessage, text
 from tests.interop.peers import PeerServer, certificate_with_key, wait_until
 from tests.interop.tls import TlsFiles
-
-OpenClient = Callable[..., Client]
-StartPeer = Callable[..., PeerServer]
 
 
 @needs("server: works without SASL")

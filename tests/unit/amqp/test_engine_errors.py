@@ -49,31 +49,21 @@ def test_detach_carries_its_error(by_client: bool) -> None:
 
 
 @pytest.mark.parametrize("by_client", [True, False])
-def test_end_carries_its_error(by_client: bool) -> None:
+@pytest.mark.parametrize("event", [Ended, Closed])
+def test_end_and_close_carry_their_error(event: type[Ended | Closed], by_client: bool) -> None:
     pair, sender, receiver = pair_with_sender()
 
-    (sender if by_client else receiver).session.end(the_error())
+    if event is Ended:
+        (sender if by_client else receiver).session.end(the_error())
+    else:
+        (pair.client if by_client else pair.server).close(the_error())
     reported = pair.run()
 
     other, own = reported.client, reported.server
     if by_client:
         other, own = own, other
-    check(only(Ended, other).error)
-    assert only(Ended, own).error is None
-
-
-@pytest.mark.parametrize("by_client", [True, False])
-def test_close_carries_its_error(by_client: bool) -> None:
-    pair, _, _ = pair_with_sender()
-
-    (pair.client if by_client else pair.server).close(the_error())
-    reported = pair.run()
-
-    other, own = reported.client, reported.server
-    if by_client:
-        other, own = own, other
-    check(only(Closed, other).error)
-    assert only(Closed, own).error is None
+    check(only(event, other).error)
+    assert only(event, own).error is None
 
 
 def test_rejection_carries_its_error() -> None:

@@ -5,9 +5,8 @@ are opened together, and closed while the next test runs, because the SDK is slo
 """
 
 import asyncio
-import gc
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any
 
@@ -16,27 +15,35 @@ import azure.servicebus.aio
 import azure.servicebus.aio.management
 import azure.servicebus.management
 import pytest
-import pytest_asyncio
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 
+from pairbus.amqp.client import Client, ClientOptions
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_bench import BRISK, DEADLINE_S, QUICK
-
-__all__ = ["FLAVOURS", "Flavour", "aio", "benches", "both", "namespace"]
+from tests.integration.emulator_clients import BRISK, QUICK
+from tests.integration.waiting import DEADLINE_S
 
 FLAVOURS = {
     "sync": (
         azure.servicebus.ServiceBusClient,
         azure.servicebus.management.ServiceBusAdministrationClient,
+        azure.servicebus.AutoLockRenewer,
     ),
     "aio": (
         azure.servicebus.aio.ServiceBusClient,
         azure.servicebus.aio.management.ServiceBusAdministrationClient,
+        azure.servicebus.aio.AutoLockRenewer,
     ),
 }
-PREFETCHING = {"prefetch_count": 1}
-"""A receiver without prefetch has a task that wakes up once a second, and closes after that."""
+SDK_SOCKETS = [
+    pytest.mark.usefixtures("collect_sockets"),
+    # The SDK does not close its transport when a connection fails.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
+]
+"""The marks of a module that uses the SDK."""
+SDK_MARKS = [pytest.mark.asyncio(loop_scope="module"), *SDK_SOCKETS]
+"""The marks of a module whose tests use the fixture `sdk` or `own_sdk`."""
 
 names = (f"entity-{number}" for number in count(1))
 
@@ -66,6 +73,11 @@ class Awaited:
     async def __aexit__(self, *exc: Any) -> None:
         await asyncio.to_thread(self.inner.__exit__, *exc)
 
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        items, end = iter(self.inner), object()
+        while (item := await asyncio.to_thread(next, items, end)) is not end:
+            yield item
+
 
 class Flavour:
     """A client of the sync or async SDK, and entities with unique names."""
@@ -83,6 +95,13 @@ class Flavour:
         kind = FLAVOURS[self.name][0]
         return kind.from_connection_string(connection_string, **(QUICK | options))
 
+    def connect_with_defaults(self) -> Any:
+        """Return a client with the retries of the SDK's default options."""
+        return FLAVOURS[self.name][0].from_connection_string(self.namespace.connection_string)
+
+    def connect_with(self, host: str, credential: Any, **options: Any) -> Any:
+        return FLAVOURS[self.name][0](host, credential, **(QUICK | options))
+
     def administration(self, **options: Any) -> Any:
         made = FLAVOURS[self.name][1].from_connection_string(
             self.namespace.connection_string,
@@ -93,6 +112,13 @@ class Flavour:
 
     def face(self, made: Any) -> Any:
         return Awaited(made) if self.name == "sync" else made
+
+    def lock_renewer(self, **options: Any) -> Any:
+        return FLAVOURS[self.name][2](**options)
+
+    def native(self, handler: Any) -> Any:
+        """Return the object of the SDK itself, for a call that takes it as an argument."""
+        return handler.inner if self.name == "sync" else handler
 
     def keep(self, handler: Any) -> Any:
         """Return an object that is closed after the test."""
@@ -110,7 +136,7 @@ class Flavour:
         self, path: str, subscription: str | None = None, *, client: Any = None, **options: Any
     ) -> Any:
         client = self.client if client is None else client
-        options = BRISK | PREFETCHING | options
+        options = BRISK | options
         if subscription is None:
             return self.keep(client.get_queue_receiver(path, **options))
         return self.keep(client.get_subscription_receiver(path, subscription, **options))
@@ -125,6 +151,12 @@ class Flavour:
     async def pair(self, path: str, **options: Any) -> Any:
         """Return a sender and a receiver of a queue."""
         return await self.open(self.sender(path), self.receiver(path, **options))
+
+    def raw(self) -> Client:
+        """Return our own client."""
+        client = Client(ClientOptions.from_connection_string(self.namespace.connection_string))
+        self._open.append(Awaited(client))
+        return client
 
     def close_links(self) -> None:
         self._closing += [asyncio.ensure_future(item.close()) for item in self._open]
@@ -162,36 +194,6 @@ class Flavour:
         )
 
 
-@pytest.fixture(scope="module")
-def namespace() -> Iterator[LocalNamespace]:
-    with LocalNamespace("flavours") as namespace:
-        yield namespace
-    gc.collect()  # sockets of the SDK, before a module that does not ignore their warnings
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def benches(namespace: LocalNamespace) -> AsyncIterator[dict[str, Flavour]]:
-    made = {name: Flavour(name, namespace) for name in FLAVOURS}
-    yield made
-    await asyncio.gather(*(item.close() for item in made.values()))
-
-
-@pytest_asyncio.fixture(loop_scope="module", params=list(FLAVOURS))
-async def both(
-    benches: dict[str, Flavour], request: pytest.FixtureRequest
-) -> AsyncIterator[Flavour]:
-    """The sync and the async SDK in turn."""
-    yield benches[request.param]
-    benches[request.param].close_links()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def aio(benches: dict[str, Flavour]) -> AsyncIterator[Flavour]:
-    """The async SDK, for cases that sync tests cover elsewhere."""
-    yield benches["aio"]
-    benches["aio"].close_links()
-
-
 async def eventually(reached: Any) -> Any:
     """Wait until a condition is true. Fails at the deadline."""
     deadline = asyncio.get_running_loop().time() + DEADLINE_S
@@ -224,8 +226,10 @@ async def is_empty(receiver: Any) -> bool:
 async def listed(listing: Any) -> list[Any]:
     """Return all items of a sync or async listing."""
     if inspect.isawaitable(listing):
-        return await asyncio.to_thread(list, await listing)
-    return [item async for item in listing]
+        listing = await listing
+    if hasattr(listing, "__aiter__"):
+        return [item async for item in listing]
+    return await asyncio.to_thread(list, listing)
 
 
 def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
