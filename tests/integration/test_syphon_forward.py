@@ -4,21 +4,25 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 
-from pairbus.amqp.client import Client, ClientOptions, Receiver
+from pairbus.amqp.batch import BATCH_FORMAT, size_in_batch, split_batch
+from pairbus.amqp.client import Client, ClientOptions, PendingDelivery, Receiver, Sender
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.servicebus.limits import MAX_MESSAGE_KB_STANDARD, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark import connections
-from pairbus.spark.destination_sender import MAX_BATCH_MESSAGES
+from pairbus.spark.destination_sender import ENVELOPE_BYTES, MAX_BATCH_MESSAGES
 from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage, lock_expiry_ms
 from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
 from tests.integration.emulator_kit import stored
+from tests.messages import id_of
 
 numbers = count(1)
 
@@ -39,7 +43,7 @@ class BacklogQueue:
         self.options = ClientOptions.from_connection_string(
             namespace.connection_string, operation_timeout_s=20
         )
-        self.path = self.create_queue()
+        self.path = self.create_queue(max_message_size_in_kilobytes=2048)
 
     def create_queue(self, **settings: object) -> str:
         name = f"q{next(numbers)}"
@@ -53,7 +57,8 @@ class BacklogQueue:
         payloads = [
             to_backlog(
                 Message.build(
-                    properties=Properties(message_id=body, group_id=session), data=body.encode()
+                    properties=Properties(message_id=body[:99], group_id=session),
+                    data=body.encode(),
                 ).encode(),
                 destination,
             )
@@ -62,8 +67,11 @@ class BacklogQueue:
         sender = connections.sender_for(self.options, self.path)
         for start in range(0, len(payloads), 200):
             sender.send_batch(payloads[start : start + 200])
-        deliveries = self.receive(len(payloads))
-        assert len(deliveries) == len(payloads)
+        deliveries: list[Delivery] = []
+        with Client(self.options) as client:
+            receiver = Receiver(client, self.path, confirm=False)
+            while len(deliveries) < len(payloads):
+                deliveries += receiver.receive(len(payloads) - len(deliveries))
         locked_until = lock_expiry_ms()
         return [
             restore(ReceivedMessage(self.path, delivery.payload, delivery.tag, locked_until), None)
@@ -95,16 +103,63 @@ def backlog(namespace: LocalNamespace) -> BacklogQueue:
     return BacklogQueue(namespace)
 
 
-def test_accepted_messages_are_completed(backlog: BacklogQueue) -> None:
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of messages of the deliveries that destinations got."""
+    numbers_of_messages = []
+    post = Sender.post
+
+    def record(self: Sender, payload: bytes, **options: Any) -> PendingDelivery:
+        is_batch = options.get("message_format") == BATCH_FORMAT
+        numbers_of_messages.append(len(split_batch(payload)) if is_batch else 1)
+        return post(self, payload, **options)
+
+    monkeypatch.setattr(Sender, "post", record)
+    return numbers_of_messages
+
+
+def test_accepted_messages_are_completed(backlog: BacklogQueue, posted: list[int]) -> None:
     path = backlog.create_queue()
     bodies = [str(n) for n in range(2 * MAX_BATCH_MESSAGES + 1)]
 
     outcome = backlog.forward(backlog.locked(path, bodies))
 
+    assert posted == [MAX_BATCH_MESSAGES, MAX_BATCH_MESSAGES, 1]
     assert outcome.moved[path] == len(bodies)
     assert (outcome.unsettled, outcome.errors) == (0, {})
     assert stored(backlog.namespace, path) == bodies[:99]
     assert backlog.message_count() == 0
+
+
+@pytest.mark.parametrize("limit_kb", [MAX_MESSAGE_KB_STANDARD, 2 * MAX_MESSAGE_KB_STANDARD])
+@pytest.mark.parametrize(("excess", "expected"), [(0, [3, 2]), (1, [2, 2, 1])])
+def test_batch_is_as_large_as_the_destination_accepts(
+    backlog: BacklogQueue, posted: list[int], limit_kb: int, excess: int, expected: list[int]
+) -> None:
+    path = backlog.create_queue(max_message_size_in_kilobytes=limit_kb)
+    max_bytes = limit_kb * 1024 - ENVELOPE_BYTES
+    [sample] = backlog.locked(path, ["x" * 1000])
+    third = max_bytes // 3 - size_in_batch(len(sample.payload)) + 1000
+    bodies = ["x" * third] * 5
+    bodies[2] += "x" * (max_bytes % 3 + excess)
+
+    outcome = backlog.forward(backlog.locked(path, bodies))
+
+    assert posted == expected
+    assert (outcome.moved[path], outcome.dead_lettered) == (5, {})
+
+
+def test_message_that_is_too_large_is_dead_lettered_and_others_are_delivered(
+    backlog: BacklogQueue,
+) -> None:
+    path = backlog.create_queue()
+    bodies = ["a", "x" * MAX_MESSAGE_SIZE_STANDARD, "b"]
+
+    outcome = backlog.forward(backlog.locked(path, bodies))
+
+    assert (outcome.moved[path], outcome.dead_lettered[path]) == (2, 1)
+    assert stored(backlog.namespace, path) == ["a", "b"]
+    assert backlog.dead_letter_count() == 1
 
 
 def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> None:
@@ -132,6 +187,36 @@ def test_refused_message_is_dead_lettered_and_the_rest_of_its_batch_is_delivered
     assert outcome.dead_lettered[path] == 1
     assert stored(backlog.namespace, path) == ["a", "b"]
     assert backlog.dead_letter_count() == 1
+
+
+def test_batch_of_two_with_a_refused_message_is_sent_individually(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue(requires_session=True)
+    [bad] = backlog.locked(path, ["no session"])
+    [good] = backlog.locked(path, ["a"], session="s")
+
+    outcome = backlog.forward([bad, good])
+
+    assert (outcome.moved[path], outcome.dead_lettered[path]) == (1, 1)
+    assert stored(backlog.namespace, path) == ["a"]
+
+
+@pytest.mark.rule("S12")
+def test_transient_failure_while_messages_are_sent_individually_leaves_the_rest(
+    backlog: BacklogQueue,
+) -> None:
+    path = backlog.create_queue(requires_session=True)
+    good = backlog.locked(path, ["a", "b", "c", "d"], session="s")
+    [bad] = backlog.locked(path, ["no session"])
+    # The deliveries: the batch, "a", the message without a session, and "b".
+    fault = backlog.namespace.add_fault("internal-error", path, after=3, count=1)
+
+    outcome = backlog.forward([good[0], bad, *good[1:]])
+
+    assert fault.fired == 1
+    assert (outcome.moved[path], outcome.dead_lettered[path], outcome.left[path]) == (1, 1, 3)
+    assert stored(backlog.namespace, path) == ["a"]
+    assert backlog.message_count() == 3
+    assert [id_of(delivery.payload) for delivery in backlog.receive(9)] == ["b", "c", "d"]
 
 
 def test_message_for_a_missing_destination_is_dead_lettered(backlog: BacklogQueue) -> None:
@@ -168,8 +253,7 @@ def test_transient_failure_leaves_messages_of_a_session_in_order(
     assert outcome.busy is (fault == "throttle")
     assert backlog.message_count() == 2
     # They were abandoned, so they can be received at once, in their order.
-    ids = [Message.parse(d.payload).read_properties().message_id for d in backlog.receive(9)]
-    assert ids == ["a", "b"]
+    assert [id_of(delivery.payload) for delivery in backlog.receive(9)] == ["a", "b"]
 
 
 def test_lost_lock_is_counted_and_does_not_affect_others(backlog: BacklogQueue) -> None:
