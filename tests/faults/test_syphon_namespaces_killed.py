@@ -22,7 +22,6 @@ from tests.backlog import Backlog
 from tests.faults.backlog_messages import MANY, BacklogMessages
 from tests.faults.pairing_kit import Namespace
 from tests.faults.syphon_process import SyphonProcess
-from tests.messages import message
 from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.timeout(900)
@@ -132,25 +131,3 @@ def test_settlement_at_a_hanging_secondary_does_not_wait_for_each_message(
     assert outcome.moved == Counter({messages.exact: 2000, messages.plain: 2000})
     assert outcome.unsettled == 4000
     assert messages.left() == 4000
-
-
-@pytest.mark.rule("S12", "Y2")
-def test_no_message_overtakes_one_of_its_session_whose_lock_expires(
-    backlog: Backlog, messages: BacklogMessages
-) -> None:
-    backlog.put(messages.plain, [message(f"{n}-{s}", session=s) for n in range(3) for s in "ab"])
-    options = backlog.options()
-
-    def forward(batch: list[RestoredMessage]) -> None:
-        forwarder = Forwarder(options.primary, options.secondary)
-        forwarder.forward(batch)
-        forwarder.finish()
-
-    (batch,) = read(backlog)
-    batch[2] = batch[2]._replace(locked_until=0)
-    forward(batch)
-    assert messages.arrived(messages.plain) == ["0-a", "0-b", "1-b", "2-b"]
-
-    (second_batch,) = read(backlog)
-    forward(second_batch)
-    assert messages.arrived(messages.plain)[4:] == ["1-a", "2-a"]

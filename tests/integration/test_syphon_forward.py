@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -15,7 +16,7 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.limits import MAX_MESSAGE_KB_STANDARD, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark import connections
-from pairbus.spark.destination_sender import ENVELOPE_BYTES, MAX_BATCH_MESSAGES
+from pairbus.spark.destination_sender import ENVELOPE_BYTES, MAX_BATCH_MESSAGES, MAX_IN_FLIGHT
 from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage, lock_expiry_ms
 from pairbus.spark.outcome import Outcome
@@ -103,28 +104,39 @@ def backlog(namespace: LocalNamespace) -> BacklogQueue:
     return BacklogQueue(namespace)
 
 
+@dataclass
+class Posted:
+    """The deliveries that destinations got."""
+
+    message_counts: list[int] = field(default_factory=list)
+    max_in_flight: int = 0
+
+
 @pytest.fixture
-def posted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of messages of the deliveries that destinations got."""
-    numbers_of_messages = []
+def posted(monkeypatch: pytest.MonkeyPatch) -> Posted:
+    recorded = Posted()
     post = Sender.post
 
-    def record(self: Sender, payload: bytes, **options: Any) -> PendingDelivery:
+    def record(sender: Sender, payload: bytes, **options: Any) -> PendingDelivery:
         is_batch = options.get("message_format") == BATCH_FORMAT
-        numbers_of_messages.append(len(split_batch(payload)) if is_batch else 1)
-        return post(self, payload, **options)
+        messages = split_batch(payload) if is_batch else [payload]
+        assert id_of(payload) == id_of(messages[0])  # the envelope is that of the first message
+        recorded.message_counts.append(len(messages))
+        pending = post(sender, payload, **options)
+        recorded.max_in_flight = max(recorded.max_in_flight, sender.in_flight)
+        return pending
 
     monkeypatch.setattr(Sender, "post", record)
-    return numbers_of_messages
+    return recorded
 
 
-def test_accepted_messages_are_completed(backlog: BacklogQueue, posted: list[int]) -> None:
+def test_accepted_messages_are_completed(backlog: BacklogQueue, posted: Posted) -> None:
     path = backlog.create_queue()
     bodies = [str(n) for n in range(2 * MAX_BATCH_MESSAGES + 1)]
 
     outcome = backlog.forward(backlog.locked(path, bodies))
 
-    assert posted == [MAX_BATCH_MESSAGES, MAX_BATCH_MESSAGES, 1]
+    assert posted.message_counts == [MAX_BATCH_MESSAGES, MAX_BATCH_MESSAGES, 1]
     assert outcome.moved[path] == len(bodies)
     assert (outcome.unsettled, outcome.errors) == (0, {})
     assert stored(backlog.namespace, path) == bodies[:99]
@@ -134,7 +146,7 @@ def test_accepted_messages_are_completed(backlog: BacklogQueue, posted: list[int
 @pytest.mark.parametrize("limit_kb", [MAX_MESSAGE_KB_STANDARD, 2 * MAX_MESSAGE_KB_STANDARD])
 @pytest.mark.parametrize(("excess", "expected"), [(0, [3, 2]), (1, [2, 2, 1])])
 def test_batch_is_as_large_as_the_destination_accepts(
-    backlog: BacklogQueue, posted: list[int], limit_kb: int, excess: int, expected: list[int]
+    backlog: BacklogQueue, posted: Posted, limit_kb: int, excess: int, expected: list[int]
 ) -> None:
     path = backlog.create_queue(max_message_size_in_kilobytes=limit_kb)
     max_bytes = limit_kb * 1024 - ENVELOPE_BYTES
@@ -145,8 +157,26 @@ def test_batch_is_as_large_as_the_destination_accepts(
 
     outcome = backlog.forward(backlog.locked(path, bodies))
 
-    assert posted == expected
+    assert posted.message_counts == expected
     assert (outcome.moved[path], outcome.dead_lettered) == (5, {})
+
+
+@pytest.mark.parametrize(
+    ("session", "max_in_flight"), [(None, MAX_IN_FLIGHT), ("s", 1)], ids=["no session", "session"]
+)
+def test_number_of_unanswered_deliveries_is_limited(
+    backlog: BacklogQueue, posted: Posted, session: str | None, max_in_flight: int
+) -> None:
+    path = backlog.create_queue(max_message_size_in_kilobytes=8)
+    fault = backlog.namespace.add_fault("answer-late", path, seconds=0.2)
+    bodies = [str(n) * 5000 for n in range(MAX_IN_FLIGHT + 2)]
+
+    outcome = backlog.forward(backlog.locked(path, bodies, session))
+    backlog.namespace.clear_faults()
+
+    assert fault.fired == len(posted.message_counts) == len(bodies)
+    assert posted.max_in_flight == max_in_flight
+    assert outcome.moved[path] == len(bodies)
 
 
 def test_message_that_is_too_large_is_dead_lettered_and_others_are_delivered(
@@ -172,6 +202,23 @@ def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> N
     assert (outcome.moved[path], outcome.left[path]) == (0, 1)
     assert stored(backlog.namespace, path) == []
     assert backlog.message_count() == 1
+
+
+@pytest.mark.rule("S12", "Y2")
+def test_no_message_overtakes_one_of_its_session_whose_lock_expires(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue()
+    first, second, third = backlog.locked(path, ["0-a", "1-a", "2-a"], session="a")
+    others = backlog.locked(path, ["0-b", "1-b"], session="b")
+    [without_session] = backlog.locked(path, ["x"])
+    expired = [message._replace(locked_until=0) for message in (without_session, second)]
+
+    outcome = backlog.forward([first, *expired, *others, third, *backlog.locked(path, ["y"])])
+
+    assert stored(backlog.namespace, path) == ["0-a", "0-b", "1-b", "y"]
+    assert outcome.left[path] == 3
+    left = [id_of(delivery.payload) for delivery in backlog.receive(9)]
+    assert left == ["1-a", "2-a"]  # those of the session were abandoned
+    assert backlog.message_count() == 3
 
 
 def test_refused_message_is_dead_lettered_and_the_rest_of_its_batch_is_delivered(
@@ -205,16 +252,16 @@ def test_transient_failure_while_messages_are_sent_individually_leaves_the_rest(
     backlog: BacklogQueue,
 ) -> None:
     path = backlog.create_queue(requires_session=True)
-    good = backlog.locked(path, ["a", "b", "c", "d"], session="s")
+    good = backlog.locked(path, ["a", "a2", "b", "c", "d"], session="s")
     [bad] = backlog.locked(path, ["no session"])
-    # The deliveries: the batch, "a", the message without a session, and "b".
-    fault = backlog.namespace.add_fault("internal-error", path, after=3, count=1)
+    # The deliveries: the batch, "a", the message without a session, "a2", and "b".
+    fault = backlog.namespace.add_fault("internal-error", path, after=4, count=1)
 
     outcome = backlog.forward([good[0], bad, *good[1:]])
 
     assert fault.fired == 1
-    assert (outcome.moved[path], outcome.dead_lettered[path], outcome.left[path]) == (1, 1, 3)
-    assert stored(backlog.namespace, path) == ["a"]
+    assert (outcome.moved[path], outcome.dead_lettered[path], outcome.left[path]) == (2, 1, 3)
+    assert stored(backlog.namespace, path) == ["a", "a2"]
     assert backlog.message_count() == 3
     assert [id_of(delivery.payload) for delivery in backlog.receive(9)] == ["b", "c", "d"]
 
