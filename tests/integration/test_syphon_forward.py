@@ -23,7 +23,7 @@ from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
 from tests.integration.emulator_kit import stored
-from tests.messages import id_of
+from tests.messages import id_of, peek_all
 
 numbers = count(1)
 
@@ -94,9 +94,13 @@ class BacklogQueue:
     def message_count(self) -> int:
         return self.namespace.call(lambda core: len(core.entities.get(self.path).queue))
 
-    def dead_letter_count(self) -> int:
-        path = f"{self.path}/$deadletterqueue"
-        return self.namespace.call(lambda core: len(core.entities.source(path)[1]))
+    def dead_letters(self) -> list[tuple[str, str]]:
+        """Return reason and description of each dead letter."""
+        payloads = peek_all(self.namespace.connection_string, f"{self.path}/$deadletterqueue")
+        properties = [Message.parse(payload).read_application_properties() for payload in payloads]
+        return [
+            (each["DeadLetterReason"], each["DeadLetterErrorDescription"]) for each in properties
+        ]
 
 
 @pytest.fixture
@@ -189,7 +193,7 @@ def test_message_that_is_too_large_is_dead_lettered_and_others_are_delivered(
 
     assert (outcome.moved[path], outcome.dead_lettered[path]) == (2, 1)
     assert stored(backlog.namespace, path) == ["a", "b"]
-    assert backlog.dead_letter_count() == 1
+    assert len(backlog.dead_letters()) == 1
 
 
 def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> None:
@@ -233,7 +237,7 @@ def test_refused_message_is_dead_lettered_and_the_rest_of_its_batch_is_delivered
     assert outcome.moved[path] == 2
     assert outcome.dead_lettered[path] == 1
     assert stored(backlog.namespace, path) == ["a", "b"]
-    assert backlog.dead_letter_count() == 1
+    assert len(backlog.dead_letters()) == 1
 
 
 def test_batch_of_two_with_a_refused_message_is_sent_individually(backlog: BacklogQueue) -> None:
@@ -266,11 +270,28 @@ def test_transient_failure_while_messages_are_sent_individually_leaves_the_rest(
     assert [id_of(delivery.payload) for delivery in backlog.receive(9)] == ["b", "c", "d"]
 
 
+@pytest.mark.rule("Y5")
+@pytest.mark.parametrize("has_destination", [True, False])
+def test_message_with_a_problem_is_dead_lettered_with_its_reason(
+    backlog: BacklogQueue, has_destination: bool
+) -> None:
+    path = backlog.create_queue()
+    bad, good = backlog.locked(path, ["bad", "good"])
+    destination = path if has_destination else None
+    bad = bad._replace(destination=destination, problem="Reason", description="because")
+
+    outcome = backlog.forward([bad, good])
+
+    assert outcome.dead_lettered == {destination or "": 1}
+    assert backlog.dead_letters() == [("Reason", "because")]
+    assert stored(backlog.namespace, path) == ["good"]
+
+
 def test_message_for_a_missing_destination_is_dead_lettered(backlog: BacklogQueue) -> None:
     outcome = backlog.forward(backlog.locked("missing", ["x"]))
 
     assert outcome.dead_lettered["missing"] == 1
-    assert (backlog.message_count(), backlog.dead_letter_count()) == (0, 1)
+    assert (backlog.message_count(), len(backlog.dead_letters())) == (0, 1)
 
 
 def test_message_without_a_lock_cannot_be_dead_lettered_and_is_an_error(
@@ -280,7 +301,7 @@ def test_message_without_a_lock_cannot_be_dead_lettered_and_is_an_error(
 
     assert (outcome.dead_lettered, outcome.left["missing"]) == ({}, 1)
     assert outcome.errors["missing"].startswith("EntityNotFound: ")
-    assert (backlog.message_count(), backlog.dead_letter_count()) == (1, 0)
+    assert (backlog.message_count(), backlog.dead_letters()) == (1, [])
 
 
 @pytest.mark.parametrize("fault", ["disable", "throttle", "internal-error", "cut"])
