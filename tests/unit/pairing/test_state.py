@@ -25,9 +25,8 @@ from pairbus.events import (
     StateChanged,
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
-from pairbus.pairing.claims import Hold, InFlightSend
-from pairbus.pairing.health import FailureAction, HealthTask, PeekResult, Step
-from pairbus.pairing.state import PairingState, PathState
+from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, PeekResult, Step
+from pairbus.pairing.state import Hold, PairingState, PathState
 
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
 FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
@@ -310,7 +309,7 @@ def test_no_recovery_is_started_for_a_healthy_path(bench: Bench) -> None:
 @pytest.mark.rule("S14")
 def test_no_recovery_is_started_for_a_closed_pairing(at_once: Bench) -> None:
     at_once.fail()
-    at_once.pairing.primary.closed = True
+    at_once.pairing.primary.set_closed()
 
     assert at_once.pairing.next_step(at_once.orders) is None
     at_once.fail(at_once.pairing.path("bills"))
@@ -656,7 +655,7 @@ def test_send_unavailable_without_causes_has_no_exception_group(bench: Bench) ->
 
 @pytest.mark.rule("S14")
 def test_closed_pairing_raises_state_error(bench: Bench) -> None:
-    bench.pairing.primary.closed = True
+    bench.pairing.primary.set_closed()
 
     for call in (bench.pairing.check_open, bench.route):
         with pytest.raises(StateError, match="closed"):
@@ -667,7 +666,9 @@ def test_closed_pairing_raises_state_error(bench: Bench) -> None:
 @pytest.mark.parametrize("closed", [True, False])
 def test_faulted_pairing_raises_its_cause(bench: Bench, closed: bool) -> None:
     cause = OSError("the partner is gone")
-    bench.pairing.primary.fault, bench.pairing.primary.closed = cause, closed
+    bench.pairing.primary.set_fault(cause)
+    if closed:
+        bench.pairing.primary.set_closed()
 
     calls: list[Callable[[], Any]] = [
         bench.pairing.check_open,
@@ -720,7 +721,8 @@ def test_status_has_paths_and_backlog_queues(at_once: Bench) -> None:
 
 
 def test_status_of_a_faulted_pairing_has_the_cause(bench: Bench) -> None:
-    bench.pairing.primary.fault, bench.pairing.primary.closed = DOWN, True
+    bench.pairing.primary.set_fault(DOWN)
+    bench.pairing.primary.set_closed()
 
     status = bench.pairing.status()
 
