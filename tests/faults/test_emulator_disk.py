@@ -9,7 +9,6 @@ import re
 import resource
 import socket
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -25,6 +24,7 @@ from pairbus.amqp.sections import Message
 from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import ConnectionLost, StateError
+from tests.waiting import wait_until
 
 # The SDK does not close its socket when a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
@@ -96,13 +96,6 @@ def numbers(connection_string: str) -> list[int]:
             bodies = [Message.parse(one.payload).read_body()[1][0] for one in deliveries]
             stored += [int(body) for body in bodies]
     return stored
-
-
-def wait_until(condition: Callable[[], bool], description: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out for {description}"
-        time.sleep(0.01)
 
 
 def is_served(port: int) -> bool:

@@ -23,6 +23,7 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator import EmulatorProcess, LocalNamespace
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import AmqpError
+from tests.waiting import wait_until
 
 pytestmark = [
     # The SDK does not close its socket when a connection fails.
@@ -181,13 +182,6 @@ def drained(connection_string: str) -> list[str]:
     return ids
 
 
-def wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.001)
-
-
 def test_killed_namespace_keeps_exactly_what_it_accepted(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -223,7 +217,7 @@ def kill_under_load(
         return done or bool(load.broken)
 
     try:
-        wait_until(is_under_load)
+        wait_until(is_under_load, "the load")
         time.sleep(chance.random() * 0.05)  # kill at any point of a turn
     finally:
         errors = process.errors()

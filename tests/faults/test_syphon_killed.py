@@ -1,37 +1,17 @@
 """Syphons that are killed during the drain and replaced by others; several syphons at once."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pairbus.emulator.namespace import LocalNamespace
-from tests.faults.syphon_kit import (
-    MANY,
-    BacklogMessages,
-    Clock,
-    DelayedAnswer,
-    syphon,
-    wait_until,
-)
-from tests.spark.kit import Backlog, meaning
+from tests.backlog import Backlog
+from tests.faults.backlog_messages import MANY, BacklogMessages
+from tests.faults.conftest import StartSyphon
+from tests.faults.lock_clock import LockClock
+from tests.messages import content_of
+from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(900)
-LOCK_S = 61.0
-
-
-@pytest.fixture(scope="module")
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(scope="module")
-def namespaces(clock: Clock) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
-    with (
-        LocalNamespace("primary") as primary,
-        LocalNamespace("secondary", now_ms=clock) as secondary,
-    ):
-        yield primary, secondary
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
 def batches(checkpoint: Path, kind: str) -> set[int]:
@@ -40,46 +20,39 @@ def batches(checkpoint: Path, kind: str) -> set[int]:
 
 
 @pytest.mark.rule("X1", "X2", "Y2")
-@pytest.mark.soak
 def test_killed_syphon_is_replaced_with_its_checkpoint_and_with_a_new_one(
-    namespaces: tuple[LocalNamespace, LocalNamespace], clock: Clock, tmp_path: Path
+    messages: BacklogMessages, start_syphon: StartSyphon, clock: LockClock, tmp_path: Path
 ) -> None:
-    backlog = Backlog(*namespaces, name="killed")
-    messages = BacklogMessages(backlog, "orders")
     messages.put(MANY)
     checkpoint = tmp_path / "checkpoint"
     options = ("--checkpoint", str(checkpoint))
-    expected_duplicates: set[str] = set()
 
-    answer = DelayedAnswer(backlog.primary.connection_string, messages.exact)
-    with syphon(backlog, tmp_path / "first", *options) as first:
-        wait_until(lambda: answer.happened, "a delivery without an answer")
-        wait_until(lambda: bool(messages.in_both_places()), "a message to arrive")
+    answer = messages.delay_answer()
+    with start_syphon("first", *options) as first:
+        messages.wait_for_unsettled(answer)
         first.kill()
     (planned,) = batches(checkpoint, "offsets") - batches(checkpoint, "commits")
-    expected_duplicates |= messages.in_both_places()
+    expected_duplicates = messages.in_both_places()
     assert expected_duplicates
     assert messages.not_sent()
-    clock.advance(LOCK_S)
+    clock.expire_locks()
 
-    with syphon(backlog, tmp_path / "second", *options, "--max-rate", "1000") as second:
+    with start_syphon("second", *options, "--max-rate", "1000") as second:
         wait_until(
             lambda: batches(checkpoint, "commits") >= {planned, planned + 1},
             "the planned micro-batch and another one",
         )
         assert second.moved > 0
-        answer = DelayedAnswer(backlog.primary.connection_string, messages.exact)
-        wait_until(lambda: answer.happened, "a delivery without an answer")
-        wait_until(lambda: bool(messages.in_both_places()), "a message to arrive")
+        messages.wait_for_unsettled(messages.delay_answer())
         second.kill()
     assert batches(checkpoint, "offsets") > batches(checkpoint, "commits")
     in_both_places = messages.in_both_places()
     assert in_both_places
     expected_duplicates |= in_both_places
-    clock.advance(LOCK_S)
+    clock.expire_locks()
 
-    with syphon(backlog, tmp_path / "third") as third:
-        wait_until(lambda: messages.left() == 0, "the remaining messages to be moved")
+    with start_syphon("third") as third:
+        messages.wait_until_drained()
         unsettled = sum(process.unsettled for process in (first, second, third))
         third.stop()
 
@@ -90,18 +63,15 @@ def test_killed_syphon_is_replaced_with_its_checkpoint_and_with_a_new_one(
     assert len(messages.duplicates() - expected_duplicates) <= unsettled
 
 
-@pytest.mark.soak
 @pytest.mark.rule("X1", "X2", "Y7")
 def test_two_syphons_at_once_lose_nothing_and_make_no_duplicates(
-    namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path
+    backlog: Backlog, messages: BacklogMessages, start_syphon: StartSyphon
 ) -> None:
-    backlog = Backlog(*namespaces, name="several")
-    messages = BacklogMessages(backlog, "orders")
     messages.put(200)
 
     with (
-        syphon(backlog, tmp_path / "first", "--max-rate", "500") as first,
-        syphon(backlog, tmp_path / "second", "--max-rate", "500") as second,
+        start_syphon("first", "--max-rate", "500") as first,
+        start_syphon("second", "--max-rate", "500") as second,
     ):
 
         def both_move_messages() -> bool:
@@ -112,7 +82,7 @@ def test_two_syphons_at_once_lose_nothing_and_make_no_duplicates(
         wait_until(both_move_messages, "both syphons to move messages")
         moved_before = first.moved, second.moved
         messages.put(1000)
-        wait_until(lambda: messages.left() == 0, "the backlog to be empty")
+        messages.wait_until_drained()
 
         def unsettled() -> int:
             return first.unsettled + second.unsettled
@@ -131,17 +101,12 @@ def test_two_syphons_at_once_lose_nothing_and_make_no_duplicates(
     messages.check()
     assert len(messages.duplicates()) <= max_duplicates
     for path in (messages.exact, messages.plain):
-        arrived = map(meaning, backlog.arrived(path))
-        assert set(map(str, arrived)) == {str(meaning(payload)) for payload in messages.sent}
+        arrived = map(content_of, backlog.arrived(path))
+        assert set(map(str, arrived)) == {str(content_of(payload)) for payload in messages.sent}
 
 
-@pytest.mark.soak
-def test_run_once_ends_when_the_backlog_is_empty(
-    namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path
-) -> None:
-    backlog = Backlog(*namespaces, name="empty")
-
-    with syphon(backlog, tmp_path / "once", "--once") as process:
+def test_run_once_ends_when_the_backlog_is_empty(start_syphon: StartSyphon) -> None:
+    with start_syphon("once", "--once") as process:
         wait_until(lambda: not process.runs, "the syphon to end")
 
     assert process.exit_code == 0

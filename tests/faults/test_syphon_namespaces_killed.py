@@ -18,51 +18,44 @@ from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.plans import PartitionPlan
 from pairbus.syphon.source import backlog_reader
+from tests.backlog import Backlog
+from tests.faults.backlog_messages import MANY, BacklogMessages
 from tests.faults.pairing_kit import Namespace
-from tests.faults.syphon_kit import (
-    DEADLINE_S,
-    MANY,
-    BacklogMessages,
-    DelayedAnswer,
-    syphon,
-    wait_until,
-)
-from tests.spark.kit import Backlog, message
+from tests.faults.syphon_process import SyphonProcess
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.soak
 @pytest.mark.rule("X1", "X2", "Y2", "Y5")
-def test_killed_primary_and_killed_secondary_lose_nothing(
-    tmp_path: Path,
-) -> None:
+def test_killed_primary_and_killed_secondary_lose_nothing(tmp_path: Path) -> None:
     with (
         LocalNamespace("primary", folder=tmp_path / "primary") as primary,
         LocalNamespace("secondary", folder=tmp_path / "secondary") as secondary,
     ):
-        backlog: Any = Backlog(primary, secondary, name="p", lock_duration=timedelta(seconds=5))
-        messages = BacklogMessages(backlog, "orders")
+        backlog: Any = Backlog(primary, secondary, lock_duration=timedelta(seconds=5))
+        messages = BacklogMessages(backlog)
     backlog.primary = Namespace("primary", tmp_path)
     backlog.secondary = Namespace("secondary", tmp_path)
     try:
         messages.put(MANY)
-        answer = DelayedAnswer(backlog.primary.connection_string, messages.exact)
-        with syphon(backlog, tmp_path / "syphon") as process:
-            wait_until(lambda: answer.happened, "a delivery without an answer")
-            wait_until(lambda: bool(messages.in_both_places()), "a message to arrive")
+        answer = messages.delay_answer()
+        syphon = SyphonProcess(tmp_path / "syphon", *backlog.arguments, **backlog.variables)
+        with syphon as process:
+            messages.wait_for_unsettled(answer)
             backlog.primary.kill()
-            wait_until(lambda: bool(process.writer_status().errors), "an error of the syphon")
+            wait_until(lambda: process.writer_status().errors, "an error of the syphon")
             backlog.primary.start()
-            wait_until(lambda: messages.left() == 0, "the backlog to be empty")
+            messages.wait_until_drained()
             messages.check()
 
-            answer = DelayedAnswer(backlog.primary.connection_string, messages.exact, seconds=5)
+            answer = messages.delay_answer(seconds=5)
             messages.put(MANY)
-            wait_until(lambda: answer.happened, "a second delivery without an answer")
+            answer.wait()
             backlog.secondary.kill()
             backlog.secondary.start()
-            wait_until(lambda: messages.left() == 0, "the backlog to be empty again")
+            messages.wait_until_drained()
             process.stop()
         messages.check()
         assert (backlog.primary.kills, backlog.secondary.kills) == (1, 1)
@@ -71,13 +64,13 @@ def test_killed_primary_and_killed_secondary_lose_nothing(
         backlog.secondary.close()
 
 
+# A test that reads and forwards a backlog in its own process.
+
+
 @pytest.fixture
-def small_backlog() -> Iterator[tuple[Backlog, BacklogMessages]]:
-    """A backlog that the test reads and forwards in its own process."""
-    with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
-        backlog = Backlog(primary, secondary, name="p")
-        yield backlog, BacklogMessages(backlog, "orders")
-        connections.close_all()
+def backlog(backlog: Backlog) -> Iterator[Backlog]:
+    yield backlog
+    connections.close_all()
 
 
 def read(backlog: Backlog) -> Iterator[list[RestoredMessage]]:
@@ -107,9 +100,8 @@ def hung(namespace: LocalNamespace) -> Iterator[None]:
 
 @pytest.mark.rule("Y2")
 def test_interrupted_read_returns_the_messages_received_so_far(
-    small_backlog: tuple[Backlog, BacklogMessages],
+    backlog: Backlog, messages: BacklogMessages
 ) -> None:
-    backlog, messages = small_backlog
     messages.put(5000, (0,), size=1000)
 
     batches = read(backlog)
@@ -124,9 +116,8 @@ def test_interrupted_read_returns_the_messages_received_so_far(
 
 @pytest.mark.rule("Y2")
 def test_settlement_at_a_hanging_secondary_does_not_wait_for_each_message(
-    small_backlog: tuple[Backlog, BacklogMessages],
+    backlog: Backlog, messages: BacklogMessages
 ) -> None:
-    backlog, messages = small_backlog
     messages.put(2000)
     received = [message for batch in read(backlog) for message in batch]
     options = backlog.options()
@@ -140,26 +131,3 @@ def test_settlement_at_a_hanging_secondary_does_not_wait_for_each_message(
     assert outcome.moved == Counter({messages.exact: 2000, messages.plain: 2000})
     assert outcome.unsettled == 4000
     assert messages.left() == 4000
-
-
-@pytest.mark.rule("S12", "Y2")
-def test_no_message_overtakes_one_of_its_session_whose_lock_expires(
-    small_backlog: tuple[Backlog, BacklogMessages],
-) -> None:
-    backlog, messages = small_backlog
-    backlog.put(messages.plain, [message(f"{n}-{s}", session=s) for n in range(3) for s in "ab"])
-    options = backlog.options()
-
-    def forward(batch: list[RestoredMessage]) -> None:
-        forwarder = Forwarder(options.primary, options.secondary)
-        forwarder.forward(batch)
-        forwarder.finish()
-
-    (batch,) = read(backlog)
-    batch[2] = batch[2]._replace(locked_until=0)
-    forward(batch)
-    assert messages.arrived(messages.plain) == ["0-a", "0-b", "1-b", "2-b"]
-
-    (second_batch,) = read(backlog)
-    forward(second_batch)
-    assert messages.arrived(messages.plain)[4:] == ["1-a", "2-a"]

@@ -35,15 +35,18 @@ class QueuePair:
         self.peeked: Counter[str] = Counter()
         """Operations by queue, as `on_peek` reports them."""
         self.failed: list[str] = []
+        self.checks: list[EmptinessCheck] = []
 
     def check(self, *, missing: str | None = None, wanted: bytes = b"") -> EmptinessCheck:
         options = ClientOptions.from_connection_string(
             self.namespace.connection_string, operation_timeout_s=20
         )
         queues = [*self.queues, *([] if missing is None else [missing])]
-        return EmptinessCheck(
+        check = EmptinessCheck(
             options, queues, is_wanted=lambda payload: wanted in payload, on_peek=self._record
         )
+        self.checks.append(check)
+        return check
 
     def _record(self, queue: str, messages: list[bytes] | None) -> None:
         if messages is None:
@@ -70,7 +73,10 @@ class QueuePair:
 @pytest.fixture
 def pair(namespace: LocalNamespace) -> Iterator[QueuePair]:
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
-        yield QueuePair(namespace, client)
+        pair = QueuePair(namespace, client)
+        yield pair
+        for check in pair.checks:
+            check.close()
 
 
 def test_queues_without_messages_and_missing_queues_are_empty(
@@ -81,7 +87,6 @@ def test_queues_without_messages_and_missing_queues_are_empty(
     assert check.are_empty()
     assert pair.peeked == pair.metered() == Counter(dict.fromkeys(pair.queues, 1))
     assert pair.failed == []
-    check.close()
 
 
 def test_locked_message_counts_until_it_is_completed(pair: QueuePair) -> None:
@@ -97,7 +102,6 @@ def test_locked_message_counts_until_it_is_completed(pair: QueuePair) -> None:
 
     assert check.are_empty()
     assert pair.peeked == pair.metered()
-    check.close()
 
 
 def test_dead_letters_do_not_count(pair: QueuePair) -> None:
@@ -108,7 +112,6 @@ def test_dead_letters_do_not_count(pair: QueuePair) -> None:
         receiver.dead_letter_message(dead)
 
     assert check.are_empty()
-    check.close()
 
 
 def test_deferred_and_scheduled_messages_count(pair: QueuePair) -> None:
@@ -124,7 +127,6 @@ def test_deferred_and_scheduled_messages_count(pair: QueuePair) -> None:
     remaining = check.remaining()
     assert remaining == Remaining(deferred=1, scheduled=1)
     assert str(remaining) == "2 messages are left in the backlog: 1 deferred, 1 scheduled"
-    check.close()
 
 
 def test_repeated_check_of_a_queue_with_messages_costs_one_peek(pair: QueuePair) -> None:
@@ -134,7 +136,6 @@ def test_repeated_check_of_a_queue_with_messages_costs_one_peek(pair: QueuePair)
     assert [check.are_empty() for _ in range(3)] == [False] * 3
     first, second = pair.queues
     assert pair.peeked == pair.metered() == Counter({first: 1, second: 3})
-    check.close()
 
 
 def test_messages_that_are_not_wanted_are_peeked_once(pair: QueuePair) -> None:
@@ -150,7 +151,6 @@ def test_messages_that_are_not_wanted_are_peeked_once(pair: QueuePair) -> None:
     pair.send("other", "wanted")
     assert not check.are_empty()
     assert check.remaining() == Remaining(active=1)
-    check.close()
 
 
 def test_number_of_counted_messages_is_limited(pair: QueuePair) -> None:
@@ -162,7 +162,6 @@ def test_number_of_counted_messages_is_limited(pair: QueuePair) -> None:
     assert remaining.more
     assert str(remaining).startswith("at least 100 messages are left")
     assert pair.peeked == pair.metered()
-    check.close()
 
 
 def test_namespace_that_is_down_raises_an_error(pair: QueuePair) -> None:
@@ -177,4 +176,3 @@ def test_namespace_that_is_down_raises_an_error(pair: QueuePair) -> None:
         pair.namespace.start()
 
     assert check.are_empty()
-    check.close()

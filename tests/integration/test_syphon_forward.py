@@ -2,23 +2,28 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 
-from pairbus.amqp.client import Client, ClientOptions, Receiver
+from pairbus.amqp.batch import BATCH_FORMAT, size_in_batch, split_batch
+from pairbus.amqp.client import Client, ClientOptions, PendingDelivery, Receiver, Sender
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.servicebus.limits import MAX_MESSAGE_KB_STANDARD, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark import connections
-from pairbus.spark.destination_sender import MAX_BATCH_MESSAGES
+from pairbus.spark.destination_sender import ENVELOPE_BYTES, MAX_BATCH_MESSAGES, MAX_IN_FLIGHT
 from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage, lock_expiry_ms
 from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
 from tests.integration.emulator_data import stored
+from tests.messages import id_of, peek_all
 
 numbers = count(1)
 
@@ -39,7 +44,7 @@ class BacklogQueue:
         self.options = ClientOptions.from_connection_string(
             namespace.connection_string, operation_timeout_s=20
         )
-        self.path = self.create_queue()
+        self.path = self.create_queue(max_message_size_in_kilobytes=2048)
 
     def create_queue(self, **settings: object) -> str:
         name = f"q{next(numbers)}"
@@ -53,7 +58,8 @@ class BacklogQueue:
         payloads = [
             to_backlog(
                 Message.build(
-                    properties=Properties(message_id=body, group_id=session), data=body.encode()
+                    properties=Properties(message_id=body[:99], group_id=session),
+                    data=body.encode(),
                 ).encode(),
                 destination,
             )
@@ -62,8 +68,11 @@ class BacklogQueue:
         sender = connections.sender_for(self.options, self.path)
         for start in range(0, len(payloads), 200):
             sender.send_batch(payloads[start : start + 200])
-        deliveries = self.receive(len(payloads))
-        assert len(deliveries) == len(payloads)
+        deliveries: list[Delivery] = []
+        with Client(self.options) as client:
+            receiver = Receiver(client, self.path, confirm=False)
+            while len(deliveries) < len(payloads):
+                deliveries += receiver.receive(len(payloads) - len(deliveries))
         locked_until = lock_expiry_ms()
         return [
             restore(ReceivedMessage(self.path, delivery.payload, delivery.tag, locked_until), None)
@@ -85,9 +94,13 @@ class BacklogQueue:
     def message_count(self) -> int:
         return self.namespace.call(lambda core: len(core.entities.get(self.path).queue))
 
-    def dead_letter_count(self) -> int:
-        path = f"{self.path}/$deadletterqueue"
-        return self.namespace.call(lambda core: len(core.entities.source(path)[1]))
+    def dead_letters(self) -> list[tuple[str, str]]:
+        """Return reason and description of each dead letter."""
+        payloads = peek_all(self.namespace.connection_string, f"{self.path}/$deadletterqueue")
+        properties = [Message.parse(payload).read_application_properties() for payload in payloads]
+        return [
+            (each["DeadLetterReason"], each["DeadLetterErrorDescription"]) for each in properties
+        ]
 
 
 @pytest.fixture
@@ -95,16 +108,92 @@ def backlog(namespace: LocalNamespace) -> BacklogQueue:
     return BacklogQueue(namespace)
 
 
-def test_accepted_messages_are_completed(backlog: BacklogQueue) -> None:
+@dataclass
+class Posted:
+    """The deliveries that destinations got."""
+
+    message_counts: list[int] = field(default_factory=list)
+    max_in_flight: int = 0
+
+
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> Posted:
+    recorded = Posted()
+    post = Sender.post
+
+    def record(sender: Sender, payload: bytes, **options: Any) -> PendingDelivery:
+        is_batch = options.get("message_format") == BATCH_FORMAT
+        messages = split_batch(payload) if is_batch else [payload]
+        assert id_of(payload) == id_of(messages[0])  # the envelope is that of the first message
+        recorded.message_counts.append(len(messages))
+        pending = post(sender, payload, **options)
+        recorded.max_in_flight = max(recorded.max_in_flight, sender.in_flight)
+        return pending
+
+    monkeypatch.setattr(Sender, "post", record)
+    return recorded
+
+
+def test_accepted_messages_are_completed(backlog: BacklogQueue, posted: Posted) -> None:
     path = backlog.create_queue()
     bodies = [str(n) for n in range(2 * MAX_BATCH_MESSAGES + 1)]
 
     outcome = backlog.forward(backlog.locked(path, bodies))
 
+    assert posted.message_counts == [MAX_BATCH_MESSAGES, MAX_BATCH_MESSAGES, 1]
     assert outcome.moved[path] == len(bodies)
     assert (outcome.unsettled, outcome.errors) == (0, {})
     assert stored(backlog.namespace, path) == bodies[:99]
     assert backlog.message_count() == 0
+
+
+@pytest.mark.parametrize("limit_kb", [MAX_MESSAGE_KB_STANDARD, 2 * MAX_MESSAGE_KB_STANDARD])
+@pytest.mark.parametrize(("excess", "expected"), [(0, [3, 2]), (1, [2, 2, 1])])
+def test_batch_is_as_large_as_the_destination_accepts(
+    backlog: BacklogQueue, posted: Posted, limit_kb: int, excess: int, expected: list[int]
+) -> None:
+    path = backlog.create_queue(max_message_size_in_kilobytes=limit_kb)
+    max_bytes = limit_kb * 1024 - ENVELOPE_BYTES
+    [sample] = backlog.locked(path, ["x" * 1000])
+    third = max_bytes // 3 - size_in_batch(len(sample.payload)) + 1000
+    bodies = ["x" * third] * 5
+    bodies[2] += "x" * (max_bytes % 3 + excess)
+
+    outcome = backlog.forward(backlog.locked(path, bodies))
+
+    assert posted.message_counts == expected
+    assert (outcome.moved[path], outcome.dead_lettered) == (5, {})
+
+
+@pytest.mark.parametrize(
+    ("session", "max_in_flight"), [(None, MAX_IN_FLIGHT), ("s", 1)], ids=["no session", "session"]
+)
+def test_number_of_unanswered_deliveries_is_limited(
+    backlog: BacklogQueue, posted: Posted, session: str | None, max_in_flight: int
+) -> None:
+    path = backlog.create_queue(max_message_size_in_kilobytes=8)
+    fault = backlog.namespace.add_fault("answer-late", path, seconds=0.2)
+    bodies = [str(n) * 5000 for n in range(MAX_IN_FLIGHT + 2)]
+
+    outcome = backlog.forward(backlog.locked(path, bodies, session))
+    backlog.namespace.clear_faults()
+
+    assert fault.fired == len(posted.message_counts) == len(bodies)
+    assert posted.max_in_flight == max_in_flight
+    assert outcome.moved[path] == len(bodies)
+
+
+def test_message_that_is_too_large_is_dead_lettered_and_others_are_delivered(
+    backlog: BacklogQueue,
+) -> None:
+    path = backlog.create_queue()
+    bodies = ["a", "x" * MAX_MESSAGE_SIZE_STANDARD, "b"]
+
+    outcome = backlog.forward(backlog.locked(path, bodies))
+
+    assert (outcome.moved[path], outcome.dead_lettered[path]) == (2, 1)
+    assert stored(backlog.namespace, path) == ["a", "b"]
+    assert len(backlog.dead_letters()) == 1
 
 
 def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> None:
@@ -119,6 +208,23 @@ def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> N
     assert backlog.message_count() == 1
 
 
+@pytest.mark.rule("S12", "Y2")
+def test_no_message_overtakes_one_of_its_session_whose_lock_expires(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue()
+    first, second, third = backlog.locked(path, ["0-a", "1-a", "2-a"], session="a")
+    others = backlog.locked(path, ["0-b", "1-b"], session="b")
+    [without_session] = backlog.locked(path, ["x"])
+    expired = [message._replace(locked_until=0) for message in (without_session, second)]
+
+    outcome = backlog.forward([first, *expired, *others, third, *backlog.locked(path, ["y"])])
+
+    assert stored(backlog.namespace, path) == ["0-a", "0-b", "1-b", "y"]
+    assert outcome.left[path] == 3
+    left = [id_of(delivery.payload) for delivery in backlog.receive(9)]
+    assert left == ["1-a", "2-a"]  # those of the session were abandoned
+    assert backlog.message_count() == 3
+
+
 def test_refused_message_is_dead_lettered_and_the_rest_of_its_batch_is_delivered(
     backlog: BacklogQueue,
 ) -> None:
@@ -131,14 +237,61 @@ def test_refused_message_is_dead_lettered_and_the_rest_of_its_batch_is_delivered
     assert outcome.moved[path] == 2
     assert outcome.dead_lettered[path] == 1
     assert stored(backlog.namespace, path) == ["a", "b"]
-    assert backlog.dead_letter_count() == 1
+    assert len(backlog.dead_letters()) == 1
+
+
+def test_batch_of_two_with_a_refused_message_is_sent_individually(backlog: BacklogQueue) -> None:
+    path = backlog.create_queue(requires_session=True)
+    [bad] = backlog.locked(path, ["no session"])
+    [good] = backlog.locked(path, ["a"], session="s")
+
+    outcome = backlog.forward([bad, good])
+
+    assert (outcome.moved[path], outcome.dead_lettered[path]) == (1, 1)
+    assert stored(backlog.namespace, path) == ["a"]
+
+
+@pytest.mark.rule("S12")
+def test_transient_failure_while_messages_are_sent_individually_leaves_the_rest(
+    backlog: BacklogQueue,
+) -> None:
+    path = backlog.create_queue(requires_session=True)
+    good = backlog.locked(path, ["a", "a2", "b", "c", "d"], session="s")
+    [bad] = backlog.locked(path, ["no session"])
+    # The deliveries: the batch, "a", the message without a session, "a2", and "b".
+    fault = backlog.namespace.add_fault("internal-error", path, after=4, count=1)
+
+    outcome = backlog.forward([good[0], bad, *good[1:]])
+
+    assert fault.fired == 1
+    assert (outcome.moved[path], outcome.dead_lettered[path], outcome.left[path]) == (2, 1, 3)
+    assert stored(backlog.namespace, path) == ["a", "a2"]
+    assert backlog.message_count() == 3
+    assert [id_of(delivery.payload) for delivery in backlog.receive(9)] == ["b", "c", "d"]
+
+
+@pytest.mark.rule("Y5")
+@pytest.mark.parametrize("has_destination", [True, False])
+def test_message_with_a_problem_is_dead_lettered_with_its_reason(
+    backlog: BacklogQueue, has_destination: bool
+) -> None:
+    path = backlog.create_queue()
+    bad, good = backlog.locked(path, ["bad", "good"])
+    destination = path if has_destination else None
+    bad = bad._replace(destination=destination, problem="Reason", description="because")
+
+    outcome = backlog.forward([bad, good])
+
+    assert outcome.dead_lettered == {destination or "": 1}
+    assert backlog.dead_letters() == [("Reason", "because")]
+    assert stored(backlog.namespace, path) == ["good"]
 
 
 def test_message_for_a_missing_destination_is_dead_lettered(backlog: BacklogQueue) -> None:
     outcome = backlog.forward(backlog.locked("missing", ["x"]))
 
     assert outcome.dead_lettered["missing"] == 1
-    assert (backlog.message_count(), backlog.dead_letter_count()) == (0, 1)
+    assert (backlog.message_count(), len(backlog.dead_letters())) == (0, 1)
 
 
 def test_message_without_a_lock_cannot_be_dead_lettered_and_is_an_error(
@@ -148,7 +301,7 @@ def test_message_without_a_lock_cannot_be_dead_lettered_and_is_an_error(
 
     assert (outcome.dead_lettered, outcome.left["missing"]) == ({}, 1)
     assert outcome.errors["missing"].startswith("EntityNotFound: ")
-    assert (backlog.message_count(), backlog.dead_letter_count()) == (1, 0)
+    assert (backlog.message_count(), backlog.dead_letters()) == (1, [])
 
 
 @pytest.mark.parametrize("fault", ["disable", "throttle", "internal-error", "cut"])
@@ -168,8 +321,7 @@ def test_transient_failure_leaves_messages_of_a_session_in_order(
     assert outcome.busy is (fault == "throttle")
     assert backlog.message_count() == 2
     # They were abandoned, so they can be received at once, in their order.
-    ids = [Message.parse(d.payload).read_properties().message_id for d in backlog.receive(9)]
-    assert ids == ["a", "b"]
+    assert [id_of(delivery.payload) for delivery in backlog.receive(9)] == ["a", "b"]
 
 
 def test_lost_lock_is_counted_and_does_not_affect_others(backlog: BacklogQueue) -> None:

@@ -1,67 +1,47 @@
-"""`pairbus syphon` as a process, with and without a terminal."""
+"""`pairbus syphon`, with and without a terminal: as a process, and with the Spark of the tests."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
+from typer.testing import Result
 
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.cli_pair_kit import KEY, ONE, TWO, Terminal
-from tests.spark.kit import Backlog, message, wait_until
+from tests.backlog import Backlog
+from tests.commands import ONE, TWO, RunningCommand, Terminal, run, run_here, started
+from tests.messages import message, numbered
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.timeout(600)
-PATIENCE_S = 200
+StartSyphon = Callable[..., AbstractContextManager[RunningCommand]]
+RunSyphon = Callable[..., Result]
+QUEUES = ("--backlog-queues", "3")
+"""One of them does not exist."""
+SHORT_LOCKS = pytest.mark.parametrize("lock_duration", [timedelta(seconds=5)], ids=["short locks"])
 
 
-def command(*options: str) -> list[str]:
-    return [sys.executable, "-m", "pairbus", "syphon", *options]
+@pytest.fixture
+def start_syphon(backlog: Backlog) -> StartSyphon:
+    """Start `pairbus syphon` for the backlog as a process."""
+    arguments = ("syphon", *backlog.arguments, *QUEUES)
+    return lambda *options: started(*arguments, *options, **backlog.variables, COLUMNS="120")
 
 
-def environment(backlog: Backlog) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PAIRBUS_PRIMARY": backlog.primary.connection_string,
-        "PAIRBUS_SECONDARY": backlog.secondary.connection_string,
-        "COLUMNS": "120",
-    }
-
-
-@contextmanager
-def syphon(backlog: Backlog, *options: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run a syphon in its own process group, as a shell does: Ctrl-C reaches the whole group."""
-    process = subprocess.Popen(
-        command("--primary-name", backlog.name, "--backlog-queues", "3", *options),
-        env=environment(backlog),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def wait_for_end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    """Return exit status, output and errors. There is no stack trace."""
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert "Traceback" not in err, err
-    assert "\tat " not in err, err
-    assert "log level" not in err, err
-    assert "\x1b[" not in out
-    return process.returncode, out, err
+@pytest.fixture
+def run_syphon(session: SparkSession, backlog: Backlog) -> Iterator[RunSyphon]:
+    """Run `pairbus syphon` for the backlog in this process, with the Spark of the tests."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    arguments = ("syphon", *backlog.arguments, *QUEUES)
+    yield lambda *options: run_here(*arguments, *options, **backlog.variables)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(
@@ -80,36 +60,23 @@ def wait_for_end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     ids=["connection string", "one namespace", "ttl", "rate", "no secondary", "status file"],
 )
 def test_invalid_option_is_an_error_with_exit_status_2(options: list[str], error: str) -> None:
-    run = subprocess.run(
-        command(*options), capture_output=True, text=True, timeout=200, check=False
-    )
+    result = run_here("syphon", *options)
 
-    assert run.returncode == 2
-    assert error in run.stderr
-    assert "Traceback" not in run.stderr
-    assert KEY not in run.stderr
+    assert result.exit_code == 2
+    assert error in result.stderr
 
 
 def test_missing_java_is_an_error(tmp_path: Path) -> None:
-    variables = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    run = subprocess.run(
-        command("--primary", ONE, "--secondary", TWO),
-        env={**variables, "PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    result = run("syphon", "--primary", ONE, "--secondary", TWO, PATH=str(tmp_path), JAVA_HOME="")
 
-    assert (run.returncode, run.stderr) == (
+    assert (result.returncode, result.stderr) == (
         1,
         "Spark needs Java 17, which was not found. Install it, or set JAVA_HOME.\n",
     )
 
 
 def test_help_has_the_exit_statuses_and_the_fields_of_the_status_file() -> None:
-    run = subprocess.run(command("--help"), capture_output=True, text=True, timeout=200, check=True)
-    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run.stdout).split())
+    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run_here("syphon", "--help").stdout).split())
 
     assert "3 stuck" in text
     assert "4 stopped before --once was complete" in text
@@ -124,8 +91,8 @@ def test_terminal_shows_the_progress_and_ctrl_c_stops_the_syphon(
     orders, bills, down = backlog.path("orders"), backlog.path("bills"), backlog.path("down")
     fault = backlog.primary.add_fault("disable", down)
     backlog.put(down, [message("d", session="s")])
-    backlog.put(orders, [message(f"o-{n}") for n in range(300)])
-    backlog.put(bills, [message(f"b-{n}") for n in range(200)], queue=1)
+    backlog.put(orders, numbered(300, "o"))
+    backlog.put(bills, numbered(200, "b"), queue=1)
     status_file = tmp_path / "status.json"
 
     def read_status() -> dict[str, object]:
@@ -133,10 +100,8 @@ def test_terminal_shows_the_progress_and_ctrl_c_stops_the_syphon(
 
     with Terminal(
         120,
-        *("syphon", "--primary-name", backlog.name, "--backlog-queues", "2", "--max-rate", "50"),
-        *("--status-file", str(status_file)),
-        PAIRBUS_PRIMARY=backlog.primary.connection_string,
-        PAIRBUS_SECONDARY=backlog.secondary.connection_string,
+        *("syphon", *backlog.arguments, "--max-rate", "50", "--status-file", str(status_file)),
+        **backlog.variables,
     ) as terminal:
         wait_until(
             lambda: read_status().get("moved") == {orders: 300, bills: 200},
@@ -163,17 +128,15 @@ def test_terminal_shows_the_progress_and_ctrl_c_stops_the_syphon(
 
 @pytest.mark.rule("Y8")
 def test_once_with_an_unavailable_destination_ends_as_stuck(
-    backlog: Backlog, tmp_path: Path
+    backlog: Backlog, start_syphon: StartSyphon, tmp_path: Path
 ) -> None:
     path, other = backlog.path("down"), backlog.path("other")
     fault = backlog.primary.add_fault("disable", path)
     backlog.put(path, [message("m", session="s")])
     backlog.put(other, [message("o")])
     status_file = tmp_path / "status.json"
-    with syphon(
-        backlog, "--once", "--stuck-after", "3", "--status-file", str(status_file)
-    ) as process:
-        status, out, err = wait_for_end(process)
+    with start_syphon("--once", "--stuck-after", "3", "--status-file", str(status_file)) as process:
+        status, out, err = process.wait()
     backlog.primary.clear_faults()
 
     assert fault.fired > 0
@@ -186,56 +149,49 @@ def test_once_with_an_unavailable_destination_ends_as_stuck(
     assert backlog.left() == 1
 
 
-@pytest.fixture
-def short_locks(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
-    """A backlog whose locks last five seconds."""
-    return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}", lock_duration=timedelta(seconds=5))
-
-
+@SHORT_LOCKS
 @pytest.mark.rule("Y1", "Y8")
 def test_once_waits_for_messages_that_another_receiver_has_locked(
-    short_locks: Backlog,
+    backlog: Backlog, run_syphon: RunSyphon
 ) -> None:
-    backlog = short_locks
     path = backlog.path("orders")
-    ids = [f"m-{n}" for n in range(8)]
-    backlog.put(path, [message(id) for id in ids])
-    with backlog.locked(5) as locked, syphon(backlog, "--once") as process:
-        wait_until(lambda: backlog.peeks() > 0 or process.poll() is not None, "a peek")
-        assert process.poll() is None, "the syphon ended while messages were locked"
-        assert len(backlog.ids(path)) == 3  # those that were not locked
-        locked.stop_renewing()
-        status, out, err = wait_for_end(process)
+    backlog.put(path, numbered(8))
+    with ThreadPoolExecutor() as threads, backlog.locked(5) as locked:
 
-    assert (status, "Stuck" in err) == (0, False)
-    assert "8 messages moved, 0 dead-lettered." in out
-    assert sorted(backlog.ids(path)) == ids
+        def expire_locks_after_a_peek() -> int:
+            wait_until(lambda: backlog.peeks() > 0, "a peek")
+            moved = len(backlog.ids(path))
+            locked.stop_renewing()
+            return moved
+
+        moved_before = threads.submit(expire_locks_after_a_peek)
+        result = run_syphon("--once")
+
+    assert moved_before.result() == 3  # those that were not locked
+    assert (result.exit_code, "Stuck" in result.stderr) == (0, False)
+    assert "8 messages moved, 0 dead-lettered." in result.stdout
+    assert sorted(backlog.ids(path)) == [f"m-{n}" for n in range(8)]
     assert backlog.left() == 0
 
 
+@SHORT_LOCKS
 @pytest.mark.rule("Y8")
 def test_once_ends_as_stuck_while_another_receiver_renews_its_locks(
-    short_locks: Backlog, tmp_path: Path
+    backlog: Backlog, run_syphon: RunSyphon, tmp_path: Path
 ) -> None:
-    backlog = short_locks
     path = backlog.path("orders")
-    backlog.put(path, [message(f"m-{n}") for n in range(7)])
+    backlog.put(path, numbered(7))
     status_file = tmp_path / "status.json"
-    with (
-        backlog.locked(5),
-        syphon(
-            backlog, "--once", "--stuck-after", "6", "--status-file", str(status_file)
-        ) as process,
-    ):
-        status, out, err = wait_for_end(process)
+    with backlog.locked(5):
+        result = run_syphon("--once", "--stuck-after", "6", "--status-file", str(status_file))
 
-    assert status == 3, out + err
-    assert "2 messages moved, 0 dead-lettered." in out
+    assert result.exit_code == 3, result.output
+    assert "2 messages moved, 0 dead-lettered." in result.stdout
     assert re.search(
         r"Stuck: the primary accepted no message for \d+ s \(5 messages are left in the backlog: "
         r"5 locked by another receiver\)\. Nothing is lost; run the syphon again later\.$",
-        " ".join(err.split()),
-    ), err
+        " ".join(result.stderr.split()),
+    ), result.stderr
     reported = json.loads(status_file.read_text())
     assert (reported["running"], reported["healthy"]) == (False, False)
     assert backlog.left() == 5
@@ -243,14 +199,14 @@ def test_once_ends_as_stuck_while_another_receiver_renews_its_locks(
 
 @pytest.mark.soak
 def test_once_that_is_stopped_early_has_exit_status_4(
-    backlog: Backlog,
+    backlog: Backlog, start_syphon: StartSyphon
 ) -> None:
     path = backlog.path("one")
-    backlog.put(path, [message(f"m-{n}") for n in range(50)])
-    with syphon(backlog, "--once", "--max-rate", "2") as process:
+    backlog.put(path, numbered(50))
+    with start_syphon("--once", "--max-rate", "2") as process:
         wait_until(lambda: 0 < backlog.left() < 50, "moved messages")
-        os.killpg(process.pid, signal.SIGINT)
-        status, out, err = wait_for_end(process)
+        process.interrupt()
+        status, out, err = process.wait()
 
     assert status == 4
     assert "Stopped before the backlog was drained." in err
@@ -259,18 +215,16 @@ def test_once_that_is_stopped_early_has_exit_status_4(
 
 
 @pytest.mark.soak
-def test_second_ctrl_c_stops_at_once(backlog: Backlog) -> None:
+def test_second_ctrl_c_stops_at_once(backlog: Backlog, start_syphon: StartSyphon) -> None:
     path = backlog.path("silent")
     fault = backlog.primary.add_fault("stop-reading", path)
     backlog.put(path, [message("m")])
-    with syphon(backlog) as process:
+    with start_syphon() as process:
         wait_until(lambda: fault.fired > 0, "a micro-batch that hangs")
-        assert process.stdout is not None
-        os.killpg(process.pid, signal.SIGINT)
-        while "Stopping" not in (line := process.stdout.readline()):
-            assert line, "the syphon ended without a second signal"
-        os.killpg(process.pid, signal.SIGINT)
-        status = process.wait(PATIENCE_S)
+        process.interrupt()
+        process.read_until("Stopping")
+        process.interrupt()
+        status = process.process.wait(DEADLINE_S)
     backlog.primary.clear_faults()
 
     assert status == 130
@@ -278,23 +232,25 @@ def test_second_ctrl_c_stops_at_once(backlog: Backlog) -> None:
 
 
 @pytest.mark.soak
-def test_unreachable_backlog_is_an_error(backlog: Backlog) -> None:
+def test_unreachable_backlog_is_an_error(start_syphon: StartSyphon) -> None:
     with LocalNamespace("gone") as gone:
         text = gone.connection_string
-    with syphon(backlog, "--once", "--secondary", text) as process:
-        status, _, err = wait_for_end(process)
+    with start_syphon("--once", "--secondary", text) as process:
+        status, _, err = process.wait()
 
     assert status == 1
     assert "The backlog cannot be read: " in err
 
 
-def test_dry_run_shows_messages_by_destination_and_moves_nothing(backlog: Backlog) -> None:
+def test_dry_run_shows_messages_by_destination_and_moves_nothing(
+    backlog: Backlog, start_syphon: StartSyphon
+) -> None:
     orders = backlog.path("orders")
-    backlog.put(orders, [message(f"m-{n}") for n in range(12)])
+    backlog.put(orders, numbered(12))
     backlog.put("no/such/path", [message("x")], queue=1)
     backlog.put_raw([message("poison")], queue=1)
-    with syphon(backlog, "--dry-run") as process:  # the third queue does not exist
-        status, out, err = wait_for_end(process)
+    with start_syphon("--dry-run") as process:
+        status, out, err = process.wait()
 
     assert status == 0
     assert "not drained" not in err
@@ -306,18 +262,20 @@ def test_dry_run_shows_messages_by_destination_and_moves_nothing(backlog: Backlo
     assert backlog.ids(orders) == []
 
 
-def test_queues_beyond_the_configured_count_are_reported_and_not_drained(backlog: Backlog) -> None:
+def test_queues_beyond_the_configured_count_are_reported_and_not_drained(
+    backlog: Backlog, run_syphon: RunSyphon
+) -> None:
     orders = backlog.path("orders")
     backlog.put(orders, [message("near")])
     backlog.put(orders, [message("far")], queue=1)
-    with syphon(backlog, "--once", "--backlog-queues", "1") as process:
-        status, out, err = wait_for_end(process)
 
-    assert status == 0
-    assert "1 message moved, 0 dead-lettered." in out
+    result = run_syphon("--once", "--backlog-queues", "1")
+
+    assert result.exit_code == 0
+    assert "1 message moved, 0 dead-lettered." in result.stdout
     assert (
         "Backlog queue 1 exists, but is not drained, because --backlog-queues is 1. Stop the "
         "syphon and start it with --backlog-queues 2."
-    ) in err
+    ) in result.stderr
     assert backlog.ids(orders) == ["near"]
     assert backlog.left() == 1

@@ -14,7 +14,8 @@ from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sen
 from pairbus.amqp.sections import Message
 from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.spark.connector_options import ConnectorOptions
-from tests.spark.kit import Backlog, message
+from tests.backlog import Backlog
+from tests.messages import message, numbered
 
 pytestmark = pytest.mark.timeout(600)
 FORMAT = "servicebus"
@@ -27,6 +28,34 @@ HOST = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=k"
 def read(session: SparkSession, text: str, queue: str, **options: str):
     reader = session.read.format(FORMAT).option("connectionString", text).option("queue", queue)
     return reader.options(**options).load()
+
+
+def move(
+    session: SparkSession,
+    checkpoint: Path,
+    source: dict[str, str],
+    target: dict[str, str],
+    *columns: str,
+) -> None:
+    """Stream the available messages to a target, and complete them in their source."""
+    rows = session.readStream.format(FORMAT).options(**source).load()
+    rows = rows.selectExpr(*columns) if columns else rows.drop("destination")
+    stream = (
+        rows.writeStream.format(FORMAT)
+        .options(settleConnectionString=source["connectionString"], **target)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert stream.awaitTermination(250)
+    assert stream.exception() is None
+
+
+def receive(session: SparkSession, checkpoint: Path, **options: str) -> None:
+    """Stream the available messages to nowhere."""
+    rows = session.readStream.format(FORMAT).options(**options).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    assert query.trigger(availableNow=True).start().awaitTermination(250)
 
 
 def test_batch_read_peeks_and_does_not_receive(session: SparkSession, backlog: Backlog) -> None:
@@ -53,7 +82,7 @@ def test_rows_can_be_queried_with_sql_and_some_columns(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("orders")
-    backlog.put(path, [message(f"m-{n}") for n in range(20)])
+    backlog.put(path, numbered(20))
     rows = (
         session.read.format(FORMAT)
         .schema("destination string, message_id string")
@@ -83,18 +112,12 @@ def test_stream_receives_sends_and_completes(
     frame.write.format(FORMAT).options(connectionString=text, path=source).mode("append").save()
     assert sorted(backlog.ids(source)) == sorted(f"m-{n}" for n in range(30))
 
-    stream = (
-        session.readStream.format(FORMAT)
-        .options(connectionString=text, queue=source, maxMessagesPerTrigger="12")
-        .load()
-        .drop("destination")
-        .writeStream.format(FORMAT)
-        .options(connectionString=text, path=target, settleConnectionString=text)
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
+    move(
+        session,
+        tmp_path,
+        {"connectionString": text, "queue": source, "maxMessagesPerTrigger": "12"},
+        {"connectionString": text, "path": target},
     )
-    assert stream.awaitTermination(250)
 
     assert sorted(backlog.ids(target)) == sorted(f"m-{n}" for n in range(30))
     assert backlog.ids(source) == []
@@ -104,21 +127,14 @@ def test_available_now_stream_does_not_wait_for_messages_that_another_receiver_h
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     target, text = backlog.path("target"), backlog.secondary.connection_string
-    backlog.put_raw([message(f"m-{n}") for n in range(3)])
+    backlog.put_raw(numbered(3))
     with backlog.locked(1):
-        stream = (
-            session.readStream.format(FORMAT)
-            .options(connectionString=text, queue=backlog.queues[0])
-            .load()
-            .drop("destination")
-            .writeStream.format(FORMAT)
-            .options(connectionString=backlog.primary.connection_string, path=target)
-            .options(settleConnectionString=text, checkpointLocation=str(tmp_path))
-            .trigger(availableNow=True)
-            .start()
+        move(
+            session,
+            tmp_path,
+            {"connectionString": text, "queue": backlog.queues[0]},
+            {"connectionString": backlog.primary.connection_string, "path": target},
         )
-        assert stream.awaitTermination(250)
-        assert stream.exception() is None
         assert backlog.left() == 1
 
     assert backlog.ids(target) == ["m-1", "m-2"]
@@ -166,13 +182,8 @@ def test_invalid_option_of_a_read_is_an_error(
 def test_invalid_option_of_a_stream_is_an_error(
     session: SparkSession, options: dict[str, str], error: str, tmp_path: Path
 ) -> None:
-    def run() -> None:
-        rows = session.readStream.format(FORMAT).options(**options).load()
-        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-        assert query.trigger(availableNow=True).start().awaitTermination(250)
-
     with pytest.raises(PySparkException, match=error):
-        run()
+        receive(session, tmp_path, **options)
 
 
 def test_stream_from_a_missing_queue_or_namespace_is_an_error(
@@ -181,11 +192,8 @@ def test_stream_from_a_missing_queue_or_namespace_is_an_error(
     text = backlog.secondary.connection_string
     unreachable = re.sub(r":\d+/", ":9/", text)
     for host, queue, error in ((text, "misspelt", "misspelt"), (unreachable, "q", "refused")):
-        options = {"connectionString": host, "queue": queue}
-        rows = session.readStream.format(FORMAT).options(**options).load()
-        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / error))
         with pytest.raises(PySparkException, match=error):
-            query.trigger(availableNow=True).start().awaitTermination(250)
+            receive(session, tmp_path / error, connectionString=host, queue=queue)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +223,7 @@ def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
     subscription, text = f"{topic}/Subscriptions/all", backlog.primary.connection_string
     options = ClientOptions.from_connection_string(text)
     with Client(options) as client:
-        Sender(client, topic).send_batch([message(f"m-{n}") for n in range(6)])
+        Sender(client, topic).send_batch(numbered(6))
         with Receiver(client, subscription, confirm=False) as receiver:
             tokens = [
                 UUID(bytes_le=delivery.tag)
@@ -234,18 +242,12 @@ def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
     properties = next(row for row in rows if row.queue == dead).application_properties
     assert properties["DeadLetterReason"] == "Reason"
 
-    stream = (
-        session.readStream.format(FORMAT)
-        .options(connectionString=text, queue=f"{subscription},{dead}")
-        .load()
-        .drop("destination")
-        .writeStream.format(FORMAT)
-        .options(connectionString=text, path=target, settleConnectionString=text)
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
+    move(
+        session,
+        tmp_path,
+        {"connectionString": text, "queue": f"{subscription},{dead}"},
+        {"connectionString": text, "path": target},
     )
-    assert stream.awaitTermination(120)
     assert sorted(backlog.ids(target)) == [f"m-{n}" for n in range(6)]
     assert read(session, text, f"{subscription},{dead}").count() == 0
 
@@ -292,20 +294,13 @@ def test_row_that_is_refused_is_dead_lettered_in_its_source_queue(
     path, text = backlog.path("source"), backlog.primary.connection_string
     with Client(ClientOptions.from_connection_string(text)) as client:
         Sender(client, path).send(message("m"))
-    stream = (
-        session.readStream.format(FORMAT)
-        .options(connectionString=text, queue=path)
-        .load()
-        .selectExpr(
-            "queue", "lock_token", "locked_until", "payload", "'no-such-queue' as destination"
-        )
-        .writeStream.format(FORMAT)
-        .options(connectionString=text, settleConnectionString=text)
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
+    move(
+        session,
+        tmp_path,
+        {"connectionString": text, "queue": path},
+        {"connectionString": text},
+        *("queue", "lock_token", "locked_until", "payload", "'no-such-queue' as destination"),
     )
-    assert stream.awaitTermination(120)
 
     (row,) = read(session, text, f"{path}/$deadletterqueue").collect()
     assert row.message_id == "m"

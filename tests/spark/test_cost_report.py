@@ -1,10 +1,7 @@
 """The cost report: real ledgers, real Spark, and damaged files."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -24,7 +21,8 @@ from pairbus.cost.report.result import MAX_ROWS
 from pairbus.errors import ConfigurationError
 from pairbus.usage.ledger import Ledger
 from pairbus.usage.operations import OperationKind, Purpose
-from tests.integration.cli_pair_kit import Terminal, run, wait_until
+from tests.commands import Terminal, run
+from tests.waiting import wait_until
 
 # The first test starts Spark.
 pytestmark = pytest.mark.timeout(600)
@@ -460,17 +458,9 @@ def test_command_writes_tables_page_and_parquet(ledgers: Path, tmp_path: Path) -
     notes = tmp_path / "notes.txt"
     notes.write_text("hello")
     html, out = tmp_path / "page.html", tmp_path / "out"
-    command = [sys.executable, "-m", "pairbus", "cost", "report", str(ledgers), str(notes)]
-    options = ["--out", str(out), "--html", str(html), "--timezone", "Europe/Berlin"]
+    options = ("--out", str(out), "--html", str(html), "--timezone", "Europe/Berlin")
 
-    process = subprocess.run(
-        [*command, *options],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        env={**os.environ, "PYTHONUTF8": "1", "SPARK_LOCAL_IP": "127.0.0.1"},
-    )
+    process = run("cost", "report", str(ledgers), str(notes), *options, SPARK_LOCAL_IP="127.0.0.1")
 
     assert process.returncode == 0, process.stderr
     assert "outages: 1" in process.stdout

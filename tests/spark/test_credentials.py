@@ -13,8 +13,10 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query import Syphon
+from tests.backlog import Backlog
+from tests.messages import message, numbered
 from tests.spark.identity import Identity, created_in_each_worker
-from tests.spark.kit import Backlog, message, wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,8 +50,8 @@ def test_credential_is_created_in_the_workers_only(
 ) -> None:
     path = backlog.path("one")
     options = with_tokens(backlog.options(), created_in_each_worker(tmp_path))
-    backlog.put(path, [message(f"m-{n}") for n in range(100)], queue=0)
-    backlog.put(path, [message(f"n-{n}") for n in range(100)], queue=1)
+    backlog.put(path, numbered(100), queue=0)
+    backlog.put(path, numbered(100, "n"), queue=1)
     with Syphon(options, spark=session) as syphon:
         wait_until(lambda: syphon.status().moved[path] == 200, "all messages")
         for n in range(8):

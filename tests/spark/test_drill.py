@@ -1,10 +1,6 @@
 """`pairbus drill`, with local namespaces and with existing ones."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,16 +14,12 @@ from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.run import Drill
 from pairbus.emulator.namespace import LocalNamespace
-from tests.faults.syphon_kit import all_processes
-from tests.spark.kit import wait_until
+from tests.commands import run, run_here, started
+from tests.processes import all_processes, running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 SHORT = DrillOptions(senders=3, rate=60, before=timedelta(seconds=1), outage=timedelta(seconds=5))
-PATIENCE_S = 300
-
-
-def command(*options: str) -> list[str]:
-    return [sys.executable, "-u", "-m", "pairbus", "drill", *options]
 
 
 @pytest.fixture
@@ -43,9 +35,7 @@ def paths(namespace: LocalNamespace) -> set[str]:
 @pytest.mark.rule("X1", "X2", "S12")
 def test_command_proves_that_no_message_was_lost(tmp_path: Path) -> None:
     options = ("--rate", "90", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
-    completed = subprocess.run(
-        command(*options), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    completed = run("drill", *options)
 
     assert completed.returncode == 0, completed.stderr
     result: dict[str, Any] = json.loads(completed.stdout)
@@ -132,18 +122,11 @@ def test_drill_asks_before_it_uses_existing_namespaces(
     namespaces: tuple[LocalNamespace, LocalNamespace],
 ) -> None:
     primary, secondary = namespaces
-    completed = subprocess.run(
-        command(),
-        env={
-            **os.environ,
-            "PAIRBUS_DRILL_PRIMARY": primary.connection_string,
-            "PAIRBUS_DRILL_SECONDARY": secondary.connection_string,
-        },
-        input="n\n",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+    completed = run(
+        "drill",
+        answer="n\n",
+        PAIRBUS_DRILL_PRIMARY=primary.connection_string,
+        PAIRBUS_DRILL_SECONDARY=secondary.connection_string,
     )
 
     assert completed.returncode == 4
@@ -152,34 +135,20 @@ def test_drill_asks_before_it_uses_existing_namespaces(
 
 
 def test_ctrl_c_stops_the_drill_and_its_namespaces(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        command("--folder", str(tmp_path / "kept")),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    output = ""
-    while "senders send" not in output:
-        line = process.stdout.readline()
-        assert line, output
-        output += line
-    pids = [
-        process.pid for process in all_processes() if str(tmp_path) in " ".join(process.arguments)
-    ]
-    assert len(pids) == 3  # the command and two namespaces
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=PATIENCE_S)
+    with started("drill", "--folder", str(tmp_path / "kept")) as drill:
+        drill.read_until("senders send")
+        pids = [
+            process.pid
+            for process in all_processes()
+            if str(tmp_path) in " ".join(process.arguments)
+        ]
+        assert len(pids) == 3  # the command and two namespaces
+        drill.interrupt()
+        status, _, errors = drill.wait()
 
-    assert process.returncode == 4, errors
+    assert status == 4, errors
     assert "Stopped" in errors
-
-    def has_ended() -> bool:
-        running = {process.pid for process in all_processes() if process.state not in "XZ"}
-        return not running & set(pids)
-
-    wait_until(has_ended, "the namespaces to end")
+    wait_until(lambda: not running(pids), "the namespaces to end")
 
 
 @pytest.mark.parametrize(
@@ -198,10 +167,7 @@ def test_ctrl_c_stops_the_drill_and_its_namespaces(tmp_path: Path) -> None:
 def test_invalid_option_is_an_error_with_exit_status_2(
     options: tuple[str, ...], error: str
 ) -> None:
-    completed = subprocess.run(
-        command(*options), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    completed = run_here("drill", *options)
 
-    assert completed.returncode == 2
+    assert completed.exit_code == 2
     assert error in completed.stderr
-    assert "Traceback" not in completed.stderr

@@ -2,27 +2,21 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pairbus.syphon import status
 from pairbus.syphon.query import Syphon
-from tests.spark.kit import Backlog, message, wait_until
+from tests.backlog import Backlog
+from tests.messages import message, numbered
+from tests.spark.conftest import MakeSyphon
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
 SOON = timedelta(seconds=2)
 READER = b"python_streaming_source_runner"
-
-
-@contextmanager
-def running(session: SparkSession, backlog: Backlog, **changes: object) -> Iterator[Syphon]:
-    with Syphon(backlog.options(**changes), spark=session) as syphon:
-        yield syphon
 
 
 def wait_for_problem(syphon: Syphon, text: str) -> None:
@@ -48,10 +42,12 @@ def readers() -> set[int]:
     return pids
 
 
-def test_primary_that_does_not_answer_is_a_problem(session: SparkSession, backlog: Backlog) -> None:
+def test_primary_that_does_not_answer_is_a_problem(
+    backlog: Backlog, make_syphon: MakeSyphon
+) -> None:
     path = backlog.path("silent")
     fault = backlog.primary.add_fault("answer-late", path, seconds=15, count=1)
-    with running(session, backlog, stuck_after=SOON) as syphon:
+    with make_syphon(stuck_after=SOON) as syphon:
         backlog.put(path, [message("m")])
         wait_until(lambda: fault.fired == 1, "a message without an answer")
         wait_for_problem(syphon, "the reason is not known")
@@ -64,9 +60,11 @@ def test_primary_that_does_not_answer_is_a_problem(session: SparkSession, backlo
     assert backlog.ids(path) == ["m"]
 
 
-def test_backlog_that_cannot_be_read_is_a_problem(session: SparkSession, backlog: Backlog) -> None:
+def test_backlog_that_cannot_be_read_is_a_problem(
+    backlog: Backlog, make_syphon: MakeSyphon
+) -> None:
     path = backlog.path("one")
-    with running(session, backlog, stuck_after=SOON) as syphon:
+    with make_syphon(stuck_after=SOON) as syphon:
         backlog.put(path, [message("before")])
         wait_until(lambda: syphon.status().moved[path] == 1, "the first message")
         backlog.secondary.stop()
@@ -82,11 +80,11 @@ def test_backlog_that_cannot_be_read_is_a_problem(session: SparkSession, backlog
 
 
 def test_reader_that_hangs_is_a_problem(
-    session: SparkSession, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
+    backlog: Backlog, make_syphon: MakeSyphon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "STARTUP_S", 1.0)
     others = readers()
-    with running(session, backlog, stuck_after=3 * SOON) as syphon:
+    with make_syphon(stuck_after=3 * SOON) as syphon:
         wait_until(lambda: bool(readers() - others), "the reader")
         (reader,) = readers() - others
         files = syphon._files
@@ -101,15 +99,13 @@ def test_reader_that_hangs_is_a_problem(
 
 
 def test_rate_limit_and_messages_for_other_paths_are_not_a_problem(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
     path, other = backlog.path("one"), backlog.path("other")
-    backlog.put(path, [message(f"m-{n}") for n in range(3)])
+    backlog.put(path, numbered(3))
     backlog.put(other, [message("not to be moved")], queue=1)
     problems = []
-    with running(
-        session, backlog, max_rate=0.1, only=(path,), stuck_after=timedelta(seconds=8)
-    ) as syphon:
+    with make_syphon(max_rate=0.1, only=(path,), stuck_after=timedelta(seconds=8)) as syphon:
 
         def moved() -> bool:
             current = syphon.status()

@@ -15,16 +15,17 @@ from pairbus import PairedClient, PairingFaulted, SendAvailabilityOptions, pair_
 from pairbus.errors import SendUnavailable, StateError
 from pairbus.events import SyphonStarted, SyphonStopped
 from pairbus.spark.sessions import SessionLease, lease_session
-from tests.spark.kit import DEADLINE_S, Backlog, wait_until
+from tests.backlog import Backlog
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 CAUSE = OSError("the disk is gone")
 QUICK = {"retry_total": 0, "socket_timeout": 5}
 
 
-def options(backlog: Backlog, secondary: Any, **more: Any) -> SendAvailabilityOptions:
+def options(backlog: Backlog, **more: Any) -> SendAvailabilityOptions:
     return SendAvailabilityOptions(
-        secondary=secondary,
+        secondary=backlog.secondary.connection_string,
         primary_name=backlog.name,
         backlog_queue_count=2,
         failover_interval=timedelta(),
@@ -36,7 +37,7 @@ def options(backlog: Backlog, secondary: Any, **more: Any) -> SendAvailabilityOp
 
 def paired(backlog: Backlog, **more: Any) -> PairedClient:
     client = ServiceBusClient.from_connection_string(backlog.primary.connection_string, **QUICK)
-    return pair_namespace(client, options(backlog, backlog.secondary.connection_string, **more))
+    return pair_namespace(client, options(backlog, **more))
 
 
 def send_through_an_outage(backlog: Backlog, bus: PairedClient, path: str) -> None:
@@ -148,7 +149,7 @@ async def test_embedded_syphon_works_with_the_async_client(
     client = AsyncServiceBusClient.from_connection_string(
         backlog.primary.connection_string, **QUICK
     )
-    pairing_options = options(backlog, backlog.secondary.connection_string, on_event=events.append)
+    pairing_options = options(backlog, on_event=events.append)
     async with client, await pairbus.aio.pair_namespace(client, pairing_options) as bus:
         fault = backlog.primary.add_fault("disable", path)
         sender = bus.get_queue_sender(path)

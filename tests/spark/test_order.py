@@ -24,7 +24,7 @@ from tests.integration.pairing_kit import (
     state,
     stored_payloads,
 )
-from tests.spark.kit import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 QUEUE = "orders"

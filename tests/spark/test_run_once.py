@@ -2,53 +2,34 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from pyspark.sql import SparkSession
 
-from pairbus.syphon import Syphon, SyphonStatus
 from pairbus.usage.operations import OperationKind
 from pairbus.usage.records import read_operations
-from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
+from tests.backlog import Backlog
+from tests.messages import message, numbered
+from tests.spark.conftest import Drain
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
 
 
 @pytest.fixture
-def backlog(short_locks: Backlog) -> Backlog:
-    return short_locks
-
-
-def run_once(
-    session: SparkSession,
-    backlog: Backlog,
-    then: Callable[[], object] = lambda: None,
-    **changes: Any,
-) -> SyphonStatus:
-    """Run a syphon with `once`, and call `then` when it has peeked at the queues."""
-    syphon = Syphon(backlog.options(**changes), spark=session)
-    syphon.start(once=True)
-    try:
-        wait_until(lambda: backlog.peeks() > 0 or not syphon.status().running, "a peek")
-        then()
-        assert syphon.wait(DEADLINE_S)
-    finally:
-        syphon.stop()
-    return syphon.status()
+def lock_duration() -> timedelta:
+    return timedelta(seconds=5)
 
 
 def test_run_that_drained_the_backlog_has_peeked_at_each_queue(
-    session: SparkSession, backlog: Backlog, tmp_path: Path
+    backlog: Backlog, drain: Drain, tmp_path: Path
 ) -> None:
     path = backlog.path("orders")
-    backlog.put(path, [message(f"m-{n}") for n in range(20)])
+    backlog.put(path, numbered(20))
 
-    status = run_once(session, backlog, ledger=str(tmp_path))
+    status = drain(ledger=str(tmp_path))
 
     assert (status.drained, status.healthy, status.moved) == (True, True, Counter({path: 20}))
     assert backlog.left() == 0
@@ -59,10 +40,10 @@ def test_run_that_drained_the_backlog_has_peeked_at_each_queue(
 
 @pytest.mark.rule("C5")
 def test_run_waits_for_messages_of_another_receiver_and_records_its_peeks(
-    session: SparkSession, backlog: Backlog, tmp_path: Path
+    backlog: Backlog, drain: Drain, tmp_path: Path
 ) -> None:
     path = backlog.path("orders")
-    backlog.put(path, [message(f"m-{n}") for n in range(5)])
+    backlog.put(path, numbered(5))
     began = time.monotonic()
     with backlog.locked(5) as locked:
 
@@ -70,7 +51,7 @@ def test_run_waits_for_messages_of_another_receiver_and_records_its_peeks(
             wait_until(lambda: backlog.peeks() >= 3, "the check to be repeated")
             locked.complete()
 
-        status = run_once(session, backlog, complete_later, ledger=str(tmp_path))
+        status = drain(complete_later, ledger=str(tmp_path))
     seconds = time.monotonic() - began
 
     assert (status.drained, status.moved.total()) == (True, 0)
@@ -82,7 +63,7 @@ def test_run_waits_for_messages_of_another_receiver_and_records_its_peeks(
 
 
 def test_run_with_a_deferred_and_a_scheduled_message_ends_as_stuck(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, drain: Drain
 ) -> None:
     path = backlog.path("orders")
     backlog.put(path, [message("deferred")])
@@ -95,7 +76,7 @@ def test_run_with_a_deferred_and_a_scheduled_message_ends_as_stuck(
         sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
     backlog.put(path, [message("moved")])
 
-    status = run_once(session, backlog, stuck_after=timedelta(seconds=3))
+    status = drain(stuck_after=timedelta(seconds=3))
 
     assert (status.drained, status.healthy) == (False, False)
     assert (status.problem or "").endswith(
@@ -105,13 +86,13 @@ def test_run_with_a_deferred_and_a_scheduled_message_ends_as_stuck(
 
 
 def test_run_with_a_filter_waits_only_for_messages_that_match(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, drain: Drain
 ) -> None:
     wanted, other = backlog.path("wanted"), backlog.path("other")
     backlog.put(wanted, [message("w-0")])
     backlog.put(other, [message("o-0"), message("o-1")], queue=1)
     with backlog.locked(1) as locked, backlog.locked(2, queue=1):
-        status = run_once(session, backlog, locked.stop_renewing, only=(wanted,))
+        status = drain(locked.stop_renewing, only=(wanted,))
 
     assert (status.drained, status.moved) == (True, Counter({wanted: 1}))
     assert backlog.ids(wanted) == ["w-0"]
@@ -119,13 +100,13 @@ def test_run_with_a_filter_waits_only_for_messages_that_match(
 
 
 def test_run_with_a_filter_ends_as_stuck_when_a_matching_message_stays_locked(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, drain: Drain
 ) -> None:
     wanted, other = backlog.path("wanted"), backlog.path("other")
     backlog.put(wanted, [message("w-0")])
     backlog.put(other, [message("o-0")], queue=1)  # is received again every five seconds
     with backlog.locked(1):
-        status = run_once(session, backlog, only=(wanted,), stuck_after=timedelta(seconds=12))
+        status = drain(only=(wanted,), stuck_after=timedelta(seconds=12))
 
     assert not status.drained
     assert (status.problem or "").endswith(

@@ -1,69 +1,50 @@
 """The syphon drains a backlog, between two emulated namespaces."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from operator import itemgetter
-from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pairbus.syphon import Syphon, SyphonStatus
-from tests.spark.kit import Backlog, meaning, message, wait_until
+from tests.backlog import Backlog
+from tests.messages import content_of, message, numbered
+from tests.spark.conftest import Drain, MakeSyphon
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def drain_once(session: SparkSession, backlog: Backlog, **changes: Any) -> SyphonStatus:
-    """Run a syphon with `once`, and return its final status."""
-    syphon = Syphon(backlog.options(**changes), spark=session)
-    syphon.start(once=True)
-    assert syphon.wait(120)
-    syphon.stop()
-    return syphon.status()
-
-
-@contextmanager
-def running(session: SparkSession, backlog: Backlog, **changes: Any) -> Iterator[Syphon]:
-    with Syphon(backlog.options(**changes), spark=session) as syphon:
-        yield syphon
-
-
 @pytest.mark.rule("Y1", "Y2", "Y3", "Y4")
-def test_every_message_arrives_unchanged_at_its_destination(
-    session: SparkSession, backlog: Backlog
-) -> None:
+def test_every_message_arrives_unchanged_at_its_destination(backlog: Backlog, drain: Drain) -> None:
     one, two = backlog.path("one"), backlog.path("two")
     sent = {
         one: [message(f"one-{n}", ttl_ms=3_600_000, body=b"x" * n) for n in range(300)],
-        two: [message(f"two-{n}", session="s") for n in range(300)],
+        two: numbered(300, "two", session="s"),
     }
     for path, payloads in sent.items():
         backlog.put(path, payloads[:150], queue=0)
         backlog.put(path, payloads[150:], queue=1)
 
-    status = drain_once(session, backlog)
+    status = drain()
 
     assert status.moved == Counter({one: 300, two: 300})
     assert (status.failure, status.errors, status.unsettled) == (None, {}, 0)
     for path, payloads in sent.items():
-        arrived = sorted(map(meaning, backlog.arrived(path)), key=itemgetter(0))
-        assert arrived == sorted(map(meaning, payloads), key=itemgetter(0))
+        arrived = sorted(map(content_of, backlog.arrived(path)), key=itemgetter(0))
+        assert arrived == sorted(map(content_of, payloads), key=itemgetter(0))
     assert backlog.left() == 0
 
 
 @pytest.mark.rule("Y5")
 def test_message_that_cannot_be_sent_is_dead_lettered_with_a_reason(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, drain: Drain
 ) -> None:
     path = backlog.path("one")
     backlog.put(path, [message("good")])
     backlog.put("no-such-queue", [message("missing")])
     backlog.put_raw([message("no path")])
 
-    status = drain_once(session, backlog)
+    status = drain()
 
     assert backlog.ids(path) == ["good"]
     assert sorted(reason for reason, _ in backlog.dead_letters()) == [
@@ -77,14 +58,14 @@ def test_message_that_cannot_be_sent_is_dead_lettered_with_a_reason(
 
 @pytest.mark.rule("Y4", "Y5")
 def test_destination_that_is_down_does_not_delay_others(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
     up, down = backlog.path("up"), backlog.path("down")
     fault = backlog.primary.add_fault("disable", down)
-    backlog.put(down, [message(f"down-{n}", session="s") for n in range(50)])
-    backlog.put(up, [message(f"up-{n}") for n in range(50)])
+    backlog.put(down, numbered(50, "down", session="s"))
+    backlog.put(up, numbered(50, "up"))
 
-    with running(session, backlog) as syphon:
+    with make_syphon() as syphon:
         wait_until(
             lambda: syphon.status().moved[up] == 50, "the messages for the destination that is up"
         )
@@ -102,13 +83,15 @@ def test_destination_that_is_down_does_not_delay_others(
 
 
 @pytest.mark.rule("S12")
-def test_sessions_keep_their_order_when_sends_fail(session: SparkSession, backlog: Backlog) -> None:
+def test_sessions_keep_their_order_when_sends_fail(
+    backlog: Backlog, make_syphon: MakeSyphon
+) -> None:
     path = backlog.path("ordered", requires_session=True)
     names = ("a", "b", "c")
     backlog.put(path, [message(f"{s}-{n}", session=s) for n in range(1500) for s in names])
     fault = backlog.primary.add_fault("internal-error", path, after=1, count=2)
 
-    with running(session, backlog) as syphon:
+    with make_syphon() as syphon:
         wait_until(lambda: syphon.status().moved[path] == 4500, "all messages")
 
     assert fault.fired == 2
@@ -119,26 +102,24 @@ def test_sessions_keep_their_order_when_sends_fail(session: SparkSession, backlo
 
 @pytest.mark.rule("Y3")
 def test_time_in_the_backlog_can_be_deducted_from_the_time_to_live(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, drain: Drain
 ) -> None:
     path = backlog.path("one")
     backlog.put(path, [message("short", ttl_ms=1), message("long", ttl_ms=3_600_000)])
 
-    drain_once(session, backlog, ttl="deduct")
+    drain(ttl="deduct")
 
     assert backlog.ids(path) == ["long"]
     assert [reason for reason, _ in backlog.dead_letters()] == ["TTLExpiredException"]
 
 
 @pytest.mark.rule("Y8")
-def test_only_messages_for_selected_destinations_are_moved(
-    session: SparkSession, backlog: Backlog
-) -> None:
+def test_only_messages_for_selected_destinations_are_moved(backlog: Backlog, drain: Drain) -> None:
     wanted, other = backlog.path("wanted"), backlog.path("other")
     backlog.put(wanted, [message("w")])
     backlog.put(other, [message("o")])
 
-    status = drain_once(session, backlog, only=(wanted,))
+    status = drain(only=(wanted,))
 
     assert status.moved == Counter({wanted: 1})
     assert backlog.ids(other) == []
@@ -147,7 +128,7 @@ def test_only_messages_for_selected_destinations_are_moved(
 
 @pytest.mark.rule("Y6")
 def test_idle_syphon_costs_one_receive_for_each_poll_and_queue(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
     def receives() -> dict[str, int]:
         meter = backlog.secondary.meter()
@@ -156,7 +137,7 @@ def test_idle_syphon_costs_one_receive_for_each_poll_and_queue(
             for queue in backlog.queues
         }
 
-    with running(session, backlog, poll=timedelta(seconds=3)):
+    with make_syphon(poll=timedelta(seconds=3)):
         wait_until(lambda: min(receives().values()) >= 3, "three polls of each queue")
         counts = receives()
 
@@ -168,10 +149,10 @@ def test_idle_syphon_costs_one_receive_for_each_poll_and_queue(
 
 @pytest.mark.rule("Y6")
 def test_long_poll_continues_after_its_link_was_detached(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
     path = backlog.path("one")
-    with running(session, backlog) as syphon:
+    with make_syphon() as syphon:
         backlog.put(path, [message("before")])
         wait_until(lambda: syphon.status().moved[path] == 1, "the first message")
         fault = backlog.secondary.add_fault("expire-tokens", backlog.queues[0], count=1)
@@ -184,11 +165,11 @@ def test_long_poll_continues_after_its_link_was_detached(
 
 @pytest.mark.rule("Y2", "X1")
 def test_primary_that_stops_during_the_drain_loses_nothing(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
     path = backlog.path("one", requires_duplicate_detection=True)
     ids = [f"m-{n}" for n in range(3000)]
-    with running(session, backlog, max_messages_per_trigger=500) as syphon:
+    with make_syphon(max_messages_per_trigger=500) as syphon:
         backlog.put(path, [message(id) for id in ids[:1500]])
         wait_until(lambda: syphon.status().moved[path] > 0, "the first message")
         backlog.primary.stop()
@@ -200,11 +181,11 @@ def test_primary_that_stops_during_the_drain_loses_nothing(
 
 
 @pytest.mark.rule("Y8")
-def test_rate_limit_is_not_exceeded(session: SparkSession, backlog: Backlog) -> None:
+def test_rate_limit_is_not_exceeded(backlog: Backlog, make_syphon: MakeSyphon) -> None:
     path = backlog.path("one")
-    backlog.put(path, [message(f"m-{n}") for n in range(60)])
+    backlog.put(path, numbered(60))
 
-    with running(session, backlog, max_rate=20) as syphon:
+    with make_syphon(max_rate=20) as syphon:
         wait_until(lambda: syphon.status().moved[path] == 60, "all messages")
         status = syphon.status()
 

@@ -17,7 +17,9 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.syphon.query import Syphon
 from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose
 from pairbus.usage.records import read_operations
-from tests.spark.kit import DEADLINE_S, Backlog, message, wait_until
+from tests.backlog import Backlog
+from tests.messages import message
+from tests.waiting import DEADLINE_S, wait_until
 
 HEALTHY = PathStatus.HEALTHY
 

@@ -3,26 +3,25 @@
 import time
 from datetime import timedelta
 from itertools import count, islice
-from uuid import uuid4
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pairbus.emulator.namespace import LocalNamespace
 from pairbus.spark.destination_sender import MAX_IN_FLIGHT
 from pairbus.syphon.pacing import MIN_RETRY_BATCH
 from pairbus.syphon.query import Syphon
 from pairbus.syphon.writer_status import BLOCK_S, MAX_BLOCK_S, WriterStatus
-from tests.spark.kit import Backlog, message, wait_until
+from tests.backlog import Backlog
+from tests.messages import message, numbered
+from tests.spark.conftest import Drain, MakeSyphon
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 CORES = 2
 
 
 @pytest.fixture
-def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
-    """Return a backlog whose locks expire soon."""
-    return Backlog(*namespaces, name=f"p{uuid4().hex[:8]}", lock_duration=timedelta(seconds=15))
+def lock_duration() -> timedelta:
+    return timedelta(seconds=15)
 
 
 def writer_status(syphon: Syphon) -> WriterStatus:
@@ -45,12 +44,11 @@ def max_attempts(seconds: float) -> int:
 @pytest.mark.rule("Y8", "X1")
 @pytest.mark.parametrize("in_session", ["s", None], ids=["session", "no session"])
 def test_throttling_slows_the_drain_and_it_recovers(
-    session: SparkSession, backlog: Backlog, in_session: str | None
+    backlog: Backlog, make_syphon: MakeSyphon, in_session: str | None
 ) -> None:
     path = backlog.path("throttled", requires_duplicate_detection=True)
     ids = [f"m-{n}" for n in range(3000)]
-    options = backlog.options(stuck_after=timedelta(seconds=3))
-    with Syphon(options, spark=session) as syphon:
+    with make_syphon(stuck_after=timedelta(seconds=3)) as syphon:
         backlog.put(path, [message(id, session=in_session) for id in ids[:500]])
         wait_until(lambda: backlog.left() == 0, "the drain to be under way")
         wait_until(lambda: syphon.status().moved[path] >= 500, "the first status")
@@ -86,16 +84,16 @@ def test_throttling_slows_the_drain_and_it_recovers(
 @pytest.mark.rule("Y4", "Y8")
 @pytest.mark.soak
 def test_messages_behind_those_of_a_throttled_destination_are_moved(
-    session: SparkSession, backlog: Backlog
+    backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
     down, up = backlog.path("down"), backlog.path("up")
-    backlog.put(down, [message(f"down-{n}", session="s") for n in range(4 * MIN_RETRY_BATCH)])
+    backlog.put(down, numbered(4 * MIN_RETRY_BATCH, "down", session="s"))
     fault = backlog.primary.add_fault("throttle", down)
-    with Syphon(backlog.options(), spark=session) as syphon:
+    with make_syphon() as syphon:
         wait_until(
             lambda: writer_status(syphon).failures.get(down, 0) >= 2, "two failures in a row"
         )
-        backlog.put(up, [message(f"up-{n}") for n in range(100)])
+        backlog.put(up, numbered(100, "up"))
         wait_until(
             lambda: syphon.status().moved[up] == 100, "the messages for the other destination"
         )
@@ -108,36 +106,32 @@ def test_messages_behind_those_of_a_throttled_destination_are_moved(
 
 
 @pytest.mark.rule("Y8")
-def test_run_once_waits_for_throttled_messages(session: SparkSession, backlog: Backlog) -> None:
+def test_run_once_waits_for_throttled_messages(backlog: Backlog, drain: Drain) -> None:
     path = backlog.path("throttled")
-    backlog.put(path, [message(f"m-{n}") for n in range(200)])
+    backlog.put(path, numbered(200))
     fault = backlog.primary.add_fault("throttle", path, count=2)
-    syphon = Syphon(backlog.options(), spark=session)
-    syphon.start(once=True)
-    assert syphon.wait(120)
-    syphon.stop()
+
+    status = drain()
 
     assert fault.fired == 2
     assert sorted(backlog.ids(path)) == sorted(f"m-{n}" for n in range(200))
-    assert syphon.status().errors == {}
+    assert status.errors == {}
     assert backlog.left() == 0
 
 
 @pytest.mark.rule("Y8")
 @pytest.mark.parametrize("in_session", ["s", None], ids=["session", "no session"])
 def test_run_once_ends_when_there_is_no_progress(
-    session: SparkSession, backlog: Backlog, in_session: str | None
+    backlog: Backlog, drain: Drain, in_session: str | None
 ) -> None:
     path = backlog.path("down")
-    backlog.put(path, [message(f"m-{n}", session=in_session) for n in range(10)])
+    backlog.put(path, numbered(10, session=in_session))
     fault = backlog.primary.add_fault("disable", path)
-    syphon = Syphon(backlog.options(stuck_after=timedelta(seconds=3)), spark=session)
-    syphon.start(once=True)
-    assert syphon.wait(120)
-    syphon.stop()
+
+    status = drain(stuck_after=timedelta(seconds=3))
     backlog.primary.clear_faults()
 
     assert fault.fired > 0
-    assert list(syphon.status().errors) == [path]
-    assert not syphon.status().healthy
+    assert list(status.errors) == [path]
+    assert not status.healthy
     assert backlog.left() == 10

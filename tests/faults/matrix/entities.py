@@ -8,7 +8,7 @@ from pairbus.spark.messages import destination_of
 from tests.faults.matrix.environment import MatrixEnvironment
 from tests.faults.matrix.verdict import DeliveredCopy
 from tests.faults.pairing_kit import Namespace
-from tests.faults.syphon_kit import id_of, payloads
+from tests.messages import id_of, peek_all
 
 SUBSCRIPTION = "all"
 DEAD_LETTERS = "/$deadletterqueue"
@@ -66,7 +66,7 @@ class Entities:
 
 
 def _messages(namespace: Namespace, source: str) -> Iterator[bytes]:
-    return payloads(namespace.connection_string, source)
+    return peek_all(namespace.connection_string, source)
 
 
 def _key_of(payload: bytes) -> MessageKey:

@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from tests.faults.matrix.sender import SenderConfig
 from tests.faults.matrix.sender_log import SenderLog, SenderLogFile
 from tests.faults.matrix.socket_owners import owner_of
 from tests.faults.pairing_kit import Namespace
-from tests.faults.syphon_kit import SyphonProcess
-from tests.spark.kit import message
+from tests.faults.syphon_process import SyphonProcess
+from tests.messages import message
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "primary"
@@ -93,20 +93,6 @@ class SenderProcess:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-
-
-@dataclass(frozen=True)
-class _Namespace:
-    connection_string: str
-
-
-@dataclass(frozen=True)
-class _Pairing:
-    """The two namespaces of a syphon, reached through the relays."""
-
-    primary: _Namespace
-    secondary: _Namespace
-    name: str = NAME
 
 
 class MatrixEnvironment:
@@ -180,16 +166,12 @@ class MatrixEnvironment:
 
     def start_syphon(self) -> None:
         """Start a syphon, with its own folder for its output."""
-        pairing = _Pairing(
-            _Namespace(self.syphon_primary.address(self.primary.connection_string)),
-            _Namespace(self.syphon_secondary.address(self.secondary.connection_string)),
-        )
-        folder = self.folder / f"syphon-{len(self.syphons) + 1}"
-        options = ("--master", "local[2,4]", "--max-rate", str(MAX_RATE))
         self.syphon = SyphonProcess(
-            pairing,  # type: ignore[arg-type]
-            folder,
-            *options,
+            self.folder / f"syphon-{len(self.syphons) + 1}",
+            *("--primary-name", NAME, "--backlog-queues", str(QUEUES)),
+            *("--master", "local[2,4]", "--max-rate", str(MAX_RATE)),
+            PAIRBUS_PRIMARY=self.syphon_primary.address(self.primary.connection_string),
+            PAIRBUS_SECONDARY=self.syphon_secondary.address(self.secondary.connection_string),
             XDG_STATE_HOME=str(self.folder),
         )
         self.syphons.append(self.syphon)

@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from tests.faults.matrix.environment import MatrixEnvironment
-from tests.faults.matrix.processes import frozen
 from tests.faults.matrix.relays import Connection, Relay
 from tests.faults.pairing_kit import Namespace
-from tests.faults.syphon_kit import is_gone, kill, wait_until
+from tests.processes import frozen, kill
+from tests.waiting import wait_until
 
 
 def inject(
@@ -64,7 +64,7 @@ def _killed_driver(environment: MatrixEnvironment) -> Iterator[None]:
     environment.syphon = None
     assert not syphon.runs
     wait_until(
-        lambda: all(is_gone(process.pid) for process in syphon.processes()), "the workers to end"
+        lambda: all(process.has_ended for process in syphon.processes()), "the workers to end"
     )
     yield
     environment.start_syphon()
@@ -84,8 +84,8 @@ def _frozen(
 ) -> contextlib.AbstractContextManager[None]:
     if component == "sender":
         assert environment.sender is not None
-        return frozen([environment.sender.pid])
-    return frozen(_workers(environment) if component == "worker" else environment.driver())
+        return frozen(environment.sender.pid)
+    return frozen(*(_workers(environment) if component == "worker" else environment.driver()))
 
 
 def _workers(environment: MatrixEnvironment) -> set[int]:

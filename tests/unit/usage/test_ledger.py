@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from pairbus.usage import ledger as ledger_module
 from pairbus.usage.ledger import MAX_UNSUMMED, Ledger
 from pairbus.usage.operations import OperationKind, Purpose
 from pairbus.usage.records import FORMAT, VERSION, is_truncated, read_header
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 20.0
@@ -65,11 +66,10 @@ def add_sends(ledger: Ledger, sizes: list[int], entity: str = "orders") -> None:
     ledger.add_messages(sizes, "contoso", entity, OperationKind.SEND, Purpose.TRAFFIC)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger with a clock that stands still. A test closes it before it reads the records."""
+    return Ledger(tmp_path, writer="pairing", now=FakeClock())
 
 
 @contextmanager
@@ -118,9 +118,9 @@ def test_operations_of_a_second_are_one_record(tmp_path: Path) -> None:
     ],
 )
 def test_default_operations_and_units_follow_from_messages_and_bytes(
-    tmp_path: Path, options: dict[str, int], operations: int, units: int
+    ledger: Ledger, tmp_path: Path, options: dict[str, int], operations: int, units: int
 ) -> None:
-    with Ledger(tmp_path, writer="pairing") as ledger:
+    with ledger:
         add_send(ledger, **options)
 
     [record] = read_records(tmp_path)
@@ -141,8 +141,8 @@ def test_header_names_format_writer_and_process(tmp_path: Path) -> None:
     assert path.name == f"syphon-{header.host}-{os.getpid()}-{header.file}.jsonl"
 
 
-def test_state_change_is_a_record_with_a_bounded_cause(tmp_path: Path) -> None:
-    with Ledger(tmp_path, writer="pairing", now=FakeClock()) as ledger:
+def test_state_change_is_a_record_with_a_bounded_cause(ledger: Ledger, tmp_path: Path) -> None:
+    with ledger:
         ledger.add_state_change(
             namespace="contoso",
             entity="orders",
@@ -158,26 +158,27 @@ def test_state_change_is_a_record_with_a_bounded_cause(tmp_path: Path) -> None:
     assert len(record["cause"]) == 200
 
 
-def test_ledger_without_records_makes_no_file(tmp_path: Path) -> None:
-    with Ledger(tmp_path, writer="pairing") as ledger:
+def test_ledger_without_records_makes_no_file(ledger: Ledger, tmp_path: Path) -> None:
+    with ledger:
         ledger.flush()
 
     assert ledger_files(tmp_path) == []
 
 
-def test_started_ledger_flushes_in_a_thread(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, writer="pairing")
+def test_started_ledger_flushes_in_a_thread(ledger: Ledger, tmp_path: Path) -> None:
     ledger.start()
     ledger.start()
     add_send(ledger)
 
-    wait_for(lambda: any(path.read_bytes().count(b"\n") == 2 for path in ledger_files(tmp_path)))
+    wait_until(
+        lambda: any(path.read_bytes().count(b"\n") == 2 for path in ledger_files(tmp_path)),
+        "a record",
+    )
     assert len(read_records(tmp_path)) == 1
     ledger.close()
 
 
-def test_close_can_be_repeated_and_writes_later_records(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, writer="pairing")
+def test_close_can_be_repeated_and_writes_later_records(ledger: Ledger, tmp_path: Path) -> None:
     add_send(ledger)
     ledger.close()
     ledger.close()
@@ -203,8 +204,8 @@ def test_full_files_are_rotated_and_each_has_an_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("C4")
-def test_concurrent_threads_lose_no_operation(tmp_path: Path) -> None:
-    with Ledger(tmp_path, writer="pairing") as ledger:
+def test_concurrent_threads_lose_no_operation(ledger: Ledger, tmp_path: Path) -> None:
+    with ledger:
         stop = threading.Event()
 
         def flush_until_stopped() -> None:
@@ -232,10 +233,10 @@ def test_concurrent_threads_lose_no_operation(tmp_path: Path) -> None:
 
 @pytest.mark.rule("C4")
 def test_unsummed_calls_are_bounded_and_all_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_module, "FLUSH_INTERVAL_S", DEADLINE_S)  # The thread only waits.
-    with Ledger(tmp_path, writer="pairing", now=FakeClock()) as ledger:
+    with ledger:
         most_unsummed = 0
         for _ in range(3 * MAX_UNSUMMED + 7):
             add_sends(ledger, [5])
@@ -254,10 +255,9 @@ def test_unsummed_calls_are_bounded_and_all_counted(
 
 @pytest.mark.rule("C4")
 def test_pending_sums_are_bounded_and_dropped_records_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_module, "MAX_PENDING", 3)
-    ledger = Ledger(tmp_path, writer="pairing", now=FakeClock())
     for number in range(5):
         add_send(ledger, entity=f"q{number}", messages=10)
     add_send(ledger, entity="q0", messages=10)
@@ -277,10 +277,9 @@ def test_pending_sums_are_bounded_and_dropped_records_are_counted(
 @pytest.mark.rule("C4")
 @pytest.mark.parametrize("limit", [0, 100, 300, 350])
 def test_full_disk_raises_nothing_and_pending_records_are_written_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: int
+    ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: int
 ) -> None:
     # The limits are within: nothing, the header, the first record, a later record.
-    ledger = Ledger(tmp_path, writer="pairing", now=FakeClock())
     with caplog.at_level(logging.WARNING), limited_file_size(limit):
         for number in range(4):
             add_send(ledger, entity=f"q{number}")
@@ -301,10 +300,9 @@ def test_full_disk_raises_nothing_and_pending_records_are_written_later(
 
 @pytest.mark.rule("C4")
 def test_disk_that_stays_full_does_not_fill_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_module, "MAX_PENDING", 3)
-    ledger = Ledger(tmp_path, writer="pairing", now=FakeClock())
     with limited_file_size():
         for number in range(100):
             add_send(ledger, entity=f"q{number}")
@@ -319,8 +317,9 @@ def test_disk_that_stays_full_does_not_fill_the_memory(
 
 
 @pytest.mark.rule("C4")
-def test_failing_disk_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(tmp_path, writer="pairing", now=FakeClock())
+def test_failing_disk_loses_no_record(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_send(ledger, entity="q0")
     ledger.flush()
     real_write, written_bytes = os.write, []

@@ -4,11 +4,8 @@ import base64
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from typer.testing import Result
@@ -20,60 +17,36 @@ from pairbus.backlog.discovery import PROBE_GAP, list_backlog_queues
 from pairbus.backlog.inspection import inspect_backlog
 from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.backlog_screen import PeekProgress
+from pairbus.emulator import EmulatorProcess
 from pairbus.emulator.auth import Right, SharedAccessRule
-from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.backlog_paths import backlog_path
 from pairbus.transfer import to_backlog
-from tests.integration.cli_pair_kit import (
-    KEY,
-    LOCAL,
-    ONE,
-    RULES,
-    TIMED_OUT,
-    TWO,
-    Pairing,
-    Terminal,
-    message,
-    paused_emulator,
-    run,
-    run_here,
-    wait_until,
-)
+from tests.backlog import Backlog
+from tests.commands import KEY, LOCAL, ONE, TIMED_OUT, TWO, Terminal, run, run_here
+from tests.messages import message, numbered
+from tests.waiting import wait_until
 
 NONSENSE = b"\x00\x53\xff nonsense"
+COMMANDS = pytest.mark.parametrize("command", ["list", "peek", "destinations"])
 
 
-@pytest.fixture(scope="module")
-def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
-    with (
-        LocalNamespace("primary") as primary,
-        LocalNamespace("secondary", rules=RULES) as secondary,
-    ):
-        yield primary, secondary
-
-
-@pytest.fixture
-def pairing(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Pairing:
-    return Pairing(*namespaces, name=f"p{uuid4().hex[:8]}")
-
-
-def arguments_of(pairing: Pairing, arguments: tuple[str, ...]) -> list[str]:
-    """Return the command, the options of the pairing, and the other arguments."""
+def arguments_of(backlog: Backlog, arguments: tuple[str, ...]) -> list[str]:
+    """Return the command, the options of the backlog, and the other arguments."""
     head = arguments[:1] if arguments and not arguments[0].startswith("-") else ()
-    return ["backlog", *head, *pairing.options, *arguments[len(head) :]]
+    return ["backlog", *head, *backlog.arguments, *arguments[len(head) :]]
 
 
-def as_process(pairing: Pairing, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(*arguments_of(pairing, arguments), **pairing.variables)
+def as_process(backlog: Backlog, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(*arguments_of(backlog, arguments), **backlog.variables)
 
 
-def backlog(pairing: Pairing, *arguments: str, **variables: str) -> Result:
-    return run_here(*arguments_of(pairing, arguments), **(pairing.variables | variables))
+def invoke(backlog: Backlog, *arguments: str, **variables: str) -> Result:
+    return run_here(*arguments_of(backlog, arguments), **(backlog.variables | variables))
 
 
-def backlog_json(pairing: Pairing, *arguments: str, **variables: str) -> Any:
+def invoke_json(backlog: Backlog, *arguments: str, **variables: str) -> Any:
     """Return the JSON output of a command that succeeds."""
-    result = backlog(pairing, *arguments, "--json", **variables)
+    result = invoke(backlog, *arguments, "--json", **variables)
     assert (result.exit_code, "Traceback" in result.stderr) == (0, False), result.stderr
     return json.loads(result.stdout)
 
@@ -89,30 +62,42 @@ def rows(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
 
-def put_invalid_messages(pairing: Pairing) -> None:
+def put_invalid_messages(backlog: Backlog) -> None:
     """Store one invalid message of each kind in the first queue, with sequence numbers 1 to 3."""
     wrong = Message.parse(to_backlog(message("wrong"), "orders"))
     wrong.edit_application_properties({"x-ms-timetolive": Int32(5)})
-    pairing.put_raw([message("no path"), wrong.encode(), to_backlog(message("x"), "orders")])
-    pairing.corrupt(3, NONSENSE)
+    backlog.put_raw([message("no path"), wrong.encode(), to_backlog(message("x"), "orders")])
+    corrupt(backlog, 3, NONSENSE)
 
 
-def test_list_is_the_default_command_and_shows_each_queue(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(1200)])
-    pairing.put("bills", [message("b", body=b"x" * 5000)], queue=1)
-    pairing.dead_letter(2, "Gone", "no such queue")
+def corrupt(backlog: Backlog, sequence: int, rest: bytes) -> None:
+    """Overwrite a message of the first queue with bytes that the emulator itself would reject."""
 
-    listed = as_process(pairing, "list", "--backlog-queues", "3")
-    default = as_process(pairing, "--backlog-queues", "3")
+    def write(core: Any) -> None:
+        queue = core.entities.source(backlog.queues[0])[1]
+        (stored,) = queue.peek(sequence - 1, 1)
+        stored.rest = rest
+        queue._messages.put(queue.id, stored)
+
+    backlog.secondary.call(write)
+
+
+def test_list_is_the_default_command_and_shows_each_queue(backlog: Backlog) -> None:
+    backlog.put("orders", numbered(1200))
+    backlog.put("bills", [message("b", body=b"x" * 5000)], queue=1)
+    backlog.dead_letter(2, "Gone", "no such queue")
+
+    listed = as_process(backlog, "list", "--backlog-queues", "3")
+    default = as_process(backlog, "--backlog-queues", "3")
     only_name = run(
-        *("backlog", *pairing.options),
-        PAIRBUS_SECONDARY=pairing.secondary.connection_string,
+        *("backlog", *backlog.arguments),
+        PAIRBUS_SECONDARY=backlog.secondary.connection_string,
     )
 
     assert listed.returncode == 0
     assert listed.stderr == "--backlog-queues is 3, but backlog queue 2 does not exist.\n"
     table = rows(listed.stdout)
-    assert table[0] == [f"Backlog queues {pairing.name}/x-servicebus-transfer/*"]
+    assert table[0] == [f"Backlog queues {backlog.name}/x-servicebus-transfer/*"]
     assert table[1] == ["queue", "messages", "dead-lettered", "size", "oldest"]
     assert table[2][:3] == ["0", "1,198", "2"]
     assert table[3][:3] == ["1", "1", "0"]
@@ -120,30 +105,30 @@ def test_list_is_the_default_command_and_shows_each_queue(pairing: Pairing) -> N
     assert table[5] == ["1,199 messages, 2 dead-lettered in 2 backlog queues."]
     assert rows(default.stdout)[2][:3] == table[2][:3]
     assert only_name.returncode == 0
-    assert pairing.message_count() == 1201
+    assert backlog.message_count() == 1201
 
 
-def test_list_prints_json(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(4)])
-    pairing.dead_letter(1, "Gone", "no such queue")
+def test_list_prints_json(backlog: Backlog) -> None:
+    backlog.put("orders", numbered(4))
+    backlog.dead_letter(1, "Gone", "no such queue")
 
-    output = backlog_json(pairing)
+    output = invoke_json(backlog)
 
     assert (output["expected"], output["found"]) == (2, 2)
     assert (output["messages"], output["dead_lettered"]) == (3, 1)
     first, second = output["queues"]
-    assert first["queue"] == pairing.queues[0]
+    assert first["queue"] == backlog.queues[0]
     assert first["size_in_bytes"] > 0
     assert first["oldest_age_seconds"] >= 0
     assert (second["messages"], second["oldest_time"]) == (0, None)
 
 
-def test_counts_and_peeks_work_over_tls(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(3)])
-    plain = ClientOptions.from_connection_string(pairing.secondary.connection_string)
-    options = replace(plain, tls=True, ca_file=pairing.secondary.ca_file)
+def test_counts_and_peeks_work_over_tls(backlog: Backlog) -> None:
+    backlog.put("orders", numbered(3))
+    plain = ClientOptions.from_connection_string(backlog.secondary.connection_string)
+    options = replace(plain, tls=True, ca_file=backlog.secondary.ca_file)
 
-    target = target_in(options, pairing.name, 2)
+    target = target_in(options, backlog.name, 2)
     contents = inspect_backlog(target, list_backlog_queues(target), peek_count=1)
 
     assert (contents.messages, contents.counting_error, contents.problem) == (3, None, None)
@@ -160,13 +145,14 @@ def test_invalid_host_is_a_problem_of_the_result(host: str) -> None:
     assert contents.messages is None
 
 
-def test_without_the_manage_right_messages_are_peeked_instead_of_counted(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(120)])
-    pairing.put("orders", [message("one")], queue=1)
-    pairing.dead_letter(1, "Gone", "no such queue")
-    listen = pairing.secondary.connection_string_of("Listen", KEY)
+def test_without_the_manage_right_messages_are_peeked_instead_of_counted(
+    backlog: Backlog, listen_key: str
+) -> None:
+    backlog.put("orders", numbered(120))
+    backlog.put("orders", [message("one")], queue=1)
+    backlog.dead_letter(1, "Gone", "no such queue")
 
-    result = backlog(pairing, "list", PAIRBUS_SECONDARY=listen)
+    result = invoke(backlog, "list", PAIRBUS_SECONDARY=listen_key)
 
     assert result.exit_code == 0
     table = rows(result.stdout)
@@ -174,13 +160,13 @@ def test_without_the_manage_right_messages_are_peeked_instead_of_counted(pairing
     assert table[3][:3] == ["1", "1", "0"]
     assert table[4] == ["101+ messages, 1+ dead-lettered in 2 backlog queues found up to index 11."]
     assert "The messages could not be counted: reading queue '" in result.stderr
-    assert backlog_json(pairing, PAIRBUS_SECONDARY=listen)["more_messages"] is True
+    assert invoke_json(backlog, PAIRBUS_SECONDARY=listen_key)["more_messages"] is True
 
 
-def test_every_command_includes_a_queue_beyond_the_expected_count(pairing: Pairing) -> None:
-    pairing.put("orders", [message("far")], queue=pairing.add_queue(8))
+def test_every_command_includes_a_queue_beyond_the_expected_count(backlog: Backlog) -> None:
+    backlog.put("orders", [message("far")], queue=backlog.add_queue(8))
 
-    listed = backlog(pairing, "list")
+    listed = invoke(backlog, "list")
     warning = (
         "--backlog-queues is 2, but backlog queue 8 exists too; a syphon with --backlog-queues 2 "
         "does not drain it.\n"
@@ -188,31 +174,30 @@ def test_every_command_includes_a_queue_beyond_the_expected_count(pairing: Pairi
 
     assert (listed.exit_code, listed.stderr) == (0, warning)
     assert rows(listed.stdout)[4][:3] == ["8", "1", "0"]
-    assert backlog_json(pairing, "list")["unexpected"] == [8]
-    peeked = backlog(pairing, "peek", "--json")
+    assert invoke_json(backlog, "list")["unexpected"] == [8]
+    peeked = invoke(backlog, "peek", "--json")
     assert [message["message_id"] for message in json.loads(peeked.stdout)] == ["far"]
     assert peeked.stderr == warning
-    by_destination = backlog(pairing, "destinations", "--json")
+    by_destination = invoke(backlog, "destinations", "--json")
     assert json.loads(by_destination.stdout)["messages"] == 1
     assert json.loads(by_destination.stdout)["searched_to"] is None
     assert by_destination.stderr == warning
 
 
 def test_without_the_manage_right_every_command_reports_the_searched_indexes(
-    pairing: Pairing,
+    backlog: Backlog, listen_key: str
 ) -> None:
-    position = pairing.add_queue(8)
-    pairing.put("orders", [message("far")], queue=position)
-    listen = pairing.secondary.connection_string_of("Listen", KEY)
+    position = backlog.add_queue(8)
+    backlog.put("orders", [message("far")], queue=position)
     limit = 8 + PROBE_GAP
     warning = (
         "The queues could not be listed: listing queues needs the Manage right. Indexes above "
         f"{limit} were not searched.\n"
     )
 
-    listed = backlog(pairing, "list", "--json", PAIRBUS_SECONDARY=listen)
-    peeked = backlog(pairing, "peek", "--json", PAIRBUS_SECONDARY=listen)
-    by_destination = backlog(pairing, "destinations", "--json", PAIRBUS_SECONDARY=listen)
+    listed = invoke(backlog, "list", "--json", PAIRBUS_SECONDARY=listen_key)
+    peeked = invoke(backlog, "peek", "--json", PAIRBUS_SECONDARY=listen_key)
+    by_destination = invoke(backlog, "destinations", "--json", PAIRBUS_SECONDARY=listen_key)
 
     assert [result.exit_code for result in (listed, peeked, by_destination)] == [0, 0, 0]
     assert json.loads(listed.stdout)["searched_to"] == limit
@@ -224,21 +209,20 @@ def test_without_the_manage_right_every_command_reports_the_searched_indexes(
         assert "backlog queue 8 exists too" in result.stderr
 
 
-def test_peek_stops_probing_when_it_has_enough_messages(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(5)])
-    listen = pairing.secondary.connection_string_of("Listen", KEY)
+def test_peek_stops_probing_when_it_has_enough_messages(backlog: Backlog, listen_key: str) -> None:
+    backlog.put("orders", numbered(5))
 
-    result = backlog(pairing, "peek", "--count", "2", PAIRBUS_SECONDARY=listen)
+    result = invoke(backlog, "peek", "--count", "2", PAIRBUS_SECONDARY=listen_key)
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert "2 messages shown." in result.stdout
 
 
-def test_key_restricted_to_the_expected_queues_is_enough(pairing: Pairing) -> None:
+def test_key_restricted_to_the_expected_queues_is_enough(backlog: Backlog) -> None:
     rule = SharedAccessRule(name="one", primary_key=KEY, rights=frozenset({Right.LISTEN}))
-    name = f"{pairing.name}-own"
-    pairing.secondary.create_queue(backlog_path(name, 0), authorization_rules=(rule,))
-    text = pairing.secondary.connection_string_of("one", KEY)
+    name = f"{backlog.name}-own"
+    backlog.secondary.create_queue(backlog_path(name, 0), authorization_rules=(rule,))
+    text = backlog.secondary.connection_string_of("one", KEY)
 
     result = run_here(
         *("backlog", "list", "--primary-name", name, "--backlog-queues", "1", "--json"),
@@ -250,22 +234,22 @@ def test_key_restricted_to_the_expected_queues_is_enough(pairing: Pairing) -> No
     assert (output["problem"], output["searched_to"], output["messages"]) == (None, 0, 0)
 
 
-def test_with_the_send_right_alone_every_command_fails(pairing: Pairing) -> None:
-    pairing.put("orders", [message("m")])
-    send = pairing.secondary.connection_string_of("Send", KEY)
+@COMMANDS
+def test_with_the_send_right_alone_every_command_fails(
+    backlog: Backlog, send_key: str, command: str
+) -> None:
+    result = invoke(backlog, command, PAIRBUS_SECONDARY=send_key)
 
-    for arguments in (["list"], ["peek"], ["destinations"]):
-        result = backlog(pairing, *arguments, PAIRBUS_SECONDARY=send)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "'Listen' claim(s) are required" in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "'Listen' claim(s) are required" in result.stderr
 
 
-def test_peek_shows_messages_and_receives_none(pairing: Pairing) -> None:
-    pairing.put("shop/orders", [message(f"m-{n}", session="s 1") for n in range(3)])
-    pairing.put("bills", [message("b", body=b"x" * 2000)], queue=1)
-    before = pairing.peeks()
+def test_peek_shows_messages_and_receives_none(backlog: Backlog) -> None:
+    backlog.put("shop/orders", numbered(3, session="s 1"))
+    backlog.put("bills", [message("b", body=b"x" * 2000)], queue=1)
+    before = backlog.peeks()
 
-    result = as_process(pairing, "peek")
+    result = as_process(backlog, "peek")
 
     assert (result.returncode, result.stderr) == (0, "")
     table = rows(result.stdout)
@@ -280,42 +264,42 @@ def test_peek_shows_messages_and_receives_none(pairing: Pairing) -> None:
     assert table[4][4:6] == ["bills", "b"]
     assert table[4][-1].endswith(" kB")
     assert table[5] == ["4 messages shown. Nothing was received or moved."]
-    assert pairing.message_count() == 4
-    assert pairing.peeks() > before
+    assert backlog.message_count() == 4
+    assert backlog.peeks() > before
 
 
-def test_peek_starts_at_the_given_queue_and_sequence_number(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(8)])
-    pairing.put("orders", [message(f"o-{n}") for n in range(8)], queue=1)
+def test_peek_starts_at_the_given_queue_and_sequence_number(backlog: Backlog) -> None:
+    backlog.put("orders", numbered(8))
+    backlog.put("orders", numbered(8, "o"), queue=1)
 
     def ids(*arguments: str) -> list[str]:
-        return [message["message_id"] for message in backlog_json(pairing, "peek", *arguments)]
+        return [message["message_id"] for message in invoke_json(backlog, "peek", *arguments)]
 
     assert ids("--count", "9") == [f"m-{n}" for n in range(8)] + ["o-0"]
     assert ids("--queue", "1", "--count", "2") == ["o-0", "o-1"]
-    assert ids("--queue", pairing.queues[1], "--from", "7") == ["o-6", "o-7"]
+    assert ids("--queue", backlog.queues[1], "--from", "7") == ["o-6", "o-7"]
     assert ids("--queue", "0", "--from", "9") == []
     assert ids("--dead-letters") == []
 
 
-def test_peek_by_path_needs_no_primary_name(pairing: Pairing) -> None:
-    pairing.put("orders", [message("m")])
+def test_peek_by_path_needs_no_primary_name(backlog: Backlog) -> None:
+    backlog.put("orders", [message("m")])
 
     result = run(
-        *("backlog", "peek", "--queue", pairing.queues[0], "--json"),
-        PAIRBUS_SECONDARY=pairing.secondary.connection_string,
+        *("backlog", "peek", "--queue", backlog.queues[0], "--json"),
+        PAIRBUS_SECONDARY=backlog.secondary.connection_string,
     )
 
     assert result.returncode == 0
     assert [message["message_id"] for message in json.loads(result.stdout)] == ["m"]
 
 
-def test_peek_shows_the_reasons_of_dead_letters(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}", session="s") for n in range(3)])
-    pairing.dead_letter(2, "Gone", "there is no such queue")
+def test_peek_shows_the_reasons_of_dead_letters(backlog: Backlog) -> None:
+    backlog.put("orders", numbered(3, session="s"))
+    backlog.dead_letter(2, "Gone", "there is no such queue")
 
-    shown = rows(backlog(pairing, "peek", "--dead-letters").stdout)
-    (first, _) = backlog_json(pairing, "peek", "--dead-letters")
+    shown = rows(invoke(backlog, "peek", "--dead-letters").stdout)
+    (first, _) = invoke_json(backlog, "peek", "--dead-letters")
 
     assert shown[0][-2:] == ["reason", "description"]
     assert shown[1][4:7] == ["orders", "m-0", "s"]
@@ -326,12 +310,12 @@ def test_peek_shows_the_reasons_of_dead_letters(pairing: Pairing) -> None:
     assert first["problem"] is None
 
 
-def test_peek_shows_the_problems_of_invalid_messages(pairing: Pairing) -> None:
-    put_invalid_messages(pairing)
-    pairing.put("orders", [message("good")])
+def test_peek_shows_the_problems_of_invalid_messages(backlog: Backlog) -> None:
+    put_invalid_messages(backlog)
+    backlog.put("orders", [message("good")])
 
-    shown = rows(backlog(pairing, "peek").stdout)
-    none, wrong, nonsense, good = backlog_json(pairing, "peek")
+    shown = rows(invoke(backlog, "peek").stdout)
+    none, wrong, nonsense, good = invoke_json(backlog, "peek")
 
     assert shown[0][-1] == "problem"
     assert shown[1][4:6] == ["(none)", "no path"]
@@ -349,35 +333,35 @@ def test_peek_shows_the_problems_of_invalid_messages(pairing: Pairing) -> None:
     assert (good["problem"], good["body"]) == (None, "body")
 
 
-def test_peek_prints_the_body_as_text_or_base64(pairing: Pairing) -> None:
-    pairing.put("orders", [message("t", body="é".encode()), message("b", body=b"\xff\x00")])
+def test_peek_prints_the_body_as_text_or_base64(backlog: Backlog) -> None:
+    backlog.put("orders", [message("t", body="é".encode()), message("b", body=b"\xff\x00")])
 
-    text, binary = backlog_json(pairing, "peek")
+    text, binary = invoke_json(backlog, "peek")
 
     assert (text["body"], text["body_encoding"]) == ("é", "text")
     assert (binary["body"], binary["body_encoding"]) == ("/wA=", "base64")
-    assert text["application_properties"] == {"x-ms-path": "orders"}
+    assert text["application_properties"] == {"x-ms-path": "orders", "n": 1, "text": "é"}
 
 
-def test_control_characters_of_messages_are_escaped(pairing: Pairing) -> None:
-    pairing.put("a[red]b\x1b[2J", [message("\x1b]0;title\x07[/]\r\n")])
+def test_control_characters_of_messages_are_escaped(backlog: Backlog) -> None:
+    backlog.put("a[red]b\x1b[2J", [message("\x1b]0;title\x07[/]\r\n")])
 
-    result = backlog(pairing, "peek")
+    result = invoke(backlog, "peek")
 
     assert result.exit_code == 0
     assert rows(result.stdout)[1][4:6] == ["a[red]b\\x1b[2J", "\\x1b]0;title\\x07[/]\\r\\n"]
-    assert "a[red]b\\x1b[2J" in backlog(pairing, "destinations").stdout
+    assert "a[red]b\\x1b[2J" in invoke(backlog, "destinations").stdout
 
 
-def test_destinations_sum_up_the_whole_backlog(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}", body=b"x" * 100) for n in range(700)])
-    pairing.put("bills", [message(f"b-{n}") for n in range(30)], queue=1)
-    pairing.put("orders", [message(f"o-{n}") for n in range(20)], queue=1)
-    before = pairing.peeks()
+def test_destinations_sum_up_the_whole_backlog(backlog: Backlog) -> None:
+    backlog.put("orders", [message(f"m-{n}", body=b"x" * 100) for n in range(700)])
+    backlog.put("bills", numbered(30, "b"), queue=1)
+    backlog.put("orders", numbered(20, "o"), queue=1)
+    before = backlog.peeks()
 
-    shown = rows(as_process(pairing, "destinations").stdout)
-    after = pairing.peeks()
-    output = backlog_json(pairing, "destinations")
+    shown = rows(as_process(backlog, "destinations").stdout)
+    after = backlog.peeks()
+    output = invoke_json(backlog, "destinations")
 
     assert shown[0] == ["destination", "messages", "size", "oldest"]
     assert shown[1][:2] == ["orders", "720"]
@@ -389,15 +373,15 @@ def test_destinations_sum_up_the_whole_backlog(pairing: Pairing) -> None:
     assert (orders["destination"], orders["messages"]) == ("orders", 720)
     assert orders["size_in_bytes"] > 70_000
     assert bills["oldest_age_seconds"] >= 0
-    assert pairing.message_count() == 750
+    assert backlog.message_count() == 750
 
 
-def test_destinations_separate_invalid_messages(pairing: Pairing) -> None:
-    put_invalid_messages(pairing)
-    pairing.put("orders", [message(f"m-{n}") for n in range(2)])
+def test_destinations_separate_invalid_messages(backlog: Backlog) -> None:
+    put_invalid_messages(backlog)
+    backlog.put("orders", numbered(2))
 
-    shown = rows(backlog(pairing, "destinations").stdout)
-    output = backlog_json(pairing, "destinations")
+    shown = rows(invoke(backlog, "destinations").stdout)
+    output = invoke_json(backlog, "destinations")
 
     assert shown[1][:2] == ["orders", "2"]
     assert {(row[0], row[1], row[-1]) for row in shown[2:5]} == {
@@ -409,11 +393,11 @@ def test_destinations_separate_invalid_messages(pairing: Pairing) -> None:
     assert output["without_destination"] == 2
 
 
-def test_destinations_sum_up_dead_letters(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(3)])
-    pairing.dead_letter(2, "Gone", "no such queue")
+def test_destinations_sum_up_dead_letters(backlog: Backlog) -> None:
+    backlog.put("orders", numbered(3))
+    backlog.dead_letter(2, "Gone", "no such queue")
 
-    output = backlog_json(pairing, "destinations", "--dead-letters")
+    output = invoke_json(backlog, "destinations", "--dead-letters")
 
     assert [
         (summary["destination"], summary["messages"]) for summary in output["destinations"]
@@ -421,37 +405,39 @@ def test_destinations_sum_up_dead_letters(pairing: Pairing) -> None:
 
 
 def test_interrupted_destinations_show_the_totals_so_far(
-    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+    backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(300)])
+    backlog.put("orders", numbered(300))
 
     def interrupt(self: PeekProgress, peeked: int) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(PeekProgress, "update", interrupt)
-    result = backlog(pairing, "destinations")
+    result = invoke(backlog, "destinations")
 
     assert result.exit_code == 4
     assert "250 messages, 0 without a destination." in result.stdout
     assert result.stderr == "Stopped before the whole backlog was read.\n"
 
 
-def test_ctrl_c_stops_destinations_of_a_frozen_namespace(pairing: Pairing, tmp_path: Path) -> None:
-    with paused_emulator(tmp_path) as emulator:
-        variables = pairing.variables | {"PAIRBUS_SECONDARY": emulator.connection_string}
-        arguments = ("backlog", "destinations", *pairing.options, "--timeout", "600")
-        with Terminal(80, *arguments, **variables) as terminal:
-            wait_until(lambda: "reading the backlog" in terminal.text, "the bar")
-            terminal.interrupt()
-            assert terminal.exit_status() == 4
-        assert emulator.is_paused
+def test_ctrl_c_stops_destinations_of_a_frozen_namespace(
+    backlog: Backlog, paused_emulator: EmulatorProcess
+) -> None:
+    variables = backlog.variables | {"PAIRBUS_SECONDARY": paused_emulator.connection_string}
+    arguments = ("backlog", "destinations", *backlog.arguments, "--timeout", "600")
+    with Terminal(80, *arguments, **variables) as terminal:
+        wait_until(lambda: "reading the backlog" in terminal.text, "the bar")
+        terminal.interrupt()
+        assert terminal.exit_status() == 4
 
     assert "Stopped before the whole backlog was read." in terminal.text
 
 
-def test_destinations_on_a_terminal_have_a_progress_bar_and_a_frame(pairing: Pairing) -> None:
-    pairing.put("orders", [message(f"m-{n}") for n in range(300)])
-    with Terminal(80, "backlog", "destinations", *pairing.options, **pairing.variables) as terminal:
+def test_destinations_on_a_terminal_have_a_progress_bar_and_a_frame(backlog: Backlog) -> None:
+    backlog.put("orders", numbered(300))
+    with Terminal(
+        80, "backlog", "destinations", *backlog.arguments, **backlog.variables
+    ) as terminal:
         assert terminal.exit_status() == 0
 
     assert re.search(r"reading the backlog ━+", terminal.text)
@@ -462,13 +448,13 @@ def test_destinations_on_a_terminal_have_a_progress_bar_and_a_frame(pairing: Pai
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_messages_on_a_terminal_fit_its_width_and_are_not_truncated(
-    pairing: Pairing, columns: int
+    backlog: Backlog, columns: int
 ) -> None:
     long = "0123456789abcdef" * 4
-    pairing.put("orders", [message(long, session="customer-17")])
-    pairing.dead_letter(1, "Gone", "there is no such queue, and there never was one of this name")
-    arguments = ("backlog", "peek", "--dead-letters", *pairing.options)
-    with Terminal(columns, *arguments, **pairing.variables) as terminal:
+    backlog.put("orders", [message(long, session="customer-17")])
+    backlog.dead_letter(1, "Gone", "there is no such queue, and there never was one of this name")
+    arguments = ("backlog", "peek", "--dead-letters", *backlog.arguments)
+    with Terminal(columns, *arguments, **backlog.variables) as terminal:
         assert terminal.exit_status() == 0
 
     lines = terminal.text.splitlines()
@@ -478,38 +464,36 @@ def test_messages_on_a_terminal_fit_its_width_and_are_not_truncated(
     assert "one of this name" in " ".join(terminal.text.split())
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["peek"], ["destinations"]])
+@COMMANDS
 def test_secondary_that_is_down_or_frozen_is_an_error_with_exit_status_1(
-    pairing: Pairing, tmp_path: Path, arguments: list[str]
+    backlog: Backlog, stopped_namespace: str, paused_emulator: EmulatorProcess, command: str
 ) -> None:
-    with LocalNamespace("gone") as gone:
-        down = gone.connection_string
-    with paused_emulator(tmp_path) as emulator:
-        results = [
-            backlog(pairing, *arguments, "--timeout", timeout, PAIRBUS_SECONDARY=text)
-            for text, timeout in ((down, "5"), (emulator.connection_string, "0.5"))
-        ]
-        assert emulator.is_paused
+    down, frozen = (
+        invoke(backlog, command, "--timeout", timeout, PAIRBUS_SECONDARY=text)
+        for text, timeout in ((stopped_namespace, "5"), (paused_emulator.connection_string, "0.5"))
+    )
 
-    assert [(result.exit_code, result.stdout) for result in results] == [(1, "")] * 2
-    assert "localhost" in results[0].stderr
-    assert TIMED_OUT.search(results[1].stderr)
+    assert [(result.exit_code, result.stdout) for result in (down, frozen)] == [(1, "")] * 2
+    assert "localhost" in down.stderr
+    assert TIMED_OUT.search(frozen.stderr)
 
 
-def test_missing_queues_are_an_error_with_exit_status_1(pairing: Pairing) -> None:
-    for arguments in (["list"], ["peek"], ["destinations"]):
-        result = run_here(
-            *("backlog", *arguments, *pairing.options, "--primary-name", "other"),
-            **pairing.variables,
-        )
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr == (
-            "No backlog queue other/x-servicebus-transfer/* was found in the secondary. "
-            "Either no sender has paired yet, or the name of the primary is wrong.\n"
-        )
-    result = run_here("backlog", "peek", *pairing.options, "--queue", "9", **pairing.variables)
+@COMMANDS
+def test_missing_queues_are_an_error_with_exit_status_1(backlog: Backlog, command: str) -> None:
+    result = invoke(backlog, command, "--primary-name", "other")
+
     assert (result.exit_code, result.stdout) == (1, "")
-    assert f"The queue {pairing.name}/x-servicebus-transfer/9 does not exist." in result.stderr
+    assert result.stderr == (
+        "No backlog queue other/x-servicebus-transfer/* was found in the secondary. "
+        "Either no sender has paired yet, or the name of the primary is wrong.\n"
+    )
+
+
+def test_missing_queue_is_an_error_with_exit_status_1(backlog: Backlog) -> None:
+    result = invoke(backlog, "peek", "--queue", "9")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"The queue {backlog.name}/x-servicebus-transfer/9 does not exist." in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,58 +1,21 @@
-"""A backlog in two emulated namespaces, and messages for it."""
+"""A backlog in two emulated namespaces."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
-from pairbus.amqp.section_edit import read_fields
-from pairbus.amqp.sections import Header, Message, Properties
-from pairbus.amqp.types import UInt
+from pairbus.amqp.sections import Message
 from pairbus.emulator.entities.message_codec import encode_original
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.servicebus.backlog_paths import backlog_paths
+from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
 from pairbus.syphon.options import SyphonOptions
 from pairbus.transfer import to_backlog
-
-DEADLINE_S = 200.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition. `what` completes the sentence "timed out waiting for"."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting for {what}"
-        time.sleep(0.05)
-
-
-def message(
-    id: str, *, session: str | None = None, ttl_ms: int | None = None, body: bytes = b"body"
-) -> bytes:
-    """Return an encoded message with the parts that the SDK sends."""
-    return Message.build(
-        header=None if ttl_ms is None else Header(ttl=UInt(ttl_ms)),
-        properties=Properties(message_id=id, group_id=session, subject="s"),
-        application_properties={"n": 1, "text": "é"},
-        data=body,
-    ).encode()
-
-
-def meaning(payload: bytes) -> tuple[Any, ...]:
-    """Return the content of a message. Encodings of the same content may differ: trailing nulls
-    of a header can be left out."""
-    parsed = Message.parse(payload)
-    return (
-        parsed.read_properties().message_id,
-        parsed.read_header(),
-        parsed.read_properties(),
-        parsed.read_message_annotations(),
-        parsed.read_application_properties(),
-        parsed.read_body(),
-    )
+from tests.messages import id_of
 
 
 class LockedMessages:
@@ -85,19 +48,55 @@ class LockedMessages:
         for message in self._messages:
             self._receiver.defer_message(message)
 
+    def dead_letter(self, reason: str, description: str) -> None:
+        self.stop_renewing()
+        for message in self._messages:
+            self._receiver.dead_letter_message(message, reason, description)
+
 
 class Backlog:
-    """Two backlog queues in a secondary, and queues in a primary as destinations."""
+    """Two backlog queues in a secondary, and queues in a primary as destinations. Several of them
+    can share the namespaces: the name of the primary is unique."""
 
     def __init__(
-        self, primary: LocalNamespace, secondary: LocalNamespace, *, name: str, **settings: Any
+        self,
+        primary: LocalNamespace,
+        secondary: LocalNamespace,
+        name: str | None = None,
+        **settings: Any,
     ) -> None:
         self.primary = primary
         self.secondary = secondary
-        self.name = name
-        self.queues = backlog_paths(name, 2)
+        self.name = name or f"p{uuid4().hex[:8]}"
+        self.queues = backlog_paths(self.name, 2)
+        self.arguments: tuple[str, ...] = ("--primary-name", self.name, "--backlog-queues", "2")
+        """The arguments of commands."""
         for queue in self.queues:
             secondary.create_queue(queue, max_delivery_count=2147483647, **settings)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of commands."""
+        return {
+            "PAIRBUS_PRIMARY": self.primary.connection_string,
+            "PAIRBUS_SECONDARY": self.secondary.connection_string,
+        }
+
+    def options(self, **changes: Any) -> SyphonOptions:
+        """Return options of a syphon for this backlog."""
+        primary, secondary = (
+            ClientOptions.from_connection_string(
+                namespace.connection_string, operation_timeout_s=20
+            )
+            for namespace in (self.primary, self.secondary)
+        )
+        return SyphonOptions(
+            primary=primary,
+            secondary=secondary,
+            primary_name=self.name,
+            backlog_queue_count=2,
+            **changes,
+        )
 
     def path(self, name: str, **settings: Any) -> str:
         """Create a queue in the primary, and return its path."""
@@ -105,19 +104,12 @@ class Backlog:
         self.primary.create_queue(path, **settings)
         return path
 
-    def options(self, **changes: Any) -> SyphonOptions:
-        """Return options of a syphon for this backlog."""
-        return SyphonOptions(
-            primary=ClientOptions.from_connection_string(
-                self.primary.connection_string, operation_timeout_s=20
-            ),
-            secondary=ClientOptions.from_connection_string(
-                self.secondary.connection_string, operation_timeout_s=20
-            ),
-            primary_name=self.name,
-            backlog_queue_count=2,
-            **changes,
-        )
+    def add_queue(self, index: int) -> int:
+        """Create another backlog queue. Return its position for `put` and `locked`."""
+        path = backlog_path(self.name, index)
+        self.secondary.create_queue(path)
+        self.queues.append(path)
+        return len(self.queues) - 1
 
     def put(self, path: str, payloads: list[bytes], queue: int = 0) -> None:
         """Store messages for a path, as a paired sender would."""
@@ -149,21 +141,39 @@ class Backlog:
             finally:
                 locked.stop_renewing()
 
+    def dead_letter(self, count: int, reason: str, description: str, queue: int = 0) -> None:
+        """Dead-letter the first messages of a queue."""
+        with self.locked(count, queue) as locked:
+            locked.dead_letter(reason, description)
+
     def peeks(self) -> int:
         """Return the number of peeks at the backlog queues, as the meter counts them."""
-        meter = self.secondary.meter()
-        keys = [(queue, "peek") for queue in self.queues]
-        return sum(meter[key].operations for key in keys if key in meter)
+        return sum(
+            reading.operations
+            for (entity, kind), reading in self.secondary.meter().items()
+            if kind == "peek" and entity.lower().startswith(f"{self.name}/")
+        )
 
     def left(self) -> int:
         """Return the number of messages in the backlog queues, without dead letters."""
-        return sum(len(self._queue(self.secondary, queue)) for queue in self.queues)
+        return self._count(slice(1))
+
+    def message_count(self) -> int:
+        """Return the number of messages in the backlog queues, dead letters included."""
+        return self._count(slice(None))
+
+    def _count(self, part: slice) -> int:
+        return self.secondary.call(
+            lambda core: sum(
+                len(queue) for path in self.queues for queue in core.entities.get(path).queues[part]
+            )
+        )
 
     def dead_letters(self) -> list[tuple[str, str]]:
         """Return reason and description of each dead letter."""
         dead_letters = []
         for queue in self.queues:
-            for payload in self._payloads(self.secondary, f"{queue}/$deadletterqueue"):
+            for payload in _stored(self.secondary, f"{queue}/$deadletterqueue"):
                 properties = Message.parse(payload).read_application_properties()
                 dead_letters.append(
                     (properties["DeadLetterReason"], properties["DeadLetterErrorDescription"])
@@ -172,22 +182,16 @@ class Backlog:
 
     def arrived(self, path: str) -> list[bytes]:
         """Return the messages that a path of the primary holds, in their order."""
-        return self._payloads(self.primary, path)
+        return _stored(self.primary, path)
 
     def ids(self, path: str) -> list[str]:
         """Return the message ids that a path of the primary holds, in their order."""
-        return [
-            read_fields(Message.parse(payload).properties, (0,))[0]
-            for payload in self.arrived(path)
+        return [id_of(payload) for payload in self.arrived(path)]
+
+
+def _stored(namespace: LocalNamespace, path: str) -> list[bytes]:
+    return namespace.call(
+        lambda core: [
+            encode_original(message) for message in core.entities.source(path)[1].peek(0, 100_000)
         ]
-
-    def _queue(self, namespace: LocalNamespace, path: str) -> Any:
-        return namespace.call(lambda core: core.entities.source(path)[1])
-
-    def _payloads(self, namespace: LocalNamespace, path: str) -> list[bytes]:
-        return namespace.call(
-            lambda core: [
-                encode_original(message)
-                for message in core.entities.source(path)[1].peek(0, 100_000)
-            ]
-        )
+    )

@@ -1,7 +1,6 @@
 """`pairbus cost forecast` as a command, and its arithmetic compared with emulator meters."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -11,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from pairbus.amqp.client import Receiver, Sender
-from pairbus.cli.app import app
 from pairbus.cost import (
     MessageGroup,
     NamespaceRole,
@@ -32,32 +29,18 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sdk import encode
 from pairbus.transfer import from_backlog, to_backlog
+from tests.commands import Terminal, run, run_here
 from tests.integration.emulator_clients import client_of
 from tests.integration.encoded_messages import sized
 from tests.unit.cost.price_list import PRICE_LIST
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "cost.md"
 EXAMPLE = "--backlog-queues 10 --clients 4 --entities 3 --rate 100 --size 1024 --outage 2h"
-COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def run(arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `pairbus cost forecast` in a process, without a terminal unless the environment asks."""
-    inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR")}
-    return subprocess.run(
-        [sys.executable, "-m", "pairbus", "cost", "forecast", *shlex.split(arguments)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**inherited, "PYTHONUTF8": "1", **environment},
-    )
-
-
-def invoke(arguments: str) -> Result:
-    """Run `pairbus cost forecast` in this process, which is faster."""
-    return CliRunner().invoke(app, ["cost", "forecast", *shlex.split(arguments)])
+def forecast_command(arguments: str) -> tuple[str, ...]:
+    return "cost", "forecast", *shlex.split(arguments)
 
 
 def table_rows(text: str, title: str) -> dict[str, list[str]]:
@@ -69,7 +52,7 @@ def table_rows(text: str, title: str) -> dict[str, list[str]]:
 
 @pytest.mark.rule("C2", "C3")
 def test_tables_show_known_numbers() -> None:
-    process = run(EXAMPLE)
+    process = run(*forecast_command(EXAMPLE))
 
     assert (process.returncode, process.stderr) == (0, "")
     idle = table_rows(process.stdout, "Idle: long polls of the syphons")
@@ -89,7 +72,7 @@ def test_tables_show_known_numbers() -> None:
 
 @pytest.mark.rule("C3")
 def test_json_has_the_same_numbers() -> None:
-    process = run(f"{EXAMPLE} --json")
+    process = run(*forecast_command(f"{EXAMPLE} --json"))
     data = json.loads(process.stdout)
 
     assert (process.returncode, process.stderr) == (0, "")
@@ -127,7 +110,7 @@ def test_json_has_the_same_numbers() -> None:
     ],
 )
 def test_durations_have_units(options: str, through_backlog: int) -> None:
-    result = invoke(f"--rate 1 {options} --json")
+    result = run_here(*forecast_command(f"--rate 1 {options} --json"))
 
     assert json.loads(result.stdout)["outage"]["messages_through_backlog"] == through_backlog
 
@@ -137,7 +120,7 @@ def test_price_list_of_the_user_is_used_and_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(PRICE_LIST)
 
-    process = run(f"--rate 1000 --prices {file}")
+    process = run(*forecast_command(f"--rate 1000 --prices {file}"))
 
     assert process.returncode == 0
     first, second, *_ = process.stdout.splitlines()
@@ -164,7 +147,7 @@ def test_price_list_of_the_user_is_used_and_named(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_option_is_one_line_and_status_2(arguments: str, error: str) -> None:
-    result = invoke(arguments)
+    result = run_here(*forecast_command(arguments))
 
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -176,7 +159,7 @@ def test_invalid_price_is_one_line_that_names_file_and_field(tmp_path: Path) -> 
     file = tmp_path / "mine.toml"
     file.write_text(PRICE_LIST.replace("per_gb = 0.5", "per_gb = -0.5"))
 
-    process = run(f"--prices {file}")
+    process = run(*forecast_command(f"--prices {file}"))
 
     assert process.returncode == 2
     assert process.stderr == (f"{file}: bandwidth.per_gb must be a price of at least 0, not -0.5\n")
@@ -184,31 +167,23 @@ def test_invalid_price_is_one_line_that_names_file_and_field(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_tables_fit_a_terminal_and_nothing_is_cut(columns: int) -> None:
-    process = run(EXAMPLE, FORCE_COLOR="1", COLUMNS=str(columns))
-    shown = COLOUR_CODE.sub("", process.stdout)
+    with Terminal(columns, *forecast_command(EXAMPLE)) as terminal:
+        assert terminal.exit_status() == 0
 
-    assert shown != process.stdout  # It was treated as a terminal.
-    assert "───" in shown
-    assert max(map(len, shown.splitlines())) <= columns
-    assert "…" not in shown
+    assert terminal.raw != terminal.text  # there are colours
+    assert "───" in terminal.text
+    assert max(map(len, terminal.text.splitlines())) <= columns
+    assert "…" not in terminal.text
 
 
 def test_large_numbers_are_never_cut() -> None:
     large = "--rate 5000 --size 200000 --outage 20d --clients 300 --entities 50"
-    process = run(
-        f"{large} --failback after-drain --drain-rate 9000", FORCE_COLOR="1", COLUMNS="80"
-    )
+    arguments = f"{large} --failback after-drain --drain-rate 9000"
+    with Terminal(80, *forecast_command(arguments)) as terminal:
+        assert terminal.exit_status() == 0
 
-    assert process.returncode == 0
-    assert "14,605,845,285,000" in process.stdout
-    assert "…" not in process.stdout
-
-
-def test_help_shows_an_example() -> None:
-    process = run("--help")
-
-    assert process.returncode == 0
-    assert "Example: pairbus cost forecast --backlog-queues 10" in process.stdout
+    assert "14,605,845,285,000" in terminal.text
+    assert "…" not in terminal.text
 
 
 def test_examples_of_the_docs_print_what_the_docs_show() -> None:
@@ -221,7 +196,9 @@ def test_examples_of_the_docs_print_what_the_docs_show() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False
     )
 
-    assert [line.rstrip() for line in run(command).stdout.splitlines()] == printed.splitlines()
+    assert [
+        line.rstrip() for line in run(*forecast_command(command)).stdout.splitlines()
+    ] == printed.splitlines()
     assert process.stdout == "4285428 1.10210652384\n", process.stderr
 
 
