@@ -146,7 +146,6 @@ async def pairings(
 ) -> AsyncIterator[Make]:
     """Yield a function that makes pairings. Afterwards they are closed, and the namespaces are
     started and have no faults."""
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
     pairs: list[Pair] = []
 
     async def make(*, start: bool = True, **options: Any) -> Pair:
@@ -161,21 +160,26 @@ async def pairings(
     gc.collect()
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _threads() -> None:
+    """Let the event loop of the module make many calls of the sync SDK at a time."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def make(
-    flavour: str, namespaces: tuple[LocalNamespace, LocalNamespace]
+    flavour: str, namespaces: tuple[LocalNamespace, LocalNamespace], _threads: None
 ) -> AsyncIterator[Make]:
-    """Makes pairings for one test."""
+    """Makes pairings for one test, which needs the event loop of the module."""
     async with pairings(flavour, *namespaces) as make:
         yield make
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(
-    flavour: str, namespaces: tuple[LocalNamespace, LocalNamespace]
+    flavour: str, namespaces: tuple[LocalNamespace, LocalNamespace], _threads: None
 ) -> AsyncIterator[Pair]:
-    """A pairing of the module, with one backlog queue. Its paths stay in failover. Tests that use
-    it need the event loop of the module."""
+    """A pairing of the module, with one backlog queue. Its paths stay in failover."""
     async with pairings(flavour, *namespaces) as make:
         yield await make(
             backlog_queue_count=1,

@@ -32,7 +32,7 @@ from tests.integration.pairs import (
     until,
 )
 
-pytestmark = pytest.mark.rule("S12")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S12")]
 
 HEALTHY, FAILOVER, DRAINING = PathStatus.HEALTHY, PathStatus.FAILOVER, PathStatus.DRAINING
 HOLD_S = 5.0

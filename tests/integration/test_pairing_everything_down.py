@@ -20,7 +20,7 @@ from tests.integration.pairs import (
     together,
 )
 
-pytestmark = pytest.mark.rule("S5")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S5")]
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 

@@ -37,6 +37,8 @@ from tests.integration.pairs import (
     together,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def refusal(pair: Pair, primary: Any, secondary: Any, **options: Any) -> type[Any]:
     """Return the class of the error that pairing two clients raises."""

@@ -29,7 +29,7 @@ from tests.integration.pairs import (
     message,
 )
 
-pytestmark = pytest.mark.rule("S4")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S4")]
 
 KB = 1024
 LATER = datetime(2999, 1, 1, tzinfo=UTC)

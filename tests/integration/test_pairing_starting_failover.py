@@ -37,6 +37,8 @@ from tests.integration.pairs import (
     until,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 HEALTHY, SUSPECT, FAILOVER = PathStatus.HEALTHY, PathStatus.SUSPECT, PathStatus.FAILOVER
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 

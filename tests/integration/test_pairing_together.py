@@ -15,6 +15,8 @@ from tests.integration.pairs import (
     until,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
 

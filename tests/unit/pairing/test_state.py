@@ -1,5 +1,6 @@
 """The state that all senders of a pairing share: health, rotation, events and log."""
 
+import dataclasses
 import logging
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -247,6 +248,25 @@ def test_event_handler_is_optional() -> None:
 
     assert bench.fail() is FailureAction.RAISE
     assert bench.status is SUSPECT
+
+
+@pytest.mark.rule("S13")
+def test_events_are_frozen_data() -> None:
+    now = datetime.now(UTC)
+    error = RuntimeError()
+    events = [
+        StateChanged(when=now, path="q", from_state=HEALTHY, to_state=SUSPECT, cause=error),
+        Pinged(when=now, path="q"),
+        BacklogQueuePulled(when=now, queue="b", cause=error),
+        BacklogQueueRestored(when=now, queue="b"),
+        DrainStalled(when=now, path="q"),
+    ]
+    for event in events:
+        assert isinstance(event, Event)
+        for field in dataclasses.fields(event):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(event, field.name, None)
+        assert event == dataclasses.replace(event)
 
 
 @pytest.mark.rule("S13")
