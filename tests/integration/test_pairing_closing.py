@@ -12,23 +12,9 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus import PairingFaulted
 from pairbus.amqp.sections import Message
 from pairbus.errors import StateError
-from pairbus.events import (
-    Event,
-    PathStatus,
-    Pinged,
-    StateChanged,
-)
+from pairbus.events import Event, PathStatus, Pinged, StateChanged
 from tests.integration.emulator_kit import DEADLINE_S
-from tests.integration.pairs import (
-    MINUTE,
-    SECOND,
-    Make,
-    Pair,
-    caught,
-    message,
-    together,
-    until,
-)
+from tests.integration.pairs import MINUTE, SECOND, Make, Pair, caught, message, together, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -162,11 +162,7 @@ async def test_sessions_arrive_in_order_across_an_outage(make: Make) -> None:
         mine = [one for one in arrived if one[0] == session]
         assert mine == [one for one in sent if one[0] == session]
     assert pair.backlog() == []
-    assert pair.changes(queue) == [
-        (HEALTHY, FAILOVER),
-        (FAILOVER, DRAINING),
-        (DRAINING, HEALTHY),
-    ]
+    assert pair.changes(queue) == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING), (DRAINING, HEALTHY)]
 
 
 # Peeks at the backlog.

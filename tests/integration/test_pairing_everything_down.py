@@ -12,13 +12,7 @@ from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
 from tests.integration.emulator_kit import DEADLINE_S
-from tests.integration.pairs import (
-    MINUTE,
-    Make,
-    caught,
-    message,
-    together,
-)
+from tests.integration.pairs import MINUTE, Make, caught, message, together
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S5")]
 

@@ -11,13 +11,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
 from pairbus.amqp.client import Receiver
-from pairbus.amqp.sections import (
-    ABSOLUTE_EXPIRY_TIME,
-    CREATION_TIME,
-    GROUP_ID,
-    TTL,
-    Message,
-)
+from pairbus.amqp.sections import ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID, TTL, Message
 from pairbus.amqp.types import Timestamp
 from pairbus.events import PathStatus
 from pairbus.servicebus.application_properties import ALIASES

@@ -15,14 +15,7 @@ from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
 from tests.integration.emulator_kit import DEADLINE_S, payload
-from tests.integration.pairs import (
-    LISTENS,
-    Make,
-    Pair,
-    message,
-    together,
-    until,
-)
+from tests.integration.pairs import LISTENS, Make, Pair, message, together, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

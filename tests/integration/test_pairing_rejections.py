@@ -20,14 +20,7 @@ from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
 from tests.integration.emulator_flavours import Awaited
-from tests.integration.pairs import (
-    LISTENS,
-    MINUTE,
-    Make,
-    Pair,
-    caught,
-    message,
-)
+from tests.integration.pairs import LISTENS, MINUTE, Make, Pair, caught, message
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S4")]
 

@@ -6,14 +6,7 @@ import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 
 from pairbus.events import BacklogQueuePulled, BacklogQueueRestored, PathStatus, Pinged
-from tests.integration.pairs import (
-    MINUTE,
-    Make,
-    Pair,
-    message,
-    together,
-    until,
-)
+from tests.integration.pairs import MINUTE, Make, Pair, message, together, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -384,11 +384,7 @@ def test_jitter_spreads_the_pings_of_different_paths() -> None:
     ],
 )
 def test_successful_ping_ends_failover_and_pings(
-    after_drain: bool,
-    status: PathStatus,
-    cause: Exception | None,
-    route: Route,
-    step: Step | None,
+    after_drain: bool, status: PathStatus, cause: Exception | None, route: Route, step: Step | None
 ) -> None:
     health = in_failover(after_drain=after_drain)
 

@@ -780,9 +780,7 @@ def test_message_that_breaks_the_link_of_every_queue_pulls_none(failed_over: Wor
 
 
 @pytest.mark.rule("S8")
-def test_message_too_large_for_the_backlog_pulls_no_queue(
-    failed_over: World,
-) -> None:
+def test_message_too_large_for_the_backlog_pulls_no_queue(failed_over: World) -> None:
     with pytest.raises(MessageTooLargeForBacklog, match="not sent"):
         failed_over.send(sized("large", 256 * KB))
 

@@ -526,8 +526,7 @@ def test_failed_peek_is_logged_once_until_it_succeeds(
 @pytest.mark.parametrize("begin", [SUSPECT, FAILOVER, DRAINING])
 def test_path_can_be_marked_healthy(begin: PathStatus) -> None:
     bench = Bench(
-        failover_interval=MINUTE if begin is SUSPECT else timedelta(),
-        failback="after-drain",
+        failover_interval=MINUTE if begin is SUSPECT else timedelta(), failback="after-drain"
     )
     bench.fail()
     if begin is DRAINING:
