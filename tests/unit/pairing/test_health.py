@@ -258,10 +258,11 @@ def test_call_continues_with_the_backlog_if_the_probe_fails(
     health = new_health(interval)
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.probed(kind, DOWN, START + interval) is FailureAction.STORE
+    assert health.probed(kind, DOWN, START + interval + 1) is FailureAction.STORE
 
-    assert health.changes[-1] == StatusChange(before, FAILOVER, DOWN)
-    assert health.next_step() == Step(HealthTask.PING, START + interval + MINUTE)
+    started = [StatusChange(HEALTHY, SUSPECT, DOWN)] if interval else []
+    assert health.changes == [*started, StatusChange(before, FAILOVER, DOWN)]
+    assert health.next_step() == Step(HealthTask.PING, START + interval + 1 + MINUTE)
 
 
 @pytest.mark.rule("S2")
@@ -273,7 +274,7 @@ def test_caller_gets_the_error_if_the_primary_answers_the_probe(
     health = new_health(interval)
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.probed(kind, DOWN, START + interval) is FailureAction.RAISE
+    assert health.probed(kind, DOWN, START + interval + 1) is FailureAction.RAISE
 
     assert (health.status, health.cause, health.next_step()) == (HEALTHY, None, None)
     assert len(health.changes) == (2 if interval else 0)

@@ -994,8 +994,6 @@ def test_messages_of_the_primary_can_be_cancelled(world: World, numbers: Any) ->
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("numbers", [None, [None], [7, None]])
 def test_message_in_the_backlog_cannot_be_cancelled(either: World, numbers: Any) -> None:
-    either.effects.clear()
-
     with pytest.raises(CannotCancel, match="in the backlog"):
         either.cancel(numbers)
 
