@@ -18,7 +18,7 @@ from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.plans import PartitionPlan
 from pairbus.syphon.source import backlog_reader
-from tests.faults.pairing_kit import Namespace
+from tests.faults.namespace_process import Namespace
 from tests.faults.syphon_kit import (
     DEADLINE_S,
     MANY,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from tests.faults.matrix.environment import MatrixEnvironment
 from tests.faults.matrix.processes import frozen
 from tests.faults.matrix.relays import Connection, Relay
-from tests.faults.pairing_kit import Namespace
+from tests.faults.namespace_process import Namespace
 from tests.faults.syphon_kit import is_gone, kill, wait_until
 
 
