@@ -22,7 +22,7 @@ from azure.servicebus import ServiceBusMessage
 from benchmarks.harness import OURS, Figure, Unit
 from benchmarks.pairing import BODY, FAST, Place, namespace, paired
 from pairbus.pairing import sdk
-from pairbus.pairing.links import SenderLinks
+from pairbus.pairing.sender_base import SenderLinks
 from pairbus.usage.ledger import Ledger
 
 WITHOUT = "without a ledger"

@@ -15,7 +15,7 @@ import pairbus.aio
 import pairbus.errors
 import pairbus.events
 import pairbus.options
-import pairbus.pairing.base
+import pairbus.pairing.client_base
 import pairbus.pairing.snapshots
 
 PUBLIC = [
@@ -41,7 +41,7 @@ MODULES = [
     pairbus.errors,
     pairbus.events,
     pairbus.options,
-    pairbus.pairing.base,
+    pairbus.pairing.client_base,
     pairbus.pairing.snapshots,
 ]
 CONNECTION_STRING = (

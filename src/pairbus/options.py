@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pairbus.errors import ConfigurationError
 from pairbus.events import Event
@@ -13,16 +13,8 @@ from pairbus.events import Event
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
     from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
-    from azure.servicebus.aio.management import (
-        ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient,
-    )
-    from azure.servicebus.management import ServiceBusAdministrationClient
 
     from pairbus.syphon.options import SyphonOptions
-
-    AdministrationClient: TypeAlias = (
-        ServiceBusAdministrationClient | AsyncServiceBusAdministrationClient
-    )
 
 __all__ = ["Failback", "FailureKind", "SendAvailabilityOptions"]
 
@@ -54,10 +46,7 @@ class SendAvailabilityOptions:
     )
     """The namespace that stores messages while the primary is down: a connection string, or a
     client of the Azure SDK (synchronous for `pair_namespace`, asynchronous for
-    `aio.pair_namespace`)."""
-    secondary_administration: "AdministrationClient | None" = field(default=None, repr=False)
-    """The SDK's administration client of the secondary. None: create one with the credential of
-    the secondary's client."""
+    `aio.pair_namespace`). Its credential also creates the backlog queues."""
     primary_name: str | None = None
     """The name of the primary in the paths of backlog queues. None: the first label of its host
     name."""

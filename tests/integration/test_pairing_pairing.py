@@ -1,5 +1,8 @@
 """Pairing two namespaces: checks, failed attempts, and every kind of credential end to end."""
 
+import asyncio
+import socket
+import threading
 import time
 from typing import Any
 
@@ -35,6 +38,7 @@ from tests.integration.pairs import (
     caught,
     message,
     together,
+    until,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -150,6 +154,32 @@ async def test_failed_pairing_can_be_repeated(make: Make) -> None:
     await pair.close()
     # Closed pairings can be paired again.
     await pair.start(primary=primary)
+
+
+@pytest.mark.rule("P1")
+async def test_cancelled_pairing_is_not_paired_and_sends_no_further_request() -> None:
+    def request_threads() -> set[threading.Thread]:
+        return {one for one in threading.enumerate() if one.name.startswith("pairbus requests")}
+
+    others = request_threads()
+    primary = azure.servicebus.aio.ServiceBusClient.from_connection_string(elsewhere(1))
+    with socket.create_server(("localhost", 0)) as frozen:  # it accepts and never answers
+        options = SendAvailabilityOptions(
+            secondary=elsewhere(frozen.getsockname()[1]), primary_name="cancelled"
+        )
+        pairing = asyncio.create_task(pairbus.aio.pair_namespace(primary, options))
+        connection, _ = await asyncio.to_thread(frozen.accept)
+        assert request_threads() - others
+        pairing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pairing
+        assert not any(one.client is primary for one in registry._pairings.values())
+
+        connection.close()  # ends the request, which would be repeated
+        await until(lambda: not request_threads() - others, "the request to end")
+        frozen.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            frozen.accept()
 
 
 class Bearer:

@@ -1,42 +1,41 @@
-"""The operation that finds the backlog queues of the secondary, and creates those that are missing.
+"""Finds the backlog queues of the secondary, and creates those that are missing.
 
 A queue that exists is used as it is, and never altered.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
-from types import MappingProxyType
-from typing import Any
+from threading import Event
 
-from azure.core.exceptions import (
-    AzureError,
-    ClientAuthenticationError,
-    HttpResponseError,
-    ResourceExistsError,
-    ResourceNotFoundError,
+from pairbus.errors import (
+    BacklogUnavailable,
+    Busy,
+    ConnectionLost,
+    EntityExists,
+    EntityNotFound,
+    NotAuthorized,
+    OperationTimeout,
+    Unavailable,
 )
-
-from pairbus.errors import BacklogUnavailable
-from pairbus.pairing.effects import Operation, SendRequest, Sleep
+from pairbus.servicebus.administration import AdministrationClient
+from pairbus.servicebus.atom import NewQueueSettings
+from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 
 logger = logging.getLogger("pairbus.pairing")
 
-# DefaultMessageTimeToLive and AutoDeleteOnIdle are not set: the default of the service is exactly
-# the longest time span, P10675199DT2H48M5.4775807S. The SDK cannot express it: it rounds a text up
-# to …5.477581S, which is longer than the longest, and a timedelta to …5.477539S.
-QUEUE_SETTINGS: Mapping[str, Any] = MappingProxyType(
-    {
-        "max_size_in_megabytes": 5120,
-        "max_delivery_count": 2147483647,
-        "lock_duration": timedelta(minutes=1),
-        "dead_lettering_on_message_expiration": True,
-        "enable_batched_operations": True,
-    }
-)
+QUEUE_SETTINGS: NewQueueSettings = {
+    "max_size_in_megabytes": 5120,
+    "max_delivery_count": 2147483647,
+    "default_message_time_to_live": MAX_TIME_SPAN,
+    "auto_delete_on_idle": MAX_TIME_SPAN,
+    "lock_duration": timedelta(minutes=1),
+    "dead_lettering_on_message_expiration": True,
+    "enable_batched_operations": True,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class CreationLimits:
     backoff_s: float = 0.5
     """The pause before the second attempt; it doubles for each further attempt."""
     request_timeout_s: float = 10.0
-    """The timeout of one request: for connecting, and again for the response."""
+    """The timeout of one request."""
     deadline_s: float = 60.0
     """The time for all queues. A request that is in progress then may still take its timeout."""
 
@@ -83,41 +82,39 @@ class QueueAnswer(Enum):
 
 def interpret(error: Exception | None, *, creating: bool) -> QueueAnswer:
     """Return the meaning of a response to a read or create request; None means success."""
-    if error is None:
-        return QueueAnswer.EXISTS
-    if isinstance(error, ClientAuthenticationError):
-        return QueueAnswer.FORBIDDEN
-    if isinstance(error, ResourceNotFoundError):
-        return QueueAnswer.RETRY if creating else QueueAnswer.MISSING
-    if isinstance(error, ResourceExistsError):
-        return QueueAnswer.CONFLICT if creating else QueueAnswer.RETRY
-    if isinstance(error, HttpResponseError):
-        status = error.status_code
-        if status == 401 or (status == 403 and not creating):
+    match error:
+        case None:
+            return QueueAnswer.EXISTS
+        case NotAuthorized():
             return QueueAnswer.FORBIDDEN
-        # A credential that may read may also create, so a 403 for a creation means that a quota of
-        # the namespace is exceeded.
-        temporary = status is None or status in (408, 409, 429) or status >= 500
-        return QueueAnswer.RETRY if temporary else QueueAnswer.IMPOSSIBLE
-    if isinstance(error, AzureError | OSError):
-        return QueueAnswer.UNREACHABLE
-    # For example the AttributeError that the SDK raises when the path is that of a topic.
-    return QueueAnswer.IMPOSSIBLE
+        case EntityNotFound():
+            return QueueAnswer.RETRY if creating else QueueAnswer.MISSING
+        case EntityExists():
+            return QueueAnswer.CONFLICT
+        case ConnectionLost() | OperationTimeout():
+            return QueueAnswer.UNREACHABLE
+        case Busy() | Unavailable():
+            return QueueAnswer.RETRY
+        case _:  # the namespace is full, or the path is that of a topic
+            return QueueAnswer.IMPOSSIBLE
 
 
 def ensure_queues(
-    administration: Any,
+    administration: AdministrationClient,
     paths: Iterable[str],
     limits: CreationLimits = DEFAULT_LIMITS,
+    *,
+    stopping: Event,
     clock: Callable[[], float] = time.monotonic,
-) -> Operation[tuple[str, ...]]:
-    """Find or create the queues at these paths, and return the paths that exist.
+) -> tuple[str, ...]:
+    """Find or create the queues at these paths, and return the paths that exist. After `stopping`
+    is set, no further request is sent.
 
     A queue that cannot be found or created is left out, with a warning. When the namespace could
     not be reached in all attempts for one queue, the others are not tried. Raises
     BacklogUnavailable if no queue is left, and immediately if a right is missing.
     """
-    namespace: str = administration.fully_qualified_namespace
+    namespace = administration.options.namespace
     deadline = clock() + limits.deadline_s
     existing: list[str] = []
     left_out: dict[str, Exception] = {}
@@ -125,7 +122,7 @@ def ensure_queues(
     for path in paths:
         error = unreachable
         if error is None:
-            error = yield from _ensure_queue(administration, path, limits, deadline, clock)
+            error = _ensure_queue(administration, path, limits, deadline, stopping, clock)
         if error is None:
             existing.append(path)
             continue
@@ -144,45 +141,44 @@ def ensure_queues(
 
 
 def _ensure_queue(
-    administration: Any,
+    administration: AdministrationClient,
     path: str,
     limits: CreationLimits,
     deadline: float,
+    stopping: Event,
     clock: Callable[[], float],
-) -> Operation[Exception | None]:
+) -> Exception | None:
     """Find one queue, or create it. Return the error if neither is possible."""
 
-    def request(send: Callable[..., Any], **settings: Any) -> Operation[Exception | None]:
+    def request(*, create: bool = False) -> tuple[Exception | None, QueueAnswer]:
         timeout_s = max(min(limits.request_timeout_s, deadline - clock()), 0.001)
-        options = request_options(timeout_s)
+        error: Exception | None = None
         try:
-            yield SendRequest(lambda: send(path, **settings, **options), timeout_s)
+            if create:
+                administration.create_queue(path, timeout_s=timeout_s, **QUEUE_SETTINGS)
+            else:
+                administration.get_queue(path, timeout_s=timeout_s)
         except Exception as exc:  # noqa: BLE001  `interpret` decides
-            return exc
-        return None
+            error = exc
+        return error, interpret(error, creating=create)
 
     error: Exception | None = None
     for attempt in range(limits.attempts):
         pause_s = limits.backoff_s * 2 ** (attempt - 1) if attempt else 0.0
-        if clock() + pause_s >= deadline:
-            late = TimeoutError(
+        if clock() + pause_s >= deadline or stopping.wait(pause_s):
+            late = OperationTimeout(
                 f"the time for all backlog queues ({limits.deadline_s:g} s) is over"
             )
             late.__cause__ = error
             return late
-        if attempt:
-            yield Sleep(pause_s)
-        error = yield from request(administration.get_queue)
-        answer = interpret(error, creating=False)
+        error, answer = request()
         if answer is QueueAnswer.MISSING:
-            error = yield from request(administration.create_queue, **QUEUE_SETTINGS)
-            answer = interpret(error, creating=True)
+            error, answer = request(create=True)
         if answer is QueueAnswer.CONFLICT:
             # The other process may have created a topic, or may not be ready.
-            error = yield from request(administration.get_queue)
-            answer = interpret(error, creating=False)
+            error, answer = request()
         if answer is QueueAnswer.FORBIDDEN:
-            namespace = administration.fully_qualified_namespace
+            namespace = administration.options.namespace
             raise BacklogUnavailable(
                 f"The credential for {namespace} may neither read nor create the backlog queue "
                 f"{path!r}. Use a credential with the Manage right, or create the queues "
@@ -194,12 +190,4 @@ def _ensure_queue(
 
 
 def _describe(error: Exception | None) -> str:
-    if isinstance(error, AttributeError):
-        return f"an entity of this name exists that is not a queue ({error})"
     return f"{type(error).__name__}: {str(error).strip() or 'no description'}"
-
-
-def request_options(timeout_s: float) -> dict[str, Any]:
-    """Return the options of one request. They hold for an administration client of the user too:
-    retries are made here."""
-    return {"connection_timeout": timeout_s, "read_timeout": timeout_s, "retry_total": 0}

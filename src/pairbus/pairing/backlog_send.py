@@ -6,12 +6,12 @@ from typing import Any
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.errors import MessageTooLargeForBacklog, PairbusError, PartlyStored, SendUnavailable
-from pairbus.pairing.calls import SenderCall
-from pairbus.pairing.claims import QueueClaim
 from pairbus.pairing.effects import Operation
 from pairbus.pairing.failures import BacklogFailure, backlog_failure_of
 from pairbus.pairing.payloads import Payloads, check_size, fill_batch
+from pairbus.pairing.rotation import QueueClaim
 from pairbus.pairing.sdk import batch_of
+from pairbus.pairing.sender_base import SenderCall
 
 
 def store(

@@ -18,17 +18,22 @@ class ClientState:
         self.name = name
         self.closed = False
         self.fault: BaseException | None = None
+        self.down = False
+        """True if the client is closed or faulted. An attribute, because every send reads it."""
 
-    @property
-    def down(self) -> bool:
-        """True if the client is closed or faulted."""
-        return self.closed or self.fault is not None
+    def set_closed(self) -> bool:
+        """Close the client. Return False if it was closed before."""
+        if self.closed:
+            return False
+        self.closed = self.down = True
+        return True
 
     def set_fault(self, cause: BaseException) -> bool:
         """Fault the client. Return False if it was faulted before; the first cause is kept."""
         if self.fault is not None:
             return False
         self.fault = cause
+        self.down = True
         return True
 
     def error(self) -> StateError | None:
@@ -43,7 +48,7 @@ class ClientState:
 
     def check_open(self) -> None:
         """Raise PairingFaulted or StateError if the client is not open."""
-        if self.down and (error := self.error()) is not None:
+        if (error := self.error()) is not None:
             raise error
 
 

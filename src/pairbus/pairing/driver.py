@@ -12,10 +12,8 @@ from pairbus.pairing.effects import (
     CloseObject,
     Discard,
     Effect,
-    HeldLock,
     Operation,
-    SendRequest,
-    Sleep,
+    RunBlocking,
     WaitForChange,
     lock_timed_out,
 )
@@ -25,6 +23,8 @@ T = TypeVar("T")
 
 class ThreadDriver:
     """Runs operations in the thread of the caller, or in background threads."""
+
+    interruptible = True
 
     def __init__(self) -> None:
         self.deadlines = DeadlineMonitor()
@@ -76,10 +76,8 @@ class ThreadDriver:
             case WaitForChange(changed, seconds):
                 with self._changed:
                     return self._changed.wait_for(changed, seconds)
-            case SendRequest(function):
-                return function()  # the timeouts of the request limit its time
-            case Sleep(seconds):
-                return threading.Event().wait(seconds)
+            case RunBlocking(function):
+                return function()
             case _:
                 return self._stop()
 
@@ -94,8 +92,10 @@ class ThreadDriver:
         self.deadlines.stop()
 
 
-def _acquire(lock: threading.Lock, timeout_s: float | None) -> HeldLock:
+def _acquire(lock: threading.Lock, timeout_s: float | None) -> contextlib.ExitStack:
     if not lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
         assert timeout_s is not None
         raise lock_timed_out(timeout_s)
-    return HeldLock(lock)
+    held = contextlib.ExitStack()
+    held.callback(lock.release)
+    return held

@@ -43,24 +43,11 @@ class CallSdk(NamedTuple):
 
 
 class AcquireLock(NamedTuple):
-    """Acquire a lock. The result is a HeldLock. Raises OperationTimeoutError; without a timeout
-    the wait is unlimited."""
+    """Acquire a lock. The result is a context manager that releases it. Raises
+    OperationTimeoutError; without a timeout the wait is unlimited."""
 
     lock: Any
     timeout_s: float | None = None
-
-
-class HeldLock:
-    """A lock that was acquired; it is released at the end of the `with` block."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exc: object) -> None:
-        self._lock.release()
 
 
 class CloseObject(NamedTuple):
@@ -88,28 +75,14 @@ class WaitForChange(NamedTuple):
     seconds: float
 
 
-class SendRequest(NamedTuple):
-    """Call a function that sends a request to the administration API. The result is that of the
-    function."""
+class RunBlocking(NamedTuple):
+    """Call a function that blocks for a bounded time, such as a request to the administration API.
+    In an event loop it runs in another thread. The result is that of the function."""
 
     function: Callable[[], Any]
-    timeout_s: float
-
-
-class Sleep(NamedTuple):
-    """Wait for a time."""
-
-    seconds: float
 
 
 Effect: TypeAlias = (
-    CallSdk
-    | AcquireLock
-    | CloseObject
-    | Discard
-    | WaitForChange
-    | SendRequest
-    | Sleep
-    | StopBackground
+    CallSdk | AcquireLock | CloseObject | Discard | WaitForChange | RunBlocking | StopBackground
 )
 Operation: TypeAlias = Generator[Effect, Any, T]

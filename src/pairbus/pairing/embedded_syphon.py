@@ -16,9 +16,9 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.errors import ConfigurationError
 from pairbus.events import SyphonStarted, SyphonStopped
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing import sdk
+from pairbus.pairing import sdk_clients
 from pairbus.pairing.client_state import ClientState, PartnerAction, PartnerMonitor
-from pairbus.pairing.sdk import SdkClient
+from pairbus.pairing.sdk_clients import SdkClient
 from pairbus.pairing.state import PairingState
 from pairbus.servicebus.addresses import split_host
 from pairbus.servicebus.tokens import (
@@ -103,12 +103,12 @@ class EmbeddedSyphon:
             if self._stopping.is_set():
                 break
             logger.error("The embedded syphon stopped and is restarted: %s", error)
-            self._pairing.emit(SyphonStopped(when=datetime.now(UTC), error=error))
+            self._pairing.reporter.emit(SyphonStopped(when=datetime.now(UTC), error=error))
             if monotonic() - started_at > MAX_RESTART_PAUSE_S:
                 pause_s = RESTART_PAUSE_S
             self._stopping.wait(pause_s)
             pause_s = min(2 * pause_s, MAX_RESTART_PAUSE_S)
-        self._pairing.emit(SyphonStopped(when=datetime.now(UTC)))
+        self._pairing.reporter.emit(SyphonStopped(when=datetime.now(UTC)))
 
     def _run(self) -> BaseException:
         """Run a syphon until it fails or must stop, and return the error."""
@@ -118,7 +118,7 @@ class EmbeddedSyphon:
         try:
             syphon.start()
             self.syphon = syphon
-            self._pairing.emit(SyphonStarted(when=datetime.now(UTC)))
+            self._pairing.reporter.emit(SyphonStarted(when=datetime.now(UTC)))
             while not self._stopping.wait(CHECK_INTERVAL_S) and syphon.status().running:
                 pass
             return RuntimeError(syphon.status().failure or "the query ended without an error")
@@ -170,31 +170,31 @@ def syphon_options(
 def client_options(client: SdkClient, role: str) -> ClientOptions:
     """Return the options with which our AMQP client connects like an SDK client. Raises
     ConfigurationError."""
-    if sdk.ssl_context_of(client) is not None:
+    if sdk_clients.ssl_context_of(client) is not None:
         raise _not_supported(role, "its SSL context cannot be sent to Spark workers")
-    if not sdk.uses_plain_tcp(client):
+    if not sdk_clients.uses_plain_tcp(client):
         raise _not_supported(role, "the syphon supports AMQP over TCP without a proxy only")
     host, port = split_host(client.fully_qualified_namespace)
     dial = None
-    if endpoint := sdk.custom_endpoint_of(client):
+    if endpoint := sdk_clients.custom_endpoint_of(client):
         dial, port = split_host(endpoint)
     return ClientOptions(
         host=host,
         port=port,
         endpoint_host=dial,
-        tls=sdk.uses_tls(client),
-        ca_file=sdk.ca_file_of(client),
+        tls=sdk_clients.uses_tls(client),
+        ca_file=sdk_clients.ca_file_of(client),
         tokens=_tokens(client, role),
     )
 
 
 def _tokens(client: SdkClient, role: str) -> TokenSource:
-    credential = sdk.credential_of(client)
+    credential = sdk_clients.credential_of(client)
     if isinstance(credential, AzureNamedKeyCredential):
         return SharedAccessKey(*credential.named_key)
     if isinstance(credential, AzureSasCredential):
         return SharedAccessSignature(credential.signature)
-    match sdk.connection_string_credential_of(client):
+    match sdk_clients.connection_string_credential_of(client):
         case (name, key):
             return SharedAccessKey(name, key)
         case str(signature):

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from random import Random
-from typing import NamedTuple
+from threading import RLock
+from typing import NamedTuple, Self
 
 from pairbus.events import PathStatus
 from pairbus.options import FailureKind
@@ -284,3 +285,20 @@ class PathHealth:
             self.cause = None
         elif cause is not None:
             self.cause = cause
+
+
+class InFlightSend:
+    """A send to the backlog that is in progress. A path does not leave DRAINING before every send
+    in flight has left its `with` block. Created while the lock of the state is held."""
+
+    def __init__(self, health: PathHealth, lock: RLock) -> None:
+        health.in_flight += 1
+        self._health = health
+        self._lock = lock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._health.in_flight -= 1

@@ -10,7 +10,7 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
-from pairbus.pairing.sdk import SdkClient, custom_endpoint_of, entity_path_of
+from pairbus.pairing.sdk_clients import SdkClient, custom_endpoint_of, entity_path_of
 from pairbus.servicebus.addresses import canonical_address, format_address, split_host
 
 

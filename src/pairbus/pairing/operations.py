@@ -14,19 +14,18 @@ from azure.servicebus import ServiceBusMessageBatch
 from pairbus.errors import CannotCancel, PairbusError, SendUnavailable
 from pairbus.options import FailureKind
 from pairbus.pairing.backlog_send import store
-from pairbus.pairing.calls import SenderCall
-from pairbus.pairing.claims import Hold, InFlightSend
 from pairbus.pairing.effects import Operation, WaitForChange
-from pairbus.pairing.health import FailureAction
+from pairbus.pairing.health import FailureAction, InFlightSend
 from pairbus.pairing.payloads import (
     Payloads,
-    check_size,
+    check_backlog_size,
     not_a_message,
     prepare,
 )
 from pairbus.pairing.recovery import ping
+from pairbus.pairing.sender_base import SenderCall
+from pairbus.pairing.state import Hold
 from pairbus.pairing.usage import ManagementUsage
-from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.usage.operations import OperationKind
 
 T = TypeVar("T")
@@ -78,12 +77,6 @@ def schedule(
         ),
     )
     return result
-
-
-def check_backlog_size(prepared: Any, entity: str, enqueue_at: datetime | None = None) -> None:
-    """Raise MessageTooLargeForBacklog for messages that would not fit into the backlog."""
-    for payload in Payloads(prepared).for_backlog(entity, enqueue_at):
-        check_size(payload, MAX_MESSAGE_SIZE_STANDARD)
 
 
 def cancel(
@@ -191,7 +184,7 @@ def _send_to_primary_or_backlog(
         if in_flight is None:
             try:
                 result: T = yield from call.links.call_primary(
-                    on_primary, pairing.primary_timeout_s(call.left_s), usage
+                    on_primary, call.left_s * pairing.primary_share, usage
                 )
             except PairbusError:
                 raise

@@ -13,8 +13,8 @@ from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import GROUP_ID
 from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.sdk import batch_settings, encode, members, raw_message, with_id
-from pairbus.servicebus.limits import MAX_HEADER_SIZE
+from pairbus.pairing.sdk import batch_settings, encode, members, with_new_id
+from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.transfer import reserved_name, to_backlog
 
 MessageTypes: TypeAlias = (
@@ -46,16 +46,23 @@ def prepare(messages: Any) -> Any:
 
 def prepare_message(message: Any) -> Any:
     """Return a single message with a message id. Raises ReservedProperty."""
-    if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
-        if not isinstance(message, Mapping):
-            return message
+    if isinstance(message, ServiceBusMessage):
+        raw = message.raw_amqp_message
+    elif isinstance(message, AmqpAnnotatedMessage):
+        raw = message
+    elif isinstance(message, Mapping):
         try:
             # Converted once, so that the primary and the backlog get the same message id.
-            message = ServiceBusMessage(**message)
+            converted = ServiceBusMessage(**message)
         except TypeError:
             return message
-    _check_reserved(raw_message(message).application_properties)
-    return with_id(message)
+        return prepare_message(converted)
+    else:
+        return message
+    _check_reserved(raw.application_properties)
+    if raw.properties is None or raw.properties.message_id is None:
+        return with_new_id(message)
+    return message
 
 
 def _check_reserved(properties: Mapping[Any, Any] | None) -> None:
@@ -86,6 +93,14 @@ class PairedBatch(ServiceBusMessageBatch):
     def add_message(self, message: Any) -> None:
         """Add a message, as `ServiceBusMessageBatch.add_message` does. Raises ReservedProperty."""
         super().add_message(prepare_message(message))
+
+
+def paired_batch(batch: ServiceBusMessageBatch | None, size: int | None) -> PairedBatch:
+    """Return a paired batch with the limits of a batch of the SDK. None means that no namespace
+    answered; then the limit is one that every namespace accepts."""
+    if batch is None:
+        return PairedBatch(max_size_in_bytes=MAX_MESSAGE_SIZE_STANDARD if size is None else size)
+    return PairedBatch.like(batch)
 
 
 class Payloads:
@@ -143,6 +158,12 @@ def check_size(payload: bytes, limit: int) -> None:
                 f"The headers and properties of a message take {headers} bytes in the backlog, "
                 f"which allows {MAX_HEADER_SIZE} bytes. It was not sent."
             )
+
+
+def check_backlog_size(messages: Any, path: str, enqueue_at: datetime | None = None) -> None:
+    """Raise MessageTooLargeForBacklog for prepared messages that would not fit into the backlog."""
+    for payload in Payloads(messages).for_backlog(path, enqueue_at):
+        check_size(payload, MAX_MESSAGE_SIZE_STANDARD)
 
 
 def fill_batch(payloads: list[bytes], positions: list[int], limit: int) -> list[int]:

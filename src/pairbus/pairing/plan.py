@@ -1,6 +1,7 @@
 """The checks before two namespaces are paired, and their result."""
 
-from collections.abc import Callable
+import asyncio
+import threading
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.backlog_queues import ensure_queues, limits_for
-from pairbus.pairing.effects import CloseObject, Operation, StopBackground
+from pairbus.pairing.effects import CloseObject, Operation, RunBlocking, StopBackground
 from pairbus.pairing.embedded_syphon import syphon_options
 from pairbus.pairing.namespaces import NamespaceId, check_no_entity_path, registry
-from pairbus.pairing.sdk import check_client
+from pairbus.pairing.sdk_clients import administration_options, check_client
 from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus.addresses import namespace_name
+from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.backlog_paths import backlog_paths
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
-
-RequestRecorder = Callable[[str, bool], None]
-"""Called after each administration request, with the path and whether there was a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +40,35 @@ class PairingPlan:
     """The options of the embedded syphon, if it is enabled."""
     usage: PairingUsage | None = None
     """The writer of the usage ledger, if one is kept."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """The event loop of asynchronous clients, in which their credentials run."""
 
-    def request_recorder(self, *, secondary: bool) -> RequestRecorder | None:
-        """Return the function that records administration requests in the ledger."""
-        return None if self.usage is None else partial(self.usage.add_request, secondary=secondary)
+    def open_administration(self, *, secondary: bool = False) -> AdministrationClient:
+        """Return an administration client of one namespace. Its requests are recorded in the
+        ledger."""
+        client = self.secondary if secondary else self.primary
+        record = None
+        if self.usage is not None:
+            record = partial(self.usage.add_request, secondary=secondary)
+        options = administration_options(client, loop=self.loop)
+        return AdministrationClient(options, on_request=record)
 
-    def backlog_queues(self, administration_of: Callable[..., Any]) -> Operation[tuple[str, ...]]:
-        """Find or create the backlog queues. `administration_of` creates the administration client
-        for a client of the SDK."""
+    def backlog_queues(self) -> Operation[tuple[str, ...]]:
+        """Find or create the backlog queues, and return their paths."""
         if not self.options.create_backlog:
             return self.paths
         limits = limits_for(self.options.operation_timeout.total_seconds())
-        administration = self.options.secondary_administration
-        if administration is not None:
-            return (yield from ensure_queues(administration, self.paths, limits))
-        recorder = self.request_recorder(secondary=True)
-        administration = administration_of(self.secondary, tell=recorder)
+        stopping = threading.Event()
+
+        def ensure() -> tuple[str, ...]:
+            with self.open_administration(secondary=True) as administration:
+                return ensure_queues(administration, self.paths, limits, stopping=stopping)
+
         try:
-            return (yield from ensure_queues(administration, self.paths, limits))
+            queues: tuple[str, ...] = yield RunBlocking(ensure)
+            return queues
         finally:
-            yield CloseObject(administration)
+            stopping.set()  # in an event loop, a cancellation does not end the thread
 
     def release(self) -> None:
         """End the registration, and close the ledger. Can be called repeatedly."""
@@ -81,10 +89,14 @@ class PairingPlan:
 
 
 def make_plan(
-    primary: Any, options: SendAvailabilityOptions | None, client_class: Any
+    primary: Any,
+    options: SendAvailabilityOptions | None,
+    client_class: Any,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> PairingPlan:
-    """Check and register a pairing of clients of this class. Raises a subclass of
-    ConfigurationError for each mistake; then nothing is registered."""
+    """Check and register a pairing of clients of this class; `loop` is the event loop of
+    asynchronous clients. Raises a subclass of ConfigurationError for each mistake; then nothing is
+    registered."""
     if options is None:
         raise OptionsMissing("pair_namespace needs SendAvailabilityOptions(secondary=…)")
     if not options.secondary:
@@ -129,6 +141,7 @@ def make_plan(
         paths=paths,
         syphon=syphon,
         usage=usage,
+        loop=loop,
     )
 
 

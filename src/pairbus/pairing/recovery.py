@@ -7,7 +7,7 @@ from typing import Any
 
 from pairbus.pairing.effects import CallSdk, CloseObject, Discard, Operation, WaitForChange
 from pairbus.pairing.health import SMALL, HealthTask, PeekResult
-from pairbus.pairing.links import LinkFactory
+from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.usage.operations import Purpose

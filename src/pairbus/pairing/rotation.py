@@ -1,9 +1,10 @@
 """The rotation: which backlog queues are in use. Shared by all senders of a pairing; no I/O, no
 clock."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Self
 
 
 @dataclass(slots=True)
@@ -75,3 +76,39 @@ class Rotation:
     def pulled(self) -> dict[str, PulledQueue]:
         """Return the queues that are out of the rotation."""
         return dict(self._pulled)
+
+
+class QueueClaim:
+    """The permission to send to one backlog queue. Leaving the `with` block without a call of
+    `succeeded` or `failed` means that the send showed nothing about the queue."""
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        restore: Callable[[str], None],
+        pull: Callable[[str, BaseException], None],
+        release: Callable[[str], None],
+    ) -> None:
+        self.queue = queue
+        self._restore = restore
+        self._pull = pull
+        self._release = release
+        self._reported = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self._reported:
+            self._release(self.queue)
+
+    def succeeded(self) -> None:
+        """Report that the queue accepted a message."""
+        self._reported = True
+        self._restore(self.queue)
+
+    def failed(self, error: BaseException) -> None:
+        """Report that the queue is at fault, which pulls it from the rotation."""
+        self._reported = True
+        self._pull(self.queue, error)

@@ -1,8 +1,9 @@
-"""All access to private names of the Azure SDK. No other module of pairbus uses such names.
+"""All access to private names of messages, senders and receivers of the Azure SDK.
 
 The SDK has no public way to read the bytes that it would send, to send bytes that are encoded
-already, to end a call that hangs, to create a sender that does not retry, or to read the settings
-of a client. `require` fails with a clear message when the installed version lacks a name.
+already, or to end a call that hangs. `pairing.sdk_clients` does the same for clients; no other
+module of pairbus uses private names of the SDK. `require` fails with a clear message when the
+installed version lacks a name.
 """
 
 import contextlib
@@ -17,7 +18,6 @@ from uuid import uuid4
 import azure.servicebus.aio
 import certifi
 from azure.servicebus import (
-    ServiceBusClient,
     ServiceBusMessage,
     ServiceBusMessageBatch,
     ServiceBusSender,
@@ -28,7 +28,6 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.tokens import SAS_TYPE
 
 try:
     from azure.servicebus._pyamqp.constants import SessionTransferState
@@ -44,7 +43,6 @@ _HANDSHAKE_CHECK_S = 0.25
 _DATA_SECTION = 5
 """The index of the encoded messages in the private message of a batch."""
 
-SdkClient: TypeAlias = ServiceBusClient | azure.servicebus.aio.ServiceBusClient
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
 
@@ -85,11 +83,9 @@ def encode(message: Message) -> bytes:
     return bytes(PyamqpTransport.encode_message(holder))
 
 
-def with_id(message: Message) -> Message:
-    """Return the message, or a copy with a new message id if it has none."""
+def with_new_id(message: Message) -> Message:
+    """Return a copy of a message with a new message id."""
     raw = raw_message(message)
-    if raw.properties is not None and raw.properties.message_id is not None:
-        return message
     properties = AmqpMessageProperties() if raw.properties is None else copy(raw.properties)
     properties.message_id = str(uuid4())
     raw = copy(raw)
@@ -141,73 +137,6 @@ def management_status_of(error: ServiceBusError) -> int | None:
     """Return the status of the management response that an error reports."""
     status = getattr(error, "_status_code", None)
     return status if isinstance(status, int) else None
-
-
-# Clients.
-
-
-def check_client(client: SdkClient) -> None:
-    """Raise ConfigurationError if a client lacks a private name that pairbus uses."""
-    require(client, "_config", "_credential", "_ssl_context", "_connection_verify")
-    require(client, "_custom_endpoint_address", "_entity_name")
-    require(client._config, "use_tls", "transport_type", "ssl_context", "connection_verify")
-    require(client._config, "retry_total", "http_proxy")
-
-
-def credential_of(client: SdkClient) -> Any:
-    """Return the credential of a client."""
-    return client._credential
-
-
-def connection_string_credential_of(client: SdkClient) -> tuple[str, str] | str | None:
-    """Return the key name and key, or the shared access signature, of a client that was created
-    from a connection string; None for other clients."""
-    credential: Any = client._credential
-    # The SDK itself recognizes its credentials of connection strings by this attribute.
-    if getattr(credential, "token_type", b"") != SAS_TYPE.encode():
-        return None
-    if hasattr(credential, "policy"):
-        return credential.policy, credential.key
-    return str(credential.token)
-
-
-def ssl_context_of(client: SdkClient) -> ssl.SSLContext | None:
-    """Return the SSL context of a client."""
-    return client._ssl_context
-
-
-def ca_file_of(client: SdkClient) -> str | None:
-    """Return the CA file of a client."""
-    return client._connection_verify
-
-
-def custom_endpoint_of(client: SdkClient) -> str | None:
-    """Return the custom endpoint address of a client."""
-    return client._custom_endpoint_address
-
-
-def entity_path_of(client: SdkClient) -> str | None:
-    """Return the EntityPath of the connection string of a client."""
-    return client._entity_name
-
-
-def uses_tls(client: SdkClient) -> bool:
-    """Return whether a client connects with TLS."""
-    return bool(client._config.use_tls)
-
-
-def uses_plain_tcp(client: SdkClient) -> bool:
-    """Return whether a client speaks AMQP over TCP, without WebSockets and without a proxy."""
-    config = client._config
-    return config.transport_type is TransportType.Amqp and not config.http_proxy
-
-
-def without_retries(client: Any) -> Any:
-    """Return a copy of a client whose senders and receivers do not retry."""
-    twin = copy(client)
-    twin._config = copy(client._config)
-    twin._config.retry_total = 0
-    return twin
 
 
 # Senders and receivers.

@@ -2,22 +2,20 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch
 
 from pairbus.errors import PairbusError
 from pairbus.pairing import operations
-from pairbus.pairing.base import PairedSenderBase, paired_batch
 from pairbus.pairing.driver import ThreadDriver
-from pairbus.pairing.links import SenderLinks
-from pairbus.pairing.payloads import MessageTypes
+from pairbus.pairing.payloads import MessageTypes, paired_batch
+from pairbus.pairing.sender_base import PairedSenderBase
 
 __all__ = ["PairedSender"]
 
 
-class PairedSender(PairedSenderBase):
+class PairedSender(PairedSenderBase[ThreadDriver]):
     """Sends to a queue or topic of the primary, or to the backlog while the primary is down.
 
     It has the methods of `ServiceBusSender`. When a call returns, the primary or the backlog has
@@ -25,22 +23,13 @@ class PairedSender(PairedSenderBase):
     or the acknowledgement was lost. Several threads can use a sender; their calls take turns.
     """
 
-    def __init__(self, links: SenderLinks, driver: ThreadDriver, identifier: str | None) -> None:
-        super().__init__(links, identifier)
-        self._driver = driver
-
     def __enter__(self) -> Self:
         self._driver.run(
             operations.open_link(self._begin_call(), lambda sender: sender.__enter__())
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def send_messages(
@@ -68,9 +57,7 @@ class PairedSender(PairedSenderBase):
         """Send to a healthy primary. Return whether the primary accepted the messages and, if not,
         the exception for the operation to handle."""
         pairing, links = self._pairing, self._links
-        timeout_s = pairing.primary_timeout_s(
-            pairing.operation_timeout_s if timeout is None else timeout
-        )
+        timeout_s = self._primary_timeout_s(timeout)
         if not links.lock.acquire(timeout=timeout_s):
             return False, None
         try:
@@ -92,7 +79,8 @@ class PairedSender(PairedSenderBase):
             links.primary_call_ended(sender, None)
         finally:
             links.lock.release()
-        pairing.send_succeeded(self._path)
+        if not self._is_healthy():  # another send failed in the meantime
+            pairing.send_succeeded(self._path)
         return True, None
 
     def schedule_messages(

@@ -10,53 +10,38 @@ from datetime import UTC, datetime
 from random import Random
 from threading import RLock
 from time import monotonic
+from typing import NamedTuple
 from zlib import crc32
 
 from pairbus.errors import SendUnavailable
-from pairbus.events import (
-    BacklogQueuePulled,
-    BacklogQueueRestored,
-    DrainStalled,
-    Event,
-    PathStatus,
-    Pinged,
-    StateChanged,
-)
+from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
-from pairbus.pairing.claims import Hold, InFlightSend, QueueClaim
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.failures import classify_failure
 from pairbus.pairing.health import (
     FailureAction,
     HealthSettings,
     HealthTask,
+    InFlightSend,
     PathHealth,
     PeekResult,
     Route,
-    StatusChange,
     Step,
     is_small,
 )
-from pairbus.pairing.rotation import Rotation
+from pairbus.pairing.reporter import ChangeRecorder, PairingReporter, utc_now
+from pairbus.pairing.rotation import QueueClaim, Rotation
 from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus, PathSnapshot
 
 logger = logging.getLogger("pairbus.pairing")
 
-_LEVELS = {
-    PathStatus.HEALTHY: logging.INFO,
-    PathStatus.SUSPECT: logging.WARNING,
-    PathStatus.FAILOVER: logging.ERROR,
-    PathStatus.DRAINING: logging.WARNING,
-}
-_EXPLANATIONS = {
-    PathStatus.HEALTHY: "messages go to the primary",
-    PathStatus.SUSPECT: "sending fails, and the failover timer runs",
-    PathStatus.FAILOVER: "messages go to the backlog",
-    PathStatus.DRAINING: "the primary is back; messages go to the backlog until it is empty",
-}
 
-ChangeRecorder = Callable[[str, str, str, str | None], None]
-"""Called with the path, the old and the new status, and the cause of each change."""
+class Hold(NamedTuple):
+    """A send waits for the end of a hold, at most so many seconds."""
+
+    seconds: float
+    version: int
+    """The version of the shared state on which the decision is based."""
 
 
 class PathState:
@@ -104,7 +89,7 @@ class PairingState:
         """Grows with each change, so that a waiter can tell whether it missed one."""
         self._on_change = on_change
         self._start_recovery = start_recovery
-        self._record_change = record_change
+        self.reporter = PairingReporter(options.on_event, record_change)
         self._random = Random() if random is None else random
         self._paths: dict[str, PathState] = {}
         self.rotation = Rotation(
@@ -120,12 +105,9 @@ class PairingState:
         )
         self.after_drain = self._settings.after_drain
         self.operation_timeout_s = options.operation_timeout.total_seconds()
-        # A call that may continue with the backlog keeps half of its time for that.
-        self._primary_share = 0.5 if self._settings.failover_interval_s == 0 else 1.0
-
-    def primary_timeout_s(self, timeout_s: float) -> float:
-        """Return the part of a call's time that may be spent on the primary."""
-        return timeout_s * self._primary_share
+        self.primary_share = 0.5 if self._settings.failover_interval_s == 0 else 1.0
+        """The fraction of a call's time that may be spent on the primary. A call that may continue
+        with the backlog keeps half of its time for that."""
 
     def path(self, name: str) -> PathState:
         """Return the state of a path. Case does not distinguish paths."""
@@ -151,14 +133,14 @@ class PairingState:
 
     def check_open(self) -> None:
         """Raise PairingFaulted or StateError if the client of the primary is not open."""
-        self.primary.check_open()
+        if self.primary.down:
+            self.primary.check_open()
 
     def mark_closed(self, client: ClientState) -> bool:
         """Mark a client as closed. Return False if it was closed before."""
         with self.lock:
-            if client.closed:
+            if not client.set_closed():
                 return False
-            client.closed = True
         self.notify()
         return True
 
@@ -251,16 +233,14 @@ class PairingState:
         with self.lock:
             was_in_rotation = self.rotation.failed(queue, error, self.now())
         if was_in_rotation:
-            logger.warning("Backlog queue %s failed and is not used for a while: %s", queue, error)
-            self.emit(BacklogQueuePulled(when=_utc_now(), queue=queue, cause=error))
+            self.reporter.queue_pulled(queue, error)
 
     def _restore_queue(self, queue: str) -> None:
         """Put a backlog queue that accepted a message back into the rotation."""
         with self.lock:
             was_pulled = self.rotation.succeeded(queue)
         if was_pulled:
-            logger.info("Backlog queue %s accepts messages again", queue)
-            self.emit(BacklogQueueRestored(when=_utc_now(), queue=queue))
+            self.reporter.queue_restored(queue)
 
     def forget_sender(self, path: PathState, sender: object) -> None:
         """Forget the backlog queue of a sender that was closed."""
@@ -302,13 +282,9 @@ class PairingState:
     def pinged(self, path: PathState, error: BaseException | None) -> None:
         """Record the result of a ping."""
         refused = self._kind_of(error) is FailureKind.CALLER
-        ping = Pinged(when=_utc_now(), path=path.name, error=error, refused=refused)
+        ping = Pinged(when=utc_now(), path=path.name, error=error, refused=refused)
         path.last_ping = ping
-        if refused:
-            logger.error(
-                "%s: the primary refused the ping; messages go to the backlog: %s", path.name, error
-            )
-        self.emit(ping)
+        self.reporter.pinged(ping)
         with self._changing(path) as now:
             path.health.pinged(error is None, now)
 
@@ -342,8 +318,6 @@ class PairingState:
         with self._changing(path, error) as now:
             path.health.peek_failed(now)
 
-    # Events.
-
     @contextmanager
     def _changing(self, path: PathState, error: BaseException | None = None) -> Iterator[float]:
         """Change the health of a path under the lock, and report the changes afterwards."""
@@ -355,48 +329,12 @@ class PairingState:
             start = not path.recovering and health.next_step() is not None and not self.primary.down
             path.recovering = path.recovering or start
         for change in changes:
-            self._report(path, change)
+            self.reporter.status_changed(path.name, change)
         if stalled:
-            logger.error(
-                "%s: the backlog did not shrink for %s. Check that a syphon is running",
-                path.name,
-                self.options.drain_timeout,
-            )
-            self.emit(DrainStalled(when=_utc_now(), path=path.name, error=error))
+            self.reporter.drain_stalled(path.name, self.options.drain_timeout, error)
         if start:
             self._start_recovery(path)
         self.notify()
-
-    def _report(self, path: PathState, change: StatusChange) -> None:
-        cause = None if change.cause is None else str(change.cause)
-        logger.log(
-            _LEVELS[change.to_state],
-            "%s: %s to %s; %s%s",
-            path.name,
-            change.from_state.value,
-            change.to_state.value,
-            _EXPLANATIONS[change.to_state],
-            "" if cause is None else f" ({cause})",
-        )
-        if self._record_change is not None:
-            self._record_change(path.name, change.from_state.value, change.to_state.value, cause)
-        self.emit(
-            StateChanged(
-                when=_utc_now(),
-                path=path.name,
-                from_state=change.from_state,
-                to_state=change.to_state,
-                cause=change.cause,
-            )
-        )
-
-    def emit(self, event: Event) -> None:
-        """Call the user's event handler. Its exceptions are logged."""
-        if self.options.on_event is not None:
-            try:
-                self.options.on_event(event)
-            except Exception:  # an event handler must not fail a send
-                logger.exception("on_event raised an exception")
 
     # Status.
 
@@ -432,8 +370,4 @@ class PairingState:
         )
 
     def _to_datetime(self, at: float) -> datetime:
-        return datetime.fromtimestamp(_utc_now().timestamp() - (self.now() - at), UTC)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+        return datetime.fromtimestamp(utc_now().timestamp() - (self.now() - at), UTC)

@@ -12,10 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from azure.servicebus import ServiceBusClient
-
 from pairbus.amqp.client import Client, ClientOptions, Sender
-from pairbus.pairing.administration import administration_of
+from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.counts import backlog_size as count_backlog
 from pairbus.transfer import to_backlog
@@ -237,10 +235,8 @@ class MatrixEnvironment:
 
     @contextlib.contextmanager
     def administration(self, namespace: Namespace) -> Iterator[Any]:
-        with (
-            ServiceBusClient.from_connection_string(namespace.connection_string) as client,
-            administration_of(client, operation_timeout_s=30) as administration,
-        ):
+        options = AdministrationOptions.from_connection_string(namespace.connection_string)
+        with AdministrationClient(options) as administration:
             yield administration
 
     def backlog_size(self) -> int | None:

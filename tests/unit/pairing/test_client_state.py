@@ -28,7 +28,9 @@ def test_open_client_raises_nothing() -> None:
 
 def test_closed_client_raises_state_error() -> None:
     client = ClientState("one")
-    client.closed = True
+
+    assert client.set_closed()
+    assert not client.set_closed()
 
     with pytest.raises(StateError, match="closed"):
         client.check_open()
@@ -39,7 +41,8 @@ def test_closed_client_raises_state_error() -> None:
 @pytest.mark.parametrize("closed", [True, False])
 def test_faulted_client_raises_its_first_cause(closed: bool) -> None:
     client = ClientState("one")
-    client.closed = closed
+    if closed:
+        client.set_closed()
 
     assert client.set_fault(CAUSE)
     assert not client.set_fault(RuntimeError("another"))
@@ -73,7 +76,7 @@ def test_partner_of_a_client_that_is_down_is_faulted_after_5_seconds(
     if faulted:
         clients[down].set_fault(CAUSE)
     else:
-        clients[down].closed = True
+        clients[down].set_closed()
 
     assert PARTNER_TIMEOUT_S == 5
     assert monitor.check(100) is PartnerAction.NONE
@@ -85,7 +88,7 @@ def test_partner_of_a_client_that_is_down_is_faulted_after_5_seconds(
 @pytest.mark.parametrize("after", [0.0, 3.0, 50.0])
 def test_syphon_stops_when_both_clients_are_down(after: float) -> None:
     primary, secondary, monitor = two_clients()
-    primary.closed = True
+    primary.set_closed()
     monitor.check(100)
     secondary.set_fault(CAUSE)
 

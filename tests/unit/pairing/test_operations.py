@@ -37,16 +37,16 @@ from pairbus.errors import (
 from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing import operations
-from pairbus.pairing.calls import SenderCall
 from pairbus.pairing.deadlines import DeadlineMonitor
 from pairbus.pairing.driver import ThreadDriver
 from pairbus.pairing.effects import AcquireLock, CallSdk, Effect, Operation, WaitForChange
 from pairbus.pairing.failures import classify_failure
 from pairbus.pairing.health import PeekResult
-from pairbus.pairing.links import LinkFactory, SenderLinks
+from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import encode, members
 from pairbus.pairing.sender import PairedSender
+from pairbus.pairing.sender_base import SenderCall, SenderLinks
 from pairbus.pairing.state import PairingState
 from pairbus.servicebus.application_properties import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
@@ -1306,7 +1306,7 @@ def test_held_call_raises_state_error_when_the_pairing_is_closed(ordered: World)
     ordered.hold()
 
     def wait() -> None:
-        ordered.pairing.primary.closed = True
+        ordered.pairing.primary.set_closed()
 
     ordered.waiting = wait
     with pytest.raises(StateError, match="closed"):
@@ -1338,7 +1338,9 @@ def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: World) -> Non
 def test_closed_or_faulted_pairing_refuses_every_call(
     world: World, fault: BaseException | None
 ) -> None:
-    world.pairing.primary.closed, world.pairing.primary.fault = True, fault
+    world.pairing.primary.set_closed()
+    if fault is not None:
+        world.pairing.primary.set_fault(fault)
     kind = StateError if fault is None else PairingFaulted
 
     calls: list[Callable[[], Any]] = [

@@ -25,7 +25,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.amqp.batch import size_in_batch, split_batch
-from pairbus.pairing import sdk
+from pairbus.pairing import sdk, sdk_clients
 from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import InterruptibleHandshake
 
@@ -67,8 +67,8 @@ def test_pin_the_outgoing_form_of_a_message():
 
 def test_pin_the_raw_message_of_a_message():
     message = ServiceBusMessage("b")
-    assert must_have(message, "_raw_amqp_message", "sdk.with_id") is message.raw_amqp_message, (
-        "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_id"
+    assert must_have(message, "_raw_amqp_message", "sdk.with_new_id") is message.raw_amqp_message, (
+        "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_new_id"
     )
 
 
@@ -78,7 +78,7 @@ def test_pin_that_a_message_of_the_sdk_has_an_id_and_an_annotated_one_has_none()
     )
     bare = AmqpAnnotatedMessage(data_body=b"b")
     assert bare.properties is None or bare.properties.message_id is None, (
-        "an AmqpAnnotatedMessage has an id now: see sdk.with_id"
+        "an AmqpAnnotatedMessage has an id now: see sdk.with_new_id"
     )
 
 
@@ -157,13 +157,13 @@ def test_pin_the_constructor_arguments_of_a_batch():
 @each_flavour
 def test_pin_that_senders_use_the_retries_of_their_client(flavour: Any):
     client = client_of(flavour, retry_total=7)
-    once = sdk.without_retries(client)
+    once = sdk_clients.without_retries(client)
     for make in ("get_queue_sender", "get_queue_receiver"):
         assert getattr(once, make)("q")._config.retry_total == 0, (
-            f"{make} does not take retry_total from the client's _config: see sdk.without_retries"
+            f"{make} does not take retry_total from _config: see sdk_clients.without_retries"
         )
         assert getattr(client, make)("q")._config.retry_total == 7, (
-            "a copy of a client shares its configuration: see sdk.without_retries"
+            "a copy of a client shares its configuration: see sdk_clients.without_retries"
         )
 
 
@@ -171,12 +171,12 @@ def test_pin_that_senders_use_the_retries_of_their_client(flavour: Any):
 @pytest.mark.parametrize(
     ("name", "see"),
     [
-        ("_config", "sdk.without_retries, administration.Route"),
-        ("_credential", "administration.administration_of"),
-        ("_ssl_context", "administration.administration_of"),
-        ("_connection_verify", "administration.transport_options"),
-        ("_custom_endpoint_address", "namespaces.NamespaceId and administration.Route"),
-        ("_entity_name", "namespaces.refuse_entity_path"),
+        ("_config", "sdk_clients.without_retries"),
+        ("_credential", "sdk_clients.administration_options"),
+        ("_ssl_context", "sdk_clients.administration_options"),
+        ("_connection_verify", "sdk_clients.ca_file_of"),
+        ("_custom_endpoint_address", "sdk_clients.custom_endpoint_of"),
+        ("_entity_name", "sdk_clients.entity_path_of"),
     ],
 )
 def test_pin_the_fields_of_a_client(flavour: Any, name: str, see: str):
@@ -191,7 +191,7 @@ def test_pin_the_fields_of_a_client(flavour: Any, name: str, see: str):
 def test_pin_the_configuration_of_a_sender(flavour: Any, name: str):
     sender = client_of(flavour).get_queue_sender("q")
     config = must_have(sender, "_config", "sdk.make_handshake_interruptible")
-    must_have(config, name, "sdk.make_handshake_interruptible and administration")
+    must_have(config, name, "sdk.make_handshake_interruptible and sdk_clients")
 
 
 def test_pin_the_tls_context_of_a_sender():

@@ -25,9 +25,8 @@ from pairbus.events import (
     StateChanged,
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
-from pairbus.pairing.claims import Hold, InFlightSend
-from pairbus.pairing.health import FailureAction, HealthTask, PeekResult, Step
-from pairbus.pairing.state import PairingState, PathState
+from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, PeekResult, Step
+from pairbus.pairing.state import Hold, PairingState, PathState
 
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
 FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
@@ -339,7 +338,7 @@ def test_no_recovery_is_started_for_a_healthy_path(bench: Bench) -> None:
 @pytest.mark.rule("S14")
 def test_no_recovery_is_started_for_a_closed_pairing(at_once: Bench) -> None:
     at_once.fail()
-    at_once.pairing.primary.closed = True
+    at_once.pairing.primary.set_closed()
 
     assert at_once.next_step() is None
     at_once.fail(at_once.pairing.path("bills"))
@@ -675,7 +674,10 @@ def test_send_unavailable_without_causes_has_no_exception_group(bench: Bench) ->
 def test_closed_or_faulted_pairing_refuses_calls(
     bench: Bench, fault: OSError | None, closed: bool
 ) -> None:
-    bench.pairing.primary.fault, bench.pairing.primary.closed = fault, closed
+    if fault is not None:
+        bench.pairing.primary.set_fault(fault)
+    if closed:
+        bench.pairing.primary.set_closed()
     refused = (StateError, "closed") if fault is None else (PairingFaulted, str(fault))
 
     for call in (bench.pairing.check_open, bench.route):

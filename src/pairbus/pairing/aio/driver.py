@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from pairbus.pairing.aio.deadlines import TimeLimits, run_in_task
@@ -13,24 +14,29 @@ from pairbus.pairing.effects import (
     CloseObject,
     Discard,
     Effect,
-    HeldLock,
     Operation,
-    SendRequest,
-    Sleep,
+    RunBlocking,
     WaitForChange,
     lock_timed_out,
 )
 
 T = TypeVar("T")
 
+MAX_THREADS = 4
+"""The number of blocking functions that can run at a time."""
+
 
 class LoopDriver:
     """Runs operations in the task of the caller, or in background tasks."""
+
+    interruptible = False
 
     def __init__(self) -> None:
         self.time_limits = TimeLimits()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Requests to a host that does not answer would block the executor of the application.
+        self._executor = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="pairbus requests")
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation, and return its result."""
@@ -73,11 +79,9 @@ class LoopDriver:
                 return self.discard(link)
             case WaitForChange(changed, seconds):
                 return await self._wait_for(changed, seconds)
-            case SendRequest(function, timeout_s):
-                async with asyncio.timeout(timeout_s):
-                    return await function()
-            case Sleep(seconds):
-                return await asyncio.sleep(seconds)
+            case RunBlocking(function):
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._executor, function)
             case _:
                 return await self._stop()
 
@@ -101,13 +105,16 @@ class LoopDriver:
             _, pending = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
             for task in pending:
                 task.cancel()
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-async def _acquire(lock: asyncio.Lock, timeout_s: float | None) -> HeldLock:
+async def _acquire(lock: asyncio.Lock, timeout_s: float | None) -> contextlib.ExitStack:
     try:
         async with asyncio.timeout(timeout_s):
             await lock.acquire()
     except TimeoutError as exc:
         assert timeout_s is not None
         raise lock_timed_out(timeout_s) from exc
-    return HeldLock(lock)
+    held = contextlib.ExitStack()
+    held.callback(lock.release)
+    return held

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -10,36 +9,26 @@ from azure.servicebus import ServiceBusMessageBatch
 from pairbus.errors import PairbusError
 from pairbus.pairing import operations
 from pairbus.pairing.aio.driver import LoopDriver
-from pairbus.pairing.base import PairedSenderBase, paired_batch
-from pairbus.pairing.links import SenderLinks
-from pairbus.pairing.payloads import MessageTypes
+from pairbus.pairing.payloads import MessageTypes, paired_batch
 from pairbus.pairing.sdk import is_open
+from pairbus.pairing.sender_base import PairedSenderBase
 
 __all__ = ["PairedSender"]
 
 
-class PairedSender(PairedSenderBase):
+class PairedSender(PairedSenderBase[LoopDriver]):
     """Sends to a queue or topic of the primary, or to the backlog while the primary is down.
 
     It has the methods of `azure.servicebus.aio.ServiceBusSender`, and the guarantees of
     `pairbus.PairedSender`. Many tasks can use a sender; their calls take turns.
     """
 
-    def __init__(self, links: SenderLinks, driver: LoopDriver, identifier: str | None) -> None:
-        super().__init__(links, identifier)
-        self._driver = driver
-
     async def __aenter__(self) -> Self:
         call = self._begin_call()
         await self._driver.run(operations.open_link(call, lambda sender: sender.__aenter__()))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     async def send_messages(
@@ -67,9 +56,7 @@ class PairedSender(PairedSenderBase):
         """Send to a healthy primary over an open link. Return whether the primary accepted the
         messages and, if not, the exception for the operation to handle."""
         pairing, links = self._pairing, self._links
-        timeout_s = pairing.primary_timeout_s(
-            pairing.operation_timeout_s if timeout is None else timeout
-        )
+        timeout_s = self._primary_timeout_s(timeout)
         sender: Any = None
         error: BaseException | None = None
         try:
@@ -88,7 +75,8 @@ class PairedSender(PairedSenderBase):
         finally:
             if sender is not None and links.primary_call_ended(sender, error):
                 self._driver.discard(sender)
-        pairing.send_succeeded(self._path)
+        if not self._is_healthy():  # another send failed in the meantime
+            pairing.send_succeeded(self._path)
         return True, None
 
     async def schedule_messages(

@@ -1,35 +1,31 @@
-"""The parts of paired clients and senders that do not depend on threads or an event loop."""
+"""The parts of a paired client that do not depend on threads or an event loop."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
 import azure.servicebus.aio
 from azure.servicebus import (
     AutoLockRenewer,
-    ServiceBusMessageBatch,
     ServiceBusReceiveMode,
     ServiceBusSessionFilter,
     ServiceBusSubQueue,
 )
 
-from pairbus.events import PathStatus
-from pairbus.pairing.calls import SenderCall
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.duplicates import check_duplicate_detection
 from pairbus.pairing.effects import Operation, StopBackground
-from pairbus.pairing.embedded_syphon import EmbeddedSyphon
-from pairbus.pairing.links import LinkFactory, SenderLinks
-from pairbus.pairing.operations import check_backlog_size
-from pairbus.pairing.payloads import PairedBatch, prepare
+from pairbus.pairing.embedded_syphon import EmbeddedSyphon, Fault
+from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.recovery import recover
+from pairbus.pairing.sender_base import SenderLinks
 from pairbus.pairing.snapshots import PairingStatus
 from pairbus.pairing.state import PairingState, PathState
-from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 
 if TYPE_CHECKING:
     from pairbus.syphon.query import Syphon
@@ -40,6 +36,9 @@ logger = logging.getLogger("pairbus.pairing")
 
 R = TypeVar("R")
 """None in `pairbus`, an awaitable of None in `pairbus.aio`."""
+SenderT = TypeVar("SenderT")
+ReceiverT = TypeVar("ReceiverT")
+SessionsT = TypeVar("SessionsT")
 
 
 class SenderOptions(TypedDict, total=False):
@@ -106,44 +105,52 @@ class NamespaceClient(Generic[R]):
         return self._close()
 
 
-class PairedClientBase(Generic[R]):
+class Driver(Protocol):
+    """The part of a driver that does not depend on threads or an event loop."""
+
+    interruptible: bool
+    """TLS handshakes are interrupted from another thread."""
+
+    def start(self, operation: Operation[None], name: str) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     """A paired client without its I/O."""
 
     def __init__(
         self,
         plan: PairingPlan,
         queues: tuple[str, ...],
+        driver: Driver,
         *,
-        close_primary: Callable[[], R],
-        close_secondary: Callable[[], R],
-        on_change: Callable[[], None],
-        start: Callable[[Operation[None], str], None],
-        interruptible: bool,
         now: Callable[[], float],
         random: Random | None,
     ) -> None:
         self.fully_qualified_namespace: str = plan.primary.fully_qualified_namespace
         self._plan = plan
-        self._start = start
+        self._driver = driver
         self._factory = LinkFactory(
-            plan.primary, plan.secondary, plan.usage, interruptible=interruptible
+            plan.primary, plan.secondary, plan.usage, interruptible=driver.interruptible
         )
         self._pairing = PairingState(
             plan.options,
             primary=str(plan.primary_id),
             secondary=str(plan.secondary_id),
             queues=queues,
-            on_change=on_change,
+            on_change=driver.wake,
             start_recovery=self._start_recovery,
             record_change=None if plan.usage is None else plan.usage.add_change,
             now=now,
             random=random,
         )
-        self.primary: NamespaceClient[R] = NamespaceClient(self._pairing.primary, close_primary)
-        self.secondary: NamespaceClient[R] = NamespaceClient(
-            self._pairing.secondary, close_secondary
+        self.primary: NamespaceClient[R] = NamespaceClient(
+            self._pairing.primary, self._close_primary
         )
-        self._embedded_syphon: EmbeddedSyphon | None = None
+        self.secondary: NamespaceClient[R] = NamespaceClient(
+            self._pairing.secondary, self._close_secondary
+        )
         self._open_links: WeakSet[SenderLinks] = WeakSet()
         self._checked_paths: set[str] = set()
         logger.info(
@@ -153,6 +160,52 @@ class PairedClientBase(Generic[R]):
             len(queues),
             plan.options.backlog_queue_count,
         )
+        self._embedded_syphon: EmbeddedSyphon | None = None
+        if plan.syphon is not None:
+            self._embedded_syphon = EmbeddedSyphon(
+                plan.syphon,
+                self._pairing,
+                fault_primary=self._fault_from_thread(self.primary),
+                fault_secondary=self._fault_from_thread(self.secondary),
+            )
+
+    def get_queue_sender(self, queue_name: str, **options: Unpack[SenderOptions]) -> SenderT:
+        """Return a protected sender of a queue."""
+        return self._get_sender(queue_name, self._plan.primary.get_queue_sender, options)
+
+    def get_topic_sender(self, topic_name: str, **options: Unpack[SenderOptions]) -> SenderT:
+        """Return a protected sender of a topic."""
+        return self._get_sender(topic_name, self._plan.primary.get_topic_sender, options)
+
+    def get_queue_receiver(self, queue_name: str, **options: Unpack[ReceiverOptions]) -> ReceiverT:
+        """Return the SDK's receiver of a queue of the primary."""
+        receiver: ReceiverT = self._open_primary().get_queue_receiver(queue_name, **options)
+        return receiver
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **options: Unpack[ReceiverOptions]
+    ) -> ReceiverT:
+        """Return the SDK's receiver of a subscription of the primary."""
+        receiver: ReceiverT = self._open_primary().get_subscription_receiver(
+            topic_name, subscription_name, **options
+        )
+        return receiver
+
+    def list_queue_sessions(
+        self, queue_name: str, **options: Unpack[SessionListOptions]
+    ) -> SessionsT:
+        """Return the ids of the sessions of a queue of the primary, as the SDK does."""
+        sessions: SessionsT = self._open_primary().list_queue_sessions(queue_name, **options)
+        return sessions
+
+    def list_subscription_sessions(
+        self, topic_name: str, subscription_name: str, **options: Unpack[SessionListOptions]
+    ) -> SessionsT:
+        """Return the ids of the sessions of a subscription of the primary, as the SDK does."""
+        sessions: SessionsT = self._open_primary().list_subscription_sessions(
+            topic_name, subscription_name, **options
+        )
+        return sessions
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
@@ -173,27 +226,53 @@ class PairedClientBase(Generic[R]):
         self._pairing.check_open()
         self._pairing.mark_healthy(self._pairing.path(path))
 
-    def _start_recovery(self, path: PathState) -> None:
-        self._start(recover(self._pairing, self._factory, path), f"recovery of {path.name}")
+    @abstractmethod
+    def _create_sender(
+        self, path: str, create: Callable[[], Any], identifier: str | None
+    ) -> SenderT:
+        """Return a paired sender. `create` creates its SDK sender of the primary."""
 
-    def _check_duplicate_detection(self, path: str, administration_of: Any) -> None:
-        """Check in the background, once for each path, whether duplicate detection is enabled."""
-        name = path.casefold()
-        if not self._plan.options.check_duplicate_detection or name in self._checked_paths:
-            return
-        self._checked_paths.add(name)
-        recorder = self._plan.request_recorder(secondary=False)
-        check = check_duplicate_detection(
-            lambda: administration_of(self._plan.primary, tell=recorder), path
-        )
-        self._start(check, f"duplicate detection check of {path}")
+    @abstractmethod
+    def _close_primary(self) -> R:
+        """Close everything that depends on the client of the primary."""
 
-    def _create_links(self, path: str, create_primary: Callable[[], Any], lock: Any) -> SenderLinks:
+    @abstractmethod
+    def _close_secondary(self) -> R:
+        """Close everything that depends on the client of the secondary."""
+
+    @abstractmethod
+    def _fault_from_thread(self, client: NamespaceClient[R]) -> Fault:
+        """Return a function that faults a client from another thread."""
+
+    def _open_primary(self) -> Any:
+        """Return the SDK client of the primary. Raises PairingFaulted or StateError."""
         self._pairing.check_open()
+        return self._plan.primary
+
+    def _get_sender(self, path: str, create: Callable[..., Any], options: SenderOptions) -> SenderT:
+        self._pairing.check_open()
+        sender = self._create_sender(
+            path, lambda: create(path, **options), options.get("client_identifier")
+        )
+        self._check_duplicate_detection(path)
+        return sender
+
+    def _create_links(self, path: str, create: Callable[[], Any], lock: Any) -> SenderLinks:
         state = self._pairing.path(path)
-        links = SenderLinks(self._pairing, state, path, self._factory, create_primary, lock)
+        links = SenderLinks(self._pairing, state, path, self._factory, create, lock)
         self._open_links.add(links)
         return links
+
+    def _check_duplicate_detection(self, path: str) -> None:
+        """Check in the background, once for each path, whether duplicate detection is enabled."""
+        name = path.casefold()
+        if self._plan.options.check_duplicate_detection and name not in self._checked_paths:
+            self._checked_paths.add(name)
+            check = check_duplicate_detection(self._plan.open_administration, path)
+            self._driver.start(check, f"duplicate detection check of {path}")
+
+    def _start_recovery(self, path: PathState) -> None:
+        self._driver.start(recover(self._pairing, self._factory, path), f"recovery of {path.name}")
 
     def _close_primary_operation(self) -> Operation[None]:
         if not self._pairing.mark_closed(self._pairing.primary):
@@ -208,65 +287,3 @@ class PairedClientBase(Generic[R]):
     def _close_secondary_operation(self) -> Operation[None]:
         if self._pairing.mark_closed(self._pairing.secondary):
             yield from self._plan.close_secondary()
-
-
-class PairedSenderBase:
-    """A paired sender without its I/O."""
-
-    def __init__(self, links: SenderLinks, identifier: str | None) -> None:
-        self._links = links
-        self._pairing = links.pairing
-        self._path = links.path
-        self._health = links.path.health
-        sender = links.primary_sender()
-        self._identifier = str(identifier or sender.client_identifier)
-        self.entity_name = links.entity
-        self.fully_qualified_namespace: str = sender.fully_qualified_namespace
-
-    def __str__(self) -> str:
-        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
-
-    @property
-    def client_identifier(self) -> str:
-        """The identifier of the sender, as in the SDK."""
-        return self._identifier
-
-    def _is_healthy(self) -> bool:
-        """Return whether the SDK sender of the primary can be called directly."""
-        return self._health.status is PathStatus.HEALTHY and not self._links.closed
-
-    def _prepare(self, messages: Any, timeout: float | None) -> Any:
-        """Check the arguments of `send_messages`, and return the prepared messages."""
-        self._check_usable(timeout)
-        prepared = prepare(messages)
-        if self._pairing.options.check_backlog_size:
-            check_backlog_size(prepared, self.entity_name)
-        return prepared
-
-    def _check_usable(self, timeout: float | None) -> None:
-        if self._links.closed or self._pairing.primary.down:
-            if self._pairing.primary.fault is not None or not self._links.closed:
-                self._pairing.check_open()
-            # The error of the SDK.
-            raise ValueError(
-                "The handler has already been shutdown. Please use ServiceBusClient to create a "
-                "new instance."
-            )
-        if timeout is not None and timeout <= 0:
-            raise ValueError("The timeout must be greater than 0.")
-
-    def _begin_call(self, timeout: float | None = None) -> SenderCall:
-        self._check_usable(timeout)
-        return self._call_since(self._pairing.now(), timeout)
-
-    def _call_since(self, started_at: float, timeout: float | None) -> SenderCall:
-        timeout_s = self._pairing.operation_timeout_s if timeout is None else timeout
-        return SenderCall(self._pairing, self._path, self._links, started_at + timeout_s)
-
-
-def paired_batch(batch: ServiceBusMessageBatch | None, size: int | None) -> PairedBatch:
-    """Return a paired batch with the limits of a batch of the SDK. None means that no namespace
-    answered; then the limit is one that every namespace accepts."""
-    if batch is None:
-        return PairedBatch(max_size_in_bytes=MAX_MESSAGE_SIZE_STANDARD if size is None else size)
-    return PairedBatch.like(batch)

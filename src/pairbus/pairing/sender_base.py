@@ -1,10 +1,11 @@
-"""The SDK senders and receivers of a pairing, and the operations that call them."""
+"""The parts of a paired sender that do not depend on threads or an event loop."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pairbus.errors import StateError
+from pairbus.events import PathStatus
 from pairbus.pairing.effects import (
     AcquireLock,
     CallSdk,
@@ -13,51 +14,16 @@ from pairbus.pairing.effects import (
     Discard,
     Operation,
 )
-from pairbus.pairing.sdk import check_link, make_handshake_interruptible, without_retries
+from pairbus.pairing.link_factory import LinkFactory
+from pairbus.pairing.payloads import check_backlog_size, prepare
 from pairbus.pairing.state import PairingState, PathState
-from pairbus.pairing.usage import ManagementUsage, PairingUsage
+from pairbus.pairing.usage import ManagementUsage
 from pairbus.usage.operations import Purpose
+
+DriverT = TypeVar("DriverT")
 
 _INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 """After one of these, the state of an SDK sender is unknown."""
-
-
-class LinkFactory:
-    """Creates the SDK senders and receivers of a pairing. The driver of threads needs handshakes
-    that it can interrupt."""
-
-    def __init__(
-        self, primary: Any, secondary: Any, usage: PairingUsage | None, *, interruptible: bool
-    ) -> None:
-        self._primary = primary
-        self._secondary = secondary
-        self._interruptible = interruptible
-        self.usage = usage
-
-    def primary_sender(self, create: Callable[[], Any]) -> Any:
-        """Return a sender of the primary."""
-        return self._prepare(create())
-
-    def backlog_sender(self, queue: str) -> Any:
-        """Return a sender of a backlog queue."""
-        return self._prepare(self._secondary.get_queue_sender(queue))
-
-    def ping_sender(self, path: str) -> Any:
-        """Return a sender of the primary that does not retry."""
-        return self._prepare(without_retries(self._primary).get_queue_sender(path))
-
-    def backlog_receiver(self, queue: str) -> Any:
-        """Return a receiver of a backlog queue that does not retry, for peeks."""
-        receiver = without_retries(self._secondary).get_queue_receiver(queue)
-        return self._prepare(receiver, watch=False)
-
-    def _prepare(self, link: Any, *, watch: bool = True) -> Any:
-        check_link(link)
-        if self._interruptible:
-            make_handshake_interruptible(link)
-        if watch and self.usage is not None:
-            self.usage.watch(link)
-        return link
 
 
 class SenderLinks:
@@ -161,3 +127,77 @@ class SenderLinks:
             if sender is not None:
                 yield CloseObject(sender)
         self.pairing.forget_sender(self.path, self)
+
+
+class SenderCall(NamedTuple):
+    """One call of a paired sender: the state that it depends on, and its deadline."""
+
+    pairing: PairingState
+    path: PathState
+    links: SenderLinks
+    deadline: float
+
+    @property
+    def left_s(self) -> float:
+        """The time that is left for the call."""
+        return max(0.0, self.deadline - self.pairing.now())
+
+
+class PairedSenderBase(Generic[DriverT]):
+    """A paired sender without its I/O."""
+
+    def __init__(self, links: SenderLinks, driver: DriverT, identifier: str | None) -> None:
+        self._links = links
+        self._driver = driver
+        self._pairing = links.pairing
+        self._path = links.path
+        self._health = links.path.health
+        sender = links.primary_sender()
+        self._identifier = str(identifier or sender.client_identifier)
+        self.entity_name = links.entity
+        self.fully_qualified_namespace: str = sender.fully_qualified_namespace
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    @property
+    def client_identifier(self) -> str:
+        """The identifier of the sender, as in the SDK."""
+        return self._identifier
+
+    def _is_healthy(self) -> bool:
+        """Return whether the SDK sender of the primary can be called directly."""
+        return self._health.status is PathStatus.HEALTHY and not self._links.closed
+
+    def _prepare(self, messages: Any, timeout: float | None) -> Any:
+        """Check the arguments of `send_messages`, and return the prepared messages."""
+        self._check_usable(timeout)
+        prepared = prepare(messages)
+        if self._pairing.options.check_backlog_size:
+            check_backlog_size(prepared, self.entity_name)
+        return prepared
+
+    def _check_usable(self, timeout: float | None) -> None:
+        if self._links.closed or self._pairing.primary.down:
+            if self._pairing.primary.fault is not None or not self._links.closed:
+                self._pairing.check_open()
+            # The error of the SDK.
+            raise ValueError(
+                "The handler has already been shutdown. Please use ServiceBusClient to create a "
+                "new instance."
+            )
+        if timeout is not None and timeout <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+
+    def _begin_call(self, timeout: float | None = None) -> SenderCall:
+        self._check_usable(timeout)
+        return self._call_since(self._pairing.now(), timeout)
+
+    def _primary_timeout_s(self, timeout: float | None) -> float:
+        """Return the time that a call may spend on the primary."""
+        timeout_s = self._pairing.operation_timeout_s if timeout is None else timeout
+        return timeout_s * self._pairing.primary_share
+
+    def _call_since(self, started_at: float, timeout: float | None) -> SenderCall:
+        timeout_s = self._pairing.operation_timeout_s if timeout is None else timeout
+        return SenderCall(self._pairing, self._path, self._links, started_at + timeout_s)
