@@ -38,6 +38,9 @@ SPARK = Path(__file__).with_name("spark")
 EARLY = 0.7
 """By which part of a run all tests on Spark have begun: they work while others wait."""
 
+UNCLOSED = ("unclosed <s", "unclosed transport", "loop is closed")
+"""Warnings about sockets that the SDK does not close when a connection fails."""
+
 
 def pytest_configure() -> None:
     # A shell starts what runs in its background deaf to Ctrl-C, and so are all children.
@@ -48,6 +51,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "flavour" in getattr(item, "fixturenames", ()):
+            for warning in UNCLOSED:
+                item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}:ResourceWarning"))
+    spread_spark(items)
+
+
+def spread_spark(items: list[pytest.Item]) -> None:
     """Spread the files with tests on Spark evenly among the others."""
     files = list(dict.fromkeys(item.path for item in items))
     place: dict[Path, float] = {}
@@ -67,6 +78,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("not tested, because the AMQP peer cannot do it")
         for line in limitations.summary():
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="module", params=["sync", "aio"])
+def flavour(request: pytest.FixtureRequest) -> str:
+    """The sync and the async SDK in turn."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module", autouse=True)

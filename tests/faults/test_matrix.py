@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.dead_ports import dead_port
 from tests.faults.matrix.environment import ROOT, MatrixEnvironment
 from tests.faults.matrix.guard import MARK, marked_processes
 from tests.faults.matrix.plan import plan
@@ -20,7 +21,7 @@ from tests.faults.matrix.relays import Cut, Relay, Relays
 from tests.faults.matrix.report import summary_line
 from tests.faults.matrix.run import OutageRun
 from tests.faults.matrix.socket_owners import owner_of
-from tests.faults.pairing_kit import dead_port, wait_until
+from tests.faults.namespace_process import wait_until
 
 pytestmark = [
     pytest.mark.timeout(900),

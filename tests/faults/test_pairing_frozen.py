@@ -22,28 +22,20 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import BacklogUnavailable, SendUnavailable
 from pairbus.events import PathStatus
 from pairbus.pairing.recovery import ping
-from tests.faults.pairing_kit import (
+from tests.faults.bounded_calls import all_tasks_end, come_back, side_by_side, threads_of_ours
+from tests.faults.dead_ports import Elsewhere, black_hole, dead_port
+from tests.faults.namespace_process import Namespace, backlog_path, wait_until
+from tests.faults.paired_clients import (
     FLAVOURS,
-    Elsewhere,
     Host,
-    Namespace,
-    Point,
-    Relays,
-    all_tasks_end,
-    backlog_path,
-    black_hole,
     close_all,
-    come_back,
     connect,
-    dead_port,
     enter,
     options_of,
     pair,
     paired,
-    side_by_side,
-    threads_of_ours,
-    wait_until,
 )
+from tests.faults.silent_relays import Point, Relays
 
 pytestmark = [
     # The SDK does not close its socket when a connection fails.
@@ -100,11 +92,6 @@ def relays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relays]:
     relays.close()
 
 
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(autouse=True)
 def _nothing_of_ours_lives_on(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
@@ -115,7 +102,7 @@ def _nothing_of_ours_lives_on(caplog: pytest.LogCaptureFixture) -> Iterator[None
 
 
 class Case:
-    """A pairing with its own relays."""
+    """A pairing with its own relays. A raw relay does not parse frames."""
 
     def __init__(
         self, relays: Relays, primary: Namespace, secondary: Namespace, *, tls: bool, raw: bool
@@ -124,14 +111,39 @@ class Case:
         self.primary = relays.to(primary, tls=tls, raw=raw)
         self.secondary = relays.to(secondary, tls=tls, raw=raw)
         self._secondary = secondary
+        self._tls = tls
+
+    def paired(self, flavour: str, primary: Host | None = None, **options: Any) -> Any:
+        """Return a context with a paired client."""
+        host = self.primary if primary is None else primary
+        return paired(flavour, host, self.secondary, self.name, tls=self._tls, **options)
 
     def stored(self) -> list[str]:
         """Return the ids of the messages in the backlog."""
-        return [one for i in range(2) for one in self._secondary.ids(backlog_path(self.name, i))]
+        return stored_by(self._secondary, self.name)
 
     def all_closed(self) -> None:
         for relay in (self.primary, self.secondary):
             wait_until(lambda relay=relay: relay.open == 0, "connections to be closed")
+
+
+NewCase = Callable[..., Case]
+
+
+@pytest.fixture
+def new_case(relays: Relays, primary: Namespace, secondary: Namespace) -> NewCase:
+    """Makes cases, for one point at which a host becomes silent."""
+
+    def make(point: Point | None = None, *, tls: bool = False, raw: bool = False) -> Case:
+        raw = raw or (point is not None and point.raw is not None)
+        return Case(relays, primary, secondary, tls=tls, raw=raw)
+
+    return make
+
+
+def stored_by(secondary: Namespace, name: str) -> list[str]:
+    """Return the ids of the messages in the backlog of a pairing."""
+    return [id for index in range(2) for id in secondary.ids(backlog_path(name, index))]
 
 
 def message(sent: list[str]) -> ServiceBusMessage:
@@ -211,14 +223,12 @@ def state(bus: Any, path: str = QUEUE) -> PathStatus:
 
 @pytest.mark.rule("S2a", "S3", "S11", "S14")
 async def test_calls_that_hang_on_the_primary_continue_with_the_backlog(
-    flavour: str, relays: Relays, primary: Namespace, secondary: Namespace
+    flavour: str, new_case: NewCase, primary: Namespace
 ) -> None:
     async def one(point: Point, calls: list[Call], *, tls: bool, twice: bool = False) -> None:
-        case = Case(relays, primary, secondary, tls=tls, raw=point.raw is not None)
+        case = new_case(point, tls=tls)
         case.primary.fall_silent(point)
-        async with paired(
-            flavour, case.primary, case.secondary, case.name, tls=tls, operation_timeout=PATIENT
-        ) as bus:
+        async with case.paired(flavour, operation_timeout=PATIENT) as bus:
             sent = await in_silence(case, bus, calls)
         # A message without an acknowledgement is in both namespaces, with the same id.
         there = await come_back(held_by, primary, sent)
@@ -246,15 +256,13 @@ def held_by(namespace: Namespace, ids: list[str]) -> list[str]:
 
 @pytest.mark.rule("S2a", "S3", "S1")
 async def test_with_an_interval_a_hanging_call_raises_and_starts_the_timer(
-    relays: Relays, primary: Namespace, secondary: Namespace
+    new_case: NewCase, primary: Namespace
 ) -> None:
     async def one(flavour: str, point: Point, *, tls: bool) -> None:
-        case = Case(relays, primary, secondary, tls=tls, raw=point.raw is not None)
+        case = new_case(point, tls=tls)
         case.primary.fall_silent(point)
         sent: list[str] = []
-        async with paired(
-            flavour, case.primary, case.secondary, case.name, tls=tls, failover_interval=MINUTE
-        ) as bus:
+        async with case.paired(flavour, failover_interval=MINUTE) as bus:
             sender = bus.get_queue_sender(QUEUE)
             await enter(sender)  # does not fail while the primary is down
             with pytest.raises(OperationTimeoutError):
@@ -290,24 +298,16 @@ async def test_with_an_interval_a_hanging_call_raises_and_starts_the_timer(
 
 
 @pytest.mark.rule("S2a", "S5", "S14")
-async def test_hanging_backlog_raises_both_causes(
-    relays: Relays, primary: Namespace, secondary: Namespace
-) -> None:
+async def test_hanging_backlog_raises_both_causes(new_case: NewCase, primary: Namespace) -> None:
     async def one(flavour: str, point: Point, *, tls: bool, both: bool) -> None:
-        case = Case(relays, primary, secondary, tls=tls, raw=point.raw is not None)
+        case = new_case(point, tls=tls)
         if both:
             case.primary.fall_silent(point)
         else:
             case.primary.refuse()
         sent: list[str] = []
-        async with paired(
-            flavour,
-            case.primary,
-            case.secondary,
-            case.name,
-            tls=tls,
-            backlog_cool_down=timedelta(),
-            operation_timeout=PATIENT,
+        async with case.paired(
+            flavour, backlog_cool_down=timedelta(), operation_timeout=PATIENT
         ) as bus:
             case.secondary.fall_silent(point)
             sender = bus.get_queue_sender(QUEUE)
@@ -345,20 +345,12 @@ async def test_hanging_backlog_raises_both_causes(
 
 
 @pytest.mark.rule("S2a", "S4")
-async def test_hanging_backlog_queue_leaves_time_for_another(
-    relays: Relays, primary: Namespace, secondary: Namespace
-) -> None:
+async def test_hanging_backlog_queue_leaves_time_for_another(new_case: NewCase) -> None:
     async def one(flavour: str, point: Point) -> None:
-        case = Case(relays, primary, secondary, tls=False, raw=False)
+        case = new_case()
         case.primary.refuse()
         sent: list[str] = []
-        async with paired(
-            flavour,
-            case.primary,
-            case.secondary,
-            case.name,
-            operation_timeout=timedelta(seconds=8),
-        ) as bus:
+        async with case.paired(flavour, operation_timeout=PATIENT) as bus:
             case.secondary.fall_silent(point, times=1)
             await send_one(bus.get_queue_sender(QUEUE), sent)
             assert case.secondary.silences == 1
@@ -422,19 +414,13 @@ async def test_pairing_with_a_silent_secondary_fails_and_can_be_repeated(
 
 @pytest.mark.rule("S2a", "S14")
 async def test_dead_or_refusing_primary_fails_no_call(
-    relays: Relays, primary: Namespace, secondary: Namespace
+    new_case: NewCase, relays: Relays, primary: Namespace
 ) -> None:
     async def one(flavour: str, host: Host, calls: list[Call], *, tls: bool) -> None:
-        case = Case(relays, primary, secondary, tls=tls, raw=True)
+        case = new_case(tls=tls, raw=True)
         sent: list[str] = []
-        async with paired(
-            flavour,
-            host,
-            case.secondary,
-            case.name,
-            tls=tls,
-            check_duplicate_detection=True,
-            operation_timeout=PATIENT,
+        async with case.paired(
+            flavour, host, check_duplicate_detection=True, operation_timeout=PATIENT
         ) as bus:
             sender = bus.get_queue_sender(QUEUE)
             for call in calls:
@@ -498,8 +484,7 @@ class Bystander:
     async def after_it(self) -> None:
         await send_one(self.sender, self.sent)
         assert state(self.bus) is PathStatus.HEALTHY
-        stored = [id for i in range(2) for id in self._secondary.ids(backlog_path(self.name, i))]
-        assert sorted(stored) == sorted(self.sent[1:-1])
+        assert sorted(stored_by(self._secondary, self.name)) == sorted(self.sent[1:-1])
 
     async def while_both_are_frozen(self) -> None:
         with pytest.raises(SendUnavailable) as caught:
@@ -553,8 +538,7 @@ async def test_token_request_without_a_response_is_bounded(
             await send_one(bus.get_queue_sender(QUEUE), sent)
             assert fault.fired > 0
             assert state(bus) is PathStatus.FAILOVER
-    stored = [id for i in range(2) for id in secondary.ids(backlog_path(name, i))]
-    assert stored == sent
+    assert stored_by(secondary, name) == sent
 
 
 # Calls that are not affected.
@@ -563,9 +547,9 @@ async def test_token_request_without_a_response_is_bounded(
 @pytest.mark.rule("S2", "S2a")
 @pytest.mark.parametrize("retries", [0, 2])
 async def test_retries_of_the_user_are_made_first(
-    flavour: str, retries: int, relays: Relays, primary: Namespace, secondary: Namespace
+    flavour: str, retries: int, new_case: NewCase
 ) -> None:
-    case = Case(relays, primary, secondary, tls=False, raw=False)
+    case = new_case()
     case.primary.refuse()
     sdk = {"retry_total": retries}
     plain = connect(flavour, case.primary, **sdk)
@@ -575,14 +559,7 @@ async def test_retries_of_the_user_are_made_first(
     await close_all(plain)
 
     sent: list[str] = []
-    async with paired(
-        flavour,
-        case.primary,
-        case.secondary,
-        case.name,
-        sdk=sdk,
-        operation_timeout=timedelta(seconds=20),
-    ) as bus:
+    async with case.paired(flavour, sdk=sdk, operation_timeout=timedelta(seconds=20)) as bus:
         await send_one(bus.get_queue_sender(QUEUE), sent)
         assert case.primary.accepted == 2 * (1 + retries)
     assert await come_back(case.stored) == sent
@@ -590,18 +567,13 @@ async def test_retries_of_the_user_are_made_first(
 
 @pytest.mark.rule("S2a")
 async def test_hanging_call_does_not_disturb_other_senders(
-    relays: Relays, primary: Namespace, secondary: Namespace
+    new_case: NewCase, primary: Namespace
 ) -> None:
     async def one(flavour: str) -> None:
-        case = Case(relays, primary, secondary, tls=False, raw=False)
+        case = new_case()
         sent: list[str] = []
-        async with paired(
-            flavour,
-            case.primary,
-            case.secondary,
-            case.name,
-            failover_interval=MINUTE,
-            operation_timeout=timedelta(seconds=15),
+        async with case.paired(
+            flavour, failover_interval=MINUTE, operation_timeout=timedelta(seconds=15)
         ) as bus:
             others = [bus.get_queue_sender(path) for path in (QUEUE, OTHER, OTHER)]
             await asyncio.gather(*(enter(one) for one in others))

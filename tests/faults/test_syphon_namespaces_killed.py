@@ -20,7 +20,7 @@ from pairbus.spark.plans import PartitionPlan
 from pairbus.syphon.source import backlog_reader
 from tests.backlog import Backlog
 from tests.faults.backlog_messages import MANY, BacklogMessages
-from tests.faults.pairing_kit import Namespace
+from tests.faults.namespace_process import Namespace
 from tests.faults.syphon_process import SyphonProcess
 from tests.waiting import DEADLINE_S, wait_until
 

@@ -1,20 +1,30 @@
-"""Fixtures of the integration tests: AMQP servers, peers and clients; the SDK in a namespace."""
+"""Fixtures of the integration tests: AMQP servers, peers and clients; the SDK in a namespace;
+pairings of both flavours."""
 
 import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from azure.servicebus import _servicebus_receiver, _servicebus_sender
+from azure.servicebus._pyamqp import client as sdk_client
+from azure.servicebus._pyamqp.aio import _client_async
+from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_async
 
 from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
+from tests.integration.deliveries import Deliveries
 from tests.integration.emulator_clients import client_of
+from tests.integration.pairs import LISTENS, SENDS, Make, Pair, together
 from tests.integration.raw_peer import RawPeer, Script
 from tests.integration.sdk_flavours import FLAVOURS, Flavour
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
@@ -127,3 +137,112 @@ async def own_sdk(clock: Clock, request: pytest.FixtureRequest) -> AsyncIterator
         flavour = Flavour(request.param, namespace)
         yield flavour
         await flavour.close()
+
+
+# Pairings.
+
+
+class ShortSleeps:
+    """`time` or `asyncio` for the SDK, which polls each new link nine times, every 50 ms. These
+    waits would be most of the duration of the tests."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def sleep(self, seconds: float) -> Any:
+        return self._module.sleep(0.002 if seconds == 0.05 else seconds)
+
+
+@pytest.fixture(scope="module")
+def patches() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patches:
+        yield patches
+
+
+@pytest.fixture(scope="module")
+def namespaces(
+    flavour: str, patches: pytest.MonkeyPatch
+) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
+    """A primary and a secondary, shared by the tests of a module with one flavour."""
+    for module in (_servicebus_sender, _servicebus_receiver, sdk_client):
+        patches.setattr(module, "time", ShortSleeps(time))
+    for module in (_servicebus_sender_async, _servicebus_receiver_async, _client_async):
+        patches.setattr(module, "asyncio", ShortSleeps(asyncio))
+    rules = (LISTENS, SENDS)
+    with (
+        LocalNamespace("first", rules=rules, trust_bearer_tokens=True) as primary,
+        LocalNamespace("second", rules=rules, trust_bearer_tokens=True) as secondary,
+    ):
+        yield primary, secondary
+    gc.collect()  # sockets of the SDK, whose warnings other test modules do not ignore
+
+
+@asynccontextmanager
+async def pairings(
+    flavour: str, primary: LocalNamespace, secondary: LocalNamespace
+) -> AsyncIterator[Make]:
+    """Yield a function that makes pairings. Afterwards they are closed, and the namespaces are
+    started and have no faults."""
+    pairs: list[Pair] = []
+
+    async def make(*, start: bool = True, **options: Any) -> Pair:
+        pairs.append(Pair(flavour, primary, secondary))
+        return await pairs[-1].start(**options) if start else pairs[-1]
+
+    yield make
+    for namespace in (primary, secondary):
+        namespace.start()
+        namespace.clear_faults()
+    await together(pair.clean_up() for pair in pairs)
+    gc.collect()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _threads() -> None:
+    """Let the event loop of the module make many calls of the sync SDK at a time."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def make(
+    flavour: str, namespaces: tuple[LocalNamespace, LocalNamespace], _threads: None
+) -> AsyncIterator[Make]:
+    """Makes pairings for one test, which needs the event loop of the module."""
+    async with pairings(flavour, *namespaces) as make:
+        yield make
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(
+    flavour: str, namespaces: tuple[LocalNamespace, LocalNamespace], _threads: None
+) -> AsyncIterator[Pair]:
+    """A pairing of the module, with one backlog queue. Its paths stay in failover."""
+    async with pairings(flavour, *namespaces) as make:
+        yield await make(
+            backlog_queue_count=1,
+            backlog_cool_down=timedelta(),  # the tests share the queue
+            ping_primary_interval=timedelta(minutes=30),
+        )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def healthy(pair: Pair) -> Any:
+    """A sender of the module's pairing whose path is healthy."""
+    return pair.sender(pair.queue())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def failed(pair: Pair) -> Any:
+    """A sender of the module's pairing whose path is in failover."""
+    sender = pair.sender(pair.queue())
+    await pair.fail_over(sender)
+    pair.new_in_backlog()
+    return sender
+
+
+@pytest.fixture(scope="module")
+def deliveries(patches: pytest.MonkeyPatch) -> Deliveries:
+    return Deliveries(patches)

@@ -7,17 +7,18 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.waiting import DEADLINE_S
 
 QUICK = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
 """Options of an SDK client that raises without retries."""
 BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
 """Options of an SDK sender or receiver that closes quickly."""
+TIMEOUT_S = 20.0
+"""The timeout of an operation of our own client, and of a plain socket."""
 
 
 def client_of(namespace: LocalNamespace, **options: Any) -> Client:
     """Return our own client."""
-    settings = {"operation_timeout_s": DEADLINE_S, **options}
+    settings = {"operation_timeout_s": TIMEOUT_S, **options}
     return Client(ClientOptions.from_connection_string(namespace.connection_string, **settings))
 
 
@@ -48,7 +49,7 @@ def round_trip(namespace: LocalNamespace, path: str = "orders") -> None:
 
 
 def open_socket(namespace: LocalNamespace) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", namespace.port), DEADLINE_S)
+    return socket.create_connection(("127.0.0.1", namespace.port), TIMEOUT_S)
 
 
 def read_until_closed(sock: socket.socket) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
-from tests.integration.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S
 
 
 def ask(

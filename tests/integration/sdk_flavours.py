@@ -21,7 +21,7 @@ from pairbus.amqp.client import Client, ClientOptions
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.emulator_clients import BRISK, QUICK
-from tests.integration.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S
 
 FLAVOURS = {
     "sync": (

@@ -41,7 +41,7 @@ from tests.fuzz.inputs import edited, noise, one_frame
 from tests.integration.emulator_clients import client_of, open_socket, read_until_closed, round_trip
 from tests.integration.emulator_data import contents
 from tests.integration.sdk_flavours import SDK_SOCKETS
-from tests.integration.waiting import wait_until
+from tests.waiting import wait_until
 
 pytestmark = SDK_SOCKETS
 

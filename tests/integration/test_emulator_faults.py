@@ -30,7 +30,7 @@ from tests.integration.emulator_clients import client_of
 from tests.integration.emulator_data import stored
 from tests.integration.emulator_http import ask
 from tests.integration.encoded_messages import payload
-from tests.integration.waiting import wait_until
+from tests.waiting import wait_until
 
 ON_A_SEND = {
     "cut": ConnectionLost,

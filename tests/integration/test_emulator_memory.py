@@ -23,7 +23,7 @@ from pairbus.errors import QuotaExceeded
 from tests.integration.emulator_clients import BRISK, open_socket, round_trip
 from tests.integration.encoded_messages import sized
 from tests.integration.sdk_flavours import SDK_SOCKETS
-from tests.integration.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S
 
 pytestmark = SDK_SOCKETS
 

@@ -26,7 +26,7 @@ from tests.integration.emulator_clients import BRISK, client_of
 from tests.integration.emulator_data import stored
 from tests.integration.emulator_http import ask
 from tests.integration.encoded_messages import payload, sized
-from tests.integration.waiting import wait_until
+from tests.waiting import wait_until
 
 PING = Message.build(
     properties=Properties(content_type="application/vnd.ms-servicebus-ping"), data=b""

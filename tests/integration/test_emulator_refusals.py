@@ -41,7 +41,7 @@ from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.connection_strings import ConnectionString
 from tests.integration.emulator_clients import open_socket
-from tests.integration.waiting import DEADLINE_S, wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 HELLO = Message.build(data=b"hello").encode()
 LISTENS = SharedAccessRule(name="listens", primary_key="key", rights=frozenset({Right.LISTEN}))

@@ -31,7 +31,7 @@ from pairbus.servicebus.tokens import sign_token
 from tests.integration.clocks import Clock
 from tests.integration.emulator_clients import client_of, round_trip
 from tests.integration.sdk_flavours import SDK_SOCKETS
-from tests.integration.waiting import wait_until
+from tests.waiting import wait_until
 
 pytestmark = SDK_SOCKETS
 

@@ -3,7 +3,7 @@
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
 from tests.integration.encoded_messages import sized
-from tests.integration.waiting import wait_until
+from tests.waiting import wait_until
 
 COUNT = 2000
 SIZE = 10_000

@@ -20,26 +20,21 @@ from pairbus.events import DrainStalled, PathStatus, Pinged
 from pairbus.pairing.health import SMALL
 from pairbus.transfer import from_backlog
 from tests.integration.emulator_clients import client_of
-from tests.integration.pairing_faults_kit import (
-    FORGETFUL,
+from tests.integration.pairs import (
     MINUTE,
+    SECOND,
     SENDS,
     Make,
     Pair,
-    both,
     caught,
     message,
-    namespaces,
     together,
     until,
 )
 
-__all__ = ["namespaces"]
-
-pytestmark = [*FORGETFUL, pytest.mark.rule("S12")]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S12")]
 
 HEALTHY, FAILOVER, DRAINING = PathStatus.HEALTHY, PathStatus.FAILOVER, PathStatus.DRAINING
-SECOND = timedelta(seconds=1)
 HOLD_S = 5.0
 CHECK_S = HOLD_S / 10
 
@@ -129,10 +124,7 @@ def empty(pair: Pair) -> None:
 
 
 @pytest.mark.rule("S12", "S13")
-@both
-async def test_sessions_arrive_in_order_across_an_outage(
-    make: Make,
-) -> None:
+async def test_sessions_arrive_in_order_across_an_outage(make: Make) -> None:
     pair = await make(
         failback="after-drain", ping_primary_interval=SECOND, failback_hold=2 * SECOND
     )
@@ -170,17 +162,12 @@ async def test_sessions_arrive_in_order_across_an_outage(
         mine = [one for one in arrived if one[0] == session]
         assert mine == [one for one in sent if one[0] == session]
     assert pair.backlog() == []
-    assert pair.changes(queue) == [
-        (HEALTHY, FAILOVER),
-        (FAILOVER, DRAINING),
-        (DRAINING, HEALTHY),
-    ]
+    assert pair.changes(queue) == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING), (DRAINING, HEALTHY)]
 
 
 # Peeks at the backlog.
 
 
-@both
 async def test_empty_backlog_needs_three_peeks_at_each_queue(make: Make) -> None:
     pair, queue, sender = await draining(make, messages=0)
     await peeks_done(pair, queue)
@@ -197,10 +184,7 @@ async def test_empty_backlog_needs_three_peeks_at_each_queue(make: Make) -> None
     assert len(pair.of(Pinged)) == 1
 
 
-@both
-async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(
-    make: Make,
-) -> None:
+async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(make: Make) -> None:
     pair, queue, sender = await draining(
         make,
         messages=SMALL + 2,
@@ -227,7 +211,6 @@ async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(
     await pair.until_state(queue, HEALTHY)
 
 
-@both
 async def test_locked_message_keeps_the_path_draining(make: Make) -> None:
     pair, queue, _ = await draining(make, backlog_queue_count=1)
     (backlog,) = pair.backlog_queues
@@ -251,10 +234,7 @@ async def test_locked_message_keeps_the_path_draining(make: Make) -> None:
 # The hold.
 
 
-@both
-async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(
-    make: Make,
-) -> None:
+async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(make: Make) -> None:
     pair, queue, sender = await draining(make)
     await peeks_done(pair, queue)
     assert held(pair, queue)
@@ -272,7 +252,6 @@ async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(
     assert len(pair.arrived(queue)) == 1
 
 
-@both
 async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make: Make) -> None:
     pair, queue, sender = await draining(make)
     await peeks_done(pair, queue)
@@ -296,7 +275,6 @@ async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make
 
 
 @pytest.mark.rule("S14")
-@both
 async def test_held_send_fails_when_the_pairing_is_closed(make: Make) -> None:
     pair, queue, sender = await draining(make)
     await peeks_done(pair, queue)
@@ -312,7 +290,6 @@ async def test_held_send_fails_when_the_pairing_is_closed(make: Make) -> None:
 
 
 @pytest.mark.rule("S12", "S13")
-@both
 async def test_drain_without_a_syphon_is_an_event_and_the_path_can_be_marked_healthy(
     make: Make,
 ) -> None:
@@ -332,7 +309,6 @@ async def test_drain_without_a_syphon_is_an_event_and_the_path_can_be_marked_hea
     assert pair.changes(queue)[-1] == (DRAINING, HEALTHY)
 
 
-@both
 async def test_missing_listen_right_keeps_the_path_draining_and_is_an_event(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -360,7 +336,6 @@ async def test_missing_listen_right_keeps_the_path_draining_and_is_an_event(
 
 
 @pytest.mark.rule("S5", "S12")
-@both
 async def test_session_of_a_pulled_queue_never_moves_to_another(make: Make) -> None:
     pair = await make(
         failback="after-drain", fake_clock=True, backlog_cool_down=MINUTE, ping_jitter=0.0

@@ -11,21 +11,10 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyErr
 from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
-from tests.integration.pairing_faults_kit import (
-    FORGETFUL,
-    MINUTE,
-    Make,
-    both,
-    caught,
-    message,
-    namespaces,
-    together,
-)
-from tests.integration.waiting import DEADLINE_S
+from tests.integration.pairs import MINUTE, Make, caught, message, together
+from tests.integration.raw_peer import DEADLINE_S
 
-__all__ = ["namespaces"]
-
-pytestmark = [*FORGETFUL, pytest.mark.rule("S5")]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S5")]
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -54,10 +43,7 @@ def check(error: BaseException | None) -> None:
     assert error.__cause__.exceptions == (error.primary_error, error.backlog_error)
 
 
-@both
-async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(
-    make: Make,
-) -> None:
+async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(make: Make) -> None:
     pair = await make(backlog_cool_down=timedelta())
     paths = pair.queues(len(WAYS))
     senders = [pair.sender(path) for path in paths]
@@ -76,10 +62,7 @@ async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(
     assert [len(pair.backlog(path)) for path in paths] == [1, 1, 1, 1]
 
 
-@both
-async def test_outage_of_the_secondary_alone_has_no_effect(
-    make: Make,
-) -> None:
+async def test_outage_of_the_secondary_alone_has_no_effect(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
@@ -96,7 +79,6 @@ async def test_outage_of_the_secondary_alone_has_no_effect(
 
 
 @pytest.mark.rule("S14")
-@both
 async def test_secondary_that_goes_down_later_has_exactly_the_acknowledged_messages(
     make: Make,
 ) -> None:
@@ -120,7 +102,6 @@ async def test_secondary_that_goes_down_later_has_exactly_the_acknowledged_messa
     assert sorted(one.message_id for one in pair.backlog()) == acknowledged
 
 
-@both
 async def test_messages_go_to_the_remaining_backlog_queues(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
@@ -134,10 +115,7 @@ async def test_messages_go_to_the_remaining_backlog_queues(make: Make) -> None:
 
 
 @pytest.mark.rule("S5", "S9", "S12")
-@both
-async def test_list_with_an_unavailable_session_names_the_stored_messages(
-    make: Make,
-) -> None:
+async def test_list_with_an_unavailable_session_names_the_stored_messages(make: Make) -> None:
     pair = await make(failback="after-drain")
     queue = pair.queue(requires_session=True)
     path = pair.bus._pairing.path(queue)
@@ -159,7 +137,6 @@ async def test_list_with_an_unavailable_session_names_the_stored_messages(
     assert stored == {sessions[place] for place in error.stored}
 
 
-@both
 async def test_busy_backlog_raises_and_keeps_its_queues(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
@@ -174,10 +151,7 @@ async def test_busy_backlog_raises_and_keeps_its_queues(make: Make) -> None:
 
 
 @pytest.mark.rule("S3", "S5")
-@both
-async def test_error_of_the_primary_is_raised_while_the_timer_runs(
-    make: Make,
-) -> None:
+async def test_error_of_the_primary_is_raised_while_the_timer_runs(make: Make) -> None:
     pair = await make(failover_interval=MINUTE)
     queue = pair.queue()
     pair.primary.stop()
@@ -188,7 +162,6 @@ async def test_error_of_the_primary_is_raised_while_the_timer_runs(
 
 
 @pytest.mark.rule("S14")
-@both
 async def test_closing_ends_while_both_namespaces_are_down(make: Make) -> None:
     pair = await make()
     queues = pair.queues(3)

@@ -9,11 +9,7 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "pairing" / "demo.py"
 
 def test_example_loses_no_message() -> None:
     demo = subprocess.run(
-        [sys.executable, DEMO],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
+        [sys.executable, DEMO], capture_output=True, text=True, timeout=200, check=False
     )
 
     assert (demo.returncode, demo.stderr) == (0, "")

@@ -8,12 +8,9 @@ import asyncio
 import datetime
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
-import azure.servicebus.aio
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
@@ -35,30 +32,19 @@ from azure.servicebus.exceptions import (
 
 from examples.engine.memory_server import MemoryServer, Response
 from pairbus.amqp import events as ev
-from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.namespace import ROOT_RULE, LocalNamespace
 from pairbus.errors import AmqpError
 from pairbus.pairing.failures import CONDITIONS, FailureKind, classify_failure
-from tests.integration.emulator_clients import BRISK, QUICK
-from tests.integration.sdk_flavours import eventually
+from tests.integration.emulator_clients import BRISK
+from tests.integration.pairs import LISTENS, QUICK, until
+from tests.integration.sdk_flavours import FLAVOURS, Awaited
 from tests.interop.sdk_cases import connection_string
 
-pytestmark = [
-    # The SDK does not close its sockets when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-    pytest.mark.parametrize("flavour", ["sync", "aio"]),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("_threads")]
 
-LISTENS = SharedAccessRule(
-    name="listens", primary_key="key-of-listens", rights=frozenset([Right.LISTEN])
-)
 LATER = datetime.datetime(2999, 1, 1, tzinfo=datetime.UTC)
 UNENCODABLE = {"x": object()}
-THREADS = ThreadPoolExecutor(32)
-"""Threads for the synchronous flavour, started when they are needed."""
 
 Failure = tuple[type[Exception], FailureKind]
 CONNECTION: Failure = (ServiceBusConnectionError, FailureKind.UNAVAILABLE)
@@ -69,30 +55,6 @@ MANAGEMENT_LOST: Failure = (ServiceBusError, FailureKind.UNKNOWN)
 BUSY: Failure = (ServiceBusServerBusyError, FailureKind.BUSY)
 NOT_FOUND: Failure = (MessagingEntityNotFoundError, FailureKind.CALLER)
 REFUSED: Failure = (ServiceBusError, FailureKind.CALLER)
-
-
-class Sender:
-    """A sender of either flavour, whose methods are awaited."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    async def call(self, method: str, *args: Any, **options: Any) -> Any:
-        found = getattr(self._inner, method)
-        if asyncio.iscoroutinefunction(found):
-            return await found(*args, **options)
-        work = partial(found, *args, **options)
-        return await asyncio.get_running_loop().run_in_executor(THREADS, work)
-
-    async def open(self) -> None:
-        aio = isinstance(self._inner, azure.servicebus.aio.ServiceBusSender)
-        await self.call("__aenter__" if aio else "__enter__")
-
-    async def send(self, what: Any, **options: Any) -> None:
-        await self.call("send_messages", what, **options)
-
-    async def schedule(self, what: Any) -> None:
-        await self.call("schedule_messages", what, LATER)
 
 
 def message(**options: Any) -> ServiceBusMessage:
@@ -106,35 +68,32 @@ def batch() -> ServiceBusMessageBatch:
     return made
 
 
-SENDS: dict[str, Callable[[Sender], Awaitable[Any]]] = {
-    "single": lambda sender: sender.send(message()),
-    "list": lambda sender: sender.send([message(), message()]),
-    "batch": lambda sender: sender.send(batch()),
-    "schedule": lambda sender: sender.schedule(message()),
+SENDS: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "single": lambda sender: sender.send_messages(message()),
+    "list": lambda sender: sender.send_messages([message(), message()]),
+    "batch": lambda sender: sender.send_messages(batch()),
+    "schedule": lambda sender: sender.schedule_messages(message(), LATER),
 }
-OPENS: dict[str, Callable[[Sender], Awaitable[Any]]] = {
-    "enter": Sender.open,
-    "create batch": lambda sender: sender.call("create_message_batch"),
+OPENS: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "enter": lambda sender: sender.__aenter__(),
+    "create batch": lambda sender: sender.create_message_batch(),
     **SENDS,
 }
 
 
-def client_class(flavour: str) -> Any:
-    return {"sync": azure.servicebus, "aio": azure.servicebus.aio}[flavour].ServiceBusClient
-
-
 @asynccontextmanager
-async def sender_of(client: Any, path: str, *, opened: bool = False) -> AsyncIterator[Sender]:
-    sender = Sender(client.get_queue_sender(path, **BRISK))
+async def sender_of(client: Any, path: str, *, opened: bool = False) -> AsyncIterator[Any]:
+    """Yield a sender of either flavour, whose methods are awaited."""
+    sync = isinstance(client, FLAVOURS["sync"][0])
+    sender = client.get_queue_sender(path, **BRISK)
+    sender = Awaited(sender) if sync else sender
     try:
         if opened:
-            await sender.open()
+            await sender.__aenter__()
         yield sender
     finally:
-        await sender.call("close")
-        closed = client.close()
-        if closed is not None:
-            await closed
+        await sender.close()
+        await (Awaited(client) if sync else client).close()
 
 
 def sender_at(
@@ -142,7 +101,7 @@ def sender_at(
 ) -> Any:
     """Return a sender with its own client and connection."""
     options = QUICK | {"retry_total": retries}
-    client = client_class(flavour).from_connection_string(address, **options)
+    client = FLAVOURS[flavour][0].from_connection_string(address, **options)
     return sender_of(client, path, opened=opened)
 
 
@@ -192,11 +151,17 @@ def namespace(running: LocalNamespace) -> Iterator[LocalNamespace]:
 
 
 @pytest.mark.rule("S2")
-async def test_refused_connection_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
-    fault = namespace.add_fault("refuse-connections")
+@pytest.mark.parametrize(
+    ("kind", "path", "expected"),
+    [("refuse-connections", None, CONNECTION), ("disable", "q", DISABLED)],
+)
+async def test_refused_connection_and_disabled_entity_are_unavailable(
+    namespace: LocalNamespace, flavour: str, kind: str, path: str | None, expected: Failure
+) -> None:
+    fault = namespace.add_fault(kind, path)
     raised = await failures_on_opening(flavour, namespace.connection_string)
     assert fault.fired == len(OPENS)
-    assert raised == dict.fromkeys(OPENS, CONNECTION)
+    assert raised == dict.fromkeys(OPENS, expected)
 
 
 @pytest.mark.rule("S2")
@@ -208,30 +173,19 @@ async def test_stopped_namespace_is_unavailable(flavour: str) -> None:
 
 
 @pytest.mark.rule("S2")
-async def test_disabled_entity_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
-    fault = namespace.add_fault("disable", "q")
-    raised = await failures_on_opening(flavour, namespace.connection_string)
-    assert fault.fired == len(OPENS)
-    assert raised == dict.fromkeys(OPENS, DISABLED)
-
-
-@pytest.mark.rule("S2")
-async def test_missing_entity_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
-    raised = await failures_on_opening(flavour, namespace.connection_string, "nowhere")
-    assert raised == dict.fromkeys(OPENS, NOT_FOUND)
-
-
-@pytest.mark.rule("S2")
-async def test_missing_right_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
-    address = namespace.connection_string_of(LISTENS.name, LISTENS.primary_key)
-    raised = await failures_on_opening(flavour, address)
-    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthorizationError, FailureKind.CALLER))
-
-
-@pytest.mark.rule("S2")
-async def test_wrong_key_is_of_kind_caller(namespace: LocalNamespace, flavour: str) -> None:
-    raised = await failures_on_opening(flavour, namespace.connection_string_of(ROOT_RULE, "wrong"))
-    assert raised == dict.fromkeys(OPENS, (ServiceBusAuthenticationError, FailureKind.CALLER))
+async def test_missing_entity_or_right_and_wrong_key_are_of_kind_caller(
+    namespace: LocalNamespace, flavour: str
+) -> None:
+    for error, rule, key, path in (
+        (MessagingEntityNotFoundError, None, None, "nowhere"),
+        (ServiceBusAuthorizationError, LISTENS.name, LISTENS.primary_key, "q"),
+        (ServiceBusAuthenticationError, ROOT_RULE, "wrong", "q"),
+    ):
+        address = namespace.connection_string
+        if rule is not None:
+            address = namespace.connection_string_of(rule, key)
+        raised = await failures_on_opening(flavour, address, path)
+        assert raised == dict.fromkeys(OPENS, (error, FailureKind.CALLER))
 
 
 # Faults over an open link.
@@ -270,61 +224,51 @@ async def test_fault_during_a_send(namespace: LocalNamespace, flavour: str) -> N
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("throttle", BUSY), ("detach", DETACHED)], ids=["throttle", "detach"]
+    ("kind", "send", "fired", "expected"),
+    [
+        ("throttle", "single", 2, BUSY),
+        ("detach", "single", 2, DETACHED),
+        ("detach", "schedule", 1, MANAGEMENT_LOST),  # the SDK does not retry
+    ],
 )
 async def test_error_after_the_retries_of_the_sdk_is_of_the_same_kind(
-    namespace: LocalNamespace, flavour: str, kind: str, expected: Failure
+    namespace: LocalNamespace, flavour: str, kind: str, send: str, fired: int, expected: Failure
 ) -> None:
     address = namespace.connection_string
     async with sender_at(flavour, address, "q", opened=True, retries=1) as sender:
         fault = namespace.add_fault(kind, "q")
-        raised = await failure_of(sender.send(message()))
-    assert fault.fired == 2
+        raised = await failure_of(SENDS[send](sender))
+    assert fault.fired == fired
     assert raised == expected
-
-
-async def test_sdk_does_not_retry_after_a_lost_management_link(
-    namespace: LocalNamespace, flavour: str
-) -> None:
-    address = namespace.connection_string
-    async with sender_at(flavour, address, "q", opened=True, retries=1) as sender:
-        fault = namespace.add_fault("detach", "q")
-        raised = await failure_of(sender.schedule(message()))
-    assert fault.fired == 1
-    assert raised == MANAGEMENT_LOST
 
 
 @pytest.mark.rule("S2")
 async def test_timeout_is_unavailable(namespace: LocalNamespace, flavour: str) -> None:
     async with sender_at(flavour, namespace.connection_string, "q", opened=True) as sender:
         fault = namespace.add_fault("answer-late", "q", count=1, seconds=60)
-        raised = await failure_of(sender.send(message(), timeout=0.2))
-    await eventually(lambda: fault.fired == 1)
+        raised = await failure_of(sender.send_messages(message(), timeout=0.2))
+    await until(lambda: fault.fired == 1, "the fault")
     assert raised == (OperationTimeoutError, FailureKind.UNAVAILABLE)
 
 
 @pytest.mark.rule("S2")
-async def test_entity_deleted_while_a_link_is_open_is_of_kind_caller(
-    namespace: LocalNamespace, flavour: str
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_entity_deleted_or_disabled_while_a_link_is_open(
+    namespace: LocalNamespace, flavour: str, deleted: bool
 ) -> None:
-    path = f"doomed-{flavour}"
+    path, change = f"held-{flavour}-{deleted}", {"status": EntityStatus.SEND_DISABLED}
     namespace.create_queue(path)
-    async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
-        namespace.call(lambda core: core.entities.delete(path))
-        raised = await failure_of(sender.send(message()))
-    assert raised == NOT_FOUND
 
+    def end(core: Any) -> None:
+        if deleted:
+            core.entities.delete(path)
+        else:
+            core.entities.update(path, change, core.now_ms())
 
-@pytest.mark.rule("S2")
-async def test_entity_disabled_while_a_link_is_open_is_unavailable(
-    namespace: LocalNamespace, flavour: str
-) -> None:
-    path, change = f"held-{flavour}", {"status": EntityStatus.SEND_DISABLED}
-    namespace.create_queue(path)
     async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
-        namespace.call(lambda core: core.entities.update(path, change, core.now_ms()))
-        raised = await failure_of(sender.send(message()))
-    assert raised == DISABLED
+        namespace.call(end)
+        raised = await failure_of(sender.send_messages(message()))
+    assert raised == (NOT_FOUND if deleted else DISABLED)
 
 
 # Tokens.
@@ -350,7 +294,7 @@ async def test_status_decides_about_a_refused_token(
 
     async def one(status: int) -> Failure:
         async with sender_at(flavour, namespace.connection_string, f"for-{status}") as sender:
-            return await failure_of(sender.send(message()))
+            return await failure_of(sender.send_messages(message()))
 
     raised = await failures_of({str(status): one(status) for status in kinds})
     assert {fault.fired for fault in faults.values()} == {1}
@@ -366,8 +310,9 @@ async def test_token_request_without_a_response_is_unavailable(
     monkeypatch.setattr(sdk_amqp, "DEFAULT_AUTH_TIMEOUT", 1)  # the default is a minute
     fault = namespace.add_fault("ignore-tokens", "q")
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
-        raised = await failure_of(sender.send(message()))
-    await eventually(lambda: fault.fired == 1)  # it counts whole seconds, so the first may be short
+        raised = await failure_of(sender.send_messages(message()))
+    # It counts whole seconds, so the first may be short.
+    await until(lambda: fault.fired == 1, "the fault")
     assert raised == (ServiceBusError, FailureKind.UNAVAILABLE)
 
 
@@ -400,7 +345,7 @@ class NoTokenLater(NoToken):
 
 def sender_with(flavour: str, namespace: LocalNamespace, credential: Any) -> Any:
     """Return a sender over TLS at a custom endpoint."""
-    client = client_class(flavour)(
+    client = FLAVOURS[flavour][0](
         "localhost",
         credential,
         custom_endpoint_address=f"sb://localhost:{namespace.port}",
@@ -426,7 +371,7 @@ async def test_status_decides_about_a_credential_without_a_token(
 
     async def one(error: Exception) -> Failure:
         async with sender_with(flavour, namespace, credential(error)) as sender:
-            return await failure_of(sender.send(message()))
+            return await failure_of(sender.send_messages(message()))
 
     raised = await failures_of({name: one(error) for name, (error, _) in errors.items()})
     assert raised == {name: (ServiceBusError, kind) for name, (_, kind) in errors.items()}
@@ -438,7 +383,7 @@ async def test_wrong_key_at_a_custom_endpoint_is_of_kind_caller(
 ) -> None:
     credential = AzureNamedKeyCredential(ROOT_RULE, "wrong")
     async with sender_with(flavour, namespace, credential) as sender:
-        raised = await failure_of(sender.send(message()))
+        raised = await failure_of(sender.send_messages(message()))
     assert raised == (ServiceBusConnectionError, FailureKind.CALLER)
 
 
@@ -452,9 +397,9 @@ async def test_message_that_is_too_large_is_of_kind_caller(
     large = ServiceBusMessage("x" * 300_000)
     async with sender_at(flavour, namespace.connection_string, "q", opened=True) as sender:
         raised = [
-            await failure_of(sender.send(large)),
-            await failure_of(sender.send([large])),
-            await failure_of(sender.schedule(large)),
+            await failure_of(sender.send_messages(large)),
+            await failure_of(sender.send_messages([large])),
+            await failure_of(sender.schedule_messages(large, LATER)),
         ]
     assert raised == [(MessageSizeExceededError, FailureKind.CALLER)] * 3
 
@@ -466,9 +411,9 @@ async def test_message_that_cannot_be_encoded_is_of_kind_caller(
     bad = message(application_properties=UNENCODABLE)
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
         raised = [
-            await failure_of(sender.send(bad)),  # this closes the link
-            await failure_of(sender.send([bad])),
-            await failure_of(sender.schedule(bad)),
+            await failure_of(sender.send_messages(bad)),  # this closes the link
+            await failure_of(sender.send_messages([bad])),
+            await failure_of(sender.schedule_messages(bad, LATER)),
         ]
     assert raised == [REFUSED, (TypeError, FailureKind.CALLER), (TypeError, FailureKind.CALLER)]
 
@@ -478,12 +423,12 @@ async def test_bad_arguments_and_a_closed_sender_are_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     async with sender_at(flavour, namespace.connection_string, "q") as sender:
-        assert await failure_of(sender.send(5)) == (TypeError, FailureKind.CALLER)
-        assert await failure_of(sender.send(message(), timeout=-1)) == (
+        assert await failure_of(sender.send_messages(5)) == (TypeError, FailureKind.CALLER)
+        assert await failure_of(sender.send_messages(message(), timeout=-1)) == (
             ValueError,
             FailureKind.CALLER,
         )
-        await sender.call("close")
+        await sender.close()
         for send in SENDS.values():
             assert await failure_of(send(sender)) == (ValueError, FailureKind.CALLER)
 
@@ -494,8 +439,8 @@ async def test_full_entity_is_of_kind_caller(namespace: LocalNamespace, flavour:
     path, large = f"small-{flavour}", "x" * 250_000
     async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
         for _ in range(4):
-            await sender.send(ServiceBusMessage(large))
-        raised = await failure_of(sender.send(ServiceBusMessage(large)))
+            await sender.send_messages(ServiceBusMessage(large))
+        raised = await failure_of(sender.send_messages(ServiceBusMessage(large)))
     assert raised == (ServiceBusQuotaExceededError, FailureKind.CALLER)
 
 
@@ -524,7 +469,7 @@ async def test_condition_decides_about_a_rejected_message(
 
     async def one(condition: str) -> Failure:
         async with sender_at(flavour, connection_string(server), condition) as sender:
-            return await failure_of(sender.send(message()))
+            return await failure_of(sender.send_messages(message()))
 
     raised = await failures_of({condition: one(condition) for condition in CONDITIONS})
     assert {received.address for received in server.received} == CONDITIONS.keys()
@@ -578,7 +523,7 @@ async def test_new_link_reveals_the_hidden_reason(server: MemoryServer, flavour:
 
     async with sender_at(flavour, connection_string(server), "q", opened=True) as sender:
         server.call(delete)
-        raised = [await failure_of(sender.send(message())) for _ in range(2)]
+        raised = [await failure_of(sender.send_messages(message())) for _ in range(2)]
     assert raised == [DETACHED, NOT_FOUND]
 
 
@@ -597,7 +542,7 @@ async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condi
 
         server.call(lambda: setattr(server, "intercept", intercept))
         async with sender_at(flavour, connection_string(server), "q") as sender:
-            return await failure_of(sender.send(message()))
+            return await failure_of(sender.send_messages(message()))
 
     raised = await failures_of(
         {
@@ -627,7 +572,7 @@ async def test_refused_management_link_is_of_unknown_kind(
     refused = said("amqp:unauthorized-access")
     server.call(lambda: server.attach_errors.update({"q/$management": refused}))
     async with sender_at(flavour, connection_string(server), "q") as sender:
-        raised = await failure_of(sender.schedule(message()))
+        raised = await failure_of(sender.schedule_messages(message(), LATER))
     assert raised == MANAGEMENT_LOST
 
 
@@ -644,7 +589,7 @@ async def test_status_decides_about_a_management_response_without_a_condition(
 
     async def one(status: int) -> Failure:
         async with sender_at(flavour, connection_string(server), str(status)) as sender:
-            return await failure_of(sender.schedule(message()))
+            return await failure_of(sender.schedule_messages(message(), LATER))
 
     raised = await failures_of({str(status): one(status) for status in kinds})
     assert raised == {str(status): expected for status, expected in kinds.items()}

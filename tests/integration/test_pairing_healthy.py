@@ -3,78 +3,65 @@
 Each call is made twice, with the plain SDK and with the pairing, and must have the same result.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from pairbus.amqp.sections import MESSAGE_ID, Message
-from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.events import PathStatus
-from tests.integration.pairing_kit import Arrived, World, quick_sender, state
+from tests.integration.deliveries import Deliveries, Delivery
+from tests.integration.pairs import LISTENS, Make, Pair, together
 from tests.unit.test_transfer import PLAIN, without_derived_times
 
-pytestmark = [
-    # The SDK does not close its sockets.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LISTENS = SharedAccessRule(
-    name="listens", primary_key="key-of-listens", rights=frozenset([Right.LISTEN])
-)
 LATER = datetime(2999, 1, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 
+Call = Callable[[Any], Awaitable[Any]]
 
-class Twins(World):
-    """A plain and a paired sender, each with its own queue."""
 
-    def __enter__(self) -> "Twins":
-        super().__enter__()
-        self.plain_client = self.client()
-        self.bus = self.pair()
+class Twins:
+    """A plain and a paired sender, each with its own queue, and the same for a topic."""
+
+    def __init__(self, pair: Pair, deliveries: Deliveries) -> None:
+        self.pair = pair
+        self.plain_client = pair.connect()
+        self._deliveries = deliveries
         self.plain, self.paired = self.both()
         self.plain_topic, self.paired_topic = self.both(topic=True)
-        return self
 
-    def both(self, path: str | None = None, *, topic: bool = False) -> tuple[Any, Any]:
-        make = self.topic if topic else self.queue
+    def both(self, *, topic: bool = False) -> tuple[Any, ...]:
+        make = self.pair.topic if topic else self.pair.queue
         return tuple(
-            self.keep(quick_sender(client, make() if path is None else path, topic=topic))
-            for client in (self.plain_client, self.bus)
+            self.pair.sender(make(), topic=topic, client=client)
+            for client in (self.plain_client, self.pair.bus)
         )
 
-    def each(
-        self, do: Callable[[Any], Any], *, topic: bool = False
-    ) -> tuple[list[Arrived], list[Arrived]]:
-        """Use each sender, and return what reached the primary."""
+    async def each(self, call: Call, *, topic: bool = False) -> list[list[Delivery]]:
+        """Make a call with each sender, and return what reached the primary."""
         senders = (self.plain_topic, self.paired_topic) if topic else (self.plain, self.paired)
-        results, arrived = [], []
+        results, reached = [], []
         for sender in senders:
-            self.arrived(self.primary, sender.entity_name)
-            results.append(do(sender))
-            arrived.append(self.arrived(self.primary, sender.entity_name))
+            self._deliveries.new(self.pair.primary, sender.entity_name)
+            results.append(await call(sender))
+            reached.append(self._deliveries.new(self.pair.primary, sender.entity_name))
         assert [type(one) for one in results] == [type(results[0])] * 2
-        assert self.arrived_anywhere_in_the_backlog() == []
-        return arrived[0], arrived[1]
-
-    def arrived_anywhere_in_the_backlog(self) -> list[Any]:
-        return [one for queue in self.bus.backlog_queues for one in self.in_backlog(queue)]
+        assert self.pair.new_in_backlog() == []
+        return reached
 
 
-@pytest.fixture(scope="module", params=["sync", "aio"])
-def twins(request: pytest.FixtureRequest) -> Iterator[Twins]:
-    with Twins(request.param, rules=[LISTENS]) as twins:
-        yield twins
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def twins(pair: Pair, deliveries: Deliveries) -> Twins:
+    return Twins(pair, deliveries)
 
 
-def shown(arrived: list[Arrived]) -> list[tuple[int | None, bytes]]:
+def shown(arrived: list[Delivery]) -> list[tuple[int | None, bytes]]:
     """Return everything but the path, without the times that the SDK derives from the
     time-to-live when it sends."""
     return [
@@ -96,15 +83,22 @@ def with_ids(made: Any) -> Any:
     return made
 
 
-def in_a_batch(*messages: Any) -> Callable[[Any], None]:
-    def send(sender: Any) -> None:
-        batch = sender.create_message_batch()
+def in_a_batch(*messages: Any) -> Call:
+    async def send(sender: Any) -> None:
+        batch = await sender.create_message_batch()
         for message in deepcopy(messages):
             batch.add_message(message)
         assert isinstance(batch, ServiceBusMessageBatch)
-        sender.send_messages(batch)
+        await sender.send_messages(batch)
 
     return send
+
+
+def add_to_batch(size: int | None, message: Any) -> Call:
+    async def add(sender: Any) -> None:
+        (await sender.create_message_batch(size)).add_message(message)
+
+    return add
 
 
 # The bytes.
@@ -112,11 +106,13 @@ def in_a_batch(*messages: Any) -> Callable[[Any], None]:
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
-def test_every_kind_of_message_reaches_the_primary_with_the_same_bytes(twins: Twins, topic: bool):
+async def test_every_kind_of_message_reaches_the_primary_with_the_same_bytes(
+    twins: Twins, topic: bool
+) -> None:
     for name, make in PLAIN.items():
         message = with_ids(make())
 
-        plain, paired = twins.each(
+        plain, paired = await twins.each(
             lambda sender, it=message: sender.send_messages(deepcopy(it)), topic=topic
         )
 
@@ -132,7 +128,7 @@ MANY = [
     with_ids(AmqpAnnotatedMessage(value_body={"three": 3})),
     ServiceBusMessage("four" * 1000, application_properties={"a": b"b", b"c": 1.5}),
 ]
-WAYS: dict[str, Callable[[Any], Any]] = {
+WAYS: dict[str, Call] = {
     "a list": lambda sender: sender.send_messages(deepcopy(MANY)),
     "a list of one": lambda sender: sender.send_messages(deepcopy(MANY[:1])),
     "a tuple": lambda sender: sender.send_messages(tuple(deepcopy(MANY))),
@@ -146,11 +142,11 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.rule("S1")
-@pytest.mark.parametrize("do", WAYS.values(), ids=WAYS.keys())
-def test_several_messages_are_one_delivery_with_the_same_bytes_and_envelope(
-    twins: Twins, do: Callable[[Any], Any]
-):
-    plain, paired = twins.each(do)
+@pytest.mark.parametrize("call", WAYS.values(), ids=WAYS.keys())
+async def test_several_messages_are_one_delivery_with_the_same_bytes_and_envelope(
+    twins: Twins, call: Call
+) -> None:
+    plain, paired = await twins.each(call)
 
     assert shown(paired) == shown(plain)
     assert len(plain) <= 1
@@ -160,23 +156,26 @@ def test_several_messages_are_one_delivery_with_the_same_bytes_and_envelope(
 @pytest.mark.parametrize(
     "messages", [MANY[0], MANY, MANY[1:2], []], ids=["one", "several", "a list of one", "none"]
 )
-def test_scheduling_sends_the_same_request_to_the_primary(twins: Twins, messages: Any):
-    plain, paired = twins.each(lambda sender: sender.schedule_messages(deepcopy(messages), LATER))
+async def test_scheduling_sends_the_same_request_to_the_primary(
+    twins: Twins, messages: Any
+) -> None:
+    plain, paired = await twins.each(
+        lambda sender: sender.schedule_messages(deepcopy(messages), LATER)
+    )
 
     assert shown(paired) == shown(plain)
     assert len(plain) == (messages != [])
 
 
 @pytest.mark.rule("S1", "S11")
-def test_message_without_an_id_differs_by_its_id_only(twins: Twins):
+async def test_message_without_an_id_differs_by_its_id_only(twins: Twins) -> None:
     bare = AmqpAnnotatedMessage(
         data_body=b"body", properties=AmqpMessageProperties(subject="s", group_id="g")
     )
 
-    plain, paired = (
-        Message.parse(arrived.payload)
-        for (arrived,) in twins.each(lambda sender: sender.send_messages(deepcopy(bare)))
-    )
+    reached = await twins.each(lambda sender: sender.send_messages(deepcopy(bare)))
+
+    plain, paired = (Message.parse(delivery.payload) for (delivery,) in reached)
 
     assert plain.read_properties().message_id is None
     assert isinstance(paired.read_properties().message_id, str)
@@ -186,24 +185,21 @@ def test_message_without_an_id_differs_by_its_id_only(twins: Twins):
 
 
 @pytest.mark.rule("S1")
-def test_meter_of_the_primary_counts_the_same_with_and_without_pairing(twins: Twins):
-    plain, paired = twins.both()
-    for sender in (plain, paired):
-        with sender:
-            for way in WAYS.values():
-                way(sender)
-            number = sender.schedule_messages(deepcopy(MANY[0]), LATER)
-            sender.cancel_scheduled_messages(number)
+async def test_meter_of_the_primary_counts_the_same_with_and_without_pairing(twins: Twins) -> None:
+    senders = twins.both()
+    for sender in senders:
+        for way in WAYS.values():
+            await way(sender)
+        number = await sender.schedule_messages(deepcopy(MANY[0]), LATER)
+        await sender.cancel_scheduled_messages(number)
 
-    meter = twins.primary.meter()
-    read = {
-        sender.entity_name: {
-            kind: reading for (path, kind), reading in meter.items() if path == sender.entity_name
-        }
-        for sender in (plain, paired)
-    }
-    assert read[plain.entity_name]["send"].messages == 4 * 5 + 2
-    assert read[paired.entity_name] == read[plain.entity_name]
+    meter = twins.pair.primary.meter()
+    plain, paired = (
+        {kind: reading for (path, kind), reading in meter.items() if path == sender.entity_name}
+        for sender in senders
+    )
+    assert plain["send"].messages == 4 * 5 + 2
+    assert paired == plain
     # No administration request was sent either.
     entities = {path for path, _ in meter}
     assert entities == {path for path in entities if path.startswith(("Queue-", "Topic-"))}
@@ -212,13 +208,13 @@ def test_meter_of_the_primary_counts_the_same_with_and_without_pairing(twins: Tw
 # The errors.
 
 
-def outcome(do: Callable[[Any], Any], sender: Any) -> tuple[type[BaseException], str]:
+async def outcome(call: Call, sender: Any) -> tuple[type[BaseException], str]:
     with pytest.raises(Exception) as raised:  # noqa: PT011
-        do(sender)
+        await call(sender)
     return raised.type, str(raised.value).replace(sender.entity_name, "<path>")
 
 
-BAD: dict[str, Callable[[Any], Any]] = {
+BAD: dict[str, Call] = {
     "a number": lambda sender: sender.send_messages(5),
     "none": lambda sender: sender.send_messages(None),
     "text": lambda sender: sender.send_messages("text"),
@@ -246,10 +242,8 @@ BAD: dict[str, Callable[[Any], Any]] = {
     "too large together": lambda sender: sender.send_messages(
         [ServiceBusMessage(b"x" * 200_000), ServiceBusMessage(b"x" * 200_000)]
     ),
-    "too large for a batch": lambda sender: sender.create_message_batch(50).add_message(
-        ServiceBusMessage(b"x" * 50)
-    ),
-    "no message for a batch": lambda sender: sender.create_message_batch().add_message(5),
+    "too large for a batch": add_to_batch(50, ServiceBusMessage(b"x" * 50)),
+    "no message for a batch": add_to_batch(None, 5),
     "a batch that is too large": lambda sender: sender.create_message_batch(256 * 1024 + 1),
     "timeout 0": lambda sender: sender.send_messages(ServiceBusMessage("b"), timeout=0),
     "timeout below 0": lambda sender: sender.send_messages(ServiceBusMessage("b"), timeout=-1),
@@ -270,16 +264,16 @@ BAD: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.rule("S1")
-@pytest.mark.parametrize("do", BAD.values(), ids=BAD.keys())
-def test_bad_input_raises_the_error_of_the_sdk(twins: Twins, do: Callable[[Any], Any]):
-    assert outcome(do, twins.paired) == outcome(do, twins.plain)
+@pytest.mark.parametrize("call", BAD.values(), ids=BAD.keys())
+async def test_bad_input_raises_the_error_of_the_sdk(twins: Twins, call: Call) -> None:
+    assert await outcome(call, twins.paired) == await outcome(call, twins.plain)
 
-    assert state(twins.bus, twins.paired.entity_name) is PathStatus.HEALTHY
-    twins.paired.send_messages(ServiceBusMessage("goes on"))
+    assert twins.pair.state(twins.paired.entity_name) is PathStatus.HEALTHY
+    await twins.paired.send_messages(ServiceBusMessage("goes on"))
 
 
-CALLS: dict[str, Callable[[Any], Any]] = {
-    "enter": lambda sender: sender.__enter__(),
+CALLS: dict[str, Call] = {
+    "enter": lambda sender: sender.__aenter__(),
     "send": lambda sender: sender.send_messages(ServiceBusMessage("b")),
     "send several": lambda sender: sender.send_messages([ServiceBusMessage("b")]),
     "schedule": lambda sender: sender.schedule_messages(ServiceBusMessage("b"), LATER),
@@ -288,94 +282,90 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def check_same_errors(make_plain: Callable[[], Any], make_paired: Callable[[], Any]) -> None:
-    """Make each call with new senders, all at the same time, because the SDK opens links slowly."""
-
-    def errors(do: Callable[[Any], Any]) -> list[Any]:
-        return [outcome(do, make()) for make in (make_plain, make_paired)]
-
-    with ThreadPoolExecutor(len(CALLS)) as pool:
-        for plain, paired in pool.map(errors, CALLS.values()):
-            assert paired == plain
+async def check_same_errors(plain: Callable[[], Any], paired: Callable[[], Any]) -> None:
+    """Make each call with senders of both kinds, all calls at the same time."""
+    of_plain = together(outcome(call, plain()) for call in CALLS.values())
+    of_paired = together(outcome(call, paired()) for call in CALLS.values())
+    assert await of_paired == await of_plain
 
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
-def test_missing_entity_raises_the_error_of_the_sdk(twins: Twins, topic: bool):
-    check_same_errors(
-        lambda: twins.keep(quick_sender(twins.plain_client, "nowhere", topic=topic)),
-        lambda: twins.keep(quick_sender(twins.bus, "nowhere", topic=topic)),
+async def test_missing_entity_raises_the_error_of_the_sdk(twins: Twins, topic: bool) -> None:
+    pair = twins.pair
+    await check_same_errors(
+        lambda: pair.sender("nowhere", topic=topic, client=twins.plain_client),
+        lambda: pair.sender("nowhere", topic=topic),
     )
 
-    assert state(twins.bus, "nowhere") is PathStatus.HEALTHY
+    assert pair.state("nowhere") is PathStatus.HEALTHY
 
 
 @pytest.mark.rule("S1")
-def test_missing_right_raises_the_error_of_the_sdk(twins: Twins):
-    text = twins.primary.connection_string_of("listens", "key-of-listens")
-    path = twins.queue()
-    client = twins.client(text)
-    bus = twins.pair(twins.client(text))
+async def test_missing_right_raises_the_error_of_the_sdk(make: Make) -> None:
+    pair = await make(start=False)
+    text = pair.primary.connection_string_of(LISTENS.name, LISTENS.primary_key)
+    plain_client = pair.connect(text)
+    await pair.start(primary=pair.connect(text))
+    path = pair.queue()
 
-    check_same_errors(
-        lambda: twins.keep(quick_sender(client, path)),
-        lambda: twins.keep(quick_sender(bus, path)),
+    await check_same_errors(
+        lambda: pair.sender(path, client=plain_client), lambda: pair.sender(path)
     )
 
-    assert state(bus, path) is PathStatus.HEALTHY
+    assert pair.state(path) is PathStatus.HEALTHY
 
 
 @pytest.mark.rule("S1", "S14")
-def test_closed_sender_raises_the_error_of_the_sdk(twins: Twins):
+async def test_closed_sender_raises_the_error_of_the_sdk(twins: Twins) -> None:
     plain, paired = twins.both()
-    with plain, paired:
+    async with plain, paired:
         pass
     for sender in (plain, paired):
-        sender.close()
+        await sender.close()
 
-    for do in CALLS.values():
-        assert outcome(do, paired) == outcome(do, plain)
+    await check_same_errors(lambda: plain, lambda: paired)
 
 
 @pytest.mark.rule("S1", "S14")
-def test_closing_a_client_closes_its_senders_and_can_be_repeated(twins: Twins):
-    clients = twins.client(), twins.pair()
-    senders = [twins.keep(quick_sender(client, twins.queue())) for client in clients]
+async def test_closing_a_client_closes_its_senders_and_can_be_repeated(make: Make) -> None:
+    pair = await make()
+    clients = pair.connect(), pair.bus
+    plain, paired = senders = [pair.sender(pair.queue(), client=client) for client in clients]
     for client, sender in zip(clients, senders, strict=True):
-        sender.send_messages(ServiceBusMessage("acknowledged"))
-        client.close()
-        client.close()
+        await sender.send_messages(ServiceBusMessage("acknowledged"))
+        await pair.do(client.close)
+        await pair.do(client.close)
 
-    plain, paired = senders
-    for do in CALLS.values():
-        assert outcome(do, paired) == outcome(do, plain)
+    await check_same_errors(lambda: plain, lambda: paired)
     for sender in senders:
-        assert len(twins.stored(twins.primary, sender.entity_name)) == 1
+        assert len(pair.arrived(sender.entity_name)) == 1
 
 
 # Other properties of a sender.
 
 
 @pytest.mark.rule("S1")
-def test_sender_has_the_properties_of_an_sdk_sender(twins: Twins):
-    for client in (twins.plain_client, twins.bus):
-        sender = twins.keep(quick_sender(client, "Some-Queue", client_identifier="mine"))
+async def test_sender_has_the_properties_of_an_sdk_sender(twins: Twins) -> None:
+    for client in (twins.plain_client, twins.pair.bus):
+        sender = twins.pair.sender("Some-Queue", client=client, client_identifier="mine")
         assert sender.client_identifier == "mine"
         assert sender.entity_name == "Some-Queue"
         assert sender.fully_qualified_namespace == twins.plain.fully_qualified_namespace
-        assert str(sender) == "Sender client id: mine, entity: Some-Queue"
-    assert twins.bus.fully_qualified_namespace == twins.plain_client.fully_qualified_namespace
+        text = str(twins.pair.inner(sender))
+        assert text == "Sender client id: mine, entity: Some-Queue"
+    assert twins.pair.bus.fully_qualified_namespace == twins.plain_client.fully_qualified_namespace
     assert twins.paired.client_identifier.startswith("SBSender-")
     assert twins.paired.client_identifier == twins.paired.client_identifier
-    assert str(twins.paired).startswith("Sender client id: SBSender-")
+    assert str(twins.pair.inner(twins.paired)).startswith("Sender client id: SBSender-")
 
 
 @pytest.mark.rule("S1")
-def test_batch_is_an_sdk_batch_with_the_requested_limit(twins: Twins):
+async def test_batch_is_an_sdk_batch_with_the_requested_limit(twins: Twins) -> None:
     sizes = set()
     for sender in (twins.plain, twins.paired):
         for asked, given in ((None, 256 * 1024), (0, 256 * 1024), (1000, 1000)):
-            batch = sender.create_message_batch(asked)
+            batch = await sender.create_message_batch(asked)
             assert isinstance(batch, ServiceBusMessageBatch)
             assert batch.max_size_in_bytes == given
         batch.add_message(ServiceBusMessage("b", message_id="1"))
@@ -387,13 +377,16 @@ def test_batch_is_an_sdk_batch_with_the_requested_limit(twins: Twins):
 
 
 @pytest.mark.rule("S1")
-def test_receivers_are_those_of_the_primary(twins: Twins):
-    path, topic = twins.queue(), twins.topic()
+async def test_receivers_are_those_of_the_primary(twins: Twins) -> None:
+    path, topic = twins.pair.queue(), twins.pair.topic()
     for make, names in (
         ("get_queue_receiver", (path,)),
         ("get_subscription_receiver", (topic, "all")),
     ):
-        plain = twins.keep(getattr(twins.plain_client, make)(*names))
-        paired = twins.keep(getattr(twins.bus, make)(*names))
-        assert type(getattr(paired, "_inner", paired)) is type(getattr(plain, "_inner", plain))
+        plain, paired = (
+            getattr(client, make)(*names) for client in (twins.plain_client, twins.pair.bus)
+        )
+        twins.pair.keep(plain)
+        twins.pair.keep(paired)
+        assert type(paired) is type(plain)
         assert paired.entity_path == plain.entity_path

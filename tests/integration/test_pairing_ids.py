@@ -1,7 +1,7 @@
 """Message ids in primary and backlog, and messages whose acknowledgement was lost."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Any
 
@@ -11,48 +11,27 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from pairbus.amqp.client import Sender
 from pairbus.amqp.sections import Message
-from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.events import PathStatus
 from pairbus.transfer import from_backlog
 from tests.integration.emulator_clients import client_of
-from tests.integration.pairing_kit import World, body_of, quick_sender, state
-from tests.integration.waiting import wait_until
+from tests.integration.pairs import SENDS, Make, Pair, body_of, id_of, until
 
-pytestmark = [
-    # The SDK does not close its sockets.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
-
-SENDS = SharedAccessRule(name="sends", primary_key="key-of-sends", rights=frozenset([Right.SEND]))
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class Ids(World):
-    def __enter__(self) -> "Ids":
-        super().__enter__()
-        self.bus = self.pair()
-        self.healthy = self.keep(quick_sender(self.bus, self.queue()))
-        self.failed = self.keep(quick_sender(self.bus, self.queue()))
-        self.fail_over(self.failed)
-        self.in_backlog()
-        return self
-
-    def sent(self, sender: Any) -> list[Any]:
-        """Return the ids that a sender stored since the last call."""
-        if sender is self.healthy:
-            return ids(self.stored(self.primary, sender.entity_name))
-        return ids(self.in_backlog())
+@pytest.fixture(params=["healthy", "failed"])
+def sender(request: pytest.FixtureRequest, healthy: Any, failed: Any) -> Any:
+    """A sender whose path is healthy, and one whose path is in failover."""
+    return healthy if request.param == "healthy" else failed
 
 
-@pytest.fixture(scope="module", params=["sync", "aio"])
-def world(request: pytest.FixtureRequest) -> Iterator[Ids]:
-    with Ids(request.param, rules=[SENDS]) as world:
-        yield world
+def sent(pair: Pair, sender: Any) -> list[Any]:
+    """Return the ids that were stored since the last call."""
+    return ids(pair.new_in(pair.primary, sender.entity_name) + pair.new_in_backlog())
 
 
 def ids(payloads: list[bytes]) -> list[Any]:
-    return [Message.parse(one).read_properties().message_id for one in payloads]
+    return [id_of(payload) for payload in payloads]
 
 
 def without_id() -> ServiceBusMessage:
@@ -71,7 +50,7 @@ BARE: dict[str, Callable[[], Any]] = {
 }
 
 
-def id_of(message: Any) -> Any:
+def own_id(message: Any) -> Any:
     if isinstance(message, dict):
         return message.get("message_id")
     if isinstance(message, ServiceBusMessage):
@@ -80,80 +59,74 @@ def id_of(message: Any) -> Any:
 
 
 @pytest.mark.rule("S11")
-@pytest.mark.parametrize("where", ["healthy", "failed"])
-@pytest.mark.parametrize("make", BARE.values(), ids=BARE.keys())
-def test_message_without_an_id_gets_one_on_a_copy_for_each_call(
-    world: Ids, make: Callable[[], Any], where: str
-):
-    sender = getattr(world, where)
-    message = make()
-    world.sent(sender)
+@pytest.mark.parametrize("bare", BARE.values(), ids=BARE.keys())
+async def test_message_without_an_id_gets_one_on_a_copy_for_each_call(
+    pair: Pair, sender: Any, bare: Callable[[], Any]
+) -> None:
+    message = bare()
+    sent(pair, sender)
 
-    sender.send_messages(message)
-    sender.send_messages(message)
-    sender.send_messages([message, message])
-    batch = sender.create_message_batch()
-    batch.add_message(message)
-    batch.add_message(message)
-    sender.send_messages(batch)
+    await sender.send_messages(message)
+    await sender.send_messages(message)
+    await sender.send_messages([message, message])
+    await in_a_batch(sender, message, message)
 
-    given = world.sent(sender)
+    given = sent(pair, sender)
     assert len(set(given)) == len(given) == 6
     assert all(isinstance(one, str) and len(one) >= 32 for one in given)
-    assert id_of(message) is None
+    assert own_id(message) is None
 
 
 @pytest.mark.rule("S11")
-@pytest.mark.parametrize("where", ["healthy", "failed"])
-def test_message_id_of_any_type_is_kept(world: Ids, where: str):
-    sender = getattr(world, where)
+async def test_message_id_of_any_type_is_kept(pair: Pair, sender: Any) -> None:
     given = ["text", "", 17]
     messages = [
         AmqpAnnotatedMessage(data_body=b"b", properties=AmqpMessageProperties(message_id=one))
         for one in given
     ]
     own = ServiceBusMessage("b")
-    world.sent(sender)
+    sent(pair, sender)
 
-    sender.send_messages([*messages, own, {"body": "b", "message_id": "of a dictionary"}])
+    await sender.send_messages([*messages, own, {"body": "b", "message_id": "of a dictionary"}])
 
-    assert world.sent(sender) == [*given, own.message_id, "of a dictionary"]
+    assert sent(pair, sender) == [*given, own.message_id, "of a dictionary"]
 
 
 @pytest.mark.rule("S11")
-def test_batch_that_is_sent_again_has_the_same_ids(world: Ids):
-    batch = world.healthy.create_message_batch()
+async def test_batch_that_is_sent_again_has_the_same_ids(
+    pair: Pair, healthy: Any, failed: Any
+) -> None:
+    batch = await healthy.create_message_batch()
     batch.add_message(AmqpAnnotatedMessage(data_body=b"b"))
-    world.sent(world.healthy)
+    sent(pair, healthy)
 
-    world.healthy.send_messages(batch)
-    world.healthy.send_messages(batch)
-    world.failed.send_messages(batch)
+    await healthy.send_messages(batch)
+    await healthy.send_messages(batch)
+    await failed.send_messages(batch)
 
-    first, second = world.sent(world.healthy)
-    assert [first] == [second] == world.sent(world.failed)
+    first, second, in_backlog = sent(pair, healthy)
+    assert first == second == in_backlog
     assert first is not None
 
 
 @pytest.mark.rule("S11")
-@pytest.mark.parametrize("where", ["healthy", "failed"])
-def test_sdk_batch_is_sent_unchanged(world: Ids, where: str):
+async def test_sdk_batch_is_sent_unchanged(pair: Pair, sender: Any) -> None:
     batch = ServiceBusMessageBatch()
     batch.add_message(AmqpAnnotatedMessage(data_body=b"b"))
     batch.add_message(ServiceBusMessage("b", message_id="its own"))
     before = deepcopy(batch._message)
-    world.sent(getattr(world, where))
+    sent(pair, sender)
 
-    getattr(world, where).send_messages(batch)
+    await sender.send_messages(batch)
 
-    assert world.sent(getattr(world, where)) == [None, "its own"]
+    assert sent(pair, sender) == [None, "its own"]
     assert batch._message == before
 
 
 # Messages in both namespaces.
 
 
-LOST: dict[str, Callable[[Any], Any]] = {
+LOST: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "a message": lambda sender: sender.send_messages(ServiceBusMessage("b")),
     "annotated": lambda sender: sender.send_messages(AmqpAnnotatedMessage(data_body=b"b")),
     "a dictionary": lambda sender: sender.send_messages({"body": "b"}),
@@ -166,41 +139,38 @@ LOST: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def in_a_batch(sender: Any, *messages: Any) -> None:
-    batch = sender.create_message_batch()
+async def in_a_batch(sender: Any, *messages: Any) -> None:
+    batch = await sender.create_message_batch()
     for message in messages:
         batch.add_message(message)
-    sender.send_messages(batch)
+    await sender.send_messages(batch)
 
 
 @pytest.mark.rule("S11", "S3")
-@pytest.mark.parametrize("do", LOST.values(), ids=LOST.keys())
-def test_message_whose_acknowledgement_was_lost_is_delivered_once(
-    world: Ids, do: Callable[[Any], Any]
-):
-    path = world.queue(requires_duplicate_detection=True)
-    sender = world.keep(quick_sender(world.bus, path))
-    fault = world.primary.add_fault("lose-answer", path, count=1)
-    world.in_backlog()
+@pytest.mark.parametrize("send", LOST.values(), ids=LOST.keys())
+async def test_message_whose_acknowledgement_was_lost_is_delivered_once(
+    pair: Pair, send: Callable[[Any], Awaitable[Any]]
+) -> None:
+    path = pair.queue(requires_duplicate_detection=True)
+    fault = pair.fault("lose-answer", path, count=1)
+    pair.new_in_backlog()
 
-    do(sender)
+    await send(pair.sender(path))
 
     assert fault.fired == 1
-    assert state(world.bus, path) is PathStatus.FAILOVER
-    in_primary, in_backlog = world.stored(world.primary, path), world.in_backlog()
+    assert pair.state(path) is PathStatus.FAILOVER
+    in_primary, in_backlog = pair.new_in(pair.primary, path), pair.new_in_backlog()
     assert ids(in_primary) == ids(in_backlog)
     assert None not in ids(in_primary)
 
     # Drain the backlog as a syphon does.
-    with client_of(world.primary) as client:
+    with client_of(pair.primary) as client:
         again = Sender(client, path)
         for payload in in_backlog:
             again.send(from_backlog(payload).payload)
         again.send(Message.build(data=b"the last").encode())
 
-    assert [body_of(Message.parse(one)) for one in world.stored(world.primary, path)] == [
-        b"the last"
-    ]
+    assert [body_of(one) for one in pair.new_in(pair.primary, path)] == [b"the last"]
 
 
 # The check for duplicate detection.
@@ -215,21 +185,21 @@ def warnings_of(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:
 
 
 @pytest.mark.rule("S11")
-@pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_missing_duplicate_detection_is_warned_about_once(
-    world: Ids, caplog: pytest.LogCaptureFixture, kind: str
-):
-    bus = world.pair(check_duplicate_detection=True)
-    make = world.queue if kind == "queue" else world.topic
-    with_it, without = make(requires_duplicate_detection=True), make()
+@pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
+async def test_missing_duplicate_detection_is_warned_about_once(
+    make: Make, caplog: pytest.LogCaptureFixture, topic: bool
+) -> None:
+    pair = await make(check_duplicate_detection=True)
+    entity = pair.topic if topic else pair.queue
+    with_it, without = entity(requires_duplicate_detection=True), entity()
 
     with caplog.at_level(logging.DEBUG, "pairbus.pairing"):
         for path in (with_it, without, without, without.upper()):
-            world.keep(quick_sender(bus, path, topic=kind == "topic"))
-        wait_until(lambda: bool(warnings_of(caplog, without)), "the warning")
-        other = make()
-        world.keep(quick_sender(bus, other, topic=kind == "topic"))
-        wait_until(lambda: bool(warnings_of(caplog, other)), "the next warning")
+            pair.sender(path, topic=topic)
+        await until(lambda: warnings_of(caplog, without), "the warning")
+        other = entity()
+        pair.sender(other, topic=topic)
+        await until(lambda: warnings_of(caplog, other), "the next warning")
 
     (warning,) = warnings_of(caplog, without)
     assert "has no duplicate detection" in warning
@@ -237,19 +207,18 @@ def test_missing_duplicate_detection_is_warned_about_once(
 
 
 @pytest.mark.rule("S11")
-def test_no_warning_without_the_manage_right_or_without_the_option(
-    world: Ids, caplog: pytest.LogCaptureFixture
-):
-    text = world.primary.connection_string_of("sends", "key-of-sends")
-    path = world.queue()
-    bus = world.pair(world.client(text), check_duplicate_detection=True)
-    silent = world.pair(check_duplicate_detection=False)
+async def test_no_warning_without_the_manage_right_or_without_the_option(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent, pair = await make(check_duplicate_detection=False), await make(start=False)
+    text = pair.primary.connection_string_of(SENDS.name, SENDS.primary_key)
+    await pair.start(primary=pair.connect(text), check_duplicate_detection=True)
+    path = pair.queue()
 
     with caplog.at_level(logging.DEBUG, "pairbus.pairing"):
-        world.keep(quick_sender(silent, path))
-        with quick_sender(bus, path) as sender:
-            sender.send_messages(ServiceBusMessage("b"))
-        wait_until(lambda: "could not check" in caplog.text, "the check to fail")
+        silent.sender(path)
+        await pair.sender(path).send_messages(ServiceBusMessage("b"))
+        await until(lambda: "could not check" in caplog.text, "the check to fail")
 
     assert warnings_of(caplog, path) == []
     assert caplog.text.count("could not check") == 1

@@ -1,7 +1,7 @@
 """Limits of the backlog to the byte: reserved names, message sizes, and split batches."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -22,75 +22,70 @@ from pairbus.amqp.sections import Message
 from pairbus.errors import ReservedProperty
 from pairbus.events import PathStatus
 from pairbus.servicebus.application_properties import ALIASES
-from tests.integration.pairing_kit import BACKLOG, NAME, World, body_of, quick_sender, state
+from tests.integration.deliveries import Deliveries
+from tests.integration.pairs import Make, Pair, body_of, id_of
 
-pytestmark = [
-    # The SDK does not close its sockets.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KB = 1024
 LIMIT = 256 * KB
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
 
-class Limits(World):
-    """A healthy path and one in failover, with one backlog queue with a limit of 256 KB."""
+class Limits:
+    """The pairing of the module, with a limit of 256 KB in its backlog queue."""
 
-    def __enter__(self) -> "Limits":
-        super().__enter__()
-        # Without a cool-down, because the tests share one queue.
-        self.bus = self.pair(backlog_cool_down=timedelta())
-        self.healthy = self.keep(quick_sender(self.bus, self.queue()))
-        self.failed = self.keep(quick_sender(self.bus, self.queue()))
-        self.fail_over(self.failed)
+    def __init__(self, pair: Pair, healthy: Any, failed: Any, deliveries: Deliveries) -> None:
+        self.pair = pair
+        (self.backlog,) = pair.backlog_queues
+        self.healthy = healthy
+        self.failed = failed
+        self._deliveries = deliveries
         self.forget()
-        return self
 
     def forget(self) -> None:
-        self.in_backlog()
-        self.arrived(self.secondary, BACKLOG)
-        for sender in (self.healthy, self.failed):
-            self.arrived(self.primary, sender.entity_name)
-
-    def sender(self, name: str) -> Any:
-        return self.healthy if name == "healthy" else self.failed
+        """Forget all messages and deliveries."""
+        self.nothing_was_sent()
 
     def sizes_in_backlog(self) -> list[int]:
         """Return the sizes of the deliveries to the backlog since the last call."""
-        arrived = self.arrived(self.secondary, BACKLOG)
-        assert {one.message_format for one in arrived} <= {BATCH_FORMAT}
-        return [len(one.payload) for one in arrived]
+        made = self._deliveries.new(self.pair.secondary, self.backlog)
+        assert {one.message_format for one in made} <= {BATCH_FORMAT}
+        return [len(one.payload) for one in made]
 
     def nothing_was_sent(self) -> bool:
         return not any(
-            (
-                self.in_backlog(),
-                self.arrived(self.secondary, BACKLOG),
-                self.arrived(self.primary, self.healthy.entity_name),
-                self.arrived(self.primary, self.failed.entity_name),
-            )
+            [
+                self.pair.new_in_backlog(),
+                self._deliveries.new(self.pair.secondary, self.backlog),
+                *(
+                    self._deliveries.new(self.pair.primary, sender.entity_name)
+                    for sender in (self.healthy, self.failed)
+                ),
+            ]
         )
 
+    def new_ids(self) -> list[Any]:
+        """Return the ids of the messages that were stored in the backlog since the last call."""
+        return [id_of(payload) for payload in self.pair.new_in_backlog()]
 
-@pytest.fixture(scope="module", params=["sync", "aio"])
-def module_world(request: pytest.FixtureRequest) -> Iterator[Limits]:
-    with Limits(request.param) as world:
-        yield world
+    def is_in_rotation(self) -> bool:
+        return self.pair.bus.status().backlog[self.backlog].in_rotation
 
 
 @pytest.fixture
-def world(module_world: Limits) -> Iterator[Limits]:
-    yield module_world
-    module_world.secondary.clear_faults()
-    module_world.forget()
+def limits(pair: Pair, healthy: Any, failed: Any, deliveries: Deliveries) -> Iterator[Limits]:
+    yield Limits(pair, healthy, failed, deliveries)
+    pair.secondary.clear_faults()
 
 
 # Reserved names.
 
-in_both_states = pytest.mark.parametrize("where", ["healthy", "failed"])
+
+@pytest.fixture(params=["healthy", "failed"])
+def sender(request: pytest.FixtureRequest, healthy: Any, failed: Any) -> Any:
+    """A sender whose path is healthy, and one whose path is in failover."""
+    return healthy if request.param == "healthy" else failed
 
 
 def annotated(properties: dict[Any, Any]) -> AmqpAnnotatedMessage:
@@ -104,7 +99,7 @@ def foreign_batch(properties: dict[Any, Any]) -> ServiceBusMessageBatch:
     return batch
 
 
-RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Any]] = {
+RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Awaitable[Any]]] = {
     "a message": lambda sender, names: sender.send_messages(
         ServiceBusMessage("b", application_properties=names)
     ),
@@ -118,9 +113,9 @@ RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Any]] = {
     "in a generator": lambda sender, names: sender.send_messages(
         one for one in (ServiceBusMessage("fine"), annotated(names))
     ),
-    "in a batch": lambda sender, names: sender.create_message_batch().add_message(annotated(names)),
-    "in a batch, a dictionary": lambda sender, names: sender.create_message_batch().add_message(
-        {"body": "b", "application_properties": names}
+    "in a batch": lambda sender, names: batch_of(sender, annotated(names)),
+    "in a batch, a dictionary": lambda sender, names: batch_of(
+        sender, {"body": "b", "application_properties": names}
     ),
     "in a batch of the SDK": lambda sender, names: sender.send_messages(foreign_batch(names)),
     "scheduled": lambda sender, names: sender.schedule_messages(
@@ -133,47 +128,43 @@ RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Any]] = {
 
 
 @pytest.mark.rule("S7")
-@in_both_states
 @pytest.mark.parametrize("send", RESERVED.values(), ids=RESERVED.keys())
-def test_message_with_a_reserved_name_is_refused(
-    world: Limits, send: Callable[[Any, dict[Any, Any]], Any], where: str
-):
-    before = state(world.bus, world.sender(where).entity_name)
+async def test_message_with_a_reserved_name_is_refused(
+    limits: Limits, sender: Any, send: Callable[[Any, dict[Any, Any]], Awaitable[Any]]
+) -> None:
+    before = limits.pair.state(sender.entity_name)
     for name, key in product(ALIASES, (str, str.encode)):
         with pytest.raises(ReservedProperty, match=name):
-            send(world.sender(where), {"mine": 1, key(name): None})
+            await send(sender, {"mine": 1, key(name): None})
 
-    assert world.nothing_was_sent()
-    assert state(world.bus, world.sender(where).entity_name) is before
+    assert limits.nothing_was_sent()
+    assert limits.pair.state(sender.entity_name) is before
 
 
 @pytest.mark.rule("S7")
-@in_both_states
-def test_batch_can_be_used_after_it_refused_a_message(world: Limits, where: str):
-    sender = world.sender(where)
-    batch = sender.create_message_batch()
-    batch.add_message(ServiceBusMessage("one"))
+async def test_batch_can_be_used_after_it_refused_a_message(limits: Limits, sender: Any) -> None:
+    batch = await batch_of(sender, ServiceBusMessage("one"))
     with pytest.raises(ReservedProperty):
         batch.add_message(annotated({"x-ms-path": "p"}))
     batch.add_message(ServiceBusMessage("two"))
     assert len(batch) == 2
+    pair = limits.pair
+    pair.new_in(pair.primary, sender.entity_name)
 
-    sender.send_messages(batch)
+    await sender.send_messages(batch)
 
-    stored = (
-        world.in_backlog() if where == "failed" else world.stored(world.primary, sender.entity_name)
-    )
-    assert [body_of(Message.parse(one)) for one in stored] == [b"one", b"two"]
+    stored = pair.new_in(pair.primary, sender.entity_name) + pair.new_in_backlog()
+    assert [body_of(one) for one in stored] == [b"one", b"two"]
+    assert (pair.state(sender.entity_name) is PathStatus.FAILOVER) == (sender is limits.failed)
 
 
 @pytest.mark.rule("S7")
-@in_both_states
-def test_similar_names_are_allowed(world: Limits, where: str):
+async def test_similar_names_are_allowed(limits: Limits, sender: Any) -> None:
     names = {name.upper(): 1 for name in ALIASES} | {"x-ms-pat": 2, "x-ms-path ": 3, "": 4}
 
-    world.sender(where).send_messages(ServiceBusMessage("b", application_properties=names))
+    await sender.send_messages(ServiceBusMessage("b", application_properties=names))
 
-    assert not world.nothing_was_sent()
+    assert not limits.nothing_was_sent()
 
 
 # Sizes.
@@ -183,12 +174,12 @@ def sized(body: int, **options: Any) -> ServiceBusMessage:
     return ServiceBusMessage(b"x" * body, message_id="id", **options)
 
 
-def body_for(world: Limits, limit: int, **options: Any) -> int:
+async def body_for(limits: Limits, limit: int, **options: Any) -> int:
     """Return the body size with which one message fills a delivery to the backlog."""
     body = 200 * KB
-    world.failed.send_messages(sized(body, **options))
-    (size,) = world.sizes_in_backlog()
-    world.in_backlog()
+    await limits.failed.send_messages(sized(body, **options))
+    (size,) = limits.sizes_in_backlog()
+    limits.forget()
     return body + limit - size
 
 
@@ -201,20 +192,22 @@ EVERY_ALIAS: dict[str, Any] = {
 
 @pytest.mark.rule("S8")
 @pytest.mark.parametrize("options", [{}, EVERY_ALIAS], ids=["path only", "every alias"])
-def test_message_size_in_the_backlog_is_limited_to_the_byte(world: Limits, options: dict[str, Any]):
-    most = body_for(world, LIMIT, **options)
+async def test_message_size_in_the_backlog_is_limited_to_the_byte(
+    limits: Limits, options: dict[str, Any]
+) -> None:
+    most = await body_for(limits, LIMIT, **options)
 
-    world.failed.send_messages(sized(most, **options))
+    await limits.failed.send_messages(sized(most, **options))
 
-    assert world.sizes_in_backlog() == [LIMIT]
-    assert len(world.in_backlog()) == 1
+    assert limits.sizes_in_backlog() == [LIMIT]
+    assert len(limits.new_ids()) == 1
     with pytest.raises(MessageTooLargeForBacklog, match=f"{LIMIT + 1} bytes.*{LIMIT}"):
-        world.failed.send_messages(sized(most + 1, **options))
-    assert world.nothing_was_sent()
-    assert state(world.bus, world.failed.entity_name) is PathStatus.FAILOVER
-    assert world.bus.status().backlog[BACKLOG].in_rotation
+        await limits.failed.send_messages(sized(most + 1, **options))
+    assert limits.nothing_was_sent()
+    assert limits.pair.state(limits.failed.entity_name) is PathStatus.FAILOVER
+    assert limits.is_in_rotation()
     # The message fits the primary.
-    world.healthy.send_messages(sized(most + 1, **options))
+    await limits.healthy.send_messages(sized(most + 1, **options))
 
 
 def headed(size: int) -> ServiceBusMessage:
@@ -226,123 +219,125 @@ def head_of(payload: bytes) -> int:
 
 
 @pytest.mark.rule("S8")
-def test_header_size_in_the_backlog_is_limited_to_the_byte(world: Limits):
-    world.failed.send_messages(headed(60 * KB))
-    (stored,) = world.in_backlog()
+async def test_header_size_in_the_backlog_is_limited_to_the_byte(limits: Limits) -> None:
+    await limits.failed.send_messages(headed(60 * KB))
+    (stored,) = limits.pair.new_in_backlog()
     most = 60 * KB + 64 * KB - head_of(stored)
 
-    world.failed.send_messages(headed(most))
+    await limits.failed.send_messages(headed(most))
 
-    (stored,) = world.in_backlog()
+    (stored,) = limits.pair.new_in_backlog()
     assert head_of(stored) == 64 * KB
-    world.forget()
+    limits.forget()
     with pytest.raises(MessageTooLargeForBacklog, match=f"{64 * KB + 1} bytes.*{64 * KB}"):
-        world.failed.send_messages(headed(most + 1))
-    assert world.nothing_was_sent()
+        await limits.failed.send_messages(headed(most + 1))
+    assert limits.nothing_was_sent()
     # The message fits the primary.
-    world.healthy.send_messages(headed(most + 1))
+    await limits.healthy.send_messages(headed(most + 1))
 
 
 @pytest.mark.rule("S8", "S9")
-def test_list_with_one_message_that_is_too_large_is_not_sent(world: Limits):
-    most = body_for(world, LIMIT)
+async def test_list_with_one_message_that_is_too_large_is_not_sent(limits: Limits) -> None:
+    most = await body_for(limits, LIMIT)
 
     with pytest.raises(MessageTooLargeForBacklog):
-        world.failed.send_messages([sized(10), sized(most + 1), sized(10)])
+        await limits.failed.send_messages([sized(10), sized(most + 1), sized(10)])
 
-    assert world.nothing_was_sent()
+    assert limits.nothing_was_sent()
 
 
 @pytest.mark.rule("S8")
-def test_check_backlog_size_refuses_large_messages_while_healthy(world: Limits):
-    most = body_for(world, LIMIT)
-    path = world.queue()
-    bus = world.pair(check_backlog_size=True)
-    sender = world.keep(quick_sender(bus, path))
+async def test_check_backlog_size_refuses_large_messages_while_healthy(
+    limits: Limits, make: Make
+) -> None:
+    pair = await make(check_backlog_size=True)
+    path = pair.queue()
+    sender = pair.sender(path)
     # The path is part of the message in the backlog.
-    most += len(world.failed.entity_name) - len(path)
-    scheduled = body_for(world, LIMIT, scheduled_enqueue_time_utc=LATER)
-    scheduled += len(world.failed.entity_name) - len(path)
+    longer = len(limits.failed.entity_name) - len(path)
+    most = longer + await body_for(limits, LIMIT)
+    scheduled = longer + await body_for(limits, LIMIT, scheduled_enqueue_time_utc=LATER)
 
-    sender.send_messages(sized(most))
-    sender.send_messages([sized(most)])
-    assert sender.schedule_messages(sized(scheduled), LATER)
+    await sender.send_messages(sized(most))
+    await sender.send_messages([sized(most)])
+    assert await sender.schedule_messages(sized(scheduled), LATER)
 
-    assert len(world.stored(world.primary, path)) == 3
+    assert len(pair.arrived(path)) == 3
     for send in (
-        lambda: sender.send_messages(sized(most + 1)),
-        lambda: sender.send_messages([sized(1), sized(most + 1)]),
-        lambda: sender.send_messages(headed(64 * KB - 50)),
-        lambda: sender.schedule_messages(sized(scheduled + 1), LATER),
+        sender.send_messages(sized(most + 1)),
+        sender.send_messages([sized(1), sized(most + 1)]),
+        sender.send_messages(headed(64 * KB - 50)),
+        sender.schedule_messages(sized(scheduled + 1), LATER),
     ):
         with pytest.raises(MessageTooLargeForBacklog):
-            send()
+            await send
     with pytest.raises(TypeError, match="Received instead: int"):
-        sender.send_messages(5)
-    assert len(world.stored(world.primary, path)) == 0
-    assert state(bus, path) is PathStatus.HEALTHY
+        await sender.send_messages(5)
+    assert len(pair.arrived(path)) == 3
+    assert pair.state(path) is PathStatus.HEALTHY
 
 
 @pytest.mark.rule("S8", "S9")
-def test_size_limit_is_that_of_the_backlog_link(world: Limits):
-    world.secondary.create_queue(
-        f"large-{NAME}/x-servicebus-transfer/0", max_message_size_in_kilobytes=1024
-    )
-    path = world.queue(max_message_size_in_kilobytes=2048)
-    bus = world.pair(primary_name=f"large-{NAME}", client=world.client())
-    sender = world.keep(quick_sender(bus, path))
-    assert sender.create_message_batch().max_size_in_bytes == 2048 * KB
-    world.fail_over(sender)
+async def test_size_limit_is_that_of_the_backlog_link(make: Make) -> None:
+    pair = await make(start=False)
+    queue = f"{pair.name}/x-servicebus-transfer/0"
+    pair.secondary.create_queue(queue, max_message_size_in_kilobytes=1024)
+    await pair.start(backlog_queue_count=1)
+    sender = pair.sender(pair.queue(max_message_size_in_kilobytes=2048))
+    assert (await sender.create_message_batch()).max_size_in_bytes == 2048 * KB
+    await pair.fail_over(sender)
 
-    sender.send_messages(sized(1000 * KB))
+    await sender.send_messages(sized(1000 * KB))
     with pytest.raises(MessageTooLargeForBacklog, match=f"allows {1024 * KB} bytes"):
-        sender.send_messages(sized(1024 * KB))
+        await sender.send_messages(sized(1024 * KB))
 
-    assert len(world.in_backlog(f"large-{NAME}/x-servicebus-transfer/0")) == 2
-    assert sender.create_message_batch().max_size_in_bytes == 1024 * KB
+    assert len(pair.in_queue(queue)) == 2
+    assert (await sender.create_message_batch()).max_size_in_bytes == 1024 * KB
 
 
 # Batches.
 
 
-def batch_of(sender: Any, *messages: Any) -> Any:
-    batch = sender.create_message_batch()
+async def batch_of(sender: Any, *messages: Any) -> Any:
+    batch = await sender.create_message_batch()
     for message in messages:
         batch.add_message(message)
     return batch
+
+
+async def list_of(_: Any, *messages: Any) -> Any:
+    return list(messages)
 
 
 def numbered(number: int, size: int = 100) -> ServiceBusMessage:
     return ServiceBusMessage(b"x" * size, message_id=f"{number:06}")
 
 
-def ids(payloads: list[bytes]) -> list[str]:
-    return [Message.parse(one).read_properties().message_id for one in payloads]
-
-
 @pytest.mark.rule("S9")
-@pytest.mark.parametrize("make", [batch_of, lambda _, *some: list(some)], ids=["batch", "list"])
-def test_batch_is_split_when_it_is_one_byte_too_large(world: Limits, make: Callable[..., Any]):
-    sender = world.failed
+@pytest.mark.parametrize("several", [batch_of, list_of])
+async def test_batch_is_split_when_it_is_one_byte_too_large(
+    limits: Limits, several: Callable[..., Awaitable[Any]]
+) -> None:
+    sender = limits.failed
     some = [numbered(number, 20 * KB) for number in range(10)]
-    sender.send_messages(make(sender, *some))
-    (size,) = world.sizes_in_backlog()
+    await sender.send_messages(await several(sender, *some))
+    (size,) = limits.sizes_in_backlog()
     last = 20 * KB + LIMIT - size
-    world.forget()
+    limits.forget()
 
-    sender.send_messages(make(sender, *some[:-1], numbered(9, last)))
+    await sender.send_messages(await several(sender, *some[:-1], numbered(9, last)))
 
-    assert world.sizes_in_backlog() == [LIMIT]
-    assert ids(world.in_backlog()) == [f"{number:06}" for number in range(10)]
-    sender.send_messages(make(sender, *some[:-1], numbered(9, last + 1)))
-    first, second = world.sizes_in_backlog()
+    assert limits.sizes_in_backlog() == [LIMIT]
+    assert limits.new_ids() == [f"{number:06}" for number in range(10)]
+    await sender.send_messages(await several(sender, *some[:-1], numbered(9, last + 1)))
+    first, second = limits.sizes_in_backlog()
     assert first + second == LIMIT + 1
-    assert ids(world.in_backlog()) == [f"{number:06}" for number in range(10)]
+    assert limits.new_ids() == [f"{number:06}" for number in range(10)]
 
 
-def full_batch(sender: Any) -> Any:
+async def full_batch(sender: Any) -> Any:
     """Return a batch that is too large with its aliases."""
-    batch = sender.create_message_batch()
+    batch = await sender.create_message_batch()
     with contextlib.suppress(MessageSizeExceededError):
         for number in range(10_000):
             batch.add_message(numbered(number))
@@ -350,17 +345,21 @@ def full_batch(sender: Any) -> Any:
     return batch
 
 
+async def large_list(_: Any) -> Any:
+    return [numbered(number, 100 * KB) for number in range(5)]
+
+
 @pytest.mark.rule("S9")
-def test_full_batch_is_split_in_order(world: Limits):
-    batch = full_batch(world.failed)
+async def test_full_batch_is_split_in_order(limits: Limits) -> None:
+    batch = await full_batch(limits.failed)
 
-    world.failed.send_messages(batch)
+    await limits.failed.send_messages(batch)
 
-    sizes = world.sizes_in_backlog()
+    sizes = limits.sizes_in_backlog()
     assert len(sizes) == 2
     assert max(sizes) <= LIMIT
-    assert ids(world.in_backlog()) == [f"{number:06}" for number in range(len(batch))]
-    sends = world.secondary.meter()[BACKLOG, "send"]
+    assert limits.new_ids() == [f"{number:06}" for number in range(len(batch))]
+    sends = limits.pair.secondary.meter()[limits.backlog, "send"]
     assert sends.operations == sends.messages
 
 
@@ -369,78 +368,80 @@ def test_full_batch_is_split_in_order(world: Limits):
     ("fault", "error"),
     [("throttle", ServiceBusServerBusyError), ("internal-error", ServiceBusError)],
 )
-@pytest.mark.parametrize("make", [full_batch, lambda _: [numbered(n, 100 * KB) for n in range(5)]])
-def test_failure_of_the_second_batch_names_the_stored_messages(
-    world: Limits, make: Callable[[Any], Any], fault: str, error: type[Exception]
-):
-    batch = make(world.failed)
-    trouble = world.secondary.add_fault(fault, BACKLOG, after=1)
+@pytest.mark.parametrize("several", [full_batch, large_list])
+async def test_failure_of_the_second_batch_names_the_stored_messages(
+    limits: Limits, several: Callable[[Any], Awaitable[Any]], fault: str, error: type[Exception]
+) -> None:
+    batch = await several(limits.failed)
+    trouble = limits.pair.secondary.add_fault(fault, limits.backlog, after=1)
 
     with pytest.raises(PartlyStored) as raised:
-        world.failed.send_messages(batch)
+        await limits.failed.send_messages(batch)
 
     assert trouble.fired == 1
-    world.secondary.clear_faults()
+    limits.pair.secondary.clear_faults()
     partly = raised.value
     assert partly.stored
     assert partly.not_stored
     assert partly.stored + partly.not_stored == tuple(range(len(batch)))
-    assert ids(world.in_backlog()) == [f"{number:06}" for number in partly.stored]
+    assert limits.new_ids() == [f"{number:06}" for number in partly.stored]
     assert type(partly.backlog_error) is error
     assert isinstance(partly.primary_error, MessagingEntityDisabledError)
     assert f"{len(partly.stored)} of {len(batch)} messages" in str(partly)
 
 
 @pytest.mark.rule("S9")
-def test_messages_that_were_not_stored_can_be_sent_again(world: Limits):
+async def test_messages_that_were_not_stored_can_be_sent_again(limits: Limits) -> None:
     messages = [numbered(number, 100 * KB) for number in range(5)]
-    world.secondary.add_fault("throttle", BACKLOG, after=1, count=1)
+    limits.pair.secondary.add_fault("throttle", limits.backlog, after=1, count=1)
     with pytest.raises(PartlyStored) as raised:
-        world.failed.send_messages(messages)
+        await limits.failed.send_messages(messages)
 
-    world.failed.send_messages([messages[place] for place in raised.value.not_stored])
+    await limits.failed.send_messages([messages[place] for place in raised.value.not_stored])
 
-    assert ids(world.in_backlog()) == [f"{number:06}" for number in range(5)]
+    assert limits.new_ids() == [f"{number:06}" for number in range(5)]
 
 
 @pytest.mark.rule("S9")
-def test_failure_of_the_first_batch_is_not_partly_stored(world: Limits):
-    trouble = world.secondary.add_fault("throttle", BACKLOG, count=1)
+async def test_failure_of_the_first_batch_is_not_partly_stored(limits: Limits) -> None:
+    trouble = limits.pair.secondary.add_fault("throttle", limits.backlog, count=1)
 
     with pytest.raises(Exception, match="Nothing was sent") as raised:
-        world.failed.send_messages(full_batch(world.failed))
+        await limits.failed.send_messages(await full_batch(limits.failed))
 
     assert trouble.fired == 1
     assert not isinstance(raised.value, PartlyStored)
-    assert world.in_backlog() == []
+    assert limits.pair.new_in_backlog() == []
 
 
 @pytest.mark.rule("S1", "S9")
-def test_batch_created_in_failover_has_the_limit_of_the_backlog(world: Limits):
-    path = world.queue(max_message_size_in_kilobytes=1024)
-    sender = world.keep(quick_sender(world.bus, path))
-    large = sender.create_message_batch()
+async def test_batch_created_in_failover_has_the_limit_of_the_backlog(limits: Limits) -> None:
+    pair = limits.pair
+    sender = pair.sender(pair.queue(max_message_size_in_kilobytes=1024))
+    large = await sender.create_message_batch()
     assert large.max_size_in_bytes == 1024 * KB
     for number in range(9):
         large.add_message(numbered(number, 100 * KB))
-    world.fail_over(sender)
-    world.forget()
+    await pair.fail_over(sender)
+    limits.forget()
 
-    assert sender.create_message_batch().max_size_in_bytes == LIMIT
-    assert sender.create_message_batch(1000).max_size_in_bytes == 1000
+    assert (await sender.create_message_batch()).max_size_in_bytes == LIMIT
+    assert (await sender.create_message_batch(1000)).max_size_in_bytes == 1000
     with pytest.raises(ValueError, match=f"acceptable max batch size is: {LIMIT} bytes"):
-        sender.create_message_batch(LIMIT + 1)
+        await sender.create_message_batch(LIMIT + 1)
 
     # A batch that was created before is split.
-    sender.send_messages(large)
-    assert len(world.sizes_in_backlog()) == 5
-    assert ids(world.in_backlog()) == [f"{number:06}" for number in range(9)]
+    await sender.send_messages(large)
+    assert len(limits.sizes_in_backlog()) == 5
+    assert limits.new_ids() == [f"{number:06}" for number in range(9)]
 
 
 @pytest.mark.rule("S8")
-def test_message_that_cannot_be_encoded_raises_in_failover_too(world: Limits):
-    world.failed.send_messages(ServiceBusMessage("the queue is in rotation, whatever was before"))
-    world.forget()
+async def test_message_that_cannot_be_encoded_raises_in_failover_too(limits: Limits) -> None:
+    await limits.failed.send_messages(
+        ServiceBusMessage("the queue is in rotation, whatever was before")
+    )
+    limits.forget()
 
     for wrong in (
         5,
@@ -450,8 +451,8 @@ def test_message_that_cannot_be_encoded_raises_in_failover_too(world: Limits):
         AmqpAnnotatedMessage(data_body=b"b", properties=AmqpMessageProperties(group_sequence="x")),
     ):
         with pytest.raises((TypeError, ValueError)):
-            world.failed.send_messages(wrong)
+            await limits.failed.send_messages(wrong)
 
-    assert world.nothing_was_sent()
-    assert world.bus.status().backlog[BACKLOG].in_rotation
-    world.failed.send_messages(ServiceBusMessage("goes on"))
+    assert limits.nothing_was_sent()
+    assert limits.is_in_rotation()
+    await limits.failed.send_messages(ServiceBusMessage("goes on"))

@@ -1,26 +1,24 @@
 """Every kind of message in the backlog and restored, compared with the bytes of the plain SDK."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from copy import deepcopy
 from enum import Enum
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
-from pairbus.amqp.sections import (
-    ABSOLUTE_EXPIRY_TIME,
-    CREATION_TIME,
-    GROUP_ID,
-    TTL,
-    Message,
-)
+from pairbus.amqp.client import Receiver
+from pairbus.amqp.sections import ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID, TTL, Message
 from pairbus.amqp.types import Timestamp
 from pairbus.events import PathStatus
 from pairbus.servicebus.application_properties import ALIASES
 from pairbus.transfer import from_backlog
-from tests.integration.pairing_kit import BACKLOG, World, quick_sender, state
+from tests.integration.deliveries import Deliveries
+from tests.integration.emulator_clients import client_of
+from tests.integration.pairs import Pair
 from tests.interop.sdk_cases import FROM_THE_SDK, NESTED_FROM_THE_SDK
 from tests.unit.amqp.same import same
 from tests.unit.test_transfer import (
@@ -33,12 +31,7 @@ from tests.unit.test_transfer import (
     without_derived_times,
 )
 
-pytestmark = [
-    # The SDK does not close its sockets.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KINDS: dict[str, Callable[[], Any]] = {
     **PLAIN,
@@ -93,47 +86,54 @@ KINDS: dict[str, Callable[[], Any]] = {
 class Lane:
     """A plain sender of the SDK, and a paired sender whose path is in failover."""
 
-    def __init__(self, world: "Failover", *, topic: bool) -> None:
-        self._world = world
-        make = world.topic if topic else world.queue
-        self.plain = world.keep(quick_sender(world.client(), make(), topic=topic))
-        self.paired = world.keep(quick_sender(world.bus, make(), topic=topic))
-        world.fail_over(self.paired)
-        world.in_backlog()
-        world.arrived(world.primary, self.paired.entity_name)
+    def __init__(self, pair: Pair, deliveries: Deliveries, *, topic: bool) -> None:
+        self._pair = pair
+        self._deliveries = deliveries
+        make = pair.topic if topic else pair.queue
+        self.plain = pair.sender(make(), topic=topic, client=pair.connect())
+        self.paired = pair.sender(make(), topic=topic)
 
-    def plainly(self, message: Any) -> bytes:
+    async def plainly(self, message: Any) -> bytes:
         """Return the bytes that the plain SDK sends."""
-        world, path = self._world, self.plain.entity_name
-        self.plain.send_messages(message)
-        (arrived,) = world.arrived(world.primary, path)
-        return arrived.payload
+        await self.plain.send_messages(message)
+        (made,) = self._deliveries.new(self._pair.primary, self.plain.entity_name)
+        return made.payload
+
+    def reached_the_primary(self) -> bool:
+        """Return whether a message of the paired sender reached the primary since the last call."""
+        return bool(self._deliveries.new(self._pair.primary, self.paired.entity_name))
 
 
-class Failover(World):
-    def __enter__(self) -> "Failover":
-        super().__enter__()
-        self.bus = self.pair()
-        self.lanes = {topic: Lane(self, topic=topic) for topic in (False, True)}
-        self.backlog = self.receiver(self.secondary, BACKLOG)
-        self.received()
-        return self
+class Failover:
+    """Senders of a queue and of a topic in failover, and a receiver of the backlog."""
 
-    def received(self, count: int = 2) -> list[bytes]:
-        """Receive the messages of the backlog."""
-        deliveries = []
+    def __init__(self, pair: Pair, deliveries: Deliveries, backlog: Receiver) -> None:
+        self.pair = pair
+        self.deliveries = deliveries
+        self.lanes = {topic: Lane(pair, deliveries, topic=topic) for topic in (False, True)}
+        self._backlog = backlog
+
+    def received(self, count: int) -> list[bytes]:
+        """Receive messages of the backlog, and forget that they were stored."""
+        deliveries: list[Any] = []
         while len(deliveries) < count:
-            some = self.backlog.receive(count - len(deliveries), timeout_s=20)
+            some = self._backlog.receive(count - len(deliveries), timeout_s=20)
             assert some
-            self.backlog.settle(some)
+            self._backlog.settle(some)
             deliveries += some
+        assert len(self.pair.new_in_backlog()) <= count  # those that are not settled yet
         return [bytes(one.payload) for one in deliveries]
 
 
-@pytest.fixture(scope="module", params=["sync", "aio"])
-def world(request: pytest.FixtureRequest) -> Iterator[Failover]:
-    with Failover(request.param) as world:
-        yield world
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def failover(pair: Pair, deliveries: Deliveries) -> AsyncIterator[Failover]:
+    with client_of(pair.secondary) as client:
+        failover = Failover(pair, deliveries, Receiver(client, pair.backlog_queues[0]))
+        for lane in failover.lanes.values():
+            await pair.fail_over(lane.paired)
+            lane.reached_the_primary()
+        failover.received(2)
+        yield failover
 
 
 def with_id(message: Any, message_id: Any) -> Any:
@@ -162,24 +162,24 @@ def snapshot(value: Any) -> Any:
 @pytest.mark.rule("S6", "Y3")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
-def test_restored_message_equals_the_message_of_the_sdk(
-    world: Failover, make: Callable[[], Any], topic: bool
-):
-    lane = world.lanes[topic]
+async def test_restored_message_equals_the_message_of_the_sdk(
+    failover: Failover, make: Callable[[], Any], topic: bool
+) -> None:
+    lane = failover.lanes[topic]
     message = make()
     before = snapshot(message)
 
-    lane.paired.send_messages(message)
+    await lane.paired.send_messages(message)
 
     assert snapshot(message) == before
-    (stored,) = world.in_backlog()
-    (received,) = world.received(1)
+    (stored,) = failover.pair.new_in_backlog()
+    (received,) = failover.received(1)
     back = from_backlog(received)
     assert (back.path, back.payload) == (lane.paired.entity_name, from_backlog(stored).payload)
-    plain = lane.plainly(with_id(message, back.message_id))
+    plain = await lane.plainly(with_id(message, back.message_id))
     check_same(back.payload, without_derived_times(plain))
     check_stored(Message.parse(stored), Message.parse(plain), lane.paired.entity_name)
-    assert world.arrived(world.primary, lane.paired.entity_name) == []
+    assert not lane.reached_the_primary()
 
 
 def check_stored(stored: Message, plain: Message, path: str) -> None:
@@ -214,95 +214,92 @@ def check_stored(stored: Message, plain: Message, path: str) -> None:
 
 @pytest.mark.rule("S6")
 @pytest.mark.parametrize("how", ["list", "generator", "batch"])
-def test_list_of_all_kinds_is_stored_in_order(world: Failover, how: str):
-    lane = world.lanes[False]
+async def test_list_of_all_kinds_is_stored_in_order(failover: Failover, how: str) -> None:
+    lane = failover.lanes[False]
     messages = [make() for name, make in KINDS.items() if name != "large body"]
     before = [snapshot(one) for one in messages]
 
     if how == "batch":
-        batch = lane.paired.create_message_batch()
+        batch = await lane.paired.create_message_batch()
         for message in deepcopy(messages):
             batch.add_message(message)
-        lane.paired.send_messages(batch)
+        await lane.paired.send_messages(batch)
     else:
-        lane.paired.send_messages(messages if how == "list" else (one for one in messages))
+        await lane.paired.send_messages(messages if how == "list" else (one for one in messages))
 
     assert [snapshot(one) for one in messages] == before
-    received = world.received(len(messages))
-    assert len(world.in_backlog()) in (0, len(messages))  # all may have been received
+    received = failover.received(len(messages))
     for message, payload in zip(messages, received, strict=True):
         back = from_backlog(payload)
-        plain = lane.plainly(with_id(message, back.message_id))
+        plain = await lane.plainly(with_id(message, back.message_id))
         check_same(back.payload, without_derived_times(plain))
 
 
 @pytest.mark.rule("S6")
-def test_message_that_failed_at_the_primary_is_stored_unchanged(world: Failover):
+async def test_message_that_failed_at_the_primary_is_stored_unchanged(failover: Failover) -> None:
     """The SDK has already encoded the message in this case."""
-    paired = world.keep(quick_sender(world.bus, world.queue()))
+    paired = failover.pair.sender(failover.pair.queue())
     message = KINDS["everything at once"]()
-    fault = world.primary.add_fault("internal-error", paired.entity_name)
+    fault = failover.pair.fault("internal-error", paired.entity_name)
 
-    paired.send_messages(message)
+    await paired.send_messages(message)
 
     assert fault.fired == 1
-    assert state(world.bus, paired.entity_name) is PathStatus.FAILOVER
-    (arrived,) = world.arrived(world.primary, paired.entity_name)
-    (received,) = world.received(1)
-    world.in_backlog()
+    assert failover.pair.state(paired.entity_name) is PathStatus.FAILOVER
+    (arrived,) = failover.deliveries.new(failover.pair.primary, paired.entity_name)
+    (received,) = failover.received(1)
     check_same(from_backlog(received).payload, without_derived_times(arrived.payload))
 
 
 @pytest.mark.rule("S6")
-def test_destination_is_spelled_as_the_sender_was_opened(world: Failover):
-    path = world.queue()
-    senders = [
-        world.keep(quick_sender(world.bus, spelt)) for spelt in (path.lower(), path.upper(), path)
-    ]
-    world.fail_over(senders[0])
+async def test_destination_is_spelled_as_the_sender_was_opened(failover: Failover) -> None:
+    pair = failover.pair
+    path = pair.queue()
+    senders = [pair.sender(spelt) for spelt in (path.lower(), path.upper(), path)]
+    await pair.fail_over(senders[0])
     for sender in senders:
-        sender.send_messages(ServiceBusMessage("b"))
+        await sender.send_messages(ServiceBusMessage("b"))
 
-    paths = [from_backlog(one).path for one in world.received(4)]
+    paths = [from_backlog(one).path for one in failover.received(4)]
 
     assert paths == [path.lower(), path.lower(), path.upper(), path]
-    assert list(world.bus.status().paths).count(path.lower()) == 1
-    world.in_backlog()
+    assert list(pair.bus.status().paths).count(path.lower()) == 1
 
 
 @pytest.mark.rule("S6")
-def test_received_message_can_be_sent_to_the_backlog(world: Failover):
-    lane = world.lanes[False]
-    path = world.queue()
-    with quick_sender(world.client(), path) as sender:
-        sender.send_messages(
-            ServiceBusMessage("b", application_properties={"a": "text", "n": 1}, message_id="id")
-        )
-    with world.client().get_queue_receiver(path, prefetch_count=1, socket_timeout=0.05) as receiver:
-        (message,) = receiver.receive_messages(1, max_wait_time=20)
+async def test_received_message_can_be_sent_to_the_backlog(failover: Failover) -> None:
+    lane, pair = failover.lanes[False], failover.pair
+    path, client = pair.queue(), pair.connect()
+    await pair.sender(path, client=client).send_messages(
+        ServiceBusMessage("b", application_properties={"a": "text", "n": 1}, message_id="id")
+    )
+    receiver = pair.keep(client.get_queue_receiver(path, prefetch_count=1))
+    (message,) = await receiver.receive_messages(1, max_wait_time=20)
     before = snapshot(message.raw_amqp_message)
 
-    lane.paired.send_messages(message)
+    await lane.paired.send_messages(message)
 
     assert snapshot(message.raw_amqp_message) == before
-    (received,) = world.received(1)
-    world.in_backlog()
+    (received,) = failover.received(1)
     back = Message.parse(from_backlog(received).payload)
-    plain = Message.parse(lane.plainly(message))
+    plain = Message.parse(await lane.plainly(message))
     assert back.read_application_properties() == plain.read_application_properties()
     assert same(fields_of(back), fields_of(plain))
     assert back.body == plain.body
 
 
 @pytest.mark.rule("S6")
-def test_backlog_neither_schedules_nor_expires_nor_groups_messages(world: Failover):
-    lane = world.lanes[False]
-    lane.paired.send_messages(PLAIN["all of it"]())
+async def test_backlog_neither_schedules_nor_expires_nor_groups_messages(
+    failover: Failover,
+) -> None:
+    (queue,) = failover.pair.backlog_queues
+    await failover.lanes[False].paired.send_messages(PLAIN["all of it"]())
 
-    (stored,) = world.secondary.call(lambda core: core.entities.get(BACKLOG).queue.peek(0, 100))
+    (stored,) = failover.pair.secondary.call(
+        lambda core: core.entities.get(queue).queue.peek(0, 100)
+    )
     assert (stored.due_ms, stored.expires_ms, stored.session) == (None, None, None)
-    (received,) = world.received(1)
-    world.in_backlog()
+    (received,) = failover.received(1)
     back = from_backlog(received)
     assert (back.session, back.ttl_ms, back.scheduled_ms) == ("s", 60_000, Timestamp(WHEN_MS))
     assert Message.parse(back.payload).read_properties().message_id is not None

@@ -30,23 +30,18 @@ from pairbus.pairing.namespaces import registry
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_clients import BRISK
-from tests.integration.pairing_faults_kit import (
-    FORGETFUL,
+from tests.integration.pairs import (
+    QUICK,
     SENDS,
     Make,
     Pair,
-    both,
     caught,
     message,
-    namespaces,
     together,
     until,
 )
-from tests.integration.pairing_kit import QUICK
 
-__all__ = ["namespaces"]
-
-pytestmark = FORGETFUL
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def refusal(pair: Pair, primary: Any, secondary: Any, **options: Any) -> type[Any]:
@@ -65,10 +60,7 @@ def elsewhere(port: int) -> str:
 
 
 @pytest.mark.rule("P1")
-@both
-async def test_each_mistake_has_its_own_error_and_checks_are_made_in_order(
-    make: Make,
-) -> None:
+async def test_each_mistake_has_its_own_error_and_checks_are_made_in_order(make: Make) -> None:
     pair, other = await make(start=False), await make(start=False)
     first, second = pair.primary.connection_string, pair.secondary.connection_string
     primary, secondary = pair.connect(first), pair.connect(second)
@@ -99,7 +91,6 @@ async def without(pair: Pair, primary: Any, options: Any) -> type[Any]:
 
 
 @pytest.mark.rule("P1")
-@both
 async def test_secondary_that_is_a_primary_is_reported_before_secondary_in_use(make: Make) -> None:
     pair, other, third = await together(make(start=False) for _ in range(3))
     first, second = pair.primary.connection_string, pair.secondary.connection_string
@@ -112,7 +103,6 @@ async def test_secondary_that_is_a_primary_is_reported_before_secondary_in_use(m
 
 
 @pytest.mark.rule("P1")
-@both
 async def test_two_clients_of_one_namespace_can_both_be_paired_with_one_secondary(
     make: Make,
 ) -> None:
@@ -124,10 +114,7 @@ async def test_two_clients_of_one_namespace_can_both_be_paired_with_one_secondar
 
 
 @pytest.mark.rule("P1")
-@both
-async def test_entity_path_and_clients_of_the_other_flavour_are_refused(
-    make: Make,
-) -> None:
+async def test_entity_path_and_clients_of_the_other_flavour_are_refused(make: Make) -> None:
     pair = await make(start=False)
     first, second = pair.primary.connection_string, pair.secondary.connection_string
     primary = pair.connect(first)
@@ -152,10 +139,7 @@ async def test_entity_path_and_clients_of_the_other_flavour_are_refused(
 
 
 @pytest.mark.rule("P1", "P6")
-@both
-async def test_failed_pairing_can_be_repeated(
-    make: Make,
-) -> None:
+async def test_failed_pairing_can_be_repeated(make: Make) -> None:
     pair = await make(start=False)
     primary = pair.connect(pair.primary.connection_string)
     powerless = pair.secondary.connection_string_of(SENDS.name, SENDS.primary_key)
@@ -246,10 +230,7 @@ def clients(pair: Pair, namespace: LocalNamespace) -> dict[str, Any]:
 
 
 @pytest.mark.rule("P7")
-@both
-async def test_every_kind_of_credential_fails_over_and_back(
-    make: Make,
-) -> None:
+async def test_every_kind_of_credential_fails_over_and_back(make: Make) -> None:
     pairs = [await make(start=False) for _ in range(4)]
     primaries = clients(pairs[0], pairs[0].primary)
     secondaries = clients(pairs[0], pairs[0].secondary)

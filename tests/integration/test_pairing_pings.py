@@ -15,22 +15,10 @@ from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
 from tests.integration.encoded_messages import payload
-from tests.integration.pairing_faults_kit import (
-    FORGETFUL,
-    LISTENS,
-    Make,
-    Pair,
-    both,
-    message,
-    namespaces,
-    together,
-    until,
-)
-from tests.integration.waiting import DEADLINE_S
+from tests.integration.pairs import LISTENS, Make, Pair, message, together, until
+from tests.integration.raw_peer import DEADLINE_S
 
-__all__ = ["namespaces"]
-
-pytestmark = FORGETFUL
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
@@ -52,7 +40,6 @@ def sends(pair: Pair, path: str) -> int:
 
 
 @pytest.mark.rule("G1", "G3")
-@both
 async def test_ping_has_the_documented_form_and_is_not_delivered(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,10 +85,7 @@ async def test_ping_has_the_documented_form_and_is_not_delivered(
 
 
 @pytest.mark.rule("G2")
-@both
-async def test_pings_keep_the_interval_and_stop_after_the_first_success(
-    make: Make,
-) -> None:
+async def test_pings_keep_the_interval_and_stop_after_the_first_success(make: Make) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
     queue = pair.queue()
     fault = pair.fault("internal-error", queue)
@@ -136,7 +120,6 @@ async def test_pings_keep_the_interval_and_stop_after_the_first_success(
 
 
 @pytest.mark.rule("G2")
-@both
 async def test_pings_of_many_paths_are_spread(make: Make) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.5)
     paths = pair.queues(6)
@@ -155,10 +138,7 @@ async def test_pings_of_many_paths_are_spread(make: Make) -> None:
 
 
 @pytest.mark.rule("G4")
-@both
-async def test_refused_ping_is_an_event_and_messages_go_to_the_backlog(
-    make: Make,
-) -> None:
+async def test_refused_ping_is_an_event_and_messages_go_to_the_backlog(make: Make) -> None:
     pair = await make(fake_clock=True)
     gone, forbidden = pair.queues(2)
     senders = await fail_over(pair, gone, forbidden)
@@ -181,7 +161,6 @@ async def test_refused_ping_is_an_event_and_messages_go_to_the_backlog(
 
 
 @pytest.mark.rule("G3")
-@both
 async def test_drop_pings_completes_delivered_pings(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
@@ -215,10 +194,7 @@ async def test_drop_pings_completes_delivered_pings(make: Make) -> None:
 
 
 @pytest.mark.rule("G2", "S13")
-@both
-async def test_path_without_the_send_right_can_be_marked_healthy(
-    make: Make,
-) -> None:
+async def test_path_without_the_send_right_can_be_marked_healthy(make: Make) -> None:
     pair = await make(start=False)
     text = pair.primary.connection_string_of(LISTENS.name, LISTENS.primary_key)
     await pair.start(primary=pair.connect(text), fake_clock=True)

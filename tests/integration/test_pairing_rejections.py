@@ -19,22 +19,10 @@ from azure.servicebus.exceptions import (
 from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
-from tests.integration.pairing_faults_kit import (
-    FORGETFUL,
-    LISTENS,
-    MINUTE,
-    Make,
-    Pair,
-    both,
-    caught,
-    message,
-    namespaces,
-)
+from tests.integration.pairs import LISTENS, MINUTE, Make, Pair, caught, message
 from tests.integration.sdk_flavours import Awaited
 
-__all__ = ["namespaces"]
-
-pytestmark = [*FORGETFUL, pytest.mark.rule("S4")]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S4")]
 
 KB = 1024
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
@@ -87,7 +75,6 @@ def assert_no_queue_was_pulled(pair: Pair) -> None:
 
 @pytest.mark.rule("S1", "S4")
 @pytest.mark.parametrize("way", WAYS)
-@both
 async def test_rejected_message_raises_the_error_of_the_sdk_and_pulls_no_queue(
     make: Make, way: str
 ) -> None:
@@ -112,7 +99,6 @@ async def test_rejected_message_raises_the_error_of_the_sdk_and_pulls_no_queue(
     assert_no_queue_was_pulled(pair)
 
 
-@both
 async def test_rejected_message_of_the_call_that_fails_over_raises_too(make: Make) -> None:
     pair = await make()
     path = pair.queue()
@@ -129,10 +115,7 @@ async def test_rejected_message_of_the_call_that_fails_over_raises_too(make: Mak
 
 
 @pytest.mark.rule("S4", "S9")
-@both
-async def test_rejection_in_the_second_batch_names_the_stored_messages(
-    make: Make,
-) -> None:
+async def test_rejection_in_the_second_batch_names_the_stored_messages(make: Make) -> None:
     pair = await make()
     path, sender = await failed_over(pair)
     _, other = await failed_over(pair)
@@ -151,7 +134,6 @@ async def test_rejection_in_the_second_batch_names_the_stored_messages(
     assert_no_queue_was_pulled(pair)
 
 
-@both
 async def test_full_queue_is_pulled_and_the_message_goes_to_another(make: Make) -> None:
     pair = await make(start=False)
     full = f"{pair.name}/x-servicebus-transfer/0"
@@ -174,7 +156,6 @@ async def test_full_queue_is_pulled_and_the_message_goes_to_another(make: Make) 
     assert len(pair.in_queue(pair.backlog_queues[1])) >= 8
 
 
-@both
 async def test_deleted_queue_is_pulled_with_the_error_of_a_new_link(make: Make) -> None:
     pair = await make(backlog_queue_count=1, backlog_cool_down=MINUTE)
     path, sender = await failed_over(pair)
@@ -190,7 +171,6 @@ async def test_deleted_queue_is_pulled_with_the_error_of_a_new_link(make: Make) 
     assert pair.state(path) is PathStatus.FAILOVER
 
 
-@both
 async def test_missing_send_right_pulls_every_queue(make: Make) -> None:
     pair = await make(start=False)
     text = pair.secondary.connection_string_of(LISTENS.name, LISTENS.primary_key)
@@ -208,7 +188,6 @@ async def test_missing_send_right_pulls_every_queue(make: Make) -> None:
     assert {one.queue for one in pair.of(BacklogQueuePulled)} == set(pair.backlog_queues)
 
 
-@both
 async def test_link_that_is_detached_once_is_reopened(make: Make) -> None:
     pair = await make(backlog_queue_count=1, backlog_cool_down=MINUTE)
     path, sender = await failed_over(pair)
@@ -221,7 +200,6 @@ async def test_link_that_is_detached_once_is_reopened(make: Make) -> None:
     assert_no_queue_was_pulled(pair)
 
 
-@both
 async def test_queue_that_detaches_every_link_is_pulled_after_another_accepts_the_message(
     make: Make,
 ) -> None:
@@ -240,7 +218,6 @@ async def test_queue_that_detaches_every_link_is_pulled_after_another_accepts_th
     assert len(pair.in_queue(left)) == 1
 
 
-@both
 async def test_message_that_detaches_every_link_pulls_no_queue(make: Make) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE)
     path, sender = await failed_over(pair)

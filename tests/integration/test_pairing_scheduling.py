@@ -1,11 +1,11 @@
 """Scheduling and cancelling messages, while the primary is healthy and in failover."""
 
-from collections.abc import Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessagingEntityDisabledError, ServiceBusServerBusyError
@@ -16,16 +16,12 @@ from pairbus.amqp.types import Timestamp
 from pairbus.errors import CannotCancel
 from pairbus.events import PathStatus
 from pairbus.transfer import from_backlog
-from tests.integration.pairing_kit import BACKLOG, World, quick_sender, state
+from tests.integration.deliveries import Deliveries
+from tests.integration.pairs import Pair, id_of
 from tests.unit.amqp.same import same
 from tests.unit.test_transfer import SCHEDULE, aliases_of, check_same
 
-pytestmark = [
-    # The SDK does not close its sockets.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LATER = datetime(2999, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 LATER_MS = 32472187200250
@@ -39,29 +35,18 @@ TIMES = {
 }
 
 
-class Schedules(World):
-    def __enter__(self) -> "Schedules":
-        super().__enter__()
-        self.bus = self.pair(backlog_cool_down=timedelta())
-        self.plain = self.keep(quick_sender(self.client(), self.queue()))
-        self.healthy = self.keep(quick_sender(self.bus, self.queue()))
-        self.failed = self.keep(quick_sender(self.bus, self.queue()))
-        self.fail_over(self.failed)
-        self.in_backlog()
-        return self
-
-    def scheduled(self, sender: Any) -> list[int]:
-        """Return the sequence numbers of the messages in a queue of the primary."""
-        found = self.primary.call(
-            lambda core: core.entities.get(sender.entity_name).queue.peek(0, 1000)
-        )
-        return [one.sequence for one in found]
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plain(pair: Pair) -> Any:
+    """A sender of the plain SDK."""
+    return pair.sender(pair.queue(), client=pair.connect())
 
 
-@pytest.fixture(scope="module", params=["sync", "aio"])
-def world(request: pytest.FixtureRequest) -> Iterator[Schedules]:
-    with Schedules(request.param) as world:
-        yield world
+def scheduled(pair: Pair, sender: Any) -> list[int]:
+    """Return the sequence numbers of the messages in a queue of the primary."""
+    found = pair.primary.call(
+        lambda core: core.entities.get(sender.entity_name).queue.peek(0, 1000)
+    )
+    return [one.sequence for one in found]
 
 
 def kinds() -> list[Any]:
@@ -76,50 +61,54 @@ def kinds() -> list[Any]:
 
 
 @pytest.mark.rule("S10")
-def test_messages_scheduled_at_the_primary_can_be_cancelled(world: Schedules):
-    sender = world.healthy
+async def test_messages_scheduled_at_the_primary_can_be_cancelled(pair: Pair, healthy: Any) -> None:
+    sender = healthy
 
-    (one,) = sender.schedule_messages(kinds()[0], LATER)
-    several = sender.schedule_messages(kinds(), LATER)
-    from_generator = sender.schedule_messages((message for message in kinds()), LATER)
+    (one,) = await sender.schedule_messages(kinds()[0], LATER)
+    several = await sender.schedule_messages(kinds(), LATER)
+    from_generator = await sender.schedule_messages((message for message in kinds()), LATER)
 
-    assert world.scheduled(sender) == [one, *several, *from_generator]
+    assert scheduled(pair, sender) == [one, *several, *from_generator]
     assert all(type(number) is int for number in (one, *several))
-    sender.cancel_scheduled_messages(one)
-    sender.cancel_scheduled_messages(several)
-    sender.cancel_scheduled_messages(number for number in from_generator)
-    assert world.scheduled(sender) == []
+    await sender.cancel_scheduled_messages(one)
+    await sender.cancel_scheduled_messages(several)
+    await sender.cancel_scheduled_messages(number for number in from_generator)
+    assert scheduled(pair, sender) == []
 
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("at", TIMES.values(), ids=TIMES.keys())
-def test_schedule_is_stored_in_failover_and_restored(world: Schedules, at: datetime):
+async def test_schedule_is_stored_in_failover_and_restored(
+    pair: Pair, failed: Any, plain: Any, at: datetime
+) -> None:
     message = ServiceBusMessage("b", message_id="id", partition_key="p")
     before = deepcopy(vars(message.raw_amqp_message))
 
-    assert world.failed.schedule_messages(message, at) == [None]
+    assert await failed.schedule_messages(message, at) == [None]
 
     assert message.scheduled_enqueue_time_utc is None
     assert repr(vars(message.raw_amqp_message)) == repr(before)
-    (stored,) = world.in_backlog()
-    (number,) = world.plain.schedule_messages(message, at)
-    (plain,) = world.stored(world.primary, world.plain.entity_name)
-    scheduled = Message.parse(plain).read_message_annotations()[SCHEDULE]
+    (stored,) = pair.new_in_backlog()
+    (number,) = await plain.schedule_messages(message, at)
+    (expected,) = pair.new_in(pair.primary, plain.entity_name)
+    scheduled = Message.parse(expected).read_message_annotations()[SCHEDULE]
     assert same(aliases_of(stored)["x-ms-scheduledenqueuetimeutc"], scheduled)
-    check_same(from_backlog(stored).payload, plain)
-    world.plain.cancel_scheduled_messages(number)
+    check_same(from_backlog(stored).payload, expected)
+    await plain.cancel_scheduled_messages(number)
 
 
 @pytest.mark.rule("S10")
-def test_list_scheduled_in_failover_returns_none_for_each_message(world: Schedules):
-    world.arrived(world.secondary, BACKLOG)
+async def test_list_scheduled_in_failover_returns_none_for_each_message(
+    pair: Pair, failed: Any, deliveries: Deliveries
+) -> None:
+    deliveries.new(pair.secondary, pair.backlog_queues[0])
 
-    assert world.failed.schedule_messages(kinds(), LATER) == [None] * 4
-    assert world.failed.schedule_messages((one for one in kinds()), LATER) == [None] * 4
-    assert world.failed.schedule_messages([], LATER) == []
+    assert await failed.schedule_messages(kinds(), LATER) == [None] * 4
+    assert await failed.schedule_messages((one for one in kinds()), LATER) == [None] * 4
+    assert await failed.schedule_messages([], LATER) == []
 
-    assert len(world.arrived(world.secondary, BACKLOG)) == 2
-    stored = world.in_backlog()
+    assert len(deliveries.new(pair.secondary, pair.backlog_queues[0])) == 2
+    stored = pair.new_in_backlog()
     assert len(stored) == 8
     for payload in stored:
         # The time of the call replaces that of the message.
@@ -131,94 +120,97 @@ def test_list_scheduled_in_failover_returns_none_for_each_message(world: Schedul
 
 
 @pytest.mark.rule("S10")
-def test_batch_cannot_be_scheduled_in_any_state(world: Schedules):
-    for sender in (world.plain, world.healthy, world.failed):
-        batch = sender.create_message_batch()
+async def test_batch_cannot_be_scheduled_in_any_state(
+    pair: Pair, plain: Any, healthy: Any, failed: Any
+) -> None:
+    for sender in (plain, healthy, failed):
+        batch = await sender.create_message_batch()
         batch.add_message(ServiceBusMessage("b"))
         with pytest.raises(TypeError, match="Received instead"):
-            sender.schedule_messages(batch, LATER)
-    assert world.in_backlog() == []
+            await sender.schedule_messages(batch, LATER)
+    assert pair.new_in_backlog() == []
 
 
 @pytest.mark.rule("S10", "S3")
-def test_call_that_fails_at_the_primary_continues_with_the_backlog(world: Schedules):
-    sender = world.keep(quick_sender(world.bus, world.queue()))
-    fault = world.primary.add_fault("internal-error", sender.entity_name)
+async def test_call_that_fails_at_the_primary_continues_with_the_backlog(pair: Pair) -> None:
+    sender = pair.sender(pair.queue())
+    fault = pair.fault("internal-error", sender.entity_name)
 
-    numbers = sender.schedule_messages(kinds()[:2], LATER)
+    numbers = await sender.schedule_messages(kinds()[:2], LATER)
 
     assert fault.fired == 1
     assert numbers == [None, None]
-    assert state(world.bus, sender.entity_name) is PathStatus.FAILOVER
-    assert [from_backlog(one).scheduled_ms for one in world.in_backlog()] == [LATER_MS] * 2
+    assert pair.state(sender.entity_name) is PathStatus.FAILOVER
+    assert [from_backlog(one).scheduled_ms for one in pair.new_in_backlog()] == [LATER_MS] * 2
 
 
 @pytest.mark.rule("S10")
-def test_schedule_of_a_message_is_kept_in_failover(world: Schedules):
-    world.failed.send_messages(ServiceBusMessage("b", scheduled_enqueue_time_utc=LATER))
+async def test_schedule_of_a_message_is_kept_in_failover(pair: Pair, failed: Any) -> None:
+    await failed.send_messages(ServiceBusMessage("b", scheduled_enqueue_time_utc=LATER))
 
-    (stored,) = world.in_backlog()
+    (stored,) = pair.new_in_backlog()
     assert same(aliases_of(stored)["x-ms-scheduledenqueuetimeutc"], Timestamp(LATER_MS))
 
 
 @pytest.mark.rule("S10", "S9")
-def test_partly_stored_names_the_scheduled_messages(world: Schedules):
+async def test_partly_stored_names_the_scheduled_messages(pair: Pair, failed: Any) -> None:
     messages = [ServiceBusMessage(b"x" * 100_000, message_id=str(n)) for n in range(4)]
-    fault = world.secondary.add_fault("throttle", BACKLOG, after=1, count=1)
+    fault = pair.secondary.add_fault("throttle", pair.backlog_queues[0], after=1, count=1)
 
     with pytest.raises(PartlyStored) as raised:
-        world.failed.schedule_messages(messages, LATER)
+        await failed.schedule_messages(messages, LATER)
 
     assert fault.fired == 1
     assert (raised.value.stored, raised.value.not_stored) == ((0, 1), (2, 3))
     assert isinstance(raised.value.backlog_error, ServiceBusServerBusyError)
-    stored = [Message.parse(one) for one in world.in_backlog()]
-    assert [one.read_properties().message_id for one in stored] == ["0", "1"]
+    assert [id_of(one) for one in pair.new_in_backlog()] == ["0", "1"]
 
 
 @pytest.mark.rule("S10")
-@pytest.mark.parametrize("where", ["healthy", "failed"])
 @pytest.mark.parametrize("numbers", [None, [None], [5, None], (None, 5)])
-def test_message_scheduled_in_failover_cannot_be_cancelled(
-    world: Schedules, where: str, numbers: Any
-):
-    with pytest.raises(CannotCancel, match="is in the backlog and has no sequence number"):
-        getattr(world, where).cancel_scheduled_messages(numbers)
+async def test_message_scheduled_in_failover_cannot_be_cancelled(
+    healthy: Any, failed: Any, numbers: Any
+) -> None:
+    for sender in (healthy, failed):
+        with pytest.raises(CannotCancel, match="is in the backlog and has no sequence number"):
+            await sender.cancel_scheduled_messages(numbers)
 
 
 @pytest.mark.rule("S10")
-def test_message_of_the_primary_cannot_be_cancelled_during_an_outage(world: Schedules):
-    sender = world.keep(quick_sender(world.bus, world.queue()))
-    (number,) = sender.schedule_messages(ServiceBusMessage("b"), LATER)
-    world.fail_over(sender)
-    world.in_backlog()
+async def test_message_of_the_primary_cannot_be_cancelled_during_an_outage(pair: Pair) -> None:
+    sender = pair.sender(pair.queue())
+    (number,) = await sender.schedule_messages(ServiceBusMessage("b"), LATER)
+    await pair.fail_over(sender)
+    pair.new_in_backlog()
 
     with pytest.raises(SendUnavailable, match="is in failover") as raised:
-        sender.cancel_scheduled_messages(number)
+        await sender.cancel_scheduled_messages(number)
 
     assert isinstance(raised.value.primary_error, MessagingEntityDisabledError)
-    assert world.scheduled(sender) == [number]
+    assert scheduled(pair, sender) == [number]
     # Mark the path healthy, because the next ping is in half an hour.
-    world.bus.mark_path_healthy(sender.entity_name)
-    sender.cancel_scheduled_messages(number)
-    assert world.scheduled(sender) == []
+    pair.bus.mark_path_healthy(sender.entity_name)
+    await sender.cancel_scheduled_messages(number)
+    assert scheduled(pair, sender) == []
 
 
 @pytest.mark.rule("S10", "S11")
-def test_scheduled_message_gets_an_id_in_every_state(world: Schedules):
+async def test_scheduled_message_gets_an_id_in_every_state(
+    pair: Pair, healthy: Any, failed: Any
+) -> None:
     bare = AmqpAnnotatedMessage(data_body=b"b")
 
-    (number,) = world.healthy.schedule_messages(bare, LATER)
-    world.failed.schedule_messages(bare, LATER)
+    (number,) = await healthy.schedule_messages(bare, LATER)
+    await failed.schedule_messages(bare, LATER)
 
     assert bare.properties is None or bare.properties.message_id is None
-    (healthy,) = (
+    (in_primary,) = (
         one
-        for one in world.stored(world.primary, world.healthy.entity_name)
+        for one in pair.new_in(pair.primary, healthy.entity_name)
         if Message.parse(one).body.endswith(b"b")
     )
-    (failed,) = world.in_backlog()
-    given = [Message.parse(one).read_properties().message_id for one in (healthy, failed)]
+    (in_backlog,) = pair.new_in_backlog()
+    given = [id_of(one) for one in (in_primary, in_backlog)]
     assert None not in given
     assert given[0] != given[1]
-    world.healthy.cancel_scheduled_messages(number)
+    await healthy.cancel_scheduled_messages(number)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -25,26 +25,21 @@ from pairbus.emulator.faults import Fault
 from pairbus.events import PathStatus, StateChanged
 from pairbus.pairing.failures import classify_failure
 from tests.integration.encoded_messages import payload
-from tests.integration.pairing_faults_kit import (
-    FORGETFUL,
+from tests.integration.pairs import (
     LISTENS,
     MINUTE,
+    SECOND,
     Make,
     Pair,
-    both,
     caught,
     message,
-    namespaces,
     together,
     until,
 )
 
-__all__ = ["namespaces"]
-
-pytestmark = FORGETFUL
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HEALTHY, SUSPECT, FAILOVER = PathStatus.HEALTHY, PathStatus.SUSPECT, PathStatus.FAILOVER
-SECOND = timedelta(seconds=1)
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
 UNAVAILABLE: dict[str, tuple[type[Exception], dict[str, Any]]] = {
@@ -109,10 +104,7 @@ async def faults_of(pair: Pair) -> dict[str, tuple[str, Fault, Any]]:
 
 
 @pytest.mark.rule("S2", "S3")
-@both
-async def test_each_kind_of_outage_starts_the_timer_and_raises_its_error(
-    make: Make,
-) -> None:
+async def test_each_kind_of_outage_starts_the_timer_and_raises_its_error(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, operation_timeout=5 * SECOND)
     faults = await faults_of(pair)
     met = await together(
@@ -128,10 +120,7 @@ async def test_each_kind_of_outage_starts_the_timer_and_raises_its_error(
 
 
 @pytest.mark.rule("S2", "S3")
-@both
-async def test_each_kind_of_outage_fails_over_immediately_without_an_interval(
-    make: Make,
-) -> None:
+async def test_each_kind_of_outage_fails_over_immediately_without_an_interval(make: Make) -> None:
     pair = await make(operation_timeout=12 * SECOND)
     faults = await faults_of(pair)
     await together(sender.send_messages(message()) for _, _, sender in faults.values())
@@ -145,10 +134,7 @@ async def test_each_kind_of_outage_fails_over_immediately_without_an_interval(
 
 
 @pytest.mark.rule("S2", "S3")
-@both
-async def test_refused_connections_start_the_timer_or_fail_over(
-    make: Make,
-) -> None:
+async def test_refused_connections_start_the_timer_or_fail_over(make: Make) -> None:
     slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
     await fast.start(primary=fast.connect(fast.primary.connection_string))
     queue, other = slow.queues(2)
@@ -167,10 +153,7 @@ async def test_refused_connections_start_the_timer_or_fail_over(
 
 
 @pytest.mark.rule("S2")
-@both
-async def test_stopped_namespace_fails_over_every_kind_of_send(
-    make: Make,
-) -> None:
+async def test_stopped_namespace_fails_over_every_kind_of_send(make: Make) -> None:
     pair = await make()
     targets = [(name, topic) for name in SENDS for topic in (False, True)]
     paths = [pair.topic() if topic else pair.queue() for _, topic in targets]
@@ -190,7 +173,6 @@ async def test_stopped_namespace_fails_over_every_kind_of_send(
 
 
 @pytest.mark.rule("S2", "S3")
-@both
 async def test_every_kind_of_send_starts_the_timer_and_raises_the_error_of_the_sdk(
     make: Make,
 ) -> None:
@@ -210,10 +192,7 @@ async def test_every_kind_of_send_starts_the_timer_and_raises_the_error_of_the_s
 
 
 @pytest.mark.rule("S1", "S2")
-@both
-async def test_entering_and_creating_a_batch_start_the_timer_and_do_not_fail(
-    make: Make,
-) -> None:
+async def test_entering_and_creating_a_batch_start_the_timer_and_do_not_fail(make: Make) -> None:
     slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
     await fast.start(primary=fast.connect(fast.primary.connection_string))
     paths = slow.queues(4)
@@ -229,10 +208,7 @@ async def test_entering_and_creating_a_batch_start_the_timer_and_do_not_fail(
 
 
 @pytest.mark.rule("S3")
-@both
-async def test_entering_and_creating_a_batch_do_not_stop_the_timer(
-    make: Make,
-) -> None:
+async def test_entering_and_creating_a_batch_do_not_stop_the_timer(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, fake_clock=True)
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
@@ -251,7 +227,6 @@ async def test_entering_and_creating_a_batch_do_not_stop_the_timer(
 
 
 @pytest.mark.rule("S2")
-@both
 async def test_throttling_and_caller_errors_do_not_start_the_timer(make: Make) -> None:
     pair = await make()
     busy, unauthorized, gone, small, full, with_sessions, plain, odd, late = pair.queues(9)
@@ -302,10 +277,7 @@ def fill(pair: Pair, path: str) -> None:
 
 
 @pytest.mark.rule("S2")
-@both
-async def test_missing_send_right_raises_on_entering_and_sending(
-    make: Make,
-) -> None:
+async def test_missing_send_right_raises_on_entering_and_sending(make: Make) -> None:
     pair = await make(start=False)
     text = pair.primary.connection_string_of(LISTENS.name, LISTENS.primary_key)
     await pair.start(primary=pair.connect(text))
@@ -321,7 +293,6 @@ async def test_missing_send_right_raises_on_entering_and_sending(
 
 
 @pytest.mark.rule("S2")
-@both
 async def test_messages_that_cannot_be_encoded_never_start_a_failover(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
@@ -346,10 +317,7 @@ async def test_messages_that_cannot_be_encoded_never_start_a_failover(make: Make
 
 
 @pytest.mark.rule("S2")
-@both
-async def test_detach_of_a_deleted_entity_is_no_failover(
-    make: Make,
-) -> None:
+async def test_detach_of_a_deleted_entity_is_no_failover(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
@@ -379,7 +347,6 @@ def watch_detach(core: Any, fault: Fault, path: str) -> None:
 
 
 @pytest.mark.rule("S2")
-@both
 async def test_detach_of_every_link_is_an_outage_and_a_single_one_is_not(make: Make) -> None:
     pair = await make()
     once, always = pair.queues(2)
@@ -396,7 +363,6 @@ async def test_detach_of_every_link_is_an_outage_and_a_single_one_is_not(make: M
 
 
 @pytest.mark.rule("S2")
-@both
 async def test_expired_tokens_are_no_outage(make: Make) -> None:
     pair = await make()
     queue = pair.queue()
@@ -412,7 +378,6 @@ async def test_expired_tokens_are_no_outage(make: Make) -> None:
 
 
 @pytest.mark.rule("S2", "S3")
-@both
 async def test_unknown_failure_is_probed_when_the_timer_fires(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, fake_clock=True)
     passing, lasting = pair.queues(2)
@@ -432,7 +397,6 @@ async def test_unknown_failure_is_probed_when_the_timer_fires(make: Make) -> Non
 
 
 @pytest.mark.rule("S3")
-@both
 async def test_original_errors_are_raised_until_the_timer_fires(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, fake_clock=True)
     queue = pair.queue()
@@ -455,7 +419,6 @@ async def test_original_errors_are_raised_until_the_timer_fires(make: Make) -> N
 
 
 @pytest.mark.rule("S3")
-@both
 async def test_success_of_another_sender_stops_the_timer_and_a_failure_starts_a_new_one(
     make: Make,
 ) -> None:
@@ -485,7 +448,6 @@ async def test_success_of_another_sender_stops_the_timer_and_a_failure_starts_a_
 
 
 @pytest.mark.rule("S3")
-@both
 async def test_sends_go_to_the_backlog_after_an_interval_of_one_second(make: Make) -> None:
     pair = await make(failover_interval=SECOND)
     queue = pair.queue()
@@ -503,7 +465,6 @@ async def test_sends_go_to_the_backlog_after_an_interval_of_one_second(make: Mak
 
 
 @pytest.mark.rule("S2")
-@both
 async def test_classify_option_replaces_the_default(make: Make) -> None:
     asked: list[BaseException] = []
 
@@ -530,7 +491,6 @@ async def test_classify_option_replaces_the_default(make: Make) -> None:
 
 
 @pytest.mark.rule("S2")
-@both
 async def test_retries_of_the_sdk_are_made_first(make: Make) -> None:
     pair = await make(sdk={"retry_total": 3})
     queue = pair.queue()

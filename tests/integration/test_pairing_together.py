@@ -6,21 +6,9 @@ import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 
 from pairbus.events import BacklogQueuePulled, BacklogQueueRestored, PathStatus, Pinged
-from tests.integration.pairing_faults_kit import (
-    FORGETFUL,
-    MINUTE,
-    Make,
-    Pair,
-    both,
-    message,
-    namespaces,
-    together,
-    until,
-)
+from tests.integration.pairs import MINUTE, Make, Pair, message, together, until
 
-__all__ = ["namespaces"]
-
-pytestmark = FORGETFUL
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 
@@ -50,10 +38,7 @@ def queues_of(pair: Pair, number: int) -> list[str]:
 
 
 @pytest.mark.rule("S3", "S4", "G2")
-@both
-async def test_all_senders_of_a_path_fail_over_and_back_together(
-    make: Make,
-) -> None:
+async def test_all_senders_of_a_path_fail_over_and_back_together(make: Make) -> None:
     pair = await make(fake_clock=True, ping_jitter=0.0)
     broken, fine, topic = pair.queue(), pair.queue(), pair.topic()
     *senders, other = await pair.entered(broken, broken, broken, fine)
@@ -80,7 +65,6 @@ async def test_all_senders_of_a_path_fail_over_and_back_together(
 
 
 @pytest.mark.rule("S4")
-@both
 async def test_sender_keeps_its_backlog_queue(make: Make) -> None:
     pair = await make()
     path, senders = await in_failover(pair, 3)
@@ -94,7 +78,6 @@ async def test_sender_keeps_its_backlog_queue(make: Make) -> None:
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("lost", ["fails", "deleted"])
-@both
 async def test_failed_backlog_queue_is_left_by_all_senders(make: Make, lost: str) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE)
     _, senders = await in_failover(pair, 3)
@@ -125,10 +108,7 @@ async def test_failed_backlog_queue_is_left_by_all_senders(make: Make, lost: str
 
 
 @pytest.mark.rule("S4")
-@both
-async def test_pulled_queue_is_restored_after_its_cool_down(
-    make: Make,
-) -> None:
+async def test_pulled_queue_is_restored_after_its_cool_down(make: Make) -> None:
     pair = await make(backlog_queue_count=2, backlog_cool_down=MINUTE, fake_clock=True)
     _, (sender,) = await in_failover(pair, 1)
     (first,) = queues_of(pair, 1)
@@ -152,7 +132,6 @@ async def test_pulled_queue_is_restored_after_its_cool_down(
 
 
 @pytest.mark.rule("S4")
-@both
 async def test_creating_a_batch_in_failover_releases_its_queue(make: Make) -> None:
     pair = await make(backlog_queue_count=1, backlog_cool_down=MINUTE, fake_clock=True)
     _, (sender,) = await in_failover(pair, 1)

@@ -5,28 +5,24 @@ from collections import defaultdict
 from random import Random
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pyspark.sql import SparkSession
 
-from pairbus import PathStatus
+from pairbus import PairedClient, PathStatus, SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.events import Event, StateChanged
+from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query import Syphon
-from tests.integration.pairing_kit import (
-    NAME,
-    SECOND,
-    backlog_messages,
-    changes,
-    paired,
-    state,
-    stored_payloads,
-)
+from tests.integration.pairs import OPTIONS, QUICK, SECOND, stored_payloads
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+NAME = "primary"
+BACKLOG = backlog_paths(NAME, 3)
 QUEUE = "orders"
 SESSIONS = ("a", "b", "c", "d")
 KINDS = ("throttle", "detach", "internal-error", "lose-answer")
@@ -43,6 +39,26 @@ def options_for(primary: LocalNamespace, secondary: LocalNamespace) -> SyphonOpt
     )
 
 
+def pairing_options(secondary: ServiceBusClient, events: list[Event]) -> SendAvailabilityOptions:
+    changes = {"failback": "after-drain", "ping_primary_interval": SECOND}
+    return SendAvailabilityOptions(
+        secondary=secondary,
+        primary_name=NAME,
+        failback_hold=2 * SECOND,
+        on_event=events.append,
+        **(OPTIONS | changes),
+    )
+
+
+def state(bus: PairedClient) -> PathStatus:
+    return bus.status().paths[QUEUE].status
+
+
+def in_backlog(secondary: LocalNamespace) -> int:
+    """Return the number of messages in the backlog."""
+    return sum(len(stored_payloads(secondary, queue)) for queue in BACKLOG)
+
+
 @pytest.mark.rule("S12", "X1", "X2")
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3))])
 def test_sessions_arrive_in_order_across_an_outage_with_failures_during_the_drain(
@@ -50,10 +66,13 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_during_the_drai
 ) -> None:
     random = Random(seed)
     sent: dict[str, list[str]] = defaultdict(list)
+    events: list[Event] = []
     with (
         LocalNamespace("primary") as primary,
         LocalNamespace("secondary") as secondary,
-        paired(primary, secondary, failback="after-drain", failback_hold=2 * SECOND) as bus,
+        ServiceBusClient.from_connection_string(primary.connection_string, **QUICK) as client,
+        ServiceBusClient.from_connection_string(secondary.connection_string, **QUICK) as other,
+        pair_namespace(client, pairing_options(other, events)) as bus,
         Syphon(options_for(primary, secondary), spark=session) as syphon,
     ):
         # After a lost answer the syphon sends again, and duplicate detection removes the copy.
@@ -70,10 +89,10 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_during_the_drai
             send(10)
             primary.stop()
             send(30)
-            assert state(bus, QUEUE) is FAILOVER
-            assert len(backlog_messages(secondary)) == 30
+            assert state(bus) is FAILOVER
+            assert in_backlog(secondary) == 30
             primary.start()
-            wait_until(lambda: state(bus, QUEUE) is DRAINING, "a ping to succeed")
+            wait_until(lambda: state(bus) is DRAINING, "a ping to succeed")
             # From here on only the syphon sends to the primary.
             kinds = random.sample(KINDS, 3)
             faults = [primary.add_fault(kind, QUEUE, count=random.randint(1, 2)) for kind in kinds]
@@ -92,17 +111,20 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_during_the_drai
             def is_healthy() -> bool:
                 send()
                 time.sleep(random.uniform(0, 0.5))  # otherwise the backlog would grow for ever
-                return state(bus, QUEUE) is HEALTHY
+                return state(bus) is HEALTHY
 
             wait_until(is_healthy, "the end of the drain")
             send(10)
-        wait_until(lambda: backlog_messages(secondary) == [], "the backlog to be empty")
+        wait_until(lambda: in_backlog(secondary) == 0, "the backlog to be empty")
         assert syphon.status().dead_lettered.total() == 0
         arrived = [
             read_fields(Message.parse(payload).properties, (0,))[0]
             for payload in stored_payloads(primary, QUEUE)
         ]
-        assert changes(bus)[:2] == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING)]
+        changes = [
+            (one.from_state, one.to_state) for one in events if isinstance(one, StateChanged)
+        ]
+        assert changes[:2] == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING)]
     for name in SESSIONS:
         assert [id for id in arrived if id.startswith(name)] == sent[name]
     assert len(arrived) == sum(map(len, sent.values()))

@@ -7,7 +7,7 @@ from pairbus.drill.reconciliation import MessageKey
 from pairbus.spark.messages import destination_of
 from tests.faults.matrix.environment import MatrixEnvironment
 from tests.faults.matrix.verdict import DeliveredCopy
-from tests.faults.pairing_kit import Namespace
+from tests.faults.namespace_process import Namespace
 from tests.messages import id_of, peek_all
 
 SUBSCRIPTION = "all"

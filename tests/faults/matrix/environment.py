@@ -23,7 +23,7 @@ from tests.faults.matrix.relays import Connection, Cut, Relay, Relays
 from tests.faults.matrix.sender import SenderConfig
 from tests.faults.matrix.sender_log import SenderLog, SenderLogFile
 from tests.faults.matrix.socket_owners import owner_of
-from tests.faults.pairing_kit import Namespace
+from tests.faults.namespace_process import Namespace
 from tests.faults.syphon_process import SyphonProcess
 from tests.messages import message
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from tests.faults.matrix.environment import MatrixEnvironment
 from tests.faults.matrix.relays import Connection, Relay
-from tests.faults.pairing_kit import Namespace
+from tests.faults.namespace_process import Namespace
 from tests.processes import frozen, kill
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable
 
-from tests.faults.pairing_kit import Servers
+from tests.faults.silent_relays import Servers
 
 Filter = Callable[["Connection"], bool]
 

@@ -1,5 +1,6 @@
 """The health of one path, with a fake clock."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -54,11 +55,15 @@ def fail(
     return health.failed(kind, DOWN, now)
 
 
-def in_failover(**settings: Any) -> PathHealth:
-    health = new_health(0, **settings)
+def suspect(**settings: Any) -> PathHealth:
+    health = new_health(**settings)
     fail(health, START)
     health.changes.clear()
     return health
+
+
+def in_failover(**settings: Any) -> PathHealth:
+    return suspect(interval=0, **settings)
 
 
 def draining(**settings: Any) -> PathHealth:
@@ -89,6 +94,14 @@ def step_of(health: PathHealth) -> Step:
     return step
 
 
+IN_STATE: dict[PathStatus, Callable[[], PathHealth]] = {
+    HEALTHY: new_health,
+    SUSPECT: suspect,
+    FAILOVER: in_failover,
+    DRAINING: draining,
+}
+
+
 # The timer.
 
 
@@ -103,7 +116,7 @@ def test_new_path_is_healthy_and_has_no_task() -> None:
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("interval", [1.0, MINUTE])
-def test_errors_are_raised_and_sends_go_to_the_primary_until_the_timer_fires(
+def test_sends_go_to_the_primary_until_the_timer_fires_and_then_to_the_backlog(
     interval: float,
 ) -> None:
     health = new_health(interval)
@@ -115,13 +128,6 @@ def test_errors_are_raised_and_sends_go_to_the_primary_until_the_timer_fires(
     assert health.route(START + interval - 0.001) is Route.PRIMARY
     assert fail(health, START + interval - 0.001) is FailureAction.RAISE
     assert health.next_step() == Step(HealthTask.FAIL_OVER, START + interval)
-
-
-@pytest.mark.rule("S3")
-@pytest.mark.parametrize("interval", [1.0, MINUTE])
-def test_when_the_timer_fires_sends_go_to_the_backlog(interval: float) -> None:
-    health = new_health(interval)
-    fail(health, START)
 
     health.fail_over(None, START + interval)
 
@@ -190,21 +196,13 @@ def test_success_stops_the_timer_and_the_next_failure_starts_a_new_one() -> None
     ]
 
 
-def test_late_success_does_not_end_failover() -> None:
-    health = in_failover()
+@pytest.mark.parametrize("state", [HEALTHY, FAILOVER, DRAINING])
+def test_success_changes_nothing_unless_the_timer_runs(state: PathStatus) -> None:
+    health = IN_STATE[state]()
 
     health.succeeded(START + 1)
 
-    assert health.status is FAILOVER
-    assert health.changes == []
-
-
-def test_success_of_a_healthy_path_changes_nothing() -> None:
-    health = new_health()
-
-    health.succeeded(START + 1)
-
-    assert (health.since, health.changes) == (START, [])
+    assert (health.status, health.since, health.changes) == (state, START, [])
 
 
 @pytest.mark.rule("S2")
@@ -253,28 +251,33 @@ def test_without_an_interval_an_unknown_failure_is_probed_first() -> None:
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("kind", DOWN_KINDS)
+@pytest.mark.parametrize(("interval", "before"), [(0, HEALTHY), (MINUTE, SUSPECT)])
 def test_call_continues_with_the_backlog_if_the_probe_fails(
-    kind: FailureKind,
+    kind: FailureKind, interval: float, before: PathStatus
 ) -> None:
-    health = new_health(0)
+    health = new_health(interval)
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.probed(kind, DOWN, START + 1) is FailureAction.STORE
+    assert health.probed(kind, DOWN, START + interval + 1) is FailureAction.STORE
 
-    assert health.changes == [StatusChange(HEALTHY, FAILOVER, DOWN)]
-    assert health.next_step() == Step(HealthTask.PING, START + 1 + MINUTE)
+    started = [StatusChange(HEALTHY, SUSPECT, DOWN)] if interval else []
+    assert health.changes == [*started, StatusChange(before, FAILOVER, DOWN)]
+    assert health.next_step() == Step(HealthTask.PING, START + interval + 1 + MINUTE)
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("kind", [None, *NOT_AN_OUTAGE])
-def test_caller_gets_the_error_if_the_primary_answers_the_probe(kind: FailureKind | None) -> None:
-    health = new_health(0)
+@pytest.mark.parametrize("interval", [0, MINUTE])
+def test_caller_gets_the_error_if_the_primary_answers_the_probe(
+    kind: FailureKind | None, interval: float
+) -> None:
+    health = new_health(interval)
     fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.probed(kind, DOWN, START + 1) is FailureAction.RAISE
+    assert health.probed(kind, DOWN, START + interval + 1) is FailureAction.RAISE
 
-    assert health.status is HEALTHY
-    assert health.changes == []
+    assert (health.status, health.cause, health.next_step()) == (HEALTHY, None, None)
+    assert len(health.changes) == (2 if interval else 0)
 
 
 @pytest.mark.rule("S2")
@@ -288,47 +291,14 @@ def test_timer_of_an_unknown_failure_leads_to_a_probe() -> None:
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("kind", DOWN_KINDS)
-def test_probe_that_fails_after_the_timer_starts_failover(kind: FailureKind) -> None:
-    health = new_health()
-    fail(health, START, FailureKind.UNKNOWN)
-
-    assert health.probed(kind, DOWN, START + MINUTE) is FailureAction.STORE
-
-    assert health.status is FAILOVER
-
-
-@pytest.mark.rule("S2")
-@pytest.mark.parametrize("kind", [None, *NOT_AN_OUTAGE])
-def test_probe_that_is_answered_after_the_timer_makes_the_path_healthy(
-    kind: FailureKind | None,
+@pytest.mark.parametrize("kinds", [DOWN_KINDS, DOWN_KINDS[::-1]])
+def test_clear_failure_before_or_after_an_unknown_one_makes_the_probe_unnecessary(
+    kinds: list[FailureKind],
 ) -> None:
     health = new_health()
-    fail(health, START, FailureKind.UNKNOWN)
 
-    assert health.probed(kind, DOWN, START + MINUTE) is FailureAction.RAISE
-
-    assert (health.status, health.cause) == (HEALTHY, None)
-    assert health.next_step() is None
-
-
-@pytest.mark.rule("S2")
-def test_clear_failure_after_an_unknown_one_makes_the_probe_unnecessary() -> None:
-    health = new_health()
-    health.failed(FailureKind.UNKNOWN, ODD, START)
-
-    health.failed(FailureKind.UNAVAILABLE, DOWN, START + 10)
-
-    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + MINUTE)
-    assert health.cause is DOWN
-
-
-@pytest.mark.rule("S2")
-def test_unknown_failure_after_a_clear_one_changes_nothing() -> None:
-    health = new_health()
-    health.failed(FailureKind.UNAVAILABLE, DOWN, START)
-
-    health.failed(FailureKind.UNKNOWN, ODD, START + 10)
+    for after, kind in enumerate(kinds):
+        health.failed(kind, DOWN if kind is FailureKind.UNAVAILABLE else ODD, START + after)
 
     assert health.next_step() == Step(HealthTask.FAIL_OVER, START + MINUTE)
     assert health.cause is DOWN
@@ -350,9 +320,7 @@ def test_probe_result_is_ignored_after_a_success(kind: FailureKind | None) -> No
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("kind", [None, *FailureKind])
-def test_old_probe_result_does_not_affect_a_new_timer(
-    kind: FailureKind | None,
-) -> None:
+def test_old_probe_result_does_not_affect_a_new_timer(kind: FailureKind | None) -> None:
     health = new_health()
     fail(health, START, FailureKind.UNKNOWN)
     health.succeeded(START + 61)
@@ -408,37 +376,31 @@ def test_jitter_spreads_the_pings_of_different_paths() -> None:
     assert len(firsts) == 50
 
 
-@pytest.mark.rule("G2")
-def test_successful_ping_ends_failover_and_pings() -> None:
-    health = in_failover()
-
-    health.pinged(True, START + MINUTE)
-
-    assert health.changes == [StatusChange(FAILOVER, HEALTHY, None)]
-    assert health.cause is None
-    assert health.route(START + MINUTE) is Route.PRIMARY
-    assert health.next_step() is None
-
-
 @pytest.mark.rule("G2", "S12")
-def test_successful_ping_starts_draining_with_after_drain() -> None:
-    health = in_failover(after_drain=True)
+@pytest.mark.parametrize(
+    ("after_drain", "status", "cause", "route", "step"),
+    [
+        (False, HEALTHY, None, Route.PRIMARY, None),
+        (True, DRAINING, DOWN, Route.BACKLOG, Step(HealthTask.PEEK, START + MINUTE)),
+    ],
+)
+def test_successful_ping_ends_failover_and_pings(
+    after_drain: bool, status: PathStatus, cause: Exception | None, route: Route, step: Step | None
+) -> None:
+    health = in_failover(after_drain=after_drain)
 
     health.pinged(True, START + MINUTE)
 
-    assert health.changes == [StatusChange(FAILOVER, DRAINING, None)]
-    assert health.cause is DOWN
-    assert health.route(START + MINUTE) is Route.BACKLOG
-    assert health.next_step() == Step(HealthTask.PEEK, START + MINUTE)
+    assert health.changes == [StatusChange(FAILOVER, status, None)]
+    assert health.cause is cause
+    assert health.route(START + MINUTE) is route
+    assert health.next_step() == step
 
 
 @pytest.mark.parametrize("succeeded", [True, False])
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT, DRAINING])
 def test_late_ping_result_changes_nothing(state: PathStatus, succeeded: bool) -> None:
-    health = draining() if state is DRAINING else new_health()
-    if state is SUSPECT:
-        fail(health, START)
-    health.changes.clear()
+    health = IN_STATE[state]()
     before = health.next_step()
 
     health.pinged(succeeded, START + 1)
@@ -508,9 +470,7 @@ def test_peek_with_sends_in_flight_does_not_count() -> None:
 
 @pytest.mark.rule("S12")
 @pytest.mark.parametrize("numbers", [(7, None), (None, 7), (7, 7)])
-def test_peek_that_finds_messages_resets_the_count(
-    numbers: tuple[int | None, ...],
-) -> None:
+def test_peek_that_finds_messages_resets_the_count(numbers: tuple[int | None, ...]) -> None:
     health = holding()
 
     peek(health, START + 0.1)
@@ -649,10 +609,7 @@ def test_failed_peek_ends_the_hold() -> None:
 
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT, FAILOVER])
 def test_late_peek_changes_nothing(state: PathStatus) -> None:
-    health = in_failover() if state is FAILOVER else new_health()
-    if state is SUSPECT:
-        fail(health, START)
-    health.changes.clear()
+    health = IN_STATE[state]()
     before = health.next_step()
 
     peek(health, START + 1)
@@ -723,28 +680,13 @@ def test_second_drain_starts_with_fresh_counts() -> None:
 
 
 @pytest.mark.rule("S13")
-@pytest.mark.parametrize("state", [SUSPECT, FAILOVER, DRAINING])
+@pytest.mark.parametrize("state", PathStatus)
 def test_any_path_can_be_marked_healthy(state: PathStatus) -> None:
-    health = {
-        SUSPECT: new_health,
-        FAILOVER: in_failover,
-        DRAINING: holding,
-    }[state]()
-    if state is SUSPECT:
-        fail(health, START)
-    health.changes.clear()
+    health = holding() if state is DRAINING else IN_STATE[state]()
 
     health.mark_healthy(START + 1)
 
-    assert health.changes == [StatusChange(state, HEALTHY, None)]
-    assert (health.since, health.cause, health.next_step()) == (START + 1, None, None)
+    changed = state is not HEALTHY
+    assert health.changes == [StatusChange(state, HEALTHY, None)] * changed
+    assert (health.since, health.cause, health.next_step()) == (START + changed, None, None)
     assert health.route(START + 1) is Route.PRIMARY
-
-
-@pytest.mark.rule("S13")
-def test_marking_a_healthy_path_as_healthy_changes_nothing() -> None:
-    health = new_health()
-
-    health.mark_healthy(START + 1)
-
-    assert (health.since, health.changes) == (START, [])

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from random import Random
 from threading import Lock
 from types import SimpleNamespace
@@ -320,9 +321,15 @@ class World:
                     pass
         return None not in claims
 
-    def break_all(self, error: BaseException = BROKEN) -> None:
+    def fail_queues(self, error: BaseException = BROKEN, stage: str = "opening") -> None:
+        """Let opening the links of all backlog queues fail, or sending."""
         for sender in self.backlog.values():
-            sender.opening = error
+            setattr(sender, stage, error)
+
+    def choose(self, queue: str, sender: object = "me") -> FakeSender:
+        """Let a sender use this backlog queue."""
+        self.orders.queue_of_sender[self.links(sender)] = queue
+        return self.backlog[queue]
 
     def fail_over(self) -> None:
         self.primary.opening = DOWN
@@ -355,6 +362,41 @@ def world() -> World:
 @pytest.fixture
 def failed_over(world: World) -> World:
     world.fail_over()
+    return world
+
+
+@pytest.fixture
+def mine(failed_over: World) -> FakeSender:
+    """The backlog queue in which a sender stored the message "1"."""
+    failed_over.send(message("1"))
+    (queue,) = failed_over.used()
+    return failed_over.backlog[queue]
+
+
+@pytest.fixture
+def suspect() -> World:
+    """A path whose first send failed, with a failover interval of a minute."""
+    world = World(failover_interval=MINUTE)
+    world.primary.sending = DOWN
+    with pytest.raises(ServiceBusConnectionError):
+        world.send(message("1"))
+    return world
+
+
+@pytest.fixture(params=["healthy", "failed over"])
+def either(request: pytest.FixtureRequest, world: World) -> World:
+    """A healthy path, and one in failover."""
+    if request.param == "failed over":
+        world.fail_over()
+    return world
+
+
+@pytest.fixture(params=["fails over now", "failed over"])
+def down(request: pytest.FixtureRequest, world: World) -> World:
+    """A path that fails over with the next call, and one that is in failover."""
+    if request.param == "failed over":
+        world.fail_over()
+    world.primary.opening = DOWN
     return world
 
 
@@ -439,16 +481,12 @@ def test_with_an_interval_the_original_error_is_raised(interval: timedelta) -> N
 
 
 @pytest.mark.rule("S3")
-def test_success_stops_the_timer() -> None:
-    world = World(failover_interval=MINUTE)
-    world.primary.opening = DOWN
-    with pytest.raises(ServiceBusConnectionError):
-        world.send(message("1"))
-    world.primary.opening = None
+def test_success_stops_the_timer(suspect: World) -> None:
+    suspect.primary.sending = None
 
-    world.send(message("2"), sender="you")
+    suspect.send(message("2"), sender="you")
 
-    assert world.status is HEALTHY
+    assert suspect.status is HEALTHY
 
 
 @pytest.mark.rule("S3")
@@ -521,53 +559,67 @@ def test_sender_keeps_its_backlog_queue(failed_over: World) -> None:
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("stage", ["opening", "sending"])
-def test_failed_queue_is_left_by_all_senders(failed_over: World, stage: str) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    failed_over.orders.queue_of_sender[failed_over.links("you")] = mine
-    setattr(failed_over.backlog[mine], stage, BROKEN)
+def test_failed_queue_is_left_by_all_senders(
+    failed_over: World, mine: FakeSender, stage: str
+) -> None:
+    failed_over.choose(mine.name, "you")
+    setattr(mine, stage, BROKEN)
 
     failed_over.send(message("2"))
 
-    assert failed_over.called()[0] == mine
-    assert failed_over.pulled() == {mine}
-    assert sorted(ids(failed_over.stored())) == ["1", "2"]
+    assert failed_over.called()[0] == mine.name
     (event,) = failed_over.events
     assert isinstance(event, BacklogQueuePulled)
-    assert (event.queue, event.cause) == (mine, BROKEN)
+    assert (event.queue, event.cause) == (mine.name, BROKEN)
     for who in ("you", "me"):
         failed_over.send(message("3"), sender=who)
-        assert mine not in failed_over.called()
+        assert mine.name not in failed_over.called()
 
 
 @pytest.mark.rule("S4")
-@pytest.mark.parametrize("error", [GONE, OperationTimeoutError(message="late"), ValueError("odd")])
-def test_queue_is_pulled_after_any_error_of_its_link(failed_over: World, error: Exception) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    failed_over.backlog[mine].opening = error
+@pytest.mark.parametrize(
+    ("stage", "error", "calls"),
+    [
+        ("opening", GONE, 1),
+        ("opening", OperationTimeoutError(message="late"), 1),
+        ("opening", ValueError("odd"), 1),
+        ("opening", BROKEN, 1),
+        ("sending", FULL, 2),  # to create a batch and to send it
+        ("sending", GONE, 2),
+        ("sending", NO_RIGHTS, 2),
+        ("sending", BROKEN, 2),
+        ("sending", HIDDEN, 4),  # the link is opened again
+    ],
+)
+def test_queue_is_pulled_after_any_error_and_another_stores_the_message(
+    failed_over: World, mine: FakeSender, stage: str, error: Exception, calls: int
+) -> None:
+    setattr(mine, stage, error)
 
     failed_over.send(message("2"))
 
-    assert failed_over.pulled() == {mine}
+    assert failed_over.called()[:calls] == [mine.name] * calls
+    assert mine.name not in failed_over.called()[calls:]
+    assert failed_over.pulled() == {mine.name}
+    assert sorted(ids(failed_over.stored())) == ["1", "2"]
 
 
 @pytest.mark.rule("S4")
-def test_pulled_queue_is_tried_and_restored_after_its_cool_down(failed_over: World) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    failed_over.pairing.pull_queue(mine, BROKEN)
+def test_pulled_queue_is_tried_and_restored_after_its_cool_down(
+    failed_over: World, mine: FakeSender
+) -> None:
+    failed_over.pairing.pull_queue(mine.name, BROKEN)
     failed_over.clock += 60
 
     failed_over.send(message("2"))
 
-    assert set(failed_over.called()) == {mine}
+    assert set(failed_over.called()) == {mine.name}
     assert failed_over.pulled() == set()
 
 
 @pytest.mark.rule("S5")
 def test_error_has_both_causes_if_no_queue_accepts_the_message(failed_over: World) -> None:
-    failed_over.break_all()
+    failed_over.fail_queues()
 
     with pytest.raises(SendUnavailable) as caught:
         failed_over.send(message("1"))
@@ -595,10 +647,10 @@ def test_no_queue_is_called_if_all_are_pulled(failed_over: World) -> None:
 
 @pytest.mark.rule("S5")
 @pytest.mark.parametrize("stage", ["opening", "sending"])
-def test_busy_queue_is_not_pulled_and_the_error_is_raised(failed_over: World, stage: str) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    setattr(failed_over.backlog[mine], stage, BUSY)
+def test_busy_queue_is_not_pulled_and_the_error_is_raised(
+    failed_over: World, mine: FakeSender, stage: str
+) -> None:
+    setattr(mine, stage, BUSY)
 
     with pytest.raises(SendUnavailable) as caught:
         failed_over.send(message("2"))
@@ -615,21 +667,18 @@ def test_busy_queue_is_not_pulled_and_the_error_is_raised(failed_over: World, st
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("error", [REJECTED, TypeError("cannot be encoded")])
 def test_rejected_message_fails_its_own_call_and_nothing_else(
-    failed_over: World, error: Exception
+    failed_over: World, mine: FakeSender, error: Exception
 ) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    for sender in failed_over.backlog.values():
-        sender.sending = error
+    failed_over.fail_queues(error, "sending")
 
     with pytest.raises(type(error)) as caught:
         failed_over.send(message("2"))
 
     assert caught.value is error
-    assert failed_over.called() == [mine, mine]  # to create a batch and to send it
+    assert failed_over.called() == [mine.name] * 2  # to create a batch and to send it
     assert failed_over.pulled() == set()
     assert failed_over.events == []
-    assert failed_over.orders.queue_of_sender[failed_over.links()] == mine
+    assert failed_over.orders.queue_of_sender[failed_over.links()] == mine.name
     for sender in failed_over.backlog.values():
         sender.sending = None
     failed_over.send(message("3"), sender="you")
@@ -637,18 +686,14 @@ def test_rejected_message_fails_its_own_call_and_nothing_else(
 
 
 @pytest.mark.rule("S4")
-def test_rejected_message_leaves_a_pulled_queue_to_the_next_sender(
-    failed_over: World,
-) -> None:
-    for queue in QUEUES:
-        failed_over.pairing.pull_queue(queue, BROKEN)
-        failed_over.backlog[queue].sending = REJECTED
+def test_rejected_message_leaves_a_pulled_queue_to_the_next_sender(failed_over: World) -> None:
+    failed_over.pull_all()
+    failed_over.fail_queues(REJECTED, "sending")
     failed_over.clock += 60
     with pytest.raises(ServiceBusError):
         failed_over.send(message("1"))
     (mine,) = set(failed_over.called())
-    failed_over.backlog[mine].sending = None
-    failed_over.orders.queue_of_sender[failed_over.links("you")] = mine
+    failed_over.choose(mine, "you").sending = None
 
     failed_over.send(message("2"), sender="you")
 
@@ -656,46 +701,15 @@ def test_rejected_message_leaves_a_pulled_queue_to_the_next_sender(
     assert failed_over.pulled() == set(QUEUES) - {mine}
 
 
-@pytest.mark.rule("S4", "S9")
-def test_rejection_in_a_later_batch_names_the_stored_messages(failed_over: World) -> None:
-    for sender in failed_over.backlog.values():
-        sender.sending = REJECTED
-        sender.fails_after = 1
-
-    with pytest.raises(PartlyStored) as caught:
-        failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
-
-    assert (caught.value.stored, caught.value.not_stored) == ((0, 1), (2, 3, 4))
-    assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, REJECTED)
-    assert ids(failed_over.stored()) == ["0", "1"]
-    assert failed_over.pulled() == set()
-
-
 @pytest.mark.rule("S4", "S10")
 def test_rejected_scheduled_message_pulls_no_queue(failed_over: World) -> None:
-    for sender in failed_over.backlog.values():
-        sender.sending = REJECTED
+    failed_over.fail_queues(REJECTED, "sending")
 
     with pytest.raises(ServiceBusError) as caught:
         failed_over.schedule(message("1"))
 
     assert caught.value is REJECTED
     assert failed_over.pulled() == set()
-
-
-@pytest.mark.rule("S4")
-@pytest.mark.parametrize("error", [FULL, GONE, NO_RIGHTS])
-def test_queue_that_accepts_no_message_is_pulled_and_another_is_tried(
-    failed_over: World, error: Exception
-) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    failed_over.backlog[mine].sending = error
-
-    failed_over.send(message("2"))
-
-    assert failed_over.pulled() == {mine}
-    assert sorted(ids(failed_over.stored())) == ["1", "2"]
 
 
 @pytest.mark.rule("S4", "S12")
@@ -716,63 +730,43 @@ def test_rejected_message_of_a_session_does_not_pull_the_queue_of_the_session() 
 
 
 @pytest.mark.rule("S4")
-def test_lost_link_is_reopened_once(failed_over: World) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    failed_over.backlog[mine].sending = HIDDEN
-    failed_over.backlog[mine].failures = 1
+def test_lost_link_is_reopened_once(failed_over: World, mine: FakeSender) -> None:
+    mine.sending, mine.failures = HIDDEN, 1
 
     failed_over.send(message("2"))
 
-    assert failed_over.called() == [mine] * 4
+    assert failed_over.called() == [mine.name] * 4
     assert failed_over.pulled() == set()
     assert ids(failed_over.stored()) == ["1", "2"]
 
 
 @pytest.mark.rule("S4")
-def test_error_of_the_new_link_decides_about_the_queue(failed_over: World) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    sender = failed_over.backlog[mine]
-    sender.sending = HIDDEN
+def test_error_of_the_new_link_decides_about_the_queue(
+    failed_over: World, mine: FakeSender
+) -> None:
+    mine.sending = HIDDEN
     calls: list[None] = []
 
     def fail_when_the_link_is_opened_again() -> None:
         calls.append(None)
         if len(calls) == 3:  # after a batch was created and its send failed
-            sender.opening = GONE
+            mine.opening = GONE
 
-    sender.meanwhile = fail_when_the_link_is_opened_again
+    mine.meanwhile = fail_when_the_link_is_opened_again
 
     failed_over.send(message("2"))
 
-    assert failed_over.called()[:3] == [mine] * 3
-    assert failed_over.called()[3] != mine
-    assert failed_over.pulled() == {mine}
+    assert failed_over.called()[:3] == [mine.name] * 3
+    assert failed_over.called()[3] != mine.name
+    assert failed_over.pulled() == {mine.name}
     (pulled,) = failed_over.events
     assert isinstance(pulled, BacklogQueuePulled)
     assert pulled.cause is GONE
 
 
-@pytest.mark.rule("S4")
-def test_queue_that_loses_every_link_is_pulled_after_another_accepts_the_message(
-    failed_over: World,
-) -> None:
-    failed_over.send(message("1"))
-    (mine,) = failed_over.used()
-    failed_over.backlog[mine].sending = HIDDEN
-
-    failed_over.send(message("2"))
-
-    assert failed_over.called()[:4] == [mine] * 4
-    assert failed_over.pulled() == {mine}
-    assert sorted(ids(failed_over.stored())) == ["1", "2"]
-
-
 @pytest.mark.rule("S4", "S5")
 def test_message_that_breaks_the_link_of_every_queue_pulls_none(failed_over: World) -> None:
-    for sender in failed_over.backlog.values():
-        sender.sending = HIDDEN
+    failed_over.fail_queues(HIDDEN, "sending")
 
     with pytest.raises(SendUnavailable) as caught:
         failed_over.send(message("1"))
@@ -786,9 +780,7 @@ def test_message_that_breaks_the_link_of_every_queue_pulls_none(failed_over: Wor
 
 
 @pytest.mark.rule("S8")
-def test_message_too_large_for_the_backlog_is_refused_and_pulls_no_queue(
-    failed_over: World,
-) -> None:
+def test_message_too_large_for_the_backlog_pulls_no_queue(failed_over: World) -> None:
     with pytest.raises(MessageTooLargeForBacklog, match="not sent"):
         failed_over.send(sized("large", 256 * KB))
 
@@ -809,8 +801,7 @@ def test_size_limit_is_that_of_the_link(failed_over: World) -> None:
 
 @pytest.mark.rule("S8")
 def test_queue_that_rejects_a_large_message_is_not_pulled(failed_over: World) -> None:
-    for sender in failed_over.backlog.values():
-        sender.sending = LARGE
+    failed_over.fail_queues(LARGE, "sending")
 
     with pytest.raises(MessageTooLargeForBacklog, match="x-servicebus-transfer") as caught:
         failed_over.send(message("1"))
@@ -853,43 +844,37 @@ def test_batch_that_does_not_fit_is_split_in_order(failed_over: World) -> None:
     failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
     (queue,) = failed_over.used()
-    assert [ids(call) for call in failed_over.backlog[queue].sent] == [
-        ["0", "1"],
-        ["2", "3"],
-        ["4"],
-    ]
+    stored = [ids(call) for call in failed_over.backlog[queue].sent]
+    assert stored == [["0", "1"], ["2", "3"], ["4"]]
 
 
-@pytest.mark.rule("S9", "S5")
-def test_failure_of_a_later_batch_names_the_stored_messages(failed_over: World) -> None:
-    for sender in failed_over.backlog.values():
-        sender.sending = BROKEN
-    mine = QUEUES[0]
-    failed_over.orders.queue_of_sender[failed_over.links()] = mine
-    failed_over.backlog[mine].fails_after = 1
+@pytest.mark.rule("S4", "S5", "S9")
+@pytest.mark.parametrize(("error", "pulled"), [(REJECTED, set()), (BROKEN, set(QUEUES))])
+def test_failure_of_a_later_batch_names_the_stored_messages(
+    failed_over: World, error: Exception, pulled: set[str]
+) -> None:
+    failed_over.fail_queues(error, "sending")
+    failed_over.choose(QUEUES[0]).fails_after = 1
 
-    with pytest.raises(PartlyStored) as caught:
+    with pytest.raises(PartlyStored, match="2 of 5") as caught:
         failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
-    error = caught.value
-    assert (error.stored, error.not_stored) == ((0, 1), (2, 3, 4))
+    assert (caught.value.stored, caught.value.not_stored) == ((0, 1), (2, 3, 4))
     assert ids(failed_over.stored()) == ["0", "1"]
-    assert (error.primary_error, error.backlog_error) == (DOWN, BROKEN)
-    assert isinstance(error.__cause__, ExceptionGroup)
-    assert error.__cause__.exceptions == (DOWN, BROKEN)
-    assert "2 of 5" in str(error)
+    assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, error)
+    assert isinstance(caught.value.__cause__, ExceptionGroup)
+    assert caught.value.__cause__.exceptions == (DOWN, error)
+    assert failed_over.pulled() == pulled
 
 
 @pytest.mark.rule("S9")
 def test_later_batch_can_go_to_another_queue(failed_over: World) -> None:
-    mine = QUEUES[0]
-    failed_over.orders.queue_of_sender[failed_over.links()] = mine
-    failed_over.backlog[mine].sending = BROKEN
-    failed_over.backlog[mine].fails_after = 1
+    mine = failed_over.choose(QUEUES[0])
+    mine.sending, mine.fails_after = BROKEN, 1
 
     failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
-    assert ids(failed_over.backlog[mine].sent[0]) == ["0", "1"]
+    assert ids(mine.sent[0]) == ["0", "1"]
     assert sorted(ids(failed_over.stored())) == list("01234")
 
 
@@ -937,29 +922,23 @@ def test_with_an_interval_the_primary_gets_all_of_the_time() -> None:
 
 
 @pytest.mark.rule("S2a")
-def test_each_queue_leaves_time_for_the_next_and_the_last_gets_the_rest(
-    failed_over: World,
+@pytest.mark.parametrize(
+    ("takes_s", "timeouts"),
+    [(10, [30, 25, 40]), (30, [30, 15])],
+    ids=["the last gets the rest", "without time left no more are tried"],
+)
+def test_each_queue_leaves_time_for_the_next(
+    failed_over: World, takes_s: float, timeouts: list[float]
 ) -> None:
-    failed_over.break_all()
+    failed_over.fail_queues()
     for sender in failed_over.backlog.values():
-        sender.takes_s = 10
-
-    with pytest.raises(SendUnavailable):
-        failed_over.send(message("1"), timeout=60)
-
-    assert failed_over.timeouts() == [30, 25, 40]
-
-
-@pytest.mark.rule("S2a")
-def test_call_without_time_left_tries_no_more_queues(failed_over: World) -> None:
-    failed_over.break_all()
-    for sender in failed_over.backlog.values():
-        sender.takes_s = 30
+        sender.takes_s = takes_s
 
     with pytest.raises(SendUnavailable) as caught:
         failed_over.send(message("1"), timeout=60)
 
-    assert len(failed_over.effects) == 2
+    assert failed_over.timeouts() == timeouts
+    assert len(failed_over.effects) == len(timeouts)
     assert caught.value.backlog_error is BROKEN
 
 
@@ -990,20 +969,12 @@ def test_scheduling_returns_the_sequence_numbers_of_the_primary(world: World) ->
 
 
 @pytest.mark.rule("S10")
-@pytest.mark.parametrize("healthy_first", [True, False])
-def test_scheduling_in_failover_returns_none_and_stores_the_schedule(
-    world: World, healthy_first: bool
-) -> None:
-    if healthy_first:
-        world.primary.opening = DOWN
-    else:
-        world.fail_over()
+def test_scheduling_in_failover_returns_none_and_stores_the_schedule(down: World) -> None:
+    assert down.schedule([message("1"), message("2")]) == [None, None]
+    assert down.schedule(message("3")) == [None]
+    assert down.schedule([]) == []
 
-    assert world.schedule([message("1"), message("2")]) == [None, None]
-    assert world.schedule(message("3")) == [None]
-    assert world.schedule([]) == []
-
-    assert [property_of(one, SCHEDULE_ALIAS) for one in world.stored()] == [WHEN_MS] * 3
+    assert [property_of(one, SCHEDULE_ALIAS) for one in down.stored()] == [WHEN_MS] * 3
 
 
 @pytest.mark.rule("S10")
@@ -1022,39 +993,26 @@ def test_messages_of_the_primary_can_be_cancelled(world: World, numbers: Any) ->
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("numbers", [None, [None], [7, None]])
-@pytest.mark.parametrize("healthy", [True, False])
-def test_message_in_the_backlog_cannot_be_cancelled(
-    world: World, numbers: Any, healthy: bool
-) -> None:
-    if not healthy:
-        world.fail_over()
-
+def test_message_in_the_backlog_cannot_be_cancelled(either: World, numbers: Any) -> None:
     with pytest.raises(CannotCancel, match="in the backlog"):
-        world.cancel(numbers)
+        either.cancel(numbers)
 
-    assert world.called() == []
+    assert either.called() == []
 
 
 @pytest.mark.rule("S10")
-@pytest.mark.parametrize("healthy_first", [True, False])
-def test_no_message_can_be_cancelled_in_failover(world: World, healthy_first: bool) -> None:
-    if healthy_first:
-        world.primary.opening = DOWN
-    else:
-        world.fail_over()
-
+def test_no_message_can_be_cancelled_in_failover(down: World) -> None:
     with pytest.raises(SendUnavailable, match="in failover") as caught:
-        world.cancel([7])
+        down.cancel([7])
 
     assert caught.value.primary_error is DOWN
-    assert world.cancelled == []
+    assert down.cancelled == []
 
 
 # Reserved names, ids and the caller's objects.
 
 
 @pytest.mark.rule("S7")
-@pytest.mark.parametrize("healthy", [True, False])
 @pytest.mark.parametrize("key", ["x-ms-path", b"x-ms-sessionid"])
 @pytest.mark.parametrize(
     "make",
@@ -1067,19 +1025,15 @@ def test_no_message_can_be_cancelled_in_failover(world: World, healthy_first: bo
     ids=["message", "dictionary", "annotated", "generator"],
 )
 def test_reserved_name_is_refused_in_every_state(
-    world: World, make: Callable[[Any], Any], key: Any, healthy: bool
+    either: World, make: Callable[[Any], Any], key: Any
 ) -> None:
-    if not healthy:
-        world.fail_over()
+    for call in (either.send, either.schedule):
+        with pytest.raises(ReservedProperty):
+            call(make({key: "x"}))
+        assert either.called() == []
 
-    with pytest.raises(ReservedProperty):
-        world.send(make({key: "x"}))
-    with pytest.raises(ReservedProperty):
-        world.schedule(make({key: "x"}))
-
-    assert world.called() == []
-    assert world.primary.sent == []
-    assert world.stored() == []
+    assert either.primary.sent == []
+    assert either.stored() == []
 
 
 @pytest.mark.rule("S11")
@@ -1194,7 +1148,7 @@ def test_batch_has_the_limit_of_the_primary_or_of_the_backlog(world: World) -> N
 def test_creating_a_batch_returns_none_if_no_namespace_answers(interval: timedelta) -> None:
     world = World(failover_interval=interval)
     world.primary.opening = DOWN
-    world.break_all()
+    world.fail_queues()
 
     assert world.create_batch() is None
 
@@ -1204,47 +1158,34 @@ def test_creating_a_batch_returns_none_if_no_namespace_answers(interval: timedel
 
 
 @pytest.mark.rule("S1")
-@pytest.mark.parametrize("error", [BROKEN, GONE, OSError("broken")])
-def test_queue_that_creates_no_batch_is_pulled(failed_over: World, error: Exception) -> None:
-    failed_over.break_all(error)
+@pytest.mark.parametrize(
+    ("error", "pulled"), [(BROKEN, 1), (GONE, 1), (OSError("broken"), 1), (BUSY, 0)]
+)
+def test_queue_that_creates_no_batch_is_pulled_unless_it_is_busy(
+    failed_over: World, error: Exception, pulled: int
+) -> None:
+    failed_over.fail_queues(error)
 
     assert failed_over.create_batch() is None
 
-    assert failed_over.pulled() == set(failed_over.called())
-    assert len(failed_over.pulled()) == 1
+    assert len(failed_over.called()) == 1
+    assert failed_over.pulled() == set(failed_over.called()[:pulled])
 
 
 @pytest.mark.rule("S1")
-def test_queue_that_throttles_the_creation_of_a_batch_is_not_pulled(failed_over: World) -> None:
-    failed_over.break_all(BUSY)
-
-    assert failed_over.create_batch() is None
-    assert failed_over.pulled() == set()
-
-
-@pytest.mark.rule("S1")
-@pytest.mark.parametrize("healthy", [True, False])
-def test_batch_larger_than_the_link_allows_is_refused(world: World, healthy: bool) -> None:
-    if not healthy:
-        world.fail_over()
-
+def test_batch_larger_than_the_link_allows_is_refused(either: World) -> None:
     with pytest.raises(ValueError, match="too large"):
-        world.create_batch(10_000 * KB)
+        either.create_batch(10_000 * KB)
 
-    assert world.pulled() == set()
+    assert either.pulled() == set()
 
 
 @pytest.mark.rule("S3")
-def test_only_a_send_stops_the_timer() -> None:
-    world = World(failover_interval=MINUTE)
-    world.primary.sending = DOWN
-    with pytest.raises(ServiceBusConnectionError):
-        world.send(message("1"))
+def test_only_a_send_stops_the_timer(suspect: World) -> None:
+    suspect.create_batch()
+    suspect.enter()
 
-    world.create_batch()
-    world.enter()
-
-    assert world.status is SUSPECT
+    assert suspect.status is SUSPECT
 
 
 # Order.
@@ -1321,9 +1262,7 @@ def test_error_names_the_messages_whose_session_queue_failed(ordered: World) -> 
 
 
 @pytest.mark.rule("S12")
-def test_held_call_goes_to_the_primary_when_the_backlog_is_empty(
-    ordered: World,
-) -> None:
+def test_held_call_goes_to_the_primary_when_the_backlog_is_empty(ordered: World) -> None:
     ordered.hold()
     ordered.waiting = ordered.peek
 
@@ -1459,62 +1398,54 @@ def is_cancelled(world: World, operation: Operation[Any], after: int) -> bool:
         return True
 
 
-def worlds() -> Iterator[World]:
-    """Worlds that are healthy, down, down for a hidden reason, in failover, in failover with queues
-    whose cool-down is over, and in failover with broken queues."""
-    for after_drain in ("immediate", "after-drain"):
-        yield World(failback=after_drain)
-        down = World(failback=after_drain)
-        down.primary.opening = DOWN
-        yield down
-        hidden = World(failback=after_drain)
-        hidden.primary.opening = HIDDEN
-        yield hidden
-        over = World(failback=after_drain)
-        over.fail_over()
-        yield over
-        cooled = World(failback=after_drain)
-        cooled.fail_over()
-        for queue in QUEUES:
-            cooled.pairing.pull_queue(queue, BROKEN)
-        cooled.clock += 60
-        yield cooled
-        broken = World(failback=after_drain)
-        broken.fail_over()
-        broken.break_all()
-        yield broken
+def cool_down(world: World) -> None:
+    world.fail_over()
+    world.pull_all()
+    world.clock += 60
+
+
+def break_queues(world: World) -> None:
+    world.fail_over()
+    world.fail_queues()
+
+
+STATES: list[Callable[[World], object]] = [
+    lambda world: None,
+    lambda world: setattr(world.primary, "opening", DOWN),
+    lambda world: setattr(world.primary, "opening", HIDDEN),
+    World.fail_over,
+    cool_down,
+    break_queues,
+]
+"""Healthy, down, down for a hidden reason, in failover, in failover with queues whose cool-down is
+over, and in failover with broken queues."""
 
 
 @pytest.mark.rule("S12", "S4")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation_that_is_cancelled_anywhere_releases_everything(name: str) -> None:
     cancelled = 0
-    for number, _ in enumerate(worlds()):
-        for after in range(10):
-            world = list(worlds())[number]
-            cancelled += is_cancelled(world, OPERATIONS[name](world), after)
+    for failback, reach, after in product(("immediate", "after-drain"), STATES, range(10)):
+        world = World(failback=failback)
+        reach(world)
+        cancelled += is_cancelled(world, OPERATIONS[name](world), after)
 
-            assert world.orders.health.in_flight == 0
-            assert not world.links().lock.locked()
-            world.clock += 1000  # the cool-down of every queue is over
-            assert world.all_usable()
+        assert world.orders.health.in_flight == 0
+        assert not world.links().lock.locked()
+        world.clock += 1000  # the cool-down of every queue is over
+        assert world.all_usable()
     assert cancelled >= 6
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operation_that_is_never_started_holds_nothing(name: str) -> None:
-    world = World()
-    world.fail_over()
+def test_operation_that_is_never_started_holds_nothing(failed_over: World, name: str) -> None:
+    OPERATIONS[name](failed_over).close()
 
-    OPERATIONS[name](world).close()
-
-    assert world.orders.health.in_flight == 0
+    assert failed_over.orders.health.in_flight == 0
 
 
 @pytest.mark.rule("S4")
-def test_call_without_time_left_releases_the_queue(
-    failed_over: World,
-) -> None:
+def test_call_without_time_left_releases_the_queue(failed_over: World) -> None:
     failed_over.pull_all()
     failed_over.clock += 60
     call = failed_over.call(timeout=5)
@@ -1529,9 +1460,9 @@ def test_call_without_time_left_releases_the_queue(
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("error", [None, BUSY, LARGE, BROKEN])
 def test_queues_can_be_claimed_after_any_send(failed_over: World, error: Exception | None) -> None:
-    for queue in QUEUES:
-        failed_over.pairing.pull_queue(queue, BROKEN)
-        failed_over.backlog[queue].sending = error
+    failed_over.pull_all()
+    for sender in failed_over.backlog.values():
+        sender.sending = error
     failed_over.clock += 60
 
     try:

@@ -1,61 +1,47 @@
-"""Pairings of both flavours with a common interface, so that one test covers both.
+"""Pairings of two local namespaces behind one interface for both flavours.
 
-A test is a coroutine. It awaits the asynchronous method, or the synchronous one in a thread. The
-namespaces are shared by a module; each pairing has its own backlog queues. The SDK is slow, so
+A test is a coroutine. It awaits a method of the async client, or of the sync client in a thread.
+The namespaces are shared by a module; each pairing has its own backlog queues. The SDK is slow, so
 tests do many things concurrently.
 """
 
 import asyncio
-import gc
-import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from itertools import count
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import azure.servicebus
 import azure.servicebus.aio
-import pytest
-from azure.servicebus import ServiceBusMessage, _servicebus_receiver, _servicebus_sender
-from azure.servicebus._pyamqp import client
-from azure.servicebus._pyamqp.aio import _client_async
-from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_async
+from azure.servicebus import ServiceBusMessage
 
 import pairbus.aio
 from pairbus import SendAvailabilityOptions
+from pairbus.amqp.sections import Message
 from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.entities.message_codec import encode_original
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
 from pairbus.transfer import TransferredMessage, from_backlog
 from tests.integration.emulator_clients import BRISK
-from tests.integration.pairing_kit import QUICK, QUICKLY, stored_payloads
+from tests.integration.raw_peer import DEADLINE_S
 from tests.integration.sdk_flavours import Awaited
-from tests.integration.waiting import DEADLINE_S
 
-FLAVOURS = ("sync", "aio")
-FORGETFUL = [
-    # The SDK does not close its sockets when a connection fails.
-    pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-]
-MINUTE = timedelta(minutes=1)
+QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
+"""Options of an SDK client with few retries."""
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+OPTIONS: dict[str, Any] = {
+    "backlog_queue_count": 3,
+    "failover_interval": timedelta(),
+    "ping_primary_interval": MINUTE,
+    "operation_timeout": timedelta(seconds=20),
+    "check_duplicate_detection": False,
+}
+"""Options of a pairing that fails over immediately."""
 LISTENS = SharedAccessRule(name="listens", primary_key="lkey", rights=frozenset({Right.LISTEN}))
 SENDS = SharedAccessRule(name="sends", primary_key="skey", rights=frozenset({Right.SEND}))
-
-POLLING = (
-    (_servicebus_sender, "time"),
-    (_servicebus_receiver, "time"),
-    (client, "time"),
-    (_servicebus_sender_async, "asyncio"),
-    (_servicebus_receiver_async, "asyncio"),
-    (_client_async, "asyncio"),
-)
 
 numbers = count(1)
 
@@ -77,20 +63,6 @@ class Brisk(_Brisk, azure.servicebus.ServiceBusClient): ...
 
 
 class AsyncBrisk(_Brisk, azure.servicebus.aio.ServiceBusClient): ...
-
-
-class Hurried:
-    """`time` or `asyncio` with a short `sleep` for the SDK, which polls each new link nine times,
-    every 50 ms. These waits would be most of the duration of the tests."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-    def sleep(self, seconds: float) -> Any:
-        return self._module.sleep(0.002 if seconds == 0.05 else seconds)
 
 
 class Clock:
@@ -115,14 +87,17 @@ class Pair:
         self.events: list[Event] = []
         self.bus: Any = None
         self.clients: list[Any] = []
-        self._senders: list[Any] = []
+        self._open: list[Any] = []
+        self._seen: dict[tuple[str, str], int] = {}
 
-    def connect(self, text: str, **options: Any) -> Any:
-        """Return a client of the SDK."""
+    # Clients.
+
+    def connect(self, connection_string: str | None = None, **options: Any) -> Any:
+        """Return a client of the SDK, of the primary unless another namespace is given."""
         kind = Brisk if self.sync else AsyncBrisk
-        client = kind.from_connection_string(text, **(QUICK | options))
-        self.clients.append(client)
-        return client
+        text = self.primary.connection_string if connection_string is None else connection_string
+        self.clients.append(kind.from_connection_string(text, **(QUICK | options)))
+        return self.clients[-1]
 
     async def start(
         self,
@@ -135,22 +110,14 @@ class Pair:
         **options: Any,
     ) -> "Pair":
         if primary is None:
-            primary = self.connect(self.primary.connection_string, **sdk)
+            primary = self.connect(**sdk)
         if secondary is None:
             secondary = self.connect(self.secondary.connection_string, **sdk)
-        given = {
-            **QUICKLY,
-            "primary_name": self.name,
-            "ping_primary_interval": MINUTE,
-            "secondary": secondary,
-            "on_event": self.events.append,
-            **options,
-        }
-        more: dict[str, Any] = {"random": random}
-        if fake_clock:
-            more["now"] = self.clock
+        defaults = {"primary_name": self.name, "on_event": self.events.append, **OPTIONS}
+        given = SendAvailabilityOptions(secondary=secondary, **(defaults | options))
+        replaced = {"now": self.clock} if fake_clock else {}
         pair = pairbus.pair_namespace if self.sync else pairbus.aio.pair_namespace
-        self.bus = await self.do(pair, primary, SendAvailabilityOptions(**given), **more)
+        self.bus = await self.do(pair, primary, given, random=random, **replaced)
         return self
 
     async def do(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -164,17 +131,26 @@ class Pair:
             await self.do(self.bus.close)
 
     async def clean_up(self) -> None:
-        await together(sender.close() for sender in self._senders)
+        await together(link.close() for link in self._open)
         await self.close()
         await together(self.do(client.close) for client in self.clients)
 
     # Senders.
 
-    def sender(self, path: str, *, topic: bool = False) -> Any:
-        get = self.bus.get_topic_sender if topic else self.bus.get_queue_sender
-        made = get(path)
-        self._senders.append(Awaited(made) if self.sync else made)
-        return self._senders[-1]
+    def keep(self, link: Any) -> Any:
+        """Return a sender or receiver whose methods are awaited. It is closed after the test."""
+        self._open.append(Awaited(link) if self.sync else link)
+        return self._open[-1]
+
+    def sender(self, path: str, *, topic: bool = False, client: Any = None, **options: Any) -> Any:
+        """Return a sender of the pairing, or of another client."""
+        client = self.bus if client is None else client
+        get = client.get_topic_sender if topic else client.get_queue_sender
+        return self.keep(get(path, **options))
+
+    def inner(self, link: Any) -> Any:
+        """Return the object behind a sender or receiver of this flavour."""
+        return link.inner if self.sync else link
 
     async def entered(self, *paths: str) -> list[Any]:
         """Return senders of these queues with open links."""
@@ -182,19 +158,26 @@ class Pair:
         await together(one.__aenter__() for one in senders)
         return senders
 
+    async def fail_over(self, sender: Any) -> None:
+        """Send a message that fails at the primary and goes to the backlog."""
+        fault = self.fault("disable", sender.entity_name)
+        await sender.send_messages(message("the first that failed"))
+        assert fault.fired
+        self.mend(fault)
+
     # Entities.
 
     def queue(self, **settings: Any) -> str:
-        name = f"queue-{next(numbers)}"
+        name = f"Queue-{next(numbers)}"
         self.primary.create_queue(name, **settings)
         return name
 
     def queues(self, number: int) -> list[str]:
         return [self.queue() for _ in range(number)]
 
-    def topic(self) -> str:
-        name = f"topic-{next(numbers)}"
-        self.primary.create_topic(name)
+    def topic(self, **settings: Any) -> str:
+        name = f"Topic-{next(numbers)}"
+        self.primary.create_topic(name, **settings)
         self.primary.create_subscription(name, "all")
         return name
 
@@ -209,7 +192,7 @@ class Pair:
         """Remove faults of the primary."""
         self.primary.call(lambda core: [core.faults.remove(fault) for fault in faults])
 
-    # Results.
+    # Stored messages.
 
     @property
     def backlog_queues(self) -> tuple[str, ...]:
@@ -228,15 +211,25 @@ class Pair:
         """Return the encoded messages of a queue of the primary."""
         return stored_payloads(self.primary, path)
 
+    def new_in(self, namespace: LocalNamespace, path: str) -> list[bytes]:
+        """Return the encoded messages that were stored in a queue since the last call."""
+        seen = self._seen.get((namespace.name, path), 0)
+        found = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))
+        if found:
+            self._seen[namespace.name, path] = found[-1].sequence
+        return [encode_original(one) for one in found]
+
+    def new_in_backlog(self) -> list[bytes]:
+        """Return the encoded messages that were stored in the backlog since the last call."""
+        return [one for queue in self.backlog_queues for one in self.new_in(self.secondary, queue)]
+
+    # States and events.
+
     def state(self, path: str) -> PathStatus:
         return self.bus.status().paths[path].status
 
     def changes(self, path: str) -> list[tuple[PathStatus, PathStatus]]:
-        return [
-            (one.from_state, one.to_state)
-            for one in self.events
-            if isinstance(one, StateChanged) and one.path == path
-        ]
+        return [(one.from_state, one.to_state) for one in self.of(StateChanged) if one.path == path]
 
     def of(self, kind: type[Event]) -> list[Any]:
         """Return the events of this class."""
@@ -260,73 +253,31 @@ class Pair:
 
 
 Make = Callable[..., Awaitable[Pair]]
+"""Returns a new pairing with these options; with `start=False` it is not paired yet."""
 
 
-@pytest.fixture(scope="module")
-def namespaces() -> Iterator[dict[str, tuple[LocalNamespace, LocalNamespace]]]:
-    """Yield a primary and a secondary for each flavour."""
-    with ExitStack() as stack:
-        for module, name in POLLING:
-            stack.enter_context(patch.object(module, name, Hurried(getattr(module, name))))
-
-        def started(name: str) -> LocalNamespace:
-            made = LocalNamespace(name, rules=(LISTENS, SENDS), trust_bearer_tokens=True)
-            return stack.enter_context(made)
-
-        yield {flavour: (started("first"), started("second")) for flavour in FLAVOURS}
-    gc.collect()  # sockets of the SDK, whose warnings other test modules do not ignore
+def stored_payloads(namespace: LocalNamespace, path: str) -> list[bytes]:
+    """Return the encoded messages of a queue; the order of their sections may differ."""
+    return namespace.call(
+        lambda core: [
+            encode_original(one) for one in core.entities.get(path).queue.peek(0, 100_000)
+        ]
+    )
 
 
-def both(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Run a test with the argument `make` for both flavours at the same time, each in its own
-    namespaces. Afterwards the namespaces are started and have no faults."""
-    signature = inspect.signature(test)
-    names = [name for name in signature.parameters if name != "make"]
-
-    async def run(namespaces: Any, **fixtures: Any) -> None:
-        pool = ThreadPoolExecutor(64)
-        asyncio.get_running_loop().set_default_executor(pool)
-        work = (_for_one(test, one, *namespaces[one], fixtures) for one in FLAVOURS)
-        results = await asyncio.gather(*work, return_exceptions=True)
-        gc.collect()
-        for error in results:
-            if error is not None:
-                raise error
-
-    empty = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    wanted = [inspect.Parameter(name, empty) for name in ("namespaces", *names)]
-    run.__signature__ = signature.replace(parameters=wanted)  # type: ignore[attr-defined]
-    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
-    run.__qualname__ = test.__qualname__
-    return run
+def body_of(payload: bytes) -> bytes:
+    return b"".join(Message.parse(payload).read_body()[1])
 
 
-async def _for_one(
-    test: Callable[..., Awaitable[None]],
-    flavour: str,
-    primary: LocalNamespace,
-    secondary: LocalNamespace,
-    fixtures: dict[str, Any],
-) -> None:
-    pairs: list[Pair] = []
-
-    async def make(*, start: bool = True, **options: Any) -> Pair:
-        pairs.append(Pair(flavour, primary, secondary))
-        return await pairs[-1].start(**options) if start else pairs[-1]
-
-    try:
-        await test(make, **fixtures)
-    except BaseException as exc:
-        exc.add_note(f"flavour: {flavour}")
-        raise
-    finally:
-        for namespace in (primary, secondary):
-            namespace.start()
-            namespace.clear_faults()
-        await together(pair.clean_up() for pair in pairs)
+def id_of(payload: bytes) -> Any:
+    return Message.parse(payload).read_properties().message_id
 
 
-async def together(work: Any) -> list[Any]:
+def message(body: str = "x", **fields: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(body, **fields)
+
+
+async def together(work: Iterable[Awaitable[Any]]) -> list[Any]:
     return list(await asyncio.gather(*work))
 
 
@@ -346,7 +297,3 @@ async def caught(work: Awaitable[Any]) -> BaseException | None:
     except Exception as exc:  # noqa: BLE001  the test judges it
         return exc
     return None
-
-
-def message(body: str = "x", **fields: Any) -> ServiceBusMessage:
-    return ServiceBusMessage(body, **fields)
