@@ -1,6 +1,8 @@
 """The receiver of our client on sockets: credit, waiting, drain, settlement and sessions."""
 
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 from examples.engine.memory_server import Entry, MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import AnySession, Receiver, lock_token
+from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
     SETTLE_SECOND,
@@ -35,6 +38,7 @@ from pairbus.errors import (
 from tests.integration.amqp_clients import Connect, set_knob, wait_for_input
 from tests.interop.fixture_types import StartServer, Watch
 from tests.interop.transfers import receive
+from tests.waiting import DEADLINE_S, wait_until
 
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 
@@ -247,6 +251,40 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, receiver:
 
     server.wait_for(lambda: seen)
     assert len(seen) == 1
+
+
+def receive_available(receiver: Receiver) -> list[ev.Delivery]:
+    return [delivery for some in receiver.receive_available(1) for delivery in some]
+
+
+def grant_and_drain(receiver: Receiver) -> list[ev.Delivery]:
+    receiver.grant_credit(1)
+    return receiver.drain()
+
+
+@pytest.mark.parametrize("receive_one", [receive_available, grant_and_drain])
+def test_drain_waits_for_the_rest_of_a_message(
+    server: MemoryServer, receiver: Receiver, receive_one: Callable[[Receiver], list[ev.Delivery]]
+):
+    """The first frame of a message uses the credit, before the message is complete."""
+    whole = message(1, 1000)
+    links: list[SenderLink] = []
+
+    def send_first_half(peer: ServerConnection, event: ev.Event) -> bool:
+        drains = isinstance(event, ev.FlowReceived) and event.link is not None and event.link.drain
+        if drains and not links:
+            links.append(event.link)
+            event.link.send(whole[:500], more=True)
+        return bool(links)
+
+    set_knob(server, "intercept", send_first_half)
+    receiver.open()
+    with ThreadPoolExecutor(1) as executor:
+        received = executor.submit(receive_one, receiver)
+        wait_until(lambda: links and receiver.credit == 0, "the first frame to arrive")
+        server.call(lambda: links[0].send(whole[500:]))
+
+        assert payloads(received.result(DEADLINE_S)) == [whole]
 
 
 # Settlement.

@@ -105,6 +105,10 @@ class IncomingTransfers:
             self.drop_partial(link)
         self.unsettled.clear()
 
+    def is_partial(self, link: Link) -> bool:
+        """Return whether a delivery of a link has begun, but is not complete."""
+        return link in self._partials
+
     def drop_partial(self, link: Link) -> None:
         """Drop the partial delivery of a link, if there is one."""
         partial = self._partials.pop(link, None)

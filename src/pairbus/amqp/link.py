@@ -331,6 +331,12 @@ class ReceiverLink(Link):
         self.revoked_credit = 0
         """Credit that we revoked, but that the peer may have used before it received our flow."""
 
+    @property
+    def drained(self) -> bool:
+        """True if nothing more can arrive: no credit is left, and no delivery is incomplete. The
+        first frame of a delivery uses its credit."""
+        return self.credit == 0 and not self.session.incoming.is_partial(self)
+
     def on_attach_sent(self, attach: Attach) -> None:
         super().on_attach_sent(attach)
         if attach.max_message_size:  # 0 and null mean no limit.

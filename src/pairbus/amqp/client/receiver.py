@@ -127,9 +127,9 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         deadline = self.client.deadline(timeout_s)
         link = self.ensure_attached(deadline)
         link.flow(count, drain=True)
-        while link.credit > 0 and self.error is None:
+        while not link.drained and self.error is None:
             self.client.run_until(
-                lambda: bool(self._arrived) or link.credit == 0 or self.error is not None,
+                lambda: bool(self._arrived) or link.drained or self.error is not None,
                 deadline,
                 f"messages of {self.path!r}",
             )
@@ -141,10 +141,11 @@ class Receiver(LinkEndpoint[ReceiverLink]):
     def drain(self, *, timeout_s: float | None = None) -> list[Delivery]:
         """Take back all credit, and return the messages that arrived before it was gone."""
         link = self._link
-        if link is not None and link.alive and link.credit > 0:
-            link.flow(link.credit, drain=True)
+        if link is not None and link.alive and not link.drained:
+            if link.credit > 0:
+                link.flow(link.credit, drain=True)
             self.client.run_until(
-                lambda: link.credit == 0 or self.error is not None,
+                lambda: link.drained or self.error is not None,
                 self.client.deadline(timeout_s),
                 f"{self.path!r} to answer a drain",
             )
