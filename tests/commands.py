@@ -1,6 +1,7 @@
 """Commands of `pairbus`: as a process, in this process, and on a terminal."""
 
 import fcntl
+import logging
 import os
 import pty
 import re
@@ -58,10 +59,29 @@ def run(*arguments: str, answer: str = "", **variables: str) -> subprocess.Compl
 def run_here(*arguments: str, **variables: str) -> Result:
     """Run a command in this process, which is faster."""
     unset = dict.fromkeys(("PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY"))
-    result = CliRunner().invoke(app, arguments, env={**unset, "COLUMNS": "200", **variables})
+    with logging_settings_kept():
+        result = CliRunner().invoke(app, arguments, env={**unset, "COLUMNS": "200", **variables})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert KEY not in result.output
     return result
+
+
+@contextmanager
+def logging_settings_kept() -> Iterator[None]:
+    """Restore the handlers of the root logger and the levels of all loggers at the end."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    levels = {None: root.level} | {name: logging.getLogger(name).level for name in known_loggers()}
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        for name in known_loggers() | levels.keys():
+            logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+
+
+def known_loggers() -> set[str]:
+    return set(logging.root.manager.loggerDict)
 
 
 def check_output(out: str, err: str) -> None:

@@ -154,8 +154,8 @@ class TestLocks:
             end = message.locked_until_utc + SECOND
             renewer.register(sdk.native(receiver), message, max_lock_renewal_duration=30)
             await eventually(lambda: now() > end)
+            assert lost == []  # later, a renewal may overtake the completion
             await receiver.complete_message(message)
-        assert lost == []
         assert sdk.held(queue) == 0
 
 
