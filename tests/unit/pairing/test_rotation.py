@@ -83,6 +83,13 @@ def test_pulled_queue_is_not_usable_before_its_cool_down_is_over(rotation: Rotat
 
 
 @pytest.mark.rule("S4")
+def test_pulled_queue_is_usable_long_after_its_cool_down(rotation: Rotation) -> None:
+    rotation.failed("a", BROKEN, 10.0)
+
+    assert rotation.claim("a", 10.0 + 100 * COOL_DOWN)
+
+
+@pytest.mark.rule("S4")
 def test_one_sender_at_a_time_tries_a_pulled_queue(rotation: Rotation) -> None:
     rotation.failed("a", BROKEN, 0.0)
 
