@@ -28,7 +28,7 @@ lint: setup-test ## Check style and types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
-	@$(PY) -m pyright
+	@$(PY) -m pyright --project .
 
 format: setup-test ## Format the code
 	@$(PY) -m ruff check --fix-only .
