@@ -1,5 +1,5 @@
 PY := .venv/bin/python
-# Tests with deadlines of a few seconds, which run without the others.
+# Tests with deadlines of a few seconds. They run after the other tests.
 DEADLINES := tests/faults/test_pairing_frozen.py
 
 .DEFAULT_GOAL := help

@@ -1,1 +1,1 @@
-"""Benchmarks: one file a subject. `python -m benchmarks` runs them all."""
+"""Benchmarks, one module per subject. `python -m benchmarks` runs all of them."""

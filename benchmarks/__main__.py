@@ -1,8 +1,8 @@
 """Run the benchmarks: `python -m benchmarks [SUBJECT …] [--json FILE] [--rounds N]`.
 
-Says on stderr which subject is under way. Each subject is written to FILE when it is done, in place
-of what it brought before; the others stay. A subject that fails leaves its figures as they were,
-and the next one runs; the exit status is 1 then.
+Progress is printed to stderr. The result of each subject replaces its previous result in FILE as
+soon as the subject has finished; the results of other subjects are kept. If a subject fails, its
+previous result is kept, the next subject runs, and the exit status is 1.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from types import ModuleType
 
 from benchmarks import amqp_engine, cost, emulator, ledger, pairing, syphon
 from benchmarks.harness import Figure, table
-from benchmarks.results import Taken, keep, settings_of
+from benchmarks.results import SubjectResult, bench_settings, save
 from benchmarks.surroundings import load, surroundings
 
 Measure = Callable[[int], list[Figure]]
@@ -33,60 +33,63 @@ SUBJECTS: dict[str, tuple[ModuleType, Measure]] = {
 }
 
 
-def say(what: str) -> None:
-    print(f"benchmarks: {what}", file=sys.stderr, flush=True)
+def print_progress(text: str) -> None:
+    print(f"benchmarks: {text}", file=sys.stderr, flush=True)
 
 
-def measure(subject: str, rounds: int, after: str | None) -> Taken:
+def measure(subject: str, rounds: int, after: str | None) -> SubjectResult:
+    """Run a subject. `after` is the subject that ran before it, if any."""
     module, figures = SUBJECTS[subject]
-    before, where = load(), surroundings()
-    began, when = perf_counter(), datetime.now(UTC)
-    found = figures(rounds)
-    return Taken(
+    load_before, machine = load(), surroundings()
+    start, when = perf_counter(), datetime.now(UTC)
+    measured = figures(rounds)
+    return SubjectResult(
         about=inspect.getdoc(module) or "",
         when=when.isoformat(timespec="seconds"),
-        seconds=round(perf_counter() - began, 1),
-        load=before,
+        seconds=round(perf_counter() - start, 1),
+        load=load_before,
         after=after,
         rounds=rounds,
-        settings=settings_of(os.environ),
-        surroundings=where,
-        figures=found,
+        settings=bench_settings(os.environ),
+        surroundings=machine,
+        figures=measured,
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "subjects", nargs="*", metavar="subject", help=f"{', '.join(SUBJECTS)}; without one: all"
+        "subjects", nargs="*", metavar="subject", help=f"{', '.join(SUBJECTS)}; default: all"
     )
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"))
-    parser.add_argument("--rounds", type=int, default=7, help="of which the fastest counts")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="number of rounds; the fastest counts"
+    )
     options = parser.parse_args()
     for subject in options.subjects:
         if subject not in SUBJECTS:
-            parser.error(f"there is no subject {subject!r}: {', '.join(SUBJECTS)}")
-    wanted = list(dict.fromkeys(options.subjects or SUBJECTS))
-    done: dict[str, Taken] = {}
+            parser.error(f"unknown subject {subject!r}; choose from {', '.join(SUBJECTS)}")
+    selected = list(dict.fromkeys(options.subjects or SUBJECTS))
+    done: dict[str, SubjectResult] = {}
     failed: list[str] = []
     previous: str | None = None
-    for number, subject in enumerate(wanted, start=1):
-        say(f"{subject} ({number} of {len(wanted)}) begins; load {load():.2f}")
+    for number, subject in enumerate(selected, start=1):
+        print_progress(f"{subject} ({number} of {len(selected)}) started; load {load():.2f}")
         try:
             done[subject] = measure(subject, options.rounds, previous)
-        except Exception:  # noqa: BLE001  the other subjects are still to be had
+        except Exception:  # noqa: BLE001  the next subject must run
             traceback.print_exc()
             failed.append(subject)
-            say(f"{subject} failed: its figures stay as they were")
+            print_progress(f"{subject} failed; its previous result is kept")
         else:
-            keep(options.json, subject, done[subject])
-            say(f"{subject} took {done[subject].seconds:.0f} s")
+            save(options.json, subject, done[subject])
+            print_progress(f"{subject} took {done[subject].seconds:.0f} s")
         previous = subject
     if done:
-        print(table({subject: taken.figures for subject, taken in done.items()}))
-        print(f"\nwritten to {options.json}")
+        print(table({subject: result.figures for subject, result in done.items()}))
+        print(f"\nWrote {options.json}.")
     if failed:
-        say(f"failed: {', '.join(failed)}")
+        print_progress(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
 
 

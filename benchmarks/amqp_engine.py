@@ -1,7 +1,7 @@
-"""The AMQP engine, beside proton's Python classes and the codec of the Azure SDK.
+"""The AMQP engine compared with proton's Python classes and with the codec of the Azure SDK.
 
-All three do the same job on the same bytes where they can. The SDK's codec is a codec only: it
-keeps no windows, credit or delivery state, which proton and ours do.
+All three process the same bytes, if they support the operation. The SDK's codec only encodes and
+decodes. It keeps no windows, credit or delivery state, unlike proton and pairbus.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def figures(rounds: int) -> list[Figure]:
         write_batch(message, rounds),
         read_batch(message, rounds),
         dispose(message, rounds),
-        rewrite(rounds),
+        restore(rounds),
     ]
 
 
@@ -81,7 +81,7 @@ def chunks(data: bytes) -> list[bytes]:
 def proton_linked() -> Iterator[
     tuple[proton.Transport, proton.Sender, proton.Transport, proton.Receiver]
 ]:
-    """Return two proton connections in memory with a link."""
+    """Provide two proton connections in memory with a link."""
     ends = []
     for name, mode in (("a", proton.Transport.CLIENT), ("b", proton.Transport.SERVER)):
         connection = proton.Connection()
@@ -110,7 +110,7 @@ def proton_linked() -> Iterator[
     bt.unbind()
 
 
-def proton_take(transport: proton.Transport) -> bytes:
+def proton_output(transport: proton.Transport) -> bytes:
     parts = []
     while transport.pending() > 0:
         data = transport.peek(transport.pending())
@@ -119,21 +119,21 @@ def proton_take(transport: proton.Transport) -> bytes:
     return b"".join(parts)
 
 
-def proton_give(transport: proton.Transport, data: bytes) -> None:
+def proton_input(transport: proton.Transport, data: bytes) -> None:
     while data:
-        room = transport.capacity()
-        transport.push(data[:room])
-        data = data[room:]
+        capacity = transport.capacity()
+        transport.push(data[:capacity])
+        data = data[capacity:]
 
 
 def proton_pump(a: proton.Transport, b: proton.Transport) -> None:
     while a.pending() > 0 or b.pending() > 0:
-        proton_give(b, proton_take(a))
-        proton_give(a, proton_take(b))
+        proton_input(b, proton_output(a))
+        proton_input(a, proton_output(b))
 
 
 def receive(message: bytes, rounds: int) -> Figure:
-    """Receive: from the data of the socket to a delivery with its payload."""
+    """Measure from the data of the socket to a delivery with its payload."""
 
     def ours() -> Timed:
         a, sender, b, _ = linked()
@@ -158,12 +158,12 @@ def receive(message: bytes, rounds: int) -> Figure:
                 sender.delivery(number.to_bytes(16, "big"))
                 sender.send(message)
                 sender.advance()
-            pieces = chunks(proton_take(at))
+            pieces = chunks(proton_output(at))
 
             def work() -> int:
                 count = 0
                 for piece in pieces:
-                    proton_give(bt, piece)
+                    proton_input(bt, piece)
                     while (delivery := receiver.current) is not None and not delivery.partial:
                         if not delivery.readable or len(receiver.recv(delivery.pending)) != 300:
                             break
@@ -203,7 +203,7 @@ def receive(message: bytes, rounds: int) -> Figure:
 
 
 def send(message: bytes, rounds: int) -> Figure:
-    """Send: from a payload to the data for the socket."""
+    """Measure from a payload to the data for the socket."""
 
     def ours() -> Timed:
         a, sender, _, _ = linked()
@@ -224,7 +224,7 @@ def send(message: bytes, rounds: int) -> Figure:
                     sender.delivery(number.to_bytes(16, "big"))
                     sender.send(message)
                     sender.advance()
-                assert len(proton_take(at)) > COUNT * 300
+                assert len(proton_output(at)) > COUNT * 300
                 return COUNT
 
             return timed(work)
@@ -253,7 +253,7 @@ def send(message: bytes, rounds: int) -> Figure:
 
 
 def write_batch(message: bytes, rounds: int) -> Figure:
-    """Send a batch: from 500 encoded messages to the data for the socket."""
+    """Measure from 500 encoded messages to the data of a batch for the socket."""
     messages = [message] * BATCH
 
     def ours() -> Timed:
@@ -282,12 +282,12 @@ def write_batch(message: bytes, rounds: int) -> Figure:
         rounds=rounds,
         aim=1,
         aim_is_value=True,
-        notes={PROTON: "cannot"},
+        notes={PROTON: "not supported"},
     )
 
 
 def read_batch(message: bytes, rounds: int) -> Figure:
-    """Receive a batch: from the data of the socket to 500 encoded messages."""
+    """Measure from the data of the socket to the 500 encoded messages of a batch."""
 
     def ours() -> Timed:
         a, sender, b, _ = linked()
@@ -324,12 +324,12 @@ def read_batch(message: bytes, rounds: int) -> Figure:
         rounds=rounds,
         aim=1,
         aim_is_value=True,
-        notes={PROTON: "cannot"},
+        notes={PROTON: "not supported"},
     )
 
 
 def dispose(message: bytes, rounds: int) -> Figure:
-    """Receive outcomes: from the data of the socket to 500 accepted deliveries."""
+    """Measure from the data of the socket to 500 accepted deliveries."""
 
     def ours() -> Timed:
         a, sender, b, _ = linked()
@@ -360,16 +360,16 @@ def dispose(message: bytes, rounds: int) -> Figure:
                 sent.append(sender.delivery(number.to_bytes(16, "big")))
                 sender.send(message)
                 sender.advance()
-            proton_give(bt, proton_take(at))
+            proton_input(bt, proton_output(at))
             while (delivery := receiver.current) is not None and delivery.readable:
                 receiver.recv(delivery.pending)
                 receiver.advance()
                 delivery.update(proton.Delivery.ACCEPTED)
                 delivery.settle()
-            data = proton_take(bt)
+            data = proton_output(bt)
 
             def work() -> int:
-                proton_give(at, data)
+                proton_input(at, data)
                 count = 0
                 for delivery in sent:
                     if delivery.remote_state == proton.Delivery.ACCEPTED:
@@ -394,10 +394,10 @@ def dispose(message: bytes, rounds: int) -> Figure:
         return timed(work)
 
     return compare(
-        "disposition of 500",
+        "receive a disposition of 500",
         {OURS: ours, PROTON: by_proton, SDK: by_sdk},
         rounds=rounds,
-        remark="the SDK's codec only reads the frame; ours and proton find each delivery it is for",
+        remark="the SDK's codec only decodes the frame; pairbus and proton look up each delivery",
     )
 
 
@@ -409,16 +409,16 @@ def sdk_dispositions() -> list[bytes]:
     ]
 
 
-def rewrite(rounds: int) -> Figure:
-    """Restore a backlog message: remove four application properties, set three properties."""
-    ours_bytes = backlog_message()
+def restore(rounds: int) -> Figure:
+    """Measure the restore of a backlog message: remove four aliases, set three properties."""
+    backlog_payload = backlog_message()
     names = ("x-ms-path", "x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc")
     schedule = Symbol("x-opt-scheduled-enqueue-time")
 
     def ours() -> Timed:
         def work() -> int:
             for _ in range(COUNT):
-                result = from_backlog(ours_bytes).payload
+                result = from_backlog(backlog_payload).payload
             assert Message.parse(result).read_properties().group_id == "session-17"
             return COUNT
 
@@ -428,11 +428,11 @@ def rewrite(rounds: int) -> Figure:
         def work() -> int:
             for _ in range(COUNT // 10):
                 message = proton.Message()
-                message.decode(ours_bytes)
-                taken = [message.properties.pop(name) for name in names]
-                message.group_id = taken[1]
-                message.ttl = taken[2] / 1000
-                message.annotations[proton.symbol(schedule)] = taken[3]
+                message.decode(backlog_payload)
+                aliases = [message.properties.pop(name) for name in names]
+                message.group_id = aliases[1]
+                message.ttl = aliases[2] / 1000
+                message.annotations[proton.symbol(schedule)] = aliases[3]
                 result = message.encode()
             assert Message.parse(result).read_properties().group_id == "session-17"
             return COUNT // 10
@@ -444,16 +444,16 @@ def rewrite(rounds: int) -> Figure:
 
         def work() -> int:
             for _ in range(COUNT // 10):
-                message = sdk_decode.decode_payload(memoryview(ours_bytes))
+                message = sdk_decode.decode_payload(memoryview(backlog_payload))
                 application_properties = dict(message.application_properties)
-                taken = [application_properties.pop(key) for key in raw]
+                aliases = [application_properties.pop(key) for key in raw]
                 changed = SdkMessage(
-                    header=message.header._replace(ttl=taken[2]),
+                    header=message.header._replace(ttl=aliases[2]),
                     message_annotations={
                         **(message.message_annotations or {}),
-                        schedule.encode(): {TYPE: AMQPTypes.timestamp, VALUE: taken[3]},
+                        schedule.encode(): {TYPE: AMQPTypes.timestamp, VALUE: aliases[3]},
                     },
-                    properties=message.properties._replace(group_id=taken[1]),
+                    properties=message.properties._replace(group_id=aliases[1]),
                     application_properties=application_properties,
                     data=message.data,
                 )
@@ -464,7 +464,7 @@ def rewrite(rounds: int) -> Figure:
         return timed(work)
 
     return compare(
-        "rewrite for the primary, 1 KB",
+        "restore a backlog message, 1 KB",
         {OURS: ours, PROTON: by_proton, SDK: by_sdk},
         rounds=rounds,
         aim=12,

@@ -1,10 +1,10 @@
-"""The cost report over ledgers of 1, 10 and 50 million rows, compared with DuckDB; `Ledger.add`.
+"""The cost report over 1, 10 and 50 million ledger rows compared with DuckDB, and `Ledger.add`.
 
 Spark generates the same rows in each run and writes them as Parquet. Both sides compute the same
 sums of the same files (by day, namespace, entity, kind and purpose) in the same run, and the
-results must be equal. Ours is Spark with all cores of this machine in a separate process; DuckDB
-has as many threads, also in a separate process. Memory is the peak of all processes of a side
-together. BENCH_COST_ROWS=1 runs it with one million rows only.
+results must be equal. The report runs on Spark with all cores of this machine, in a separate
+process. DuckDB has as many threads, also in a separate process. Memory is the peak of the total of
+all processes of a side. BENCH_COST_ROWS=1 runs the benchmark with one million rows only.
 """
 
 import json
@@ -33,7 +33,7 @@ MAX_REPEATED_MILLIONS = 10
 """Larger inputs are measured once, not in several rounds."""
 ROWS_PER_SECOND = Unit("rows per second", more_is_better=True, digits=0)
 CALL_TIME = Unit("µs per call")
-BYTES_PER_ROW = Unit("more bytes per row", digits=0)
+BYTES_PER_ROW = Unit("additional bytes per row", digits=0)
 START = 1767225600
 """2026-01-01, UTC."""
 SECONDS = 90 * 86400
@@ -102,7 +102,7 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._read_response()  # It is ready.
+        self._read_response()  # the worker is ready
 
     def run(self, **command: Any) -> Any:
         """Execute a command and return the response."""
@@ -176,7 +176,7 @@ def measure_sums(spark: Worker, folder: Path, rounds: int) -> tuple[list[Figure]
                     out = f"{folder}/{name}-{millions}"
                     print_progress(f"sums of {millions} M rows, {name}")
                     response, peak = worker.run_measured(action="sum", path=rows, out=out)
-                    rate = ROWS_PER_SECOND.of(Timed(response["seconds"], millions * MILLION))
+                    rate = ROWS_PER_SECOND.convert(Timed(response["seconds"], millions * MILLION))
                     best[name] = max(rate, best.get(name, 0.0))
                     peaks[name][millions] = max(peak, peaks[name].get(millions, 0.0))
             comparison = duckdb.run(
@@ -195,7 +195,7 @@ def measure_sums(spark: Worker, folder: Path, rounds: int) -> tuple[list[Figure]
         growth = max(0.0, (peaks[OURS][last] - peaks[OURS][first]) * 1e6)
         per_row = growth / ((last - first) * MILLION)
         # The aim is 0, and a ratio to 0 has no meaning: there is no contender.
-        title = f"memory, {first} M to {last} M rows"
+        title = f"memory growth, {first} M to {last} M rows"
         memory.append(Figure(title, {OURS: per_row}, BYTES_PER_ROW))
     return speeds, memory
 
@@ -209,7 +209,7 @@ def measure_reports(spark: Worker, folder: Path, rounds: int) -> list[Figure]:
             print_progress(f"whole report of {millions} M rows")
             response, peak = spark.run_measured(action="report", path=f"{folder}/{millions}")
             assert response["records"] == millions * MILLION
-            rate = ROWS_PER_SECOND.of(Timed(response["seconds"], millions * MILLION))
+            rate = ROWS_PER_SECOND.convert(Timed(response["seconds"], millions * MILLION))
             best, most = max(rate, best), max(peak, most)
         result.append(Figure(f"whole report of {millions} M rows", {OURS: best}, ROWS_PER_SECOND))
         result.append(Figure(f"whole report of {millions} M, memory", {OURS: most}, MEGABYTES))
@@ -223,7 +223,7 @@ def measure_parsing(spark: Worker, folder: Path, rounds: int) -> Figure:
         print_progress(f"ledger files of {LINES:,} records to rows")
         response = spark.run(action="parse", path=f"{folder}/lines", out=f"{folder}/parsed")
         assert response["rows"] == LINES
-        best = max(best, ROWS_PER_SECOND.of(Timed(response["seconds"], LINES)))
+        best = max(best, ROWS_PER_SECOND.convert(Timed(response["seconds"], LINES)))
     return Figure(f"ledger files to rows, {LINES:,}", {OURS: best}, ROWS_PER_SECOND)
 
 

@@ -49,7 +49,7 @@ class AmqpServer:
 
 
 def figures(rounds: int) -> list[Figure]:
-    rounds = min(rounds, ROUNDS)  # each is seconds long
+    rounds = min(rounds, ROUNDS)  # a round takes several seconds
     notes = {}
     with ExitStack() as stack:
         servers = {OURS: stack.enter_context(our_emulator())}
@@ -153,7 +153,7 @@ def accept_single(
 
 
 def accept_batched(server: AmqpServer, body: int, rounds: int) -> Figure:
-    """Measure the same with a hundred messages per delivery."""
+    """Measure from the payload to its acceptance, with a hundred messages per delivery."""
     payload = make_batch([message(body)] * BATCH)
 
     def case() -> Timed:
@@ -172,7 +172,7 @@ def accept_batched(server: AmqpServer, body: int, rounds: int) -> Figure:
         {OURS: case},
         rounds=rounds,
         unit=RATE,
-        notes={RABBITMQ: "cannot"},
+        notes={RABBITMQ: "not supported"},
     )
 
 
@@ -204,7 +204,7 @@ def memory(count: int) -> Figure:
         with emulator.client() as client, emulator.sender(client, "memory") as sender:
             send(sender, payload, count // BATCH, BATCHES_IN_FLIGHT, BATCH_FORMAT)
         resident = resident_mb(emulator.pid)
-    return Figure(f"resident with {count:,} messages stored", {OURS: resident}, MEGABYTES)
+    return Figure(f"resident memory, {count:,} messages stored", {OURS: resident}, MEGABYTES)
 
 
 def resident_mb(pid: int) -> float:

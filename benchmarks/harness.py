@@ -1,9 +1,9 @@
-"""How figures are taken: everything that is compared runs in turns, in one process, in one run.
+"""Measurement and comparison: all contenders of a figure run in turns, in one run.
 
-A case is a function that does some work and returns how many messages it was for. Of its rounds the
-fastest counts: noise only ever adds. The ratio to ours is what can be compared between machines; it
-says how many times as good as the other ours is. An aim is a ratio, too, to the first of the
-others, or where it says so a value in the figure's own unit.
+A case is a function that runs one round of a contender and returns its time and its number of
+messages. The fastest round counts, because noise can only add time. Ratios can be compared between
+machines. A ratio above 1 means that pairbus is better. An aim is the target of a figure: a ratio to
+the first other contender, or a value in the unit of the figure.
 """
 
 import gc
@@ -18,28 +18,29 @@ OURS = "pairbus"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a figure counts, and how it is shown."""
+    """The unit of a figure, and its number format."""
 
     name: str
     more_is_better: bool = False
     digits: int = 2
 
-    def of(self, timed: "Timed") -> float:
-        each = timed.seconds / timed.messages
-        return 1 / each if self.more_is_better else each * 1e6
+    def convert(self, timed: "Timed") -> float:
+        """Return the time or the rate per message in this unit."""
+        seconds = timed.seconds / timed.messages
+        return 1 / seconds if self.more_is_better else seconds * 1e6
 
-    def better(self, one: float, other: float) -> float:
-        return max(one, other) if self.more_is_better else min(one, other)
+    def better(self, first: float, second: float) -> float:
+        return max(first, second) if self.more_is_better else min(first, second)
 
     def ratio(self, ours: float, other: float) -> float:
         return ours / other if self.more_is_better else other / ours
 
-    def shown(self, value: float) -> str:
+    def format(self, value: float) -> str:
         return f"{value:,.{self.digits}f}"
 
 
-MICROSECONDS = Unit("µs a message")
-RATE = Unit("messages a second", more_is_better=True, digits=0)
+MICROSECONDS = Unit("µs per message")
+RATE = Unit("messages per second", more_is_better=True, digits=0)
 MEGABYTES = Unit("MB", digits=0)
 MILLISECONDS_99 = Unit("ms, 99th percentile of a call")
 SECONDS = Unit("seconds")
@@ -47,7 +48,7 @@ SECONDS = Unit("seconds")
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Seconds that the measured part of a case took, and for how many messages."""
+    """The duration of the measured part of a case, and its number of messages."""
 
     seconds: float
     messages: int
@@ -55,21 +56,21 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The best round of each contender."""
+    """A measured quantity: the best round of each contender."""
 
     name: str
     values: dict[str, float]
     unit: Unit = MICROSECONDS
     aim: float | None = None
     notes: dict[str, str] = field(default_factory=dict)
-    """What stands in place of a figure."""
+    """Texts in place of missing values, by contender."""
     remark: str = ""
     aim_is_value: bool = False
-    """The aim is for the figure itself, not for a ratio."""
+    """The aim is a value in the unit of the figure, not a ratio."""
 
     @property
     def ratios(self) -> dict[str, float]:
-        """How many times as good as each of the others ours is."""
+        """The ratio of pairbus to each other contender. Above 1, pairbus is better."""
         ours = self.values[OURS]
         return {
             name: self.unit.ratio(ours, value)
@@ -78,8 +79,8 @@ class Figure:
         }
 
     @property
-    def aimed_at(self) -> str | None:
-        """Whom the aim is about: the first of those that ours is beside, or ourselves."""
+    def aim_contender(self) -> str | None:
+        """The contender that the aim refers to: the first other one, or pairbus for a value."""
         if self.aim is None:
             return None
         if self.aim_is_value:
@@ -87,37 +88,37 @@ class Figure:
         return next((name for name in self.values if name != OURS), None)
 
     @property
-    def reached(self) -> str:
-        """What stands beside the aim."""
+    def measured(self) -> str:
+        """The measured ratio or value, to be compared with the aim."""
         if self.aim_is_value:
-            return self.unit.shown(self.values[OURS])
-        return "" if self.aimed_at is None else shown_ratio(self.ratios[self.aimed_at])
+            return self.unit.format(self.values[OURS])
+        return "" if self.aim_contender is None else format_ratio(self.ratios[self.aim_contender])
 
     @property
     def met(self) -> bool | None:
-        """Whether the aim is met; None: there is none, or nothing to hold it against."""
-        if self.aim is None or self.aimed_at is None:
+        """True if the aim is met; None if there is no aim, or no contender to compare with."""
+        if self.aim is None or self.aim_contender is None:
             return None
         if self.aim_is_value:
             return self.unit.better(self.values[OURS], self.aim) == self.values[OURS]
-        return self.ratios[self.aimed_at] >= self.aim
+        return self.ratios[self.aim_contender] >= self.aim
 
     @property
-    def shown_aim(self) -> str:
+    def aim_text(self) -> str:
         return f"{self.aim:g} {self.unit.name}" if self.aim_is_value else f"{self.aim:g}"
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the figure as a JSON object."""
         return {**asdict(self), "ratios": self.ratios}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Figure":
-        known = {name: plain[name] for name in cls.__slots__ if name != "unit"}
-        return cls(unit=Unit(**plain["unit"]), **known)
+    def from_json(cls, data: Mapping[str, Any]) -> "Figure":
+        values = {name: data[name] for name in cls.__slots__ if name != "unit"}
+        return cls(unit=Unit(**data["unit"]), **values)
 
 
 def timed(work: Callable[[], int]) -> Timed:
-    """Time a piece of work that says for how many messages it was."""
+    """Time a function that returns its number of messages."""
     gc.collect()
     start = perf_counter()
     messages = work()
@@ -135,71 +136,80 @@ def compare(
     notes: Mapping[str, str] | None = None,
     remark: str = "",
 ) -> Figure:
-    """Run the cases in turns."""
+    """Run the cases in turns, and return the best round of each."""
     best: dict[str, float] = {}
     for _ in range(rounds):
         for contender, case in cases.items():
-            value = unit.of(case())
+            value = unit.convert(case())
             best[contender] = unit.better(value, best.get(contender, value))
     return Figure(name, best, unit, aim, dict(notes or {}), remark, aim_is_value)
 
 
-def shown_ratio(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
     return f"{ratio:.{1 if ratio >= 10 else 2}f}"
 
 
-HEAD = ("", "unit", OURS, "beside", "theirs", "ratio", "aim")
+HEAD = ("", "unit", OURS, "compared with", "value", "ratio", "target")
 
 
 def rows(figures: Iterable[Figure]) -> list[tuple[str, ...]]:
-    """A row for each figure and each contender that ours is beside."""
+    """Return a row for each figure and each contender that pairbus is compared with."""
     result: list[tuple[str, ...]] = []
     for figure in figures:
         ours = figure.values.get(OURS)
-        mine = (figure.name, figure.unit.name, "-" if ours is None else figure.unit.shown(ours))
-        beside = [
+        first_cells = (
+            figure.name,
+            figure.unit.name,
+            "-" if ours is None else figure.unit.format(ours),
+        )
+        comparisons = [
             (
                 other,
-                figure.unit.shown(figure.values[other]),
-                shown_ratio(ratio),
-                _shown_aim(figure) if number == 0 and figure.aimed_at else "",
+                figure.unit.format(figure.values[other]),
+                format_ratio(ratio),
+                _aim_and_verdict(figure) if number == 0 and figure.aim_contender else "",
             )
             for number, (other, ratio) in enumerate(figure.ratios.items())
         ]
-        beside += [(other, note, "", "") for other, note in figure.notes.items() if other != OURS]
-        for number, one in enumerate(beside or [("", "", "", "")]):
-            result.append((*(mine if number == 0 else ("", "", "")), *one))
+        comparisons += [
+            (other, note, "", "") for other, note in figure.notes.items() if other != OURS
+        ]
+        for number, cells in enumerate(comparisons or [("", "", "", "")]):
+            result.append((*(first_cells if number == 0 else ("", "", "")), *cells))
     return result
 
 
-def _shown_aim(figure: Figure) -> str:
-    return f"{figure.shown_aim}, {'met' if figure.met else 'not met'}"
+def _aim_and_verdict(figure: Figure) -> str:
+    return f"{figure.aim_text}, {'met' if figure.met else 'not met'}"
 
 
 def table(figures: Mapping[str, Iterable[Figure]]) -> str:
-    """All figures of all subjects as one table."""
-    groups = {subject: rows(some) for subject, some in figures.items()}
+    """Return all figures of all subjects as one table."""
+    groups = {subject: rows(group) for subject, group in figures.items()}
     widths = [len(name) for name in HEAD]
-    for row in (row for some in groups.values() for row in some):
+    for row in (row for group in groups.values() for row in group):
         widths = [max(width, len(cell)) for width, cell in zip(widths, row, strict=True)]
     lines = [_line(HEAD, widths), "  ".join("─" * width for width in widths)]
-    for subject, some in groups.items():
-        lines += [subject, *(_line(row, widths) for row in some)]
+    for subject, group in groups.items():
+        lines += [subject, *(_line(row, widths) for row in group)]
     return "\n".join([*lines, *remarks(figures)])
 
 
 def remarks(figures: Mapping[str, Iterable[Figure]]) -> list[str]:
-    """What is to be known of some figures, once where several share it."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for subject, some in figures.items():
-        for figure in some:
+    """Return the remarks of all figures. Figures with the same remark share a line."""
+    names_by_remark: dict[tuple[str, str], list[str]] = {}
+    for subject, group in figures.items():
+        for figure in group:
             if figure.remark:
-                found.setdefault((subject, figure.remark), []).append(figure.name)
-    return [f"{subject}, {'; '.join(names)}: {what}" for (subject, what), names in found.items()]
+                names_by_remark.setdefault((subject, figure.remark), []).append(figure.name)
+    return [
+        f"{subject}, {'; '.join(names)}: {remark}"
+        for (subject, remark), names in names_by_remark.items()
+    ]
 
 
 LEFT = {0, 1, 3}
-"""Columns of words."""
+"""Columns of text, which are aligned to the left."""
 
 
 def _line(row: Iterable[str], widths: list[int]) -> str:

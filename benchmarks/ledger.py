@@ -1,11 +1,11 @@
 """The CPU time that a ledger adds to a healthy paired sender.
 
 Two identical processes differ by a few percent on this machine, and a ledger adds less than that.
-So its code is measured directly: all functions that a send calls for the ledger are timed, minus
-the time of an empty call at the same place, and so are the functions that run later. The sum is
-compared with the CPU time of the same sends without a ledger. The lines "in turns" show the total
-CPU time of two processes with and two without a ledger, which run in turns and are restarted
-several times. All figures are medians of many short rounds.
+So the code of the ledger is measured directly. All functions that a send calls for it are timed,
+minus the time of an empty call, and so are the functions that run later. The sum is added to the
+CPU time of the same sends without a ledger. The lines "in turns" show the total CPU time of two
+processes with and two without a ledger, which run in turns and are restarted several times. All
+figures are medians of many short rounds.
 """
 
 import multiprocessing
@@ -20,7 +20,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 
 from benchmarks.harness import OURS, Figure, Unit
-from benchmarks.pairing import BODY, FAST, Place, namespace, paired
+from benchmarks.pairing import BODY, FAST, NamespaceAddress, namespace, paired
 from pairbus.pairing import sdk
 from pairbus.pairing.sender_base import SenderLinks
 from pairbus.usage.ledger import Ledger
@@ -39,27 +39,27 @@ def figures() -> list[Figure]:
         single: dict[str, list[float]] = {OURS: [], WITHOUT: []}
         batched: dict[str, list[float]] = {OURS: [], WITHOUT: []}
         for _ in range(RESTARTS):
-            with ExitStack() as stack_of_workers:
+            with ExitStack() as worker_stack:
                 workers = [
                     (
                         contender,
-                        stack_of_workers.enter_context(_worker(primary, secondary, options)),
+                        worker_stack.enter_context(_worker(primary, secondary, options)),
                     )
                     for contender, options in 2 * [(OURS, {"ledger": folder}), (WITHOUT, {})]
                 ]
-                _take_turns(workers, _send_singles, single)
-                _take_turns(workers, _send_batches, batched)
+                _measure_in_turns(workers, _send_singles, single)
+                _measure_in_turns(workers, _send_batches, batched)
         plain_single, plain_batched = median(single[WITHOUT]), median(batched[WITHOUT])
         added_single, added_batched = _measure_ledger_code(primary, secondary, folder)
         return [
-            Figure("single sends", _with(plain_single, added_single), CPU_TIME, AIM),
-            Figure("batched sends", _with(plain_batched, added_batched), CPU_TIME, AIM),
+            Figure("single sends", _with_added(plain_single, added_single), CPU_TIME, AIM),
+            Figure("batched sends", _with_added(plain_batched, added_batched), CPU_TIME, AIM),
             Figure("single sends, in turns", _medians(single), CPU_TIME),
             Figure("batched sends, in turns", _medians(batched), CPU_TIME),
         ]
 
 
-def _with(plain: float, added: float) -> dict[str, float]:
+def _with_added(plain: float, added: float) -> dict[str, float]:
     return {OURS: plain + added, WITHOUT: plain}
 
 
@@ -101,7 +101,9 @@ class Stopwatch:
         return results
 
 
-def _measure_ledger_code(primary: Place, secondary: Place, folder: str) -> list[float]:
+def _measure_ledger_code(
+    primary: NamespaceAddress, secondary: NamespaceAddress, folder: str
+) -> list[float]:
     """Return the time for the ledger in single and in batched sends, in µs per message."""
     in_sends, later = Stopwatch(time.perf_counter_ns), Stopwatch(time.thread_time_ns)
     results = []
@@ -133,7 +135,9 @@ def _medians(times: dict[str, list[float]]) -> dict[str, float]:
 
 
 @contextmanager
-def _worker(primary: Place, secondary: Place, options: dict[str, Any]) -> Iterator[Any]:
+def _worker(
+    primary: NamespaceAddress, secondary: NamespaceAddress, options: dict[str, Any]
+) -> Iterator[Any]:
     """Provide the pipe of a sender process, which measures the CPU time per message."""
     parent_end, child_end = SPAWN.Pipe()
     arguments = (child_end, primary.connection_string, secondary.connection_string, options)
@@ -149,7 +153,7 @@ def _worker(primary: Place, secondary: Place, options: dict[str, Any]) -> Iterat
 
 def _serve(pipe: Any, primary: str, secondary: str, options: dict[str, Any]) -> None:
     with (
-        paired(Place(primary), Place(secondary), options, **FAST) as client,
+        paired(NamespaceAddress(primary), NamespaceAddress(secondary), options, **FAST) as client,
         client.get_queue_sender("orders") as sender,
         suppress(EOFError),
     ):
@@ -160,7 +164,9 @@ def _serve(pipe: Any, primary: str, secondary: str, options: dict[str, Any]) -> 
             pipe.send((time.process_time() - start) / messages * 1e6)
 
 
-def _take_turns(workers: list[tuple[str, Any]], send: Any, times: dict[str, list[float]]) -> None:
+def _measure_in_turns(
+    workers: list[tuple[str, Any]], send: Any, times: dict[str, list[float]]
+) -> None:
     """Let the workers send in turns, in random order, and add the time of each round."""
     for number in range(ROUNDS + 1):
         for contender, worker in random.sample(workers, len(workers)):

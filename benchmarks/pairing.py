@@ -1,7 +1,7 @@
 """Paired senders compared with those of the plain SDK, and the duration of a failover.
 
-Two namespaces run in separate processes. Both contenders send to the same queue, in turns; in
-failover the paired sender sends to the backlog, and the plain one to an ordinary queue.
+Two namespaces run in separate processes. Both contenders send to the same queue, in turns. In
+failover, the paired sender sends to the backlog, and the plain one sends to an ordinary queue.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ PROPERTIES: Any = {"tenant": "contoso", "priority": 3, "express": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamespaceAddress:
     """The address of a namespace."""
 
     connection_string: str
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace(Place):
+class Namespace(NamespaceAddress):
     """A namespace in an emulator process."""
 
     emulator: EmulatorProcess
@@ -52,32 +52,32 @@ class Namespace(Place):
 
 @contextmanager
 def namespace() -> Iterator[Namespace]:
-    """Serve a namespace with the queue `orders` in a process of its own."""
+    """Start a namespace with the queue `orders` in a separate process."""
     with EmulatorProcess("bench", queues=["orders"]) as emulator:
         yield Namespace(emulator.connection_string, emulator)
 
 
 @contextmanager
 def paired(
-    primary: Place,
-    secondary: Place,
-    more: dict[str, Any] | None = None,
+    primary: NamespaceAddress,
+    secondary: NamespaceAddress,
+    options: dict[str, Any] | None = None,
     **retries: Any,
 ) -> Iterator[Any]:
     with (
         primary.client(**retries) as client,
-        pair_namespace(client, options_of(secondary, **(more or {}))) as paired_client,
+        pair_namespace(client, options_of(secondary, **(options or {}))) as paired_client,
     ):
         yield paired_client
 
 
-def options_of(secondary: Place, **more: Any) -> SendAvailabilityOptions:
+def options_of(secondary: NamespaceAddress, **options: Any) -> SendAvailabilityOptions:
     return SendAvailabilityOptions(
         secondary=secondary.connection_string,
         primary_name="bench",
         failover_interval=timedelta(),
         check_duplicate_detection=False,
-        **more,
+        **options,
     )
 
 
@@ -95,7 +95,9 @@ def figures(rounds: int) -> list[Figure]:
                 ("single sends with application properties", send_with_properties),
                 ("batched sends", send_batches),
             ):
-                result += compare(f"{name}, {threads} threads", clients, threads, rounds, work)
+                result += compare(
+                    f"{name}, {counted(threads, 'thread')}", clients, threads, rounds, work
+                )
         result += compare_async(primary, secondary, rounds)
         primary.emulator.kill()
         secondary_client = stack.enter_context(secondary.client(**FAST))
@@ -103,11 +105,15 @@ def figures(rounds: int) -> list[Figure]:
             sender.send_messages(ServiceBusMessage(BODY))  # starts the failover
         clients = {OURS: paired_client, PLAIN: secondary_client}
         for threads in THREADS:
-            name = f"in failover, single, {threads} threads"
+            name = f"in failover, single, {counted(threads, 'thread')}"
             result += compare(name, clients, threads, rounds, send_singles, aim=None)
-            name = f"in failover, batched, {threads} threads"
+            name = f"in failover, batched, {counted(threads, 'thread')}"
             result += compare(name, clients, threads, rounds, send_batches, aim=None)
     return [*result, first_stored("SDK's default retries", {}), first_stored("fast retries", FAST)]
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 Work = Callable[[Any, list[float]], int]
@@ -141,7 +147,9 @@ def send_batches(sender: Any, call_times: list[float]) -> int:
     return BATCHES * BATCH
 
 
-def compare_async(primary: Place, secondary: Place, rounds: int) -> list[Figure]:
+def compare_async(
+    primary: NamespaceAddress, secondary: NamespaceAddress, rounds: int
+) -> list[Figure]:
     """Compare the asynchronous senders, with one task and with several."""
     result = []
     for tasks in THREADS:
@@ -153,15 +161,15 @@ def compare_async(primary: Place, secondary: Place, rounds: int) -> list[Figure]
             for number in range(rounds):
                 contenders = [OURS, PLAIN] if number % 2 else [PLAIN, OURS]
                 for contender in contenders:
-                    secondary_place = secondary if contender == OURS else None
-                    work = send_async(primary, secondary_place, tasks, properties)
+                    secondary_address = secondary if contender == OURS else None
+                    work = send_async(primary, secondary_address, tasks, properties)
                     best.add(contender, *asyncio.run(work))
-            result += best.figures(f"{name}, {tasks} tasks", AIM)
+            result += best.figures(f"{name}, {counted(tasks, 'task')}", AIM)
     return result
 
 
 async def send_async(
-    primary: Place, secondary: Place | None, tasks: int, properties: Any
+    primary: NamespaceAddress, secondary: NamespaceAddress | None, tasks: int, properties: Any
 ) -> tuple[int, float, list[float]]:
     """Send in tasks with a sender each, and return messages, seconds and the time of each call.
     Without a secondary, the senders are those of the SDK."""
@@ -265,8 +273,8 @@ def first_stored(name: str, retries: dict[str, Any]) -> Figure:
         plain_client = stack.enter_context(primary.client(**retries))
         sender = stack.enter_context(paired_client.get_queue_sender("orders"))
         plain_sender = stack.enter_context(plain_client.get_queue_sender("orders"))
-        for each in (sender, plain_sender):
-            each.send_messages(ServiceBusMessage(BODY))
+        for any_sender in (sender, plain_sender):
+            any_sender.send_messages(ServiceBusMessage(BODY))
         primary.emulator.kill()
         start = perf_counter()
         sender.send_messages(ServiceBusMessage(BODY))
@@ -275,8 +283,8 @@ def first_stored(name: str, retries: dict[str, Any]) -> Figure:
         try:
             plain_sender.send_messages(ServiceBusMessage(BODY))
         except ServiceBusError:
-            theirs = perf_counter() - start
+            plain = perf_counter() - start
         else:
             raise AssertionError("the primary was killed, but accepted a message")
-    remark = "ours: until the message is stored; the plain SDK: until it raises an error"
-    return Figure(f"first failed send, {name}", {OURS: ours, PLAIN: theirs}, SECONDS, remark=remark)
+    remark = "pairbus: until the message is stored; plain SDK: until it raises an error"
+    return Figure(f"first failed send, {name}", {OURS: ours, PLAIN: plain}, SECONDS, remark=remark)

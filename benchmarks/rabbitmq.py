@@ -42,7 +42,7 @@ class Node:
 
 @contextmanager
 def rabbitmq(queues: tuple[str, ...]) -> Iterator[int]:
-    """Start a broker with the AMQP 1.0 plugin and durable queues, and return its port. Raises
+    """Start a broker with the AMQP 1.0 plugin and durable queues, and provide its port. Raises
     NotInstalled."""
     with node(queues, ("rabbitmq_amqp1_0",)) as broker:
         yield broker.port
@@ -115,7 +115,7 @@ def _wait_for_start(
 
 
 def _control(environment: dict[str, str], *words: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [BIN / "rabbitmqctl", *words],
         env=environment,
         capture_output=True,
@@ -123,9 +123,9 @@ def _control(environment: dict[str, str], *words: str) -> None:
         timeout=2 * START_S,
         check=False,
     )
-    if done.returncode:
+    if result.returncode:
         raise RuntimeError(
-            f"rabbitmqctl {words[0]} failed: {done.stdout[-500:]}{done.stderr[-500:]}"
+            f"rabbitmqctl {words[0]} failed: {result.stdout[-500:]}{result.stderr[-500:]}"
         )
 
 

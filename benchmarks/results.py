@@ -1,7 +1,7 @@
-"""Figures on disk: for each subject what was measured last, when, where and how.
+"""The file of benchmark results: the last result of each subject.
 
-Subjects are run one by one or together. What one brings replaces its own figures and leaves those
-of the others, so each carries its own date, commit and surroundings.
+Subjects can run separately. A new result replaces only the previous one of the same subject, so
+each result has its own date, commit and machine.
 """
 
 import json
@@ -17,68 +17,68 @@ FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """The figures of one subject, and how they came about."""
+class SubjectResult:
+    """The result of one subject: its figures, and how they were measured."""
 
     about: str
-    """What is measured, and how."""
+    """A description of the benchmark."""
     when: str
-    """When it began, in UTC."""
+    """The start time in UTC."""
     seconds: float
-    """How long it took."""
+    """The duration."""
     load: float
-    """The load of the machine in the minute before."""
+    """The load of the machine in the minute before the start."""
     after: str | None = None
-    """The subject that ran just before, of which that load is."""
+    """The subject that ran directly before, and caused that load."""
     rounds: int
     settings: dict[str, str] = field(default_factory=dict)
-    """Variables of the environment that made it another measurement than the usual one."""
+    """Environment variables that change what is measured."""
     surroundings: dict[str, Any]
     figures: list[Figure]
 
     @property
     def loaded(self) -> bool | None:
-        """Whether something else kept a quarter of the machine or more busy when it began. None:
-        not known, because another subject had just ended."""
+        """True if the load at the start was more than a quarter of the cores. None if the load
+        of other programs is unknown, because another subject ran directly before."""
         return None if self.after else self.load > self.surroundings["cores"] / 4
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        known = {name: getattr(self, name) for name in self.__slots__}
-        figures = [figure.plain() for figure in self.figures]
-        return {**known, "loaded": self.loaded, "figures": figures}
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        figures = [figure.to_json() for figure in self.figures]
+        return {**values, "loaded": self.loaded, "figures": figures}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Taken":
-        known = {name: plain[name] for name in cls.__slots__}
-        known["figures"] = [Figure.from_plain(figure) for figure in plain["figures"]]
-        return cls(**known)
+    def from_json(cls, data: Mapping[str, Any]) -> "SubjectResult":
+        values = {name: data[name] for name in cls.__slots__}
+        values["figures"] = [Figure.from_json(figure) for figure in data["figures"]]
+        return cls(**values)
 
 
-def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those by which a subject is asked for less than all."""
+def bench_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that change what is measured."""
     return {name: environment[name] for name in sorted(environment) if name.startswith("BENCH_")}
 
 
-def read(path: Path) -> dict[str, Taken]:
-    """What each subject brought last. Nothing where there is no file, or one of the time before
-    subjects were kept apart."""
+def read(path: Path) -> dict[str, SubjectResult]:
+    """Return the last result of each subject. The dictionary is empty if the file does not exist or
+    has an older format."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     if document.get("format") != FORMAT:
         return {}
-    return {name: Taken.from_plain(plain) for name, plain in document["subjects"].items()}
+    return {name: SubjectResult.from_json(data) for name, data in document["subjects"].items()}
 
 
-def keep(path: Path, subject: str, taken: Taken) -> None:
-    """Put what a subject brought in the place of what it brought before. The file is replaced as a
-    whole, so that a run that is ended by hand spoils nothing."""
-    subjects = {**read(path), subject: taken}
+def save(path: Path, subject: str, result: SubjectResult) -> None:
+    """Replace the result of a subject. The file is replaced atomically, so that an interrupted run
+    cannot damage it."""
+    subjects = {**read(path), subject: result}
     document = {
         "format": FORMAT,
-        "subjects": {name: subjects[name].plain() for name in sorted(subjects)},
+        "subjects": {name: subjects[name].to_json() for name in sorted(subjects)},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")

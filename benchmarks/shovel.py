@@ -26,13 +26,13 @@ class Shovels:
     source: Node
     target: Node
 
-    def node_of(self, two_nodes: bool) -> Node:
+    def destination_node(self, two_nodes: bool) -> Node:
         """Return the node of the destination queues."""
         return self.target if two_nodes else self.source
 
     def start(self, pairs: list[tuple[str, str]], two_nodes: bool) -> None:
         """Start a shovel for each pair of queues. Within one broker it uses no socket."""
-        target = self.node_of(two_nodes)
+        target = self.destination_node(two_nodes)
         uri = f"amqp://guest:guest@127.0.0.1:{target.port}" if two_nodes else "amqp://"
         parameters = [
             {
@@ -55,12 +55,12 @@ class Shovels:
         # The same as `rabbitmqctl set_parameter shovel` for each of them, in one call.
         self.source.define({"parameters": parameters})
 
-    def make(self, sources: list[str], destinations: list[str]) -> None:
+    def create_queues(self, sources: list[str], destinations: list[str]) -> None:
         """Create the queues of one run."""
         self.source.define({"queues": [durable(name) for name in (*sources, *destinations)]})
         self.target.define({"queues": [durable(name) for name in destinations]})
 
-    def empty(self, sources: list[str], destinations: list[str]) -> None:
+    def purge_queues(self, sources: list[str], destinations: list[str]) -> None:
         """Purge the queues. A shovel with an empty queue is idle."""
         for broker, queues in (
             (self.source, (*sources, *destinations)),

@@ -1,4 +1,4 @@
-"""Where figures are taken: machine, commit, versions, load. A figure means nothing without."""
+"""The machine, commit, versions and load of a measurement."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ CODE = ("--", "src", "benchmarks/*.py")
 
 
 def surroundings() -> dict[str, Any]:
-    """Machine, commit and versions."""
+    """Return the machine, the commit and the versions."""
     return {
         "machine": platform.machine(),
         "processor": _processor(),
@@ -34,26 +34,26 @@ def surroundings() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of all that takes part in one subject or another."""
+    """Return the versions of all software that the benchmarks use."""
     return {
         "Python": sys.version.split()[0],
         **{name: _version(name) for name in PACKAGES},
         "Java": _java_version(),
-        "RabbitMQ": _said("dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server") or MISSING,
+        "RabbitMQ": _output("dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server") or MISSING,
     }
 
 
 def commit() -> str:
-    """What is checked out, and whether something of it was changed since."""
-    found = _said("git", "rev-parse", "--short", "HEAD")
-    if not found:
+    """Return the current commit, marked as changed if the measured code is modified."""
+    commit_id = _output("git", "rev-parse", "--short", "HEAD")
+    if not commit_id:
         return "unknown"
-    changed = _said("git", "status", "--porcelain", "--untracked-files=no", *CODE)
-    return f"{found}, changed" if changed else found
+    changed = _output("git", "status", "--porcelain", "--untracked-files=no", *CODE)
+    return f"{commit_id}, changed" if changed else commit_id
 
 
 def load() -> float:
-    """How many processes ran or waited to run, on average, in the last minute."""
+    """Return the load average of the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
@@ -66,19 +66,19 @@ def _version(package: str) -> str:
 
 def _java_version() -> str:
     home = os.environ.get("JAVA_HOME")
-    said = _said(f"{home}/bin/java" if home else "java", "-version")
-    found = re.search(r'version "([^"]+)"', said)
-    return found[1] if found else MISSING
+    output = _output(f"{home}/bin/java" if home else "java", "-version")
+    match = re.search(r'version "([^"]+)"', output)
+    return match[1] if match else MISSING
 
 
-def _said(*command: str) -> str:
-    """What a command printed; nothing where it is not there, or fails."""
+def _output(*command: str) -> str:
+    """Return the output of a command, or an empty string if it is missing or fails."""
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return ""
-    # Java says its version where others complain.
-    return "" if asked.returncode else (asked.stdout or asked.stderr).strip()
+    # Java prints its version to stderr.
+    return "" if result.returncode else (result.stdout or result.stderr).strip()
 
 
 def _processor() -> str:

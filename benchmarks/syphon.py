@@ -1,9 +1,10 @@
 """The syphon compared with a loop of the plain SDK, and with RabbitMQ's Shovel.
 
-Each namespace runs in a separate process, with durable queues; the syphon runs embedded in another
-one. RabbitMQ's queues are durable, and its messages persistent. All are timed from the first
-messages that are seen at the destinations to the last. The start-up time is a separate figure. CPU
-time is measured over the same interval: unlike a rate, it hardly changes when other programs run.
+Each namespace runs in a separate process, with durable queues. The syphon runs embedded in another
+process. RabbitMQ's queues are durable, and its messages persistent. The syphon and the shovels are
+timed from the first messages that are seen at the destinations to the last. The SDK loop is timed
+from its first receive to its last completion. The start-up time is a separate figure. CPU time is
+measured over the same interval. Unlike a rate, it hardly changes when other programs run.
 """
 
 import os
@@ -32,7 +33,7 @@ SHOVEL, SHOVEL_ONE = "Shovel", "Shovel in one broker"
 NAME = "bench"
 QUEUES = 4
 DESTINATIONS = ("orders", "invoices", "events", "mail")
-"""As many as there are queues: a shovel has one source queue and one destination queue."""
+"""One for each backlog queue, because a shovel has one source queue and one destination queue."""
 BODIES = (200, 1024)
 SCALE = float(os.environ.get("BENCH_SYPHON_SCALE", "1"))
 """A fraction of all messages, for a quick run. Published figures use 1."""
@@ -50,8 +51,8 @@ DEADLINE_S = 300.0
 PARTS = os.environ.get("BENCH_SYPHON", "rates sizes queues recovery").split()
 """Some of the parts, for a quick run."""
 
-CPU = Unit("CPU µs a message", digits=1)
-SPREAD = Unit("largest to smallest")
+CPU = Unit("CPU µs per message", digits=1)
+SPREAD = Unit("ratio of largest to smallest")
 SOURCE, TARGET = "emulator, secondary", "emulator, primary"
 
 
@@ -186,9 +187,9 @@ def drain_by_shovel(shovels: Shovels, name: str, body: int, two_nodes: bool) -> 
     sources, destinations = (
         [f"{end} {name} {number}" for number in range(QUEUES)] for end in ("from", "to")
     )
-    shovels.make(sources, destinations)
+    shovels.create_queues(sources, destinations)
     fill_queues(shovels.source, sources, body, MESSAGES)
-    channel = Channel(shovels.node_of(two_nodes).port)
+    channel = Channel(shovels.destination_node(two_nodes).port)
     roots: dict[int, str | None] = {shovels.source.pid: SOURCE, shovels.target.pid: TARGET}
     try:
         return drain(
@@ -199,11 +200,11 @@ def drain_by_shovel(shovels: Shovels, name: str, body: int, two_nodes: bool) -> 
         )
     finally:
         channel.close()
-        shovels.empty(sources, destinations)
+        shovels.purge_queues(sources, destinations)
 
 
 def sdk_loop_rate(pair: Pairing, count: int) -> float:
-    """Return the messages a second of a loop of the SDK, from one queue to another."""
+    """Return the messages per second of a loop of the SDK, from one queue to another."""
     moved = 0
     with (
         ServiceBusClient.from_connection_string(pair.secondary.connection_string) as source,
@@ -258,7 +259,9 @@ def rates(rounds: int) -> list[Figure]:
         contenders = [name for name in (OURS, SHOVEL, SHOVEL_ONE) if (body, name) in rate]
         with_shovel = {name: rate[body, name] for name in contenders}
         result.append(
-            Figure(f"moved by shovel, {body} bytes", with_shovel, RATE, aim=2, notes=notes)
+            Figure(
+                f"moved, compared with Shovel, {body} bytes", with_shovel, RATE, aim=2, notes=notes
+            )
         )
         result += cpu(body, {name: best[body, name] for name in contenders}, notes)
     name = "start of the embedded syphon to first messages delivered"
@@ -266,7 +269,7 @@ def rates(rounds: int) -> list[Figure]:
 
 
 def cpu(body: int, drains: dict[str, Drain], notes: dict[str, str]) -> list[Figure]:
-    """Return the CPU time of a message, of each kind of process and of all."""
+    """Return the CPU time per message, of all processes and of each kind of process."""
     kinds = dict.fromkeys(kind for measured in drains.values() for kind in measured.usage.cpu_s)
     result = []
     for kind in (None, *kinds):
@@ -299,12 +302,12 @@ def sizes() -> list[Figure]:
     result = [
         Figure(f"{count:,} messages", {OURS: value}, MICROSECONDS) for count, value in times.items()
     ]
-    result.append(spread("time a message", times, SIZES[1:]))
+    result.append(spread("time per message", times, SIZES[1:]))
     cpu_times = {count: drain.cpu_us() for count, drain in drains.items()}
     result += [
         Figure(f"{count:,} messages", {OURS: value}, CPU) for count, value in cpu_times.items()
     ]
-    result.append(spread("CPU a message", cpu_times, SIZES[1:]))
+    result.append(spread("CPU time per message", cpu_times, SIZES[1:]))
     for kind in drains[SIZES[0]].usage.peak_mb:
         peaks = {count: drain.usage.peak_mb[kind] for count, drain in drains.items()}
         result += [
@@ -322,7 +325,7 @@ def spread(name: str, values: dict[int, float], counts: tuple[int, ...]) -> Figu
     times cannot be compared with those of others.
     """
     compared = [values[count] for count in counts]
-    remark = f"of {', '.join(f'{count:,}' for count in counts)} messages"
+    remark = f"backlogs of {'; '.join(f'{count:,}' for count in counts)} messages"
     return Figure(name, {OURS: max(compared) / min(compared)}, SPREAD, remark=remark)
 
 
@@ -334,7 +337,7 @@ def queue_counts() -> list[Figure]:
         for queues in QUEUE_COUNTS:
             with pairing(queues) as pair:
                 measured = drain_by_syphon(syphon, pair, QUEUE_MESSAGES, BODIES[0])
-            result.append(Figure(f"from backlog queues: {queues}", {OURS: measured.rate}, RATE))
+            result.append(Figure(f"moved, backlog queues: {queues}", {OURS: measured.rate}, RATE))
     return result
 
 
@@ -374,7 +377,7 @@ def recovery_time(syphon: SyphonProcess, pair: Pairing) -> float:
 
 
 def figures(rounds: int) -> list[Figure]:
-    """Measure the parts that are selected."""
+    """Measure the selected parts."""
     parts: dict[str, Callable[[], list[Figure]]] = {
         "rates": lambda: rates(min(rounds, ROUNDS)),
         "sizes": sizes,

@@ -1,7 +1,8 @@
 """A separate process that runs embedded syphons on one Spark session, one after the other.
 
-It reads requests as lines of JSON, and writes a line for each: `{"start": OPTIONS}`, `{"stop":
-null}`, `{"status": null}`. It ends when its standard input is closed.
+It reads requests as lines of JSON, and writes a line for each request. The requests are `{"start":
+OPTIONS}`, `{"stop": null}` and `{"status": null}`. The process ends when its standard input is
+closed.
 """
 
 import json
@@ -16,7 +17,7 @@ from pairbus.syphon.query import Syphon
 
 
 class SyphonProcess:
-    """The client of such a process."""
+    """Starts the process, and sends requests to it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

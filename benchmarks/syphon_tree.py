@@ -54,7 +54,7 @@ def processes() -> dict[int, ProcessSample]:
 
 
 def descendants(root: int, samples: dict[int, ProcessSample]) -> list[int]:
-    """Return a process and all that it started, directly or not."""
+    """Return the ids of a process and of all its descendants."""
     tree = [root] if root in samples else []
     for pid in tree:
         tree += [child for child, sample in samples.items() if sample.parent == pid]
@@ -77,7 +77,7 @@ class Watch:
     """Samples a process and its descendants, in a thread, within a `with` block."""
 
     def __init__(self, root: int, kind: str | None = None) -> None:
-        """`kind` is the kind of all processes. None: they are those of a syphon."""
+        """`kind` is the kind of all processes. If it is None, `kind_of` determines the kinds."""
         self._root = root
         self._kind = kind
         self._first: dict[int, float] = {}

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from benchmarks.harness import OURS, Figure, Unit, remarks, shown_ratio
-from benchmarks.results import Taken, read
+from benchmarks.harness import OURS, Figure, Unit, format_ratio, remarks
+from benchmarks.results import SubjectResult, read
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RESULTS = Path("docs/performance.md"), Path("benchmarks/results.json")
@@ -38,7 +38,7 @@ This page is generated from `benchmarks/results.json` by `make performance`. Do 
 
 - **Ratios, not absolute figures.** Everything that is compared runs alternately, in one run, on one
   machine. A ratio above 1 means that pairbus is better, whether more or less of the unit is better.
-  Ratios can be compared between machines; messages a second cannot.
+  Ratios can be compared between machines; messages per second cannot.
 - **The best round counts.** Noise can only add time. Figures still differ between runs on a small
   or shared machine. The load of the machine at the start of each benchmark is in the last section.
 - **Targets** were set beforehand. A target is a ratio to the first peer in the table, or a value in
@@ -52,7 +52,7 @@ class StalePage(Exception):
     """Raised when the page does not match the results."""
 
 
-def page(results: Mapping[str, Taken]) -> str:
+def page(results: Mapping[str, SubjectResult]) -> str:
     """Return the whole page."""
     subjects = sorted({*TITLES, *results}, key=order)
     sections = [section(subject, results.get(subject)) for subject in subjects]
@@ -60,15 +60,15 @@ def page(results: Mapping[str, Taken]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def targets(results: Mapping[str, Taken]) -> str:
+def targets(results: Mapping[str, SubjectResult]) -> str:
     """Return the table of all targets."""
     rows = [
         [
             f"[{subject}](#{anchor(title_of(subject))})",
             f"{figure.name}, {figure.unit.name}",
-            "" if figure.aim_is_value else figure.aimed_at or "",
-            figure.shown_aim,
-            figure.reached,
+            "" if figure.aim_is_value else figure.aim_contender or "",
+            figure.aim_text,
+            figure.measured,
             verdict(figure),
         ]
         for subject in sorted(results, key=order)
@@ -83,15 +83,15 @@ def targets(results: Mapping[str, Taken]) -> str:
     return f"## Targets\n\n{met} of {len(rows)} are met.\n\n{table}\n"
 
 
-def section(subject: str, taken: Taken | None) -> str:
+def section(subject: str, result: SubjectResult | None) -> str:
     """Return one benchmark: its description, the command that repeats it, and the figures."""
     lines = [f"## {title_of(subject)}", ""]
-    if taken is None:
+    if result is None:
         return "\n".join([*lines, f"Not measured yet. Run: `{command(subject, None)}`.", ""])
-    lines += [paragraph for text in taken.about.split("\n\n") for paragraph in (unwrap(text), "")]
-    lines += [f"Reproduce: `{command(subject, taken)}` (took {duration(taken.seconds)}).", ""]
-    for unit in dict.fromkeys(figure.unit for figure in taken.figures):
-        figures = [figure for figure in taken.figures if figure.unit == unit]
+    lines += [paragraph for text in result.about.split("\n\n") for paragraph in (unwrap(text), "")]
+    lines += [f"Reproduce: `{command(subject, result)}` (took {duration(result.seconds)}).", ""]
+    for unit in dict.fromkeys(figure.unit for figure in result.figures):
+        figures = [figure for figure in result.figures if figure.unit == unit]
         lines += [figure_table(unit, figures), ""]
         lines += [f"- {text.partition(', ')[2]}" for text in remarks({subject: figures})]
         if lines[-1]:
@@ -111,12 +111,12 @@ def figure_table(unit: Unit, figures: list[Figure]) -> str:
         row = [figure.name]
         for name in contenders:
             value = figure.values.get(name)
-            row.append(figure.notes.get(name, "") if value is None else unit.shown(value))
+            row.append(figure.notes.get(name, "") if value is None else unit.format(value))
         row += [
-            shown_ratio(figure.ratios[name]) if name in figure.ratios else "" for name in others
+            format_ratio(figure.ratios[name]) if name in figure.ratios else "" for name in others
         ]
         if aimed:
-            row.append("" if figure.aim is None else f"{figure.shown_aim}: {verdict(figure)}")
+            row.append("" if figure.aim is None else f"{figure.aim_text}: {verdict(figure)}")
         rows.append(row)
     return markdown([*head, "target"] if aimed else head, rows, text_columns={0})
 
@@ -127,7 +127,7 @@ def verdict(figure: Figure) -> str:
     return "met" if figure.met else "**not met**"
 
 
-def origins(results: Mapping[str, Taken]) -> str:
+def origins(results: Mapping[str, SubjectResult]) -> str:
     """Return the dates, commits, machines and versions of the measurements."""
     if not results:
         return ""
@@ -149,7 +149,7 @@ def origins(results: Mapping[str, Taken]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def grouped(results: Mapping[str, Taken], names: Iterable[str]) -> dict[str, list[str]]:
+def grouped(results: Mapping[str, SubjectResult], names: Iterable[str]) -> dict[str, list[str]]:
     """Return descriptions of machines and versions, with the benchmarks that ran on them."""
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -166,17 +166,17 @@ def grouped(results: Mapping[str, Taken], names: Iterable[str]) -> dict[str, lis
     return groups
 
 
-def load(taken: Taken) -> str:
-    if taken.after is not None:
-        return f"{taken.load:.2f}, directly after {taken.after}"
-    return f"{taken.load:.2f}, {'loaded' if taken.loaded else 'quiet'}"
+def load(result: SubjectResult) -> str:
+    if result.after is not None:
+        return f"{result.load:.2f}, directly after {result.after}"
+    return f"{result.load:.2f}, {'loaded' if result.loaded else 'quiet'}"
 
 
-def command(subject: str, taken: Taken | None) -> str:
+def command(subject: str, result: SubjectResult | None) -> str:
     """Return the command that repeats a benchmark."""
-    rounds = ROUNDS if taken is None else taken.rounds
+    rounds = ROUNDS if result is None else result.rounds
     arguments = subject if rounds == ROUNDS else f'"{subject} --rounds {rounds}"'
-    settings = {} if taken is None else taken.settings
+    settings = {} if result is None else result.settings
     return " ".join([*(f"{k}={v!r}" for k, v in settings.items()), f"make bench ARGS={arguments}"])
 
 

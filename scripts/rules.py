@@ -140,8 +140,8 @@ def run(root: Path, *, check: bool) -> str:
     """Return the text to print. Raises RulesError."""
     rules = parse_rules((root / "docs" / "rules.md").read_text(encoding="utf-8"))
     claims = collect_claims(root)
-    if found := problems(rules, claims):
-        raise RulesError("\n".join(found))
+    if messages := problems(rules, claims):
+        raise RulesError("\n".join(messages))
     tests = proofs_by_rule(rules, claims)
     if check:
         return summary(tests)

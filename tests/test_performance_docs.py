@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 
 from benchmarks.harness import RATE, Figure
-from benchmarks.results import Taken, keep
+from benchmarks.results import SubjectResult, save
 from scripts.performance import TITLES, page
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def taken(**changes: object) -> Taken:
+def result(**changes: object) -> SubjectResult:
     values = {
-        "about": "The syphon\nbeside a shovel.\n\nBoth are timed alike.",
+        "about": "The syphon\ncompared with a shovel.\n\nBoth use durable queues.",
         "when": "2026-11-16T05:10:00+00:00",
         "seconds": 190.0,
         "load": 0.1,
@@ -29,10 +29,10 @@ def taken(**changes: object) -> Taken:
         },
         "figures": [
             Figure("moved", {"pairbus": 12000.0, "Shovel": 10000.0}, RATE, aim=2),
-            Figure("moved, batched", {"pairbus": 9000.0}, RATE, notes={"Shovel": "cannot"}),
+            Figure("moved, batched", {"pairbus": 9000.0}, RATE, notes={"Shovel": "not supported"}),
         ],
     }
-    return Taken(**{**values, **changes})
+    return SubjectResult(**{**values, **changes})
 
 
 def check(root: Path) -> "subprocess.CompletedProcess[str]":
@@ -46,37 +46,37 @@ def check(root: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def test_page_matches_the_results():
-    result = check(ROOT)
+    process = check(ROOT)
 
-    assert result.returncode == 0, result.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_page_that_is_out_of_date_fails_the_check(tmp_path: Path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "performance.md").write_text(page({}))
     assert check(tmp_path).returncode == 0
-    keep(tmp_path / "benchmarks" / "results.json", "syphon", taken())
+    save(tmp_path / "benchmarks" / "results.json", "syphon", result())
 
-    result = check(tmp_path)
+    process = check(tmp_path)
 
-    assert result.returncode == 1
-    assert "make performance" in result.stderr
+    assert process.returncode == 1
+    assert "make performance" in process.stderr
 
 
 def test_page_has_the_figures_and_the_command_that_repeats_them():
-    text = page({"syphon": taken()})
+    text = page({"syphon": result()})
 
-    assert "The syphon beside a shovel.\n\nBoth are timed alike." in text
+    assert "The syphon compared with a shovel.\n\nBoth use durable queues." in text
     assert "Reproduce: `make bench ARGS=syphon` (took 3 min)" in text
     assert "| moved | 12,000 | 10,000 | 1.20 | 2: **not met** |" in text
-    assert "| moved, batched | 9,000 | cannot |  |  |" in text
+    assert "| moved, batched | 9,000 | not supported |  |  |" in text
     assert "0 of 1 are met." in text
     assert "| syphon | 2026-11-16 05:10 | 3 min | `0123abc` | 0.10, quiet |" in text
     assert "| duckdb | not installed |" in text
 
 
 def test_command_has_the_settings_and_the_number_of_rounds():
-    text = page({"cost": taken(settings={"BENCH_COST_ROWS": "1,10"}, rounds=2)})
+    text = page({"cost": result(settings={"BENCH_COST_ROWS": "1,10"}, rounds=2)})
 
     assert """`BENCH_COST_ROWS='1,10' make bench ARGS="cost --rounds 2"`""" in text
 
@@ -89,7 +89,7 @@ def test_benchmark_without_results_is_listed_with_its_command():
 
 
 def test_links_point_to_headings_of_the_page():
-    text = page({"syphon": taken()})
+    text = page({"syphon": result()})
     headings = {
         "#" + line[3:].lower().replace(" ", "-")
         for line in text.splitlines()
@@ -103,9 +103,9 @@ def test_links_point_to_headings_of_the_page():
 
 
 def test_different_machines_and_versions_are_listed_separately():
-    other = {**taken().surroundings, "versions": {"Python": "3.12.1"}}
+    other = {**result().surroundings, "versions": {"Python": "3.12.1"}}
 
-    text = page({"syphon": taken(), "engine": taken(), "cost": taken(surroundings=other)})
+    text = page({"syphon": result(), "engine": result(), "cost": result(surroundings=other)})
 
     assert "engine, syphon:\n" in text
     assert "\ncost:\n" in text

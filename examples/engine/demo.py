@@ -47,7 +47,7 @@ def receive(client: ServiceBusClient, count: int) -> list[str]:
 
 
 def deliveries(frames: list[Frame]) -> Iterator[str]:
-    """Return a line for each delivery with its message format, frames and size."""
+    """Yield a line for each delivery with its message format, frames and size."""
     sizes: list[int] = []
     message_format = 0
     for frame in frames:
@@ -62,7 +62,7 @@ def deliveries(frames: list[Frame]) -> Iterator[str]:
 
 
 def conversation(frames: list[Frame]) -> Iterator[str]:
-    """Return the names of frames, with consecutive frames of one side in one line."""
+    """Yield the names of frames, with consecutive frames of one side in one line."""
     for direction, group in groupby(frames, lambda frame: frame.direction):
         names = []
         for name, same in groupby(frame.name for frame in group):
