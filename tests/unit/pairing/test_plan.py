@@ -77,10 +77,10 @@ def test_options_are_required() -> None:
 
 
 @pytest.mark.rule("P1")
-@pytest.mark.parametrize("none", [None, ""])
-def test_secondary_is_required(none: Any) -> None:
+@pytest.mark.parametrize("secondary", [None, ""])
+def test_secondary_is_required(secondary: Any) -> None:
     with pytest.raises(SecondaryMissing, match="no secondary"):
-        plan(client(), none)
+        plan(client(), secondary)
     assert len(registry) == 0
 
 
