@@ -165,7 +165,7 @@ class ScriptedPeer:
 
     def deliver(self, *performatives: Any, channel: int = 0, payload: bytes = b"") -> list[Event]:
         """Send a frame for each performative, and return the events of the engine."""
-        data = b"".join(framed(each, channel, payload) for each in performatives)
+        data = b"".join(framed(performative, channel, payload) for performative in performatives)
         return self.feed(data)
 
     def frames(self) -> list[Any]:
@@ -174,7 +174,7 @@ class ScriptedPeer:
 
     def performatives(self) -> list[Any]:
         """Return the performatives that the engine has written since the last call."""
-        return [each.performative for each in self.frames() if isinstance(each, WrittenFrame)]
+        return [frame.performative for frame in self.frames() if isinstance(frame, WrittenFrame)]
 
     def open(self, **fields: Any) -> list[Event]:
         return self.feed(AMQP_HEADER + framed(Open("peer", **fields)))

@@ -58,7 +58,7 @@ def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
     link = only(AttachReceived, peer.deliver(sender_attach(), channel=42)).link
     link.accept()
 
-    assert [each.channel for each in peer.frames()] == [0]
+    assert [frame.channel for frame in peer.frames()] == [0]
 
 
 def test_begin_contains_the_windows_and_handle_max_of_the_settings() -> None:
@@ -182,7 +182,7 @@ def test_session_ended_before_it_was_answered_is_answered_and_ends() -> None:
     peer.feed(AMQP_HEADER + framed(Open("peer")))
     session = peer.engine.begin()
     session.end()
-    assert [type(each) for each in peer.performatives()] == [Open, Begin, End]
+    assert [type(performative) for performative in peer.performatives()] == [Open, Begin, End]
 
     assert peer.deliver(Begin(0, 0, 1, 1), channel=7) == []
     assert peer.deliver(End(), channel=7) == [Ended(session, None)]
@@ -269,7 +269,7 @@ def test_delivery_ids_are_consecutive_from_any_start() -> None:
 
         events = [event for step in range(4) for event in peer.send((start + step) & 0xFFFFFFFF)]
 
-        assert [each.id for each in events_of(Delivery, events)] == [
+        assert [delivery.id for delivery in events_of(Delivery, events)] == [
             (start + step) & 0xFFFFFFFF for step in range(4)
         ]
         assert not session.ended

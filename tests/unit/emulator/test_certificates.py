@@ -90,12 +90,12 @@ def test_certificate_that_lacks_a_name_is_renewed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "another's", "without key", "other key"])
-@pytest.mark.parametrize("which", ["ca.pem", "server.pem"])
-def test_damaged_files_are_replaced(tmp_path: Path, which: str, damage: str):
+@pytest.mark.parametrize("file_name", ["ca.pem", "server.pem"])
+def test_damaged_files_are_replaced(tmp_path: Path, file_name: str, damage: str):
     files = ensure_certificates(tmp_path / "a", now=NOW)
     other = ensure_certificates(tmp_path / "b", now=NOW)
-    path = tmp_path / "a" / which
-    own, foreign = path.read_bytes(), (other.ca_file.parent / which).read_bytes()
+    path = tmp_path / "a" / file_name
+    own, foreign = path.read_bytes(), (other.ca_file.parent / file_name).read_bytes()
     begin = b"-----BEGIN CERTIFICATE-----"
     match damage:
         case "missing":
@@ -105,10 +105,10 @@ def test_damaged_files_are_replaced(tmp_path: Path, which: str, damage: str):
         case "another's":
             path.write_bytes(foreign)
         case "without key":
-            path.write_bytes(own[own.index(begin) :] if which == "server.pem" else b"x")
+            path.write_bytes(own[own.index(begin) :] if file_name == "server.pem" else b"x")
         case "other key":
             path.write_bytes(foreign[: foreign.index(begin)] + own[own.index(begin) :] + b"\n")
-            if which == "ca.pem":
+            if file_name == "ca.pem":
                 path.write_bytes(b"\xff")
 
     handshake(ensure_certificates(tmp_path / "a", now=NOW), "localhost")

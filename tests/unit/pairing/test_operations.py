@@ -584,7 +584,7 @@ def test_failed_queue_is_left_by_all_senders(
     [
         ("open_error", GONE, 1),
         ("open_error", OperationTimeoutError(message="late"), 1),
-        ("open_error", ValueError("odd"), 1),
+        ("open_error", ValueError("invalid"), 1),
         ("open_error", BROKEN, 1),
         ("send_error", FULL, 2),  # to create a batch and to send it
         ("send_error", GONE, 2),

@@ -77,7 +77,7 @@ HOLDERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_reserved_name_is_refused_in_every_kind_of_message(holder: str, key: Any) -> None:
-    message = HOLDERS[holder]({"mine": 1, key: "x"})
+    message = HOLDERS[holder]({"other": 1, key: "x"})
     name = key.decode() if isinstance(key, bytes) else key
 
     for sent in (message, [ServiceBusMessage(b""), message], (item for item in [message])):
@@ -123,7 +123,7 @@ def test_other_names_are_allowed(name: str) -> None:
 
 @pytest.mark.rule("S11")
 def test_message_with_an_id_is_passed_on_unchanged() -> None:
-    message = ServiceBusMessage(b"x", message_id="mine")
+    message = ServiceBusMessage(b"x", message_id="id")
     batch = PairedBatch()
 
     assert prepare(message) is message

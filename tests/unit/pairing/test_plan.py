@@ -198,8 +198,8 @@ def test_primary_without_a_name_needs_primary_name() -> None:
         plan(local, string("two"))
     assert len(registry) == 0
 
-    made = plan(local, string("two"), primary_name="mine", backlog_queue_count=1)
-    assert made.paths == ("mine/x-servicebus-transfer/0",)
+    made = plan(local, string("two"), primary_name="custom", backlog_queue_count=1)
+    assert made.paths == ("custom/x-servicebus-transfer/0",)
 
 
 @pytest.mark.rule("P3")
