@@ -91,18 +91,18 @@ class EnginePair:
 
     def session(self) -> tuple[Session, Session]:
         """Begin a session. Return the session of the client and that of the server."""
-        ours = self.client.begin()
-        return ours, only(Begun, self.run().server).session
+        client_session = self.client.begin()
+        return client_session, only(Begun, self.run().server).session
 
     def sender(self, session: Session, name: str = "s", **options: Any) -> tuple[Any, Any]:
         """Attach a link on which the client sends. Return its endpoints at client and server."""
-        ours = session.attach_sender(name, target=Target("queue"), **options)
-        return ours, self._attached(ours)
+        client_link = session.attach_sender(name, target=Target("queue"), **options)
+        return client_link, self._attached(client_link)
 
     def receiver(self, session: Session, name: str = "r", **options: Any) -> tuple[Any, Any]:
         """Attach a link on which the server sends. Return its endpoints at client and server."""
-        ours = session.attach_receiver(name, source=Source("queue"), **options)
-        return ours, self._attached(ours)
+        client_link = session.attach_receiver(name, source=Source("queue"), **options)
+        return client_link, self._attached(client_link)
 
     def _attached(self, link: Link) -> Link:
         reported = self.run()

@@ -229,11 +229,11 @@ def test_sdk_computes_the_same_batch_size():
 
 
 def test_sdk_reads_the_messages_of_our_batch():
-    ours = [Message.build(data=b"a" * size).encode() for size in SIZES]
+    messages = [Message.build(data=b"a" * size).encode() for size in SIZES]
 
-    decoded = decode_payload(memoryview(make_batch(ours)))
+    decoded = decode_payload(memoryview(make_batch(messages)))
 
-    assert list(decoded.data) == ours
+    assert list(decoded.data) == messages
 
 
 def test_envelope_has_message_id_session_id_and_partition_key() -> None:

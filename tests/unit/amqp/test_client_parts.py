@@ -246,18 +246,18 @@ def test_without_tls_there_is_no_ssl_context():
     ["sb://ns.servicebus.windows.net/orders", "sb://localhost:5673/a b/Subscriptions/ä"],
 )
 def test_signature_is_that_of_the_azure_sdk(audience: str):
-    ours = sign_token(audience, "root", SECRET, 1_900_000_000)
+    token = sign_token(audience, "root", SECRET, 1_900_000_000)
 
-    assert ours == generate_sas_token(audience, "root", SECRET, 1_900_000_000)
+    assert token == generate_sas_token(audience, "root", SECRET, 1_900_000_000)
 
 
 def test_shared_key_token_equals_that_of_the_azure_sdk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
-    theirs = _generate_sas_token("sb://host/q", "root", SECRET)
+    sdk_token = _generate_sas_token("sb://host/q", "root", SECRET)
 
     token = SharedAccessKey("root", SECRET).token("sb://host/q", 1_800_000_000.0)
 
-    assert token == Token(theirs.token, SAS_TYPE, theirs.expires_on)
+    assert token == Token(sdk_token.token, SAS_TYPE, sdk_token.expires_on)
     assert token.expires_at == 1_800_003_600
 
 
@@ -290,10 +290,10 @@ class AccessToken(NamedTuple):
 class FakeCredential:
     """A credential with the interface of azure-identity."""
 
-    made = 0
+    instances = 0
 
     def __init__(self, text: str = SECRET) -> None:
-        FakeCredential.made += 1
+        FakeCredential.instances += 1
         self.text = text
         self.scopes: list[str] = []
 
@@ -307,13 +307,13 @@ def make_credential() -> FakeCredential:
 
 
 def test_credential_is_created_once_for_the_first_token(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(FakeCredential, "made", 0)
+    monkeypatch.setattr(FakeCredential, "instances", 0)
     source = Credential(make_credential)
-    assert FakeCredential.made == 0
+    assert FakeCredential.instances == 0
 
     tokens = [source.token("sb://host/q", 0), source.token("sb://host/r", 0)]
 
-    assert FakeCredential.made == 1
+    assert FakeCredential.instances == 1
     assert tokens == [Token(SECRET, JWT_TYPE, 1_900_000_000.0)] * 2
 
 
@@ -380,11 +380,11 @@ def test_used_credential_is_pickled_without_its_object(monkeypatch: pytest.Monke
     source = Credential(make_credential)
     source.token("sb://host/q", 0)
     sent = pickle.loads(pickle.dumps(source))
-    monkeypatch.setattr(FakeCredential, "made", 0)
+    monkeypatch.setattr(FakeCredential, "instances", 0)
 
     sent.token("sb://host/q", 0)
 
-    assert FakeCredential.made == 1
+    assert FakeCredential.instances == 1
     assert sent == source
 
 
@@ -441,11 +441,11 @@ def test_every_condition_that_is_translated_is_listed_here():
 def test_every_error_condition_of_the_azure_sdk_is_translated():
     from azure.servicebus._common import constants
 
-    theirs = {
+    sdk_conditions = {
         value.decode() for name, value in vars(constants).items() if name.startswith("ERROR_CODE_")
     }
 
-    assert theirs <= BY_CONDITION.keys()
+    assert sdk_conditions <= BY_CONDITION.keys()
 
 
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())

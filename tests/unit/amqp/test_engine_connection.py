@@ -109,13 +109,13 @@ def test_both_sides_can_close_and_the_other_answers() -> None:
 
 def test_close_ends_the_sessions_on_the_connection() -> None:
     pair = EnginePair()
-    ours, theirs = pair.session()
+    in_client, in_server = pair.session()
 
     pair.server.close(AmqpError("bye", condition="amqp:connection:forced"))
     pair.run()
 
-    assert ours.ended
-    assert theirs.ended
+    assert in_client.ended
+    assert in_server.ended
     with pytest.raises(StateError):
         pair.client.begin()
 

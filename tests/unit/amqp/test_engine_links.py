@@ -245,15 +245,15 @@ def test_two_detaches_that_cross_are_one() -> None:
     session, _ = pair.session()
     sender, receiver = pair.sender(session)
 
-    sender.detach(AmqpError("ours", condition="a:ours"))
-    receiver.detach(AmqpError("theirs", condition="a:theirs"))
+    sender.detach(AmqpError("from client", condition="a:client"))
+    receiver.detach(AmqpError("from server", condition="a:server"))
     reported = pair.run()
 
-    ours, theirs = only(Detached, reported.client), only(Detached, reported.server)
-    assert ours.error is not None
-    assert ours.error.condition == "a:theirs"
-    assert theirs.error is not None
-    assert theirs.error.condition == "a:ours"
+    at_client, at_server = only(Detached, reported.client), only(Detached, reported.server)
+    assert at_client.error is not None
+    assert at_client.error.condition == "a:server"
+    assert at_server.error is not None
+    assert at_server.error.condition == "a:client"
     assert not pair.client.has_data_to_send
     assert not pair.server.has_data_to_send
 

@@ -78,15 +78,15 @@ def test_anonymous_server_accepts_every_client() -> None:
 def test_wrong_password_is_reported_to_both_sides() -> None:
     pair, reported = connect(SaslClient.plain("alice", "wrong"), ALL)
 
-    ours, theirs = only(Closed, reported.client), only(Closed, reported.server)
-    assert isinstance(ours.error, NotAuthorized)
-    assert isinstance(theirs.error, NotAuthorized)
-    assert ours.by_peer
-    assert not theirs.by_peer
+    at_client, at_server = only(Closed, reported.client), only(Closed, reported.server)
+    assert isinstance(at_client.error, NotAuthorized)
+    assert isinstance(at_server.error, NotAuthorized)
+    assert at_client.by_peer
+    assert not at_server.by_peer
     assert pair.client.closed
     assert pair.server.closed
-    assert reported.client == [ours]
-    assert "wrong" not in str(ours.error) + str(theirs.error)
+    assert reported.client == [at_client]
+    assert "wrong" not in str(at_client.error) + str(at_server.error)
 
 
 def test_client_without_a_common_mechanism_closes() -> None:

@@ -32,18 +32,18 @@ from tests.unit.amqp.engines import (
 
 def test_either_side_can_begin_a_session() -> None:
     pair = EnginePair()
-    ours = pair.client.begin()
+    in_client = pair.client.begin()
     reported = pair.run()
-    theirs = only(Begun, reported.server).session
-    assert only(Begun, reported.client).session is ours
-    assert ours.begun
-    assert theirs.begun
+    in_server = only(Begun, reported.server).session
+    assert only(Begun, reported.client).session is in_client
+    assert in_client.begun
+    assert in_server.begun
 
     second = pair.server.begin()
     reported = pair.run()
 
     assert only(Begun, reported.server).session is second
-    assert only(Begun, reported.client).session is not ours
+    assert only(Begun, reported.client).session is not in_client
 
 
 def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
@@ -90,14 +90,14 @@ def test_both_sides_can_end_a_session_and_the_connection_continues() -> None:
 
 def test_two_ends_that_cross_are_one_end() -> None:
     pair = EnginePair()
-    ours, theirs = pair.session()
+    in_client, in_server = pair.session()
 
-    ours.end()
-    theirs.end()
+    in_client.end()
+    in_server.end()
     reported = pair.run()
 
-    assert only(Ended, reported.client).session is ours
-    assert only(Ended, reported.server).session is theirs
+    assert only(Ended, reported.client).session is in_client
+    assert only(Ended, reported.server).session is in_server
     assert not pair.client.has_data_to_send
 
 
@@ -201,8 +201,8 @@ def test_links_can_be_attached_before_the_session_is_answered() -> None:
 
     assert sender.alive
     assert receiver.alive
-    theirs = [event.link for event in events_of(AttachReceived, reported.server)]
-    assert [link.credit for link in theirs] == [0, 5]
+    server_links = [event.link for event in events_of(AttachReceived, reported.server)]
+    assert [link.credit for link in server_links] == [0, 5]
 
 
 @pytest.mark.parametrize(
