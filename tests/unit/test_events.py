@@ -35,11 +35,11 @@ EVENTS = [
     SyphonStarted(when=WHEN),
     SyphonStopped(when=WHEN, error=CAUSE),
 ]
-each = pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+each_event = pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 
 
 @pytest.mark.rule("S13")
-@each
+@each_event
 def test_event_is_frozen_and_slotted(event: Event) -> None:
     for field in dataclasses.fields(event):
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -48,13 +48,13 @@ def test_event_is_frozen_and_slotted(event: Event) -> None:
 
 
 @pytest.mark.rule("S13")
-@each
+@each_event
 def test_event_has_a_time(event: Event) -> None:
     assert isinstance(event, Event)
     assert event.when == WHEN
 
 
-@each
+@each_event
 def test_events_are_compared_by_value_and_hashable(event: Event) -> None:
     assert dataclasses.replace(event) == event
     assert dataclasses.replace(event, when=WHEN.replace(year=2031)) != event

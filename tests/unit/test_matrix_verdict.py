@@ -87,7 +87,7 @@ def test_explained_duplicate_in_spite_of_duplicate_detection_is_a_problem() -> N
     [
         (99.0, 105.0, True),
         (100.5, 100.6, True),
-        (104.0, 120.0, True),  # it was in a buffer
+        (104.0, 120.0, True),  # the message was in a buffer
         (120.0, 130.0, False),
         (80.0, 90.0, False),
     ],

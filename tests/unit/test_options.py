@@ -23,13 +23,13 @@ BOUNDS = [
 NAMES = [name for name, _, _ in BOUNDS]
 
 
-def made(**options: Any) -> SendAvailabilityOptions:
+def make_options(**options: Any) -> SendAvailabilityOptions:
     return SendAvailabilityOptions(**options)
 
 
 @pytest.mark.rule("P2")
 def test_defaults() -> None:
-    options = made()
+    options = make_options()
 
     assert options.secondary is None
     assert options.primary_name is None
@@ -50,7 +50,7 @@ def test_duration_within_its_limits_is_accepted(
     name: str, minimum: timedelta, maximum: timedelta
 ) -> None:
     for value in (minimum, minimum + TICK, maximum - TICK, maximum):
-        assert getattr(made(**{name: value}), name) == value
+        assert getattr(make_options(**{name: value}), name) == value
 
 
 @pytest.mark.rule("P2")
@@ -60,7 +60,7 @@ def test_duration_beyond_its_limits_is_refused(
 ) -> None:
     for value in (minimum - TICK, maximum + TICK, -HOUR):
         with pytest.raises(ConfigurationError) as caught:
-            made(**{name: value})
+            make_options(**{name: value})
         text = str(caught.value)
         assert text == f"{name} must be between {minimum} and {maximum}, not {value}"
 
@@ -70,55 +70,55 @@ def test_duration_beyond_its_limits_is_refused(
 @pytest.mark.parametrize("value", [60, 0.5, "1 min", None])
 def test_duration_that_is_not_a_timedelta_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"^{name} must be a timedelta, not {value!r}"):
-        made(**{name: value})
+        make_options(**{name: value})
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("count", [-1, 0])
 def test_backlog_needs_at_least_one_queue(count: int) -> None:
     with pytest.raises(ConfigurationError, match=f"of at least 1, not {count}"):
-        made(backlog_queue_count=count)
+        make_options(backlog_queue_count=count)
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("count", [1, 2, 1000])
 def test_backlog_can_have_many_queues(count: int) -> None:
-    assert made(backlog_queue_count=count).backlog_queue_count == count
+    assert make_options(backlog_queue_count=count).backlog_queue_count == count
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("jitter", [0, 0.0, 0.5, 1, 1.0])
 def test_jitter_between_0_and_1_is_accepted(jitter: float) -> None:
-    assert made(ping_jitter=jitter).ping_jitter == jitter
+    assert make_options(ping_jitter=jitter).ping_jitter == jitter
 
 
 @pytest.mark.rule("P2")
 @pytest.mark.parametrize("jitter", [-0.001, 1.001, float("nan"), float("inf")])
 def test_jitter_beyond_its_limits_is_refused(jitter: float) -> None:
     with pytest.raises(ConfigurationError, match="ping_jitter must be between 0 and 1, not"):
-        made(ping_jitter=jitter)
+        make_options(ping_jitter=jitter)
 
 
 @pytest.mark.parametrize("failback", ["immediate", "after-drain"])
 def test_valid_failback_is_accepted(failback: Any) -> None:
-    assert made(failback=failback).failback == failback
+    assert make_options(failback=failback).failback == failback
 
 
 @pytest.mark.parametrize("failback", ["", "later", "Immediate", "after_drain", None])
 def test_unknown_failback_is_refused(failback: Any) -> None:
     with pytest.raises(ConfigurationError, match="one of immediate, after-drain, not") as caught:
-        made(failback=failback)
+        make_options(failback=failback)
     assert repr(failback) in str(caught.value)
 
 
 def test_invalid_option_raises_a_value_error_of_pairbus() -> None:
     with pytest.raises(ValueError, match="backlog_queue_count") as caught:
-        made(backlog_queue_count=0)
+        make_options(backlog_queue_count=0)
     assert isinstance(caught.value, PairbusError)
 
 
 def test_options_are_frozen() -> None:
-    options = made()
+    options = make_options()
 
     with pytest.raises(FrozenInstanceError):
         options.backlog_queue_count = 3  # type: ignore[misc]
@@ -131,13 +131,13 @@ def test_options_are_keyword_only() -> None:
 
 
 def test_options_are_compared_by_value() -> None:
-    assert made(backlog_queue_count=3) == made(backlog_queue_count=3)
-    assert made(backlog_queue_count=3) != made(backlog_queue_count=4)
+    assert make_options(backlog_queue_count=3) == make_options(backlog_queue_count=3)
+    assert make_options(backlog_queue_count=3) != make_options(backlog_queue_count=4)
 
 
 def test_repr_shows_no_secrets() -> None:
     secret = "Endpoint=sb://two/;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
-    options = made(secondary=secret, primary_name="one")
+    options = make_options(secondary=secret, primary_name="one")
 
     assert "c2VjcmV0" not in repr(options)
     assert "secondary" not in repr(options)

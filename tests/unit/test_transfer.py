@@ -117,7 +117,7 @@ EVERY_PROPERTY: dict[str | bytes, Any] = {
     "long text": "x" * 300,
     "decimal": Decimal("1.5"),
     "x-ms-other": "not an alias",
-    "says x-ms-path": "x-ms-path",
+    "alias as value": "x-ms-path",
 }
 PLAIN: dict[str, Callable[[], Any]] = {
     "bytes": lambda: ServiceBusMessage(b"body"),
@@ -177,7 +177,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
         data_body=b"body", delivery_annotations={"x-opt-d": 1}, footer={"x-opt-f": "2"}
     ),
     "session": lambda: ServiceBusMessage(b"body", session_id="s", partition_key="s"),
-    "session of no characters": lambda: ServiceBusMessage(b"body", session_id=""),
+    "empty session": lambda: ServiceBusMessage(b"body", session_id=""),
     "long session": lambda: ServiceBusMessage(b"body", session_id="ß" * 128),
     "time-to-live": lambda: ServiceBusMessage(b"body", time_to_live=MINUTE),
     "short time-to-live": lambda: AmqpAnnotatedMessage(
@@ -248,8 +248,8 @@ def test_message_with_all_properties_is_restored_byte_for_byte_except_derived_ti
     for name in ("header", "message_annotations", "application_properties", "body"):
         assert getattr(back, name) == getattr(sent, name), name
     times = {ABSOLUTE_EXPIRY_TIME, CREATION_TIME}
-    for place, (now, was) in enumerate(zip(fields_of(back), fields_of(sent), strict=True)):
-        assert (now, was is None) == (None, False) if place in times else same(now, was)
+    for index, (after, before) in enumerate(zip(fields_of(back), fields_of(sent), strict=True)):
+        assert (after, before is None) == (None, False) if index in times else same(after, before)
 
 
 @pytest.mark.rule("S6")

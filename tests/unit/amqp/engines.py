@@ -91,18 +91,18 @@ class EnginePair:
 
     def session(self) -> tuple[Session, Session]:
         """Begin a session. Return the session of the client and that of the server."""
-        ours = self.client.begin()
-        return ours, only(Begun, self.run().server).session
+        client_session = self.client.begin()
+        return client_session, only(Begun, self.run().server).session
 
     def sender(self, session: Session, name: str = "s", **options: Any) -> tuple[Any, Any]:
         """Attach a link on which the client sends. Return its endpoints at client and server."""
-        ours = session.attach_sender(name, target=Target("queue"), **options)
-        return ours, self._attached(ours)
+        client_link = session.attach_sender(name, target=Target("queue"), **options)
+        return client_link, self._attached(client_link)
 
     def receiver(self, session: Session, name: str = "r", **options: Any) -> tuple[Any, Any]:
         """Attach a link on which the server sends. Return its endpoints at client and server."""
-        ours = session.attach_receiver(name, source=Source("queue"), **options)
-        return ours, self._attached(ours)
+        client_link = session.attach_receiver(name, source=Source("queue"), **options)
+        return client_link, self._attached(client_link)
 
     def _attached(self, link: Link) -> Link:
         reported = self.run()
@@ -165,7 +165,7 @@ class ScriptedPeer:
 
     def deliver(self, *performatives: Any, channel: int = 0, payload: bytes = b"") -> list[Event]:
         """Send a frame for each performative, and return the events of the engine."""
-        data = b"".join(framed(each, channel, payload) for each in performatives)
+        data = b"".join(framed(performative, channel, payload) for performative in performatives)
         return self.feed(data)
 
     def frames(self) -> list[Any]:
@@ -174,7 +174,7 @@ class ScriptedPeer:
 
     def performatives(self) -> list[Any]:
         """Return the performatives that the engine has written since the last call."""
-        return [each.performative for each in self.frames() if isinstance(each, WrittenFrame)]
+        return [frame.performative for frame in self.frames() if isinstance(frame, WrittenFrame)]
 
     def open(self, **fields: Any) -> list[Event]:
         return self.feed(AMQP_HEADER + framed(Open("peer", **fields)))

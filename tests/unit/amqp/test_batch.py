@@ -56,7 +56,7 @@ def test_messages_of_a_batch_keep_their_order():
     messages = [b"%d" % size * size for size in SIZES] * 3
 
     assert split_batch(make_batch(messages)) == messages
-    assert len(make_batch(messages)) == sum(size_in_batch(len(each)) for each in messages)
+    assert len(make_batch(messages)) == sum(size_in_batch(len(message)) for message in messages)
 
 
 def test_batch_is_a_message_whose_data_sections_are_messages():
@@ -125,12 +125,12 @@ def test_message_with_an_oversized_size_field_is_accepted():
     "garbage",
     [
         pytest.param(b"garbage", id="text"),
-        pytest.param(b"\x00", id="half a descriptor"),
+        pytest.param(b"\x00", id="incomplete descriptor"),
         pytest.param(b"\x00\x53", id="descriptor without code"),
         pytest.param(DATA_SECTION, id="section without content"),
         pytest.param(DATA_SECTION + b"\xa0", id="no size"),
         pytest.param(DATA_SECTION + b"\xa0\x05four", id="one byte too few"),
-        pytest.param(DATA_SECTION + b"\xb0\x00\x00\x01", id="half a size"),
+        pytest.param(DATA_SECTION + b"\xb0\x00\x00\x01", id="incomplete size"),
         pytest.param(DATA_SECTION + b"\xb0\xff\xff\xff\xffx", id="size of gigabytes"),
         pytest.param(DATA_SECTION + b"\xa1\x01x", id="string in a data section"),
         pytest.param(DATA_SECTION + b"\x40", id="null in a data section"),
@@ -139,11 +139,11 @@ def test_message_with_an_oversized_size_field_is_accepted():
         pytest.param(b"\x00\x53\x6f\xc1\x01\x00", id="unknown section"),
         pytest.param(b"\x00\x53\x79\xc1\x01\x00", id="unknown section above"),
         pytest.param(b"\x00\x53\x73\xc0\xff\x00", id="envelope beyond the end"),
-        pytest.param(b"\x00\x53\x73\x01", id="envelope of no type"),
+        pytest.param(b"\x00\x53\x73\x01", id="envelope of an unknown type"),
         pytest.param(b"\x00" * 5000, id="descriptors of descriptors"),
     ],
 )
-@pytest.mark.parametrize("before", [b"", make_batch([b"good"])], ids=["alone", "behind a message"])
+@pytest.mark.parametrize("before", [b"", make_batch([b"good"])], ids=["alone", "after a message"])
 def test_garbage_is_a_decode_error(before: bytes, garbage: bytes):
     with pytest.raises(DecodeError):
         split_batch(before + garbage)
@@ -165,7 +165,7 @@ def test_truncated_batch_is_an_error_unless_cut_between_sections():
 # Batches of the Azure SDK.
 
 
-def some_messages() -> list[ServiceBusMessage]:
+def sdk_messages() -> list[ServiceBusMessage]:
     return [
         ServiceBusMessage(b"", message_id="empty"),
         ServiceBusMessage(b"body", message_id="one", session_id="s", partition_key="s"),
@@ -182,11 +182,11 @@ def some_messages() -> list[ServiceBusMessage]:
 
 
 def test_batch_of_the_sdk_is_split_into_its_messages():
-    batch = sdk_batch(*some_messages())
+    batch = sdk_batch(*sdk_messages())
 
     split = split_batch(batch)
 
-    assert [Message.parse(each).read_properties().message_id for each in split] == [
+    assert [Message.parse(payload).read_properties().message_id for payload in split] == [
         "empty",
         "one",
         "large",
@@ -194,11 +194,11 @@ def test_batch_of_the_sdk_is_split_into_its_messages():
     ]
     assert Message.parse(split[2]).read_body() == (DATA, [b"x" * 10_000])
     assert Message.parse(split[3]).read_application_properties()["b"] == "two"
-    assert split[:3] == [sdk_message(each) for each in some_messages()[:3]]
+    assert split[:3] == [sdk_message(message) for message in sdk_messages()[:3]]
 
 
 def test_our_batch_equals_that_of_the_sdk():
-    batch = sdk_batch(*some_messages())
+    batch = sdk_batch(*sdk_messages())
     envelope = front_of(batch)
 
     assert Message.parse(envelope).read_properties().message_id == "empty"
@@ -229,11 +229,11 @@ def test_sdk_computes_the_same_batch_size():
 
 
 def test_sdk_reads_the_messages_of_our_batch():
-    ours = [Message.build(data=b"a" * size).encode() for size in SIZES]
+    messages = [Message.build(data=b"a" * size).encode() for size in SIZES]
 
-    decoded = decode_payload(memoryview(make_batch(ours)))
+    decoded = decode_payload(memoryview(make_batch(messages)))
 
-    assert list(decoded.data) == ours
+    assert list(decoded.data) == messages
 
 
 def test_envelope_has_message_id_session_id_and_partition_key() -> None:

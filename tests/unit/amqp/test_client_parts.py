@@ -94,9 +94,9 @@ def test_connection_string_is_parsed(text: str, expected: ConnectionString):
         pytest.param(f"Endpoint=ns.servicebus.windows.net;{KEY}", "sb://", id="no scheme"),
         pytest.param(f"Endpoint=https://host/;{KEY}", "sb://", id="another scheme"),
         pytest.param(f"Endpoint=sb:///path;{KEY}", "sb://", id="no host"),
-        pytest.param(f"Endpoint=sb://host:port/;{KEY}", "sb://", id="port that is no number"),
-        pytest.param(f"Endpoint=sb://host:70000/;{KEY}", "sb://", id="port beyond ports"),
-        pytest.param(f"Endpoint=sb://[::1/;{KEY}", "sb://", id="half an address"),
+        pytest.param(f"Endpoint=sb://host:port/;{KEY}", "sb://", id="port that is not a number"),
+        pytest.param(f"Endpoint=sb://host:70000/;{KEY}", "sb://", id="port out of range"),
+        pytest.param(f"Endpoint=sb://[::1/;{KEY}", "sb://", id="incomplete address"),
         pytest.param(f"Endpoint=sb://root:{SECRET}=;{KEY}", "sb://", id="key in the endpoint"),
         pytest.param(f"Endpoint=sb://h/;SharedAccessKey={SECRET}=", "together", id="key alone"),
         pytest.param("Endpoint=sb://h/;SharedAccessKeyName=r", "together", id="name alone"),
@@ -108,8 +108,8 @@ def test_connection_string_is_parsed(text: str, expected: ConnectionString):
         ),
         pytest.param(f"Endpoint=sb://h/;{KEY};Timeout=5", "part 4", id="unknown part"),
         pytest.param(f"Endpoint=sb://h/;{SECRET}=", "part 2", id="key without its name"),
-        pytest.param(f"{SECRET}", "part 1", id="nothing but a key"),
-        pytest.param(f"{SECRET}==", "part 1", id="nothing but a whole key"),
+        pytest.param(f"{SECRET}", "part 1", id="key only"),
+        pytest.param(f"{SECRET}==", "part 1", id="key with padding only"),
         pytest.param(f"Endpoint=sb://h/;SharedAccessKey {SECRET}", "part 2", id="no equals sign"),
     ],
 )
@@ -246,18 +246,18 @@ def test_without_tls_there_is_no_ssl_context():
     ["sb://ns.servicebus.windows.net/orders", "sb://localhost:5673/a b/Subscriptions/ä"],
 )
 def test_signature_is_that_of_the_azure_sdk(audience: str):
-    ours = sign_token(audience, "root", SECRET, 1_900_000_000)
+    token = sign_token(audience, "root", SECRET, 1_900_000_000)
 
-    assert ours == generate_sas_token(audience, "root", SECRET, 1_900_000_000)
+    assert token == generate_sas_token(audience, "root", SECRET, 1_900_000_000)
 
 
 def test_shared_key_token_equals_that_of_the_azure_sdk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
-    theirs = _generate_sas_token("sb://host/q", "root", SECRET)
+    sdk_token = _generate_sas_token("sb://host/q", "root", SECRET)
 
     token = SharedAccessKey("root", SECRET).token("sb://host/q", 1_800_000_000.0)
 
-    assert token == Token(theirs.token, SAS_TYPE, theirs.expires_on)
+    assert token == Token(sdk_token.token, SAS_TYPE, sdk_token.expires_on)
     assert token.expires_at == 1_800_003_600
 
 
@@ -290,10 +290,10 @@ class AccessToken(NamedTuple):
 class FakeCredential:
     """A credential with the interface of azure-identity."""
 
-    made = 0
+    instances = 0
 
     def __init__(self, text: str = SECRET) -> None:
-        FakeCredential.made += 1
+        FakeCredential.instances += 1
         self.text = text
         self.scopes: list[str] = []
 
@@ -307,13 +307,13 @@ def make_credential() -> FakeCredential:
 
 
 def test_credential_is_created_once_for_the_first_token(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(FakeCredential, "made", 0)
+    monkeypatch.setattr(FakeCredential, "instances", 0)
     source = Credential(make_credential)
-    assert FakeCredential.made == 0
+    assert FakeCredential.instances == 0
 
     tokens = [source.token("sb://host/q", 0), source.token("sb://host/r", 0)]
 
-    assert FakeCredential.made == 1
+    assert FakeCredential.instances == 1
     assert tokens == [Token(SECRET, JWT_TYPE, 1_900_000_000.0)] * 2
 
 
@@ -380,11 +380,11 @@ def test_used_credential_is_pickled_without_its_object(monkeypatch: pytest.Monke
     source = Credential(make_credential)
     source.token("sb://host/q", 0)
     sent = pickle.loads(pickle.dumps(source))
-    monkeypatch.setattr(FakeCredential, "made", 0)
+    monkeypatch.setattr(FakeCredential, "instances", 0)
 
     sent.token("sb://host/q", 0)
 
-    assert FakeCredential.made == 1
+    assert FakeCredential.instances == 1
     assert sent == source
 
 
@@ -441,11 +441,11 @@ def test_every_condition_that_is_translated_is_listed_here():
 def test_every_error_condition_of_the_azure_sdk_is_translated():
     from azure.servicebus._common import constants
 
-    theirs = {
+    sdk_conditions = {
         value.decode() for name, value in vars(constants).items() if name.startswith("ERROR_CODE_")
     }
 
-    assert theirs <= BY_CONDITION.keys()
+    assert sdk_conditions <= BY_CONDITION.keys()
 
 
 @pytest.mark.parametrize(("condition", "kind"), CONDITIONS.items())
@@ -453,17 +453,17 @@ def test_condition_is_translated_to_its_class(condition: str, kind: type[AmqpErr
     info = {Symbol("tracking-id"): "abc"}
     peer_error = AmqpError("because", condition=condition, info=info)
 
-    error = translate_error(peer_error, "it was refused")
+    error = translate_error(peer_error, "the link was refused")
 
     assert type(error) is kind
-    assert error.description == "it was refused: because"
+    assert error.description == "the link was refused: because"
     assert error.condition == condition
     assert error.info == info
 
 
 @pytest.mark.parametrize("condition", ["com.microsoft:something-new", "amqp:illegal-state", ""])
 def test_unknown_condition_is_unavailable(condition: str):
-    error = translate_error(AmqpError("", condition=condition), "it was refused")
+    error = translate_error(AmqpError("", condition=condition), "the link was refused")
 
     assert type(error) is Unavailable
     assert error.condition == condition
@@ -509,11 +509,11 @@ def test_idle_timeout_of_a_connection_is_not_quota_exceeded():
     ],
 )
 def test_protocol_violation_can_be_pickled_after_translation(violation: ProtocolError):
-    error = translate_error(violation, "it was ended")
+    error = translate_error(violation, "the session was ended")
 
     sent = pickle.loads(pickle.dumps(error))
     assert type(sent) is ProtocolError
-    assert sent.description == "it was ended: too many"
+    assert sent.description == "the session was ended: too many"
     assert sent.condition == violation.condition
 
 
@@ -546,7 +546,7 @@ def test_unknown_condition_falls_back_to_the_status():
 
 def all_errors(root: type[PairbusError] = PairbusError) -> list[type[PairbusError]]:
     own = [root] if root.__module__ == errors.__name__ else []
-    return own + [found for child in root.__subclasses__() for found in all_errors(child)]
+    return own + [error for child in root.__subclasses__() for error in all_errors(child)]
 
 
 AMQP_ERRORS = [kind for kind in all_errors() if issubclass(kind, AmqpError)]
@@ -565,24 +565,24 @@ def test_error_can_be_pickled(kind: type[PairbusError]):
 def test_error_keeps_its_condition_description_and_info(kind: type[AmqpError], copied: Any):
     info = {Symbol("tracking-id"): "abc", "count": 5}
 
-    sent = copied(kind("because", condition="com.example:why", info=info))
+    sent = copied(kind("because", condition="com.example:condition", info=info))
 
     assert type(sent) is kind
     assert sent.description == "because"
-    assert sent.condition == "com.example:why"
+    assert sent.condition == "com.example:condition"
     assert sent.info == info
     assert type(next(iter(sent.info))) is Symbol
-    assert str(sent) == "because (com.example:why)"
+    assert str(sent) == "because (com.example:condition)"
 
 
 def test_error_pickles_with_every_protocol():
-    error = OperationTimeout("because", condition="com.example:why", info={"a": 1})
+    error = OperationTimeout("because", condition="com.example:condition", info={"a": 1})
 
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         sent = pickle.loads(pickle.dumps(error, protocol))
         assert (sent.description, sent.condition, sent.info) == (
             "because",
-            "com.example:why",
+            "com.example:condition",
             {"a": 1},
         )
 

@@ -170,7 +170,7 @@ def test_all_constructors_are_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         ("56 02", "a boolean must be 0 or 1"),
         ("73 0000d800", "not a Unicode character"),
@@ -199,8 +199,8 @@ def test_all_constructors_are_tested() -> None:
         ("00 53 24", "ends within a value"),
     ],
 )
-def test_malformed_value_is_an_error(data: str, why: str) -> None:
-    with pytest.raises(DecodeError, match=why) as caught:
+def test_malformed_value_is_an_error(data: str, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason) as caught:
         decode(bytes.fromhex(data))
     assert caught.value.condition == "amqp:decode-error"
 

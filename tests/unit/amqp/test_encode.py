@@ -153,7 +153,7 @@ def test_number_too_large_for_a_float_is_an_error_but_infinity_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "reason"),
     [
         (range(0), "no encoding for builtins.range"),
         ({1, 2}, "no encoding for builtins.set"),
@@ -179,8 +179,8 @@ def test_number_too_large_for_a_float_is_an_error_but_infinity_is_not() -> None:
     ],
     ids=repr,
 )
-def test_value_without_an_amqp_encoding_is_an_error(value: Any, why: str) -> None:
-    with pytest.raises(EncodeError, match=why):
+def test_value_without_an_amqp_encoding_is_an_error(value: Any, reason: str) -> None:
+    with pytest.raises(EncodeError, match=reason):
         encode(value)
 
 

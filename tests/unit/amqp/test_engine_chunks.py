@@ -25,7 +25,7 @@ from pairbus.amqp.sasl import SaslServer
 from pairbus.amqp.settings import ConnectionSettings
 from tests.unit.amqp.engines import framed, receiver_attach, sender_attach
 
-ASKING = [
+OPENING = [
     SASL_HEADER,
     framed(SaslInit("ANONYMOUS", b"x"), kind=SASL_FRAME),
     AMQP_HEADER,
@@ -38,19 +38,19 @@ ASKING = [
 # A peer waits for credit before it continues, so no chunk spans two turns.
 SENDING = [
     framed(Flow(0, 100, 0, 100, 1, link_credit=10, echo=True)),
-    framed(Transfer(0, 0, b"a", 0), payload=b"whole"),
+    framed(Transfer(0, 0, b"a", 0), payload=b"complete"),
     framed(Transfer(0, 1, b"b", 0x80013700, more=True), payload=b"x" * 300),
     EMPTY_FRAME,
     framed(Transfer(0, more=True), payload=b"y" * 300),
     framed(Transfer(0), payload=b"z"),
-    framed(Transfer(0, 2, b"c", more=True), payload=b"gone"),
+    framed(Transfer(0, 2, b"c", more=True), payload=b"aborted"),
     framed(Transfer(0, aborted=True)),
     framed(Disposition(True, 0, 5, True, Accepted())),
     framed(Detach(1, True)),
-    framed(End(Error("a:b", "why", {}))),
+    framed(End(Error("a:b", "reason", {}))),
     framed(Close()),
 ]
-TURNS = [b"".join(ASKING), b"".join(SENDING)]
+TURNS = [b"".join(OPENING), b"".join(SENDING)]
 
 
 def summary(event: Event) -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ def run(chunks: list[bytes]) -> tuple[list[Any], bytes]:
 
 
 def by_frames() -> tuple[list[Any], bytes]:
-    return run(ASKING + SENDING)
+    return run(OPENING + SENDING)
 
 
 def test_test_conversation_has_all_kinds_of_events() -> None:

@@ -109,13 +109,13 @@ def test_both_sides_can_close_and_the_other_answers() -> None:
 
 def test_close_ends_the_sessions_on_the_connection() -> None:
     pair = EnginePair()
-    ours, theirs = pair.session()
+    in_client, in_server = pair.session()
 
     pair.server.close(AmqpError("bye", condition="amqp:connection:forced"))
     pair.run()
 
-    assert ours.ended
-    assert theirs.ended
+    assert in_client.ended
+    assert in_server.ended
     with pytest.raises(StateError):
         pair.client.begin()
 
@@ -147,7 +147,7 @@ def test_close_sends_an_open_first() -> None:
 
     peer.engine.close()
 
-    assert [type(each) for each in peer.performatives()] == [Open, Close]
+    assert [type(performative) for performative in peer.performatives()] == [Open, Close]
 
 
 def test_peer_that_closes_at_once_gets_an_open_and_a_close() -> None:
@@ -156,7 +156,7 @@ def test_peer_that_closes_at_once_gets_an_open_and_a_close() -> None:
     events = peer.feed(AMQP_HEADER + framed(Close()))
 
     assert events == [Closed(None)]
-    assert [type(each) for each in peer.performatives()] == [Open, Close]
+    assert [type(performative) for performative in peer.performatives()] == [Open, Close]
 
 
 def test_lost_connection_is_reported_once() -> None:
@@ -231,14 +231,14 @@ def test_client_without_sasl_closes_if_the_server_requires_it() -> None:
     assert client.closed
 
 
-BAD_FRAMES: dict[str, tuple[bytes, str]] = {
+UNEXPECTED_FRAMES: dict[str, tuple[bytes, str]] = {
     "second open": (framed(Open("again")), "amqp:not-allowed"),
-    "size below the header's": (bytes.fromhex("00000007 02 00 0000"), "framing-error"),
+    "size below that of the header": (bytes.fromhex("00000007 02 00 0000"), "framing-error"),
     "offset of one": (bytes.fromhex("00000008 01 00 0000"), "framing-error"),
     "offset beyond the frame": (bytes.fromhex("00000008 03 00 0000"), "framing-error"),
     "sasl frame": (framed(SaslInit("PLAIN"), kind=1), "framing-error"),
-    "empty frame of a strange kind": (bytes.fromhex("00000008 02 07 0000"), "framing-error"),
-    "strange kind": (framed(Close(), kind=7), "framing-error"),
+    "empty frame of an unknown type": (bytes.fromhex("00000008 02 07 0000"), "framing-error"),
+    "unknown frame type": (framed(Close(), kind=7), "framing-error"),
     "sasl performative": (framed(SaslInit("PLAIN")), "amqp:not-allowed"),
     "not described": (encode_frame(0, b"\x45"), "amqp:decode-error"),
     "unknown descriptor": (
@@ -247,17 +247,17 @@ BAD_FRAMES: dict[str, tuple[bytes, str]] = {
     ),
     "not a performative": (framed(Source("x")), "amqp:not-allowed"),
     "a delivery state": (framed(Accepted()), "amqp:not-allowed"),
-    "bytes behind": (framed(Begin(None, 0, 1, 1), payload=b"\x40"), "amqp:decode-error"),
-    "cut short": (encode_frame(0, b"\x00\x53"), "amqp:decode-error"),
-    "a field is missing": (encode_frame(0, bytes.fromhex("005311 45")), "amqp:invalid-field"),
-    "no such session": (framed(Flow(0, 1, 0, 1), channel=5), "amqp:not-allowed"),
+    "trailing bytes": (framed(Begin(None, 0, 1, 1), payload=b"\x40"), "amqp:decode-error"),
+    "truncated": (encode_frame(0, b"\x00\x53"), "amqp:decode-error"),
+    "missing field": (encode_frame(0, bytes.fromhex("005311 45")), "amqp:invalid-field"),
+    "unknown session": (framed(Flow(0, 1, 0, 1), channel=5), "amqp:not-allowed"),
     "transfer without session": (framed(Transfer(0, 0, b"a"), channel=5), "amqp:not-allowed"),
 }
 
 
-@pytest.mark.parametrize("name", BAD_FRAMES)
+@pytest.mark.parametrize("name", UNEXPECTED_FRAMES)
 def test_unexpected_frame_closes_the_connection(name: str) -> None:
-    data, condition = BAD_FRAMES[name]
+    data, condition = UNEXPECTED_FRAMES[name]
     peer, session = ScriptedPeer.in_session()
 
     closed = only(Closed, peer.feed(data))
@@ -279,7 +279,7 @@ def test_frame_before_the_open_closes_the_connection(early: Any) -> None:
     closed = only(Closed, peer.deliver(early))
 
     assert "arrived before open" in str(closed.error)
-    assert [type(each) for each in peer.performatives()] == [Open, Close]
+    assert [type(performative) for performative in peer.performatives()] == [Open, Close]
 
 
 def test_open_with_a_frame_size_below_512_closes_the_connection() -> None:

@@ -21,23 +21,23 @@ from tests.unit.amqp.engines import ScriptedPeer, only, pair_with_sender
 INFO = {Symbol("x-opt-id"): "a1", Symbol("deep"): {"list": [1, None, True]}}
 
 
-def the_error() -> AmqpError:
-    return AmqpError("what happened", condition="com.example:it-happened", info=INFO)
+def make_error() -> AmqpError:
+    return AmqpError("description", condition="com.example:condition", info=INFO)
 
 
 def check(error: AmqpError | None) -> None:
     assert error is not None
-    assert error.condition == "com.example:it-happened"
-    assert error.description == "what happened"
+    assert error.condition == "com.example:condition"
+    assert error.description == "description"
     assert error.info == INFO
-    assert str(error) == "what happened (com.example:it-happened)"
+    assert str(error) == "description (com.example:condition)"
 
 
 @pytest.mark.parametrize("by_client", [True, False])
 def test_detach_carries_its_error(by_client: bool) -> None:
     pair, sender, receiver = pair_with_sender()
 
-    (sender if by_client else receiver).detach(the_error())
+    (sender if by_client else receiver).detach(make_error())
     reported = pair.run()
 
     other, own = reported.client, reported.server
@@ -54,9 +54,9 @@ def test_end_and_close_carry_their_error(event: type[Ended | Closed], by_client:
     pair, sender, receiver = pair_with_sender()
 
     if event is Ended:
-        (sender if by_client else receiver).session.end(the_error())
+        (sender if by_client else receiver).session.end(make_error())
     else:
-        (pair.client if by_client else pair.server).close(the_error())
+        (pair.client if by_client else pair.server).close(make_error())
     reported = pair.run()
 
     other, own = reported.client, reported.server
@@ -71,10 +71,10 @@ def test_rejection_carries_its_error() -> None:
     sender.send(b"x")
     delivery = only(Delivery, pair.run().server)
 
-    receiver.session.settle(delivery.id, delivery.id, Rejected(Error.of(the_error())))
+    receiver.session.settle(delivery.id, delivery.id, Rejected(Error.of(make_error())))
 
     state = only(OutgoingDeliveriesUpdated, pair.run().client).state
-    assert state == Rejected(Error("com.example:it-happened", "what happened", INFO))
+    assert state == Rejected(Error("com.example:condition", "description", INFO))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_rejection_carries_its_error() -> None:
         (LockLost("x"), "com.microsoft:message-lock-lost"),
         (OperationTimeout("x"), "com.microsoft:timeout"),
     ],
-    ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_error_without_info_is_sent_with_info(error: AmqpError, condition: str) -> None:
     """The Azure SDK needs three fields and an info map that is not empty."""
@@ -108,7 +108,7 @@ def test_error_without_info_is_sent_with_info(error: AmqpError, condition: str) 
     [
         (Error("a:b"), "", {}),
         (Error("a:b", None, {}), "", {}),
-        (Error("a:b", "why"), "why", {}),
+        (Error("a:b", "reason"), "reason", {}),
     ],
 )
 def test_omitted_fields_of_an_error_are_empty(
@@ -126,12 +126,12 @@ def test_omitted_fields_of_an_error_are_empty(
 
 def test_error_of_one_peer_can_be_passed_on_to_another() -> None:
     peer, _ = ScriptedPeer.in_session()
-    error = only(Ended, peer.deliver(End(Error("a:b", "why", INFO)))).error
+    error = only(Ended, peer.deliver(End(Error("a:b", "reason", INFO)))).error
     other, session = ScriptedPeer.in_session()
 
     session.end(error)
 
-    assert other.performatives() == [End(Error("a:b", "why", INFO))]
+    assert other.performatives() == [End(Error("a:b", "reason", INFO))]
 
 
 def test_invalid_info_of_an_error_closes_the_connection() -> None:

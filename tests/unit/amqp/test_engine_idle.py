@@ -50,12 +50,12 @@ def test_connection_of_a_silent_peer_is_closed_with_an_error() -> None:
     assert peer.engine.deadline is None
 
 
-@pytest.mark.parametrize("sound", [EMPTY_FRAME, EMPTY_FRAME[:3]])
-def test_received_data_postpones_the_deadline(sound: bytes) -> None:
+@pytest.mark.parametrize("data", [EMPTY_FRAME, EMPTY_FRAME[:3]])
+def test_received_data_postpones_the_deadline(data: bytes) -> None:
     peer = ScriptedPeer(ConnectionSettings(container_id="engine", idle_timeout_s=30))
     peer.open()
 
-    peer.feed(sound, now=20.0)
+    peer.feed(data, now=20.0)
 
     assert peer.engine.deadline == 50.0
     assert peer.engine.tick(49.9) == []

@@ -326,11 +326,11 @@ def test_many_sessions_with_many_links_work_concurrently() -> None:
         sender.send(b"%d" % number)
     deliveries = events_of(Delivery, pair.run().server)
 
-    assert [(each.link, each.payload) for each in deliveries] == [
+    assert [(delivery.link, delivery.payload) for delivery in deliveries] == [
         (receiver, b"%d" % number) for number, (_, receiver) in enumerate(pairs)
     ]
-    for each in deliveries:
-        each.link.session.settle(each.id, each.id, Accepted())
+    for delivery in deliveries:
+        delivery.link.session.settle(delivery.id, delivery.id, Accepted())
     pair.run()
     assert not any(sender.session.outgoing.unsettled for sender, _ in pairs)
 

@@ -44,7 +44,7 @@ from tests.unit.amqp.engines import (
 )
 
 
-def asking_peer() -> tuple[ScriptedPeer, Session]:
+def server_peer() -> tuple[ScriptedPeer, Session]:
     """Return a peer that is the server, and a client engine with a session."""
     peer = ScriptedPeer(client=True)
     peer.feed(AMQP_HEADER + framed(Open("peer")))
@@ -54,7 +54,7 @@ def asking_peer() -> tuple[ScriptedPeer, Session]:
     return peer, session
 
 
-def test_link_is_attached_and_both_sides_know_both_attaches() -> None:
+def test_both_sides_of_a_link_have_both_attaches() -> None:
     pair = EnginePair()
     session, _ = pair.session()
     properties = {Symbol("com.microsoft:timeout"): UInt(5000)}
@@ -197,8 +197,8 @@ def test_refused_link_is_never_attached_and_ends_with_its_error(sends: bool) -> 
     assert pair.sender(session, "link")[0].alive
 
 
-def test_between_the_two_frames_of_a_refusal_the_link_is_not_alive() -> None:
-    peer, session = asking_peer()
+def test_link_is_not_alive_between_the_two_frames_of_a_refusal() -> None:
+    peer, session = server_peer()
     link = session.attach_sender("link", target=Target("q"))
 
     assert peer.deliver(Attach("link", 0, RECEIVER, source=Source(), target=None)) == []
@@ -245,21 +245,21 @@ def test_two_detaches_that_cross_are_one() -> None:
     session, _ = pair.session()
     sender, receiver = pair.sender(session)
 
-    sender.detach(AmqpError("ours", condition="a:ours"))
-    receiver.detach(AmqpError("theirs", condition="a:theirs"))
+    sender.detach(AmqpError("from client", condition="a:client"))
+    receiver.detach(AmqpError("from server", condition="a:server"))
     reported = pair.run()
 
-    ours, theirs = only(Detached, reported.client), only(Detached, reported.server)
-    assert ours.error is not None
-    assert ours.error.condition == "a:theirs"
-    assert theirs.error is not None
-    assert theirs.error.condition == "a:ours"
+    at_client, at_server = only(Detached, reported.client), only(Detached, reported.server)
+    assert at_client.error is not None
+    assert at_client.error.condition == "a:server"
+    assert at_server.error is not None
+    assert at_server.error.condition == "a:client"
     assert not pair.client.has_data_to_send
     assert not pair.server.has_data_to_send
 
 
 def test_link_detached_before_it_was_answered_is_answered_and_ends() -> None:
-    peer, session = asking_peer()
+    peer, session = server_peer()
     link = session.attach_sender("link", target=Target("q"))
     link.detach()
     peer.frames()
@@ -289,7 +289,7 @@ def test_link_detached_by_the_peer_before_we_answered_is_answered_and_ends() -> 
 
 
 def test_detach_of_a_link_that_the_peer_never_attached_ends_the_session() -> None:
-    peer, session = asking_peer()
+    peer, session = server_peer()
     session.attach_sender("link", target=Target("q"))
 
     ended = only(Ended, peer.deliver(Detach(0, True)))
@@ -338,7 +338,7 @@ def test_large_message_in_flight_when_we_detach_is_dropped() -> None:
     assert not session.ended
 
 
-def test_large_message_half_of_which_came_before_our_detach_is_dropped() -> None:
+def test_large_message_received_in_part_before_our_detach_is_dropped() -> None:
     peer, session = ScriptedPeer.in_session()
     first = peer.attach_sender("first", 0)
     second = peer.attach_sender("second", 1)
@@ -370,7 +370,9 @@ def test_unsettled_deliveries_are_dropped_with_their_link() -> None:
     pair.run()
 
     assert [sent.link for sent in sender.session.outgoing.unsettled.values()] == [other]
-    assert [each.link for each in receiver.session.incoming.unsettled.values()] == [on_other]
+    assert [delivery.link for delivery in receiver.session.incoming.unsettled.values()] == [
+        on_other
+    ]
     on_other.session.settle(0, 1, Accepted())
     pair.run()
     assert sender.session.outgoing.unsettled == {}
@@ -429,8 +431,8 @@ def test_credit_may_be_granted_before_our_answer() -> None:
 
 def test_link_has_a_context_for_the_application() -> None:
     pair, sender, _ = pair_with_sender()
-    sender.context = {"my": "thing"}
-    sender.session.context = "mine"
+    sender.context = {"key": "value"}
+    sender.session.context = "session context"
 
     assert "'s'" in repr(sender)
     assert "channel=0" in repr(sender.session)

@@ -36,7 +36,7 @@ ALL = SaslServer(
 )
 
 
-def meet(client: SaslClient, server: SaslServer) -> tuple[EnginePair, PairEvents]:
+def connect(client: SaslClient, server: SaslServer) -> tuple[EnginePair, PairEvents]:
     pair = EnginePair(client_sasl=client, server_sasl=server)
     return pair, pair.run()
 
@@ -53,7 +53,7 @@ def meet(client: SaslClient, server: SaslServer) -> tuple[EnginePair, PairEvents
 def test_client_is_authenticated_with_each_mechanism(
     client: SaslClient, mechanism: str, identity: str
 ) -> None:
-    _, reported = meet(client, ALL)
+    _, reported = connect(client, ALL)
 
     assert only(Authenticated, reported.server) == Authenticated(mechanism, identity)
     assert only(Authenticated, reported.client) == Authenticated(mechanism, None)
@@ -62,33 +62,35 @@ def test_client_is_authenticated_with_each_mechanism(
 
 
 def test_client_selects_its_preferred_mechanism() -> None:
-    _, reported = meet(SaslClient.anonymous(), SaslServer({"ANONYMOUS": lambda response: response}))
+    _, reported = connect(
+        SaslClient.anonymous(), SaslServer({"ANONYMOUS": lambda response: response})
+    )
 
     assert only(Authenticated, reported.server) == Authenticated("ANONYMOUS", b"anonymous")
 
 
 def test_anonymous_server_accepts_every_client() -> None:
-    _, reported = meet(SaslClient.anonymous(), SaslServer.anonymous())
+    _, reported = connect(SaslClient.anonymous(), SaslServer.anonymous())
 
     assert only(Authenticated, reported.server).identity == "anonymous"
 
 
 def test_wrong_password_is_reported_to_both_sides() -> None:
-    pair, reported = meet(SaslClient.plain("alice", "wrong"), ALL)
+    pair, reported = connect(SaslClient.plain("alice", "wrong"), ALL)
 
-    ours, theirs = only(Closed, reported.client), only(Closed, reported.server)
-    assert isinstance(ours.error, NotAuthorized)
-    assert isinstance(theirs.error, NotAuthorized)
-    assert ours.by_peer
-    assert not theirs.by_peer
+    at_client, at_server = only(Closed, reported.client), only(Closed, reported.server)
+    assert isinstance(at_client.error, NotAuthorized)
+    assert isinstance(at_server.error, NotAuthorized)
+    assert at_client.by_peer
+    assert not at_server.by_peer
     assert pair.client.closed
     assert pair.server.closed
-    assert reported.client == [ours]
-    assert "wrong" not in str(ours.error) + str(theirs.error)
+    assert reported.client == [at_client]
+    assert "wrong" not in str(at_client.error) + str(at_server.error)
 
 
 def test_client_without_a_common_mechanism_closes() -> None:
-    pair, reported = meet(SaslClient.external(), SaslServer.anonymous())
+    pair, reported = connect(SaslClient.external(), SaslServer.anonymous())
 
     closed = only(Closed, reported.client)
     assert isinstance(closed.error, NotAuthorized)
@@ -98,7 +100,7 @@ def test_client_without_a_common_mechanism_closes() -> None:
 
 
 def test_server_without_mechanisms_accepts_no_client() -> None:
-    _, reported = meet(SaslClient.anonymous(), SaslServer({}))
+    _, reported = connect(SaslClient.anonymous(), SaslServer({}))
 
     assert "(none)" in str(only(Closed, reported.client).error)
 
@@ -107,7 +109,7 @@ def test_repr_does_not_contain_secrets() -> None:
     assert "secret" not in repr(SaslClient.plain("alice", "secret"))
 
 
-class ByHand:
+class ScriptedSaslPeer:
     """A scripted peer of an engine with SASL."""
 
     def __init__(self, sasl: SaslClient | SaslServer) -> None:
@@ -122,12 +124,12 @@ class ByHand:
         return self.feed(framed(performative, kind=SASL_FRAME))
 
     def performatives(self) -> list[Any]:
-        reported = frames_of(self.engine.data_to_send())
-        return [each.performative if isinstance(each, WrittenFrame) else each for each in reported]
+        frames = frames_of(self.engine.data_to_send())
+        return [item.performative if isinstance(item, WrittenFrame) else item for item in frames]
 
 
 def test_bytes_of_a_handshake_are_those_of_the_specification() -> None:
-    server = ByHand(SaslServer({"PLAIN": check_plain}))
+    server = ScriptedSaslPeer(SaslServer({"PLAIN": check_plain}))
     mechanisms = bytes.fromhex("005340 c0 0b 01 e0 08 01 a3 05") + b"PLAIN"
     init = bytes.fromhex("005341 c0 17 02 a305") + b"PLAIN" + b"\xa0\x0d" + b"\0alice\0secret"
     outcome = bytes.fromhex("005344 c0 03 01 5000")
@@ -142,7 +144,7 @@ def test_bytes_of_a_handshake_are_those_of_the_specification() -> None:
 
 
 def test_plain_client_without_initial_response_is_challenged() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
     server.feed(SASL_HEADER)
     server.performatives()
 
@@ -155,7 +157,7 @@ def test_plain_client_without_initial_response_is_challenged() -> None:
 
 
 def test_external_client_without_initial_response_is_challenged() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
     server.feed(SASL_HEADER + framed(SaslInit("EXTERNAL"), kind=SASL_FRAME))
 
     assert server.performatives()[-1] == SaslChallenge(b"")
@@ -163,14 +165,14 @@ def test_external_client_without_initial_response_is_challenged() -> None:
 
 
 def test_anonymous_client_without_initial_response_is_accepted() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
     server.feed(SASL_HEADER)
 
     assert server.deliver(SaslInit("ANONYMOUS")) == [Authenticated("ANONYMOUS", "anonymous")]
 
 
 def test_client_answers_a_challenge_with_its_response() -> None:
-    client = ByHand(SaslClient.plain("alice", "secret"))
+    client = ScriptedSaslPeer(SaslClient.plain("alice", "secret"))
     client.feed(SASL_HEADER + framed(SaslMechanisms((Symbol("PLAIN"),)), kind=SASL_FRAME))
     assert client.performatives() == [SASL_HEADER, SaslInit("PLAIN", b"\0alice\0secret", "h")]
 
@@ -183,8 +185,8 @@ def test_client_answers_a_challenge_with_its_response() -> None:
     assert isinstance(opened, Open)
 
 
-def test_mechanisms_may_come_as_one_symbol() -> None:
-    client = ByHand(SaslClient.external())
+def test_mechanisms_may_be_a_single_symbol() -> None:
+    client = ScriptedSaslPeer(SaslClient.external())
     client.performatives()
     body = bytes.fromhex("005340 c0 0b 01 a308") + b"EXTERNAL"
 
@@ -194,7 +196,7 @@ def test_mechanisms_may_come_as_one_symbol() -> None:
 
 
 def test_unknown_mechanism_is_rejected() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
     server.feed(SASL_HEADER)
     server.performatives()
 
@@ -209,7 +211,7 @@ def test_unknown_mechanism_is_rejected() -> None:
     [(1, NotAuthorized), (2, ConnectionLost), (3, ConnectionLost), (4, ConnectionLost)],
 )
 def test_client_distinguishes_rejection_from_temporary_failure(code: int, kind: type) -> None:
-    client = ByHand(SaslClient.anonymous())
+    client = ScriptedSaslPeer(SaslClient.anonymous())
     client.feed(SASL_HEADER)
     client.deliver(SaslMechanisms((Symbol("ANONYMOUS"),)))
 
@@ -220,7 +222,7 @@ def test_client_distinguishes_rejection_from_temporary_failure(code: int, kind: 
 
 
 def test_client_that_skips_sasl_gets_the_sasl_header() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
 
     closed = only(Closed, server.feed(AMQP_HEADER + framed(Open("peer"))))
 
@@ -229,17 +231,17 @@ def test_client_that_skips_sasl_gets_the_sasl_header() -> None:
 
 
 def test_client_that_skips_the_handshake_is_disconnected() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
     server.feed(SASL_HEADER)
 
     closed = only(Closed, server.feed(framed(Open("peer"))))
 
     assert "during the SASL handshake" in str(closed.error)
-    assert not any(isinstance(each, Open) for each in server.performatives())
+    assert not any(isinstance(performative, Open) for performative in server.performatives())
 
 
 def test_client_that_sends_the_amqp_header_too_early_is_disconnected() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
 
     only(Closed, server.feed(SASL_HEADER + AMQP_HEADER))
 
@@ -247,7 +249,7 @@ def test_client_that_sends_the_amqp_header_too_early_is_disconnected() -> None:
 
 
 @pytest.mark.parametrize(
-    "out_of_place",
+    "unexpected",
     [
         [SaslResponse(b"")],
         [SaslMechanisms((Symbol("PLAIN"),))],
@@ -258,18 +260,18 @@ def test_client_that_sends_the_amqp_header_too_early_is_disconnected() -> None:
     ],
     ids=repr,
 )
-def test_unexpected_frame_ends_the_handshake_of_a_server(out_of_place: list[Any]) -> None:
-    server = ByHand(ALL)
+def test_unexpected_frame_ends_the_handshake_of_a_server(unexpected: list[Any]) -> None:
+    server = ScriptedSaslPeer(ALL)
     server.feed(SASL_HEADER)
 
-    events = [event for each in out_of_place for event in server.deliver(each)]
+    events = [event for frame in unexpected for event in server.deliver(frame)]
 
     assert only(Closed, events).by_peer is False
     assert server.engine.closed
 
 
 @pytest.mark.parametrize(
-    "out_of_place",
+    "unexpected",
     [
         [SaslOutcome(0)],
         [SaslChallenge(b"")],
@@ -279,18 +281,18 @@ def test_unexpected_frame_ends_the_handshake_of_a_server(out_of_place: list[Any]
     ],
     ids=repr,
 )
-def test_unexpected_frame_ends_the_handshake_of_a_client(out_of_place: list[Any]) -> None:
-    client = ByHand(SaslClient.plain("a", "b"))
+def test_unexpected_frame_ends_the_handshake_of_a_client(unexpected: list[Any]) -> None:
+    client = ScriptedSaslPeer(SaslClient.plain("a", "b"))
     client.feed(SASL_HEADER)
 
-    events = [event for each in out_of_place for event in client.deliver(each)]
+    events = [event for frame in unexpected for event in client.deliver(frame)]
 
     assert only(Closed, events).by_peer is False
     assert client.engine.closed
 
 
 def test_amqp_headers_are_exchanged_after_sasl() -> None:
-    server = ByHand(ALL)
+    server = ScriptedSaslPeer(ALL)
     server.feed(SASL_HEADER)
     server.deliver(SaslInit("ANONYMOUS", b""))
     server.performatives()
@@ -304,7 +306,7 @@ def test_amqp_headers_are_exchanged_after_sasl() -> None:
 
 
 def test_connection_closed_during_sasl_sends_nothing_more() -> None:
-    client = ByHand(SaslClient.anonymous())
+    client = ScriptedSaslPeer(SaslClient.anonymous())
     client.performatives()
 
     client.engine.close()

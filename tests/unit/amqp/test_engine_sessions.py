@@ -32,18 +32,18 @@ from tests.unit.amqp.engines import (
 
 def test_either_side_can_begin_a_session() -> None:
     pair = EnginePair()
-    ours = pair.client.begin()
+    in_client = pair.client.begin()
     reported = pair.run()
-    theirs = only(Begun, reported.server).session
-    assert only(Begun, reported.client).session is ours
-    assert ours.begun
-    assert theirs.begun
+    in_server = only(Begun, reported.server).session
+    assert only(Begun, reported.client).session is in_client
+    assert in_client.begun
+    assert in_server.begun
 
     second = pair.server.begin()
     reported = pair.run()
 
     assert only(Begun, reported.server).session is second
-    assert only(Begun, reported.client).session is not ours
+    assert only(Begun, reported.client).session is not in_client
 
 
 def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
@@ -58,7 +58,7 @@ def test_channels_of_the_two_sides_need_not_be_the_same() -> None:
     link = only(AttachReceived, peer.deliver(sender_attach(), channel=42)).link
     link.accept()
 
-    assert [each.channel for each in peer.frames()] == [0]
+    assert [frame.channel for frame in peer.frames()] == [0]
 
 
 def test_begin_contains_the_windows_and_handle_max_of_the_settings() -> None:
@@ -90,14 +90,14 @@ def test_both_sides_can_end_a_session_and_the_connection_continues() -> None:
 
 def test_two_ends_that_cross_are_one_end() -> None:
     pair = EnginePair()
-    ours, theirs = pair.session()
+    in_client, in_server = pair.session()
 
-    ours.end()
-    theirs.end()
+    in_client.end()
+    in_server.end()
     reported = pair.run()
 
-    assert only(Ended, reported.client).session is ours
-    assert only(Ended, reported.server).session is theirs
+    assert only(Ended, reported.client).session is in_client
+    assert only(Ended, reported.server).session is in_server
     assert not pair.client.has_data_to_send
 
 
@@ -182,7 +182,7 @@ def test_session_ended_before_it_was_answered_is_answered_and_ends() -> None:
     peer.feed(AMQP_HEADER + framed(Open("peer")))
     session = peer.engine.begin()
     session.end()
-    assert [type(each) for each in peer.performatives()] == [Open, Begin, End]
+    assert [type(performative) for performative in peer.performatives()] == [Open, Begin, End]
 
     assert peer.deliver(Begin(0, 0, 1, 1), channel=7) == []
     assert peer.deliver(End(), channel=7) == [Ended(session, None)]
@@ -201,8 +201,8 @@ def test_links_can_be_attached_before_the_session_is_answered() -> None:
 
     assert sender.alive
     assert receiver.alive
-    theirs = [event.link for event in events_of(AttachReceived, reported.server)]
-    assert [link.credit for link in theirs] == [0, 5]
+    server_links = [event.link for event in events_of(AttachReceived, reported.server)]
+    assert [link.credit for link in server_links] == [0, 5]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_delivery_ids_are_consecutive_from_any_start() -> None:
 
         events = [event for step in range(4) for event in peer.send((start + step) & 0xFFFFFFFF)]
 
-        assert [each.id for each in events_of(Delivery, events)] == [
+        assert [delivery.id for delivery in events_of(Delivery, events)] == [
             (start + step) & 0xFFFFFFFF for step in range(4)
         ]
         assert not session.ended

@@ -248,7 +248,11 @@ def test_sender_of_mixed_mode_chooses_for_each() -> None:
     for settled in (True, False, True):
         sender.send(b"x" * 200_000, settled=settled)
 
-    assert [each.settled for each in events_of(Delivery, pair.run().server)] == [True, False, True]
+    assert [delivery.settled for delivery in events_of(Delivery, pair.run().server)] == [
+        True,
+        False,
+        True,
+    ]
     assert list(sender.session.outgoing.unsettled) == [1]
     assert list(receiver.session.incoming.unsettled) == [1]
 

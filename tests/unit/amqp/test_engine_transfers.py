@@ -90,7 +90,7 @@ def test_default_tags_are_unique() -> None:
     for _ in range(50):
         sender.send(b"x")
 
-    assert len({each.tag for each in events_of(Delivery, pair.run().server)}) == 50
+    assert len({delivery.tag for delivery in events_of(Delivery, pair.run().server)}) == 50
 
 
 def test_message_can_be_sent_in_parts() -> None:
@@ -124,7 +124,7 @@ def test_parts_of_messages_on_two_links_may_be_interleaved() -> None:
     first.send(b"1c")
     deliveries = events_of(Delivery, pair.run().server)
 
-    assert [(each.link, each.payload, each.id) for each in deliveries] == [
+    assert [(delivery.link, delivery.payload, delivery.id) for delivery in deliveries] == [
         (on_second, b"2a2b", 1),
         (on_second, b"3", 2),
         (receiver, b"1a1b1c", 0),
@@ -259,19 +259,19 @@ def test_message_in_many_frames_that_is_too_large_ends_the_link_at_once(settled:
 
 
 @pytest.mark.parametrize("more", [True, False])
-@pytest.mark.parametrize("why", ["size", "credit", "resume"])
-def test_violation_on_a_link_does_not_affect_others(why: str, more: bool) -> None:
+@pytest.mark.parametrize("violation", ["size", "credit", "resume"])
+def test_violation_on_a_link_does_not_affect_others(violation: str, more: bool) -> None:
     """Deliveries in transit after the violation still count for the sequence of ids."""
-    peer, _ = receiving(credit=0 if why == "credit" else 10, max_message_size=10)
+    peer, _ = receiving(credit=0 if violation == "credit" else 10, max_message_size=10)
     other = peer.attach_sender("other", 1)
     other.flow(10)
-    payload = b"x" * (11 if why == "size" else 5)
+    payload = b"x" * (11 if violation == "size" else 5)
 
-    events = peer.send(0, b"fine", handle=1)
-    events += peer.send(1, payload, more=more, resume=why == "resume")
+    events = peer.send(0, b"valid", handle=1)
+    events += peer.send(1, payload, more=more, resume=violation == "resume")
     events += peer.send(None, payload) if more else []
     events += peer.send(2, payload)  # In transit on the link that ended.
-    events += peer.send(3, b"fine", handle=1)
+    events += peer.send(3, b"valid", handle=1)
 
     assert [type(event) for event in events] == [Delivery, Detached, Delivery]
     assert not other.session.ended
@@ -395,7 +395,7 @@ def test_delivery_ids_wrap_around() -> None:
 
     deliveries = events_of(Delivery, pair.run().server)
 
-    assert [each.id for each in deliveries] == [2**32 - 2, 2**32 - 1, 0, 1]
+    assert [delivery.id for delivery in deliveries] == [2**32 - 2, 2**32 - 1, 0, 1]
     receiver.session.settle(2**32 - 2, 1, Accepted())
     pair.run()
     assert sender.session.outgoing.unsettled == {}

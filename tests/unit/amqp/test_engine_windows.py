@@ -29,7 +29,7 @@ def small_window(window: int = 4) -> ConnectionSettings:
 
 
 def sending_peer(window: int, credit: int = 100) -> tuple[ScriptedPeer, SenderLink]:
-    """Return a peer with a window of so many frames, and the sender of the engine."""
+    """Return a peer with a window of `window` frames, and the sender of the engine."""
     peer = ScriptedPeer()
     peer.open(max_frame_size=512)
     peer.begin(window)
@@ -40,7 +40,7 @@ def sending_peer(window: int, credit: int = 100) -> tuple[ScriptedPeer, SenderLi
 
 
 def transfers(reported: list[WrittenFrame]) -> list[bytes]:
-    return [each.payload for each in reported if isinstance(each.performative, Transfer)]
+    return [frame.payload for frame in reported if isinstance(frame.performative, Transfer)]
 
 
 def test_sender_stops_at_the_window_and_continues_in_order() -> None:
@@ -213,7 +213,7 @@ def test_no_transfer_follows_the_detach_of_its_link() -> None:
     link.detach()
     peer.deliver(Flow(1, 100, 0, 100))
 
-    assert [type(each) for each in (written.performative for written in peer.frames())] == [Detach]
+    assert [type(frame.performative) for frame in peer.frames()] == [Detach]
 
 
 def waiting_on_two_links() -> tuple[ScriptedPeer, SenderLink, SenderLink]:
@@ -241,9 +241,9 @@ def test_detach_leaves_no_gap_in_queued_delivery_ids(by_peer: bool) -> None:
     peer.deliver(Flow(1, 100, 0, 100))
     b.send(b"b2")
 
-    sent = [each for each in peer.frames() if isinstance(each.performative, Transfer)]
-    assert [each.payload for each in sent] == [b"b0", b"b1", b"b2"]
-    assert [each.performative.delivery_id for each in sent] == [1, 2, 3]
+    sent = [frame for frame in peer.frames() if isinstance(frame.performative, Transfer)]
+    assert [frame.payload for frame in sent] == [b"b0", b"b1", b"b2"]
+    assert [frame.performative.delivery_id for frame in sent] == [1, 2, 3]
 
 
 def test_delivery_id_is_assigned_with_the_first_frame() -> None:
@@ -297,14 +297,14 @@ def test_queued_incomplete_delivery_can_be_aborted() -> None:
     b.abort()
     peer.deliver(Flow(1, 100, 0, 100))
 
-    written = [each.performative for each in peer.frames()][1:]
-    assert [each.delivery_id for each in written] == [1, 2, 3, None]
+    written = [frame.performative for frame in peer.frames()][1:]
+    assert [performative.delivery_id for performative in written] == [1, 2, 3, None]
     assert written[-1].aborted
     assert [sent.id for sent in b.session.outgoing.unsettled.values()] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("how", ["echo", "drain"])
-def test_flow_does_not_overtake_queued_deliveries(how: str) -> None:
+@pytest.mark.parametrize("flow_request", ["echo", "drain"])
+def test_flow_does_not_overtake_queued_deliveries(flow_request: str) -> None:
     """A receiver treats counted deliveries that have not arrived as returned credit."""
     peer, link = sending_peer(window=1, credit=10)
     link.send(b"0")
@@ -312,7 +312,9 @@ def test_flow_does_not_overtake_queued_deliveries(how: str) -> None:
     link.send(b"2")
     peer.frames()
 
-    peer.deliver(Flow(1, 0, 0, 100, 0, 1, 9, drain=how == "drain", echo=how == "echo"))
+    peer.deliver(
+        Flow(1, 0, 0, 100, 0, 1, 9, drain=flow_request == "drain", echo=flow_request == "echo")
+    )
     link.drained()
     assert peer.frames() == []
     peer.deliver(Flow(1, 100, 0, 100))
@@ -321,7 +323,9 @@ def test_flow_does_not_overtake_queued_deliveries(how: str) -> None:
     assert [first.delivery_id, second.delivery_id] == [1, 2]
     assert flow.handle == 0
     assert flow.next_outgoing_id == 3
-    assert (flow.delivery_count, flow.link_credit) == ((10, 0) if how == "drain" else (3, 7))
+    assert (flow.delivery_count, flow.link_credit) == (
+        (10, 0) if flow_request == "drain" else (3, 7)
+    )
 
 
 def test_drain_during_a_closed_window_loses_no_message() -> None:
@@ -358,7 +362,7 @@ def test_queued_flow_is_sent_when_the_frames_before_it_are_dropped() -> None:
     link.detach()
 
     written = peer.performatives()
-    assert [type(each) for each in written] == [Flow, Detach]
+    assert [type(performative) for performative in written] == [Flow, Detach]
 
 
 def test_new_link_does_not_disturb_queued_frames() -> None:

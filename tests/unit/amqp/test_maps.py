@@ -82,9 +82,9 @@ def test_key_without_a_value_is_an_error() -> None:
 
 
 def test_pairs_can_be_nested_in_lists_and_maps() -> None:
-    odd = Pairs([([], 1), (["x"], 2)])
+    pairs = Pairs([([], 1), (["x"], 2)])
 
-    assert same(decode_whole(encode([odd, {"odd": odd}])), [odd, {"odd": odd}])
+    assert same(decode_whole(encode([pairs, {"pairs": pairs}])), [pairs, {"pairs": pairs}])
 
 
 def test_nan_may_be_a_key() -> None:

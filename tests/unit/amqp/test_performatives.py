@@ -143,7 +143,7 @@ FULL: list[Any] = [
     ),
     Flow(1, 2, 3, 4, 5, 6, 7, 8, True, True, {Symbol("p"): 1}),
     Transfer(1, 2, b"tag", 0x80013700, True, True, 1, Received(1, 2), True, True, True),
-    Disposition(True, 1, 2, True, Rejected(Error("a:b", "why", {Symbol("k"): "v"})), True),
+    Disposition(True, 1, 2, True, Rejected(Error("a:b", "reason", {Symbol("k"): "v"})), True),
     Detach(1, True, Error("amqp:not-found", "no such queue", {Symbol("k"): 1})),
     SaslInit("PLAIN", b"\x00a\x00b", "host"),
     SaslOutcome(1, b"more"),
@@ -154,7 +154,7 @@ def read(fields: Any, descriptor: Any) -> Any:
     return decode_composite(Described(descriptor, fields))
 
 
-def on_the_wire(performative: Any) -> list[Any]:
+def encoded_fields(performative: Any) -> list[Any]:
     """Return the encoded fields of a performative."""
     fields = decode_whole(encode_composite(performative)).value
     assert isinstance(fields, list)
@@ -163,9 +163,9 @@ def on_the_wire(performative: Any) -> list[Any]:
 
 def test_every_composite_is_tested() -> None:
     declared = {
-        each
-        for each in vars(performatives).values()
-        if isinstance(each, type) and each.__module__ == performatives.__name__
+        value
+        for value in vars(performatives).values()
+        if isinstance(value, type) and value.__module__ == performatives.__name__
     }
 
     assert declared == set(CODES) == set(SHORTEST)
@@ -217,7 +217,7 @@ def test_composite_that_is_not_a_list_is_an_error(kind: type, value: Any) -> Non
         for index, field in enumerate(fields)
         if field is not None
     ],
-    ids=lambda each: each.__name__ if isinstance(each, type) else str(each),
+    ids=lambda value: value.__name__ if isinstance(value, type) else str(value),
 )
 def test_mandatory_field_that_is_missing_or_null_is_an_error(kind: type, index: int) -> None:
     code, _ = CODES[kind]
@@ -289,13 +289,13 @@ def test_trailing_defaults_are_omitted(kind: type) -> None:
     fields, value = SHORTEST[kind]
     if kind is Error:
         return  # The exception is tested below.
-    written = on_the_wire(value)
+    written = encoded_fields(value)
 
     assert written == fields or kind is SaslMechanisms
 
 
 def test_default_before_other_fields_is_null() -> None:
-    assert on_the_wire(Open("me", max_frame_size=0xFFFFFFFF, channel_max=7)) == [
+    assert encoded_fields(Open("me", max_frame_size=0xFFFFFFFF, channel_max=7)) == [
         "me",
         None,
         None,
@@ -304,11 +304,11 @@ def test_default_before_other_fields_is_null() -> None:
 
 
 def test_numbers_are_encoded_with_the_types_of_their_fields() -> None:
-    fields = on_the_wire(Attach("link", 1, False, 0, 1, max_message_size=9))
+    fields = encoded_fields(Attach("link", 1, False, 0, 1, max_message_size=9))
 
     assert [type(field) for field in fields[1:5]] == [UInt, bool, UByte, UByte]
     assert type(fields[10]) is ULong
-    assert type(on_the_wire(Open("me", channel_max=7))[3]) is UShort
+    assert type(encoded_fields(Open("me", channel_max=7))[3]) is UShort
 
 
 @pytest.mark.parametrize(
@@ -320,10 +320,10 @@ def test_numbers_are_encoded_with_the_types_of_their_fields() -> None:
     ],
 )
 def test_error_always_has_three_fields_for_the_azure_sdk(error: Error, fields: list[Any]) -> None:
-    assert on_the_wire(error) == fields
-    assert on_the_wire(Close(error))[0].value == fields
-    assert on_the_wire(Detach(0, True, error))[2].value == fields
-    assert on_the_wire(Rejected(error))[0].value == fields
+    assert encoded_fields(error) == fields
+    assert encoded_fields(Close(error))[0].value == fields
+    assert encoded_fields(Detach(0, True, error))[2].value == fields
+    assert encoded_fields(Rejected(error))[0].value == fields
 
 
 def test_exception_becomes_an_error_with_an_info_map_that_is_never_empty() -> None:
@@ -333,7 +333,7 @@ def test_exception_becomes_an_error_with_an_info_map_that_is_never_empty() -> No
     assert plain == Error("amqp:unauthorized-access", "no", {"condition": plain.condition})
     assert error_with_info == Error("x:y", "no", {"a": 1, "b": 2})
     for error in (plain, error_with_info):
-        info = on_the_wire(error)[2]
+        info = encoded_fields(error)[2]
         assert {type(key) for key in info} == {Symbol}
 
 
@@ -358,16 +358,16 @@ def test_multiple_symbols_are_decoded_from_null_a_symbol_or_an_array(
 
 
 def test_multiple_symbols_are_encoded_as_an_array() -> None:
-    fields = on_the_wire(Target(capabilities=(Symbol("a"), Symbol("b"))))
+    fields = encoded_fields(Target(capabilities=(Symbol("a"), Symbol("b"))))
 
     assert fields[6] == Array(Symbol, (Symbol("a"), Symbol("b")))
 
 
 def test_values_of_unknown_types_stay_described() -> None:
-    strange = Described(Symbol("com.example:coordinator"), ["x"])
-    attach = Attach("link", 0, False, target=strange, initial_delivery_count=0)
+    unknown = Described(Symbol("com.example:coordinator"), ["x"])
+    attach = Attach("link", 0, False, target=unknown, initial_delivery_count=0)
 
-    assert decode_composite(decode_whole(encode_composite(attach))).target == strange
+    assert decode_composite(decode_whole(encode_composite(attach))).target == unknown
 
 
 @pytest.mark.parametrize("descriptor", [[], {}, [1], None, "x", UInt(99), 0x10000], ids=repr)

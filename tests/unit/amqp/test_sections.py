@@ -100,7 +100,7 @@ SLOTS = (
 )
 
 
-def all_but(message: Message, slot: str) -> dict[str, bytes]:
+def sections_except(message: Message, slot: str) -> dict[str, bytes]:
     return {name: getattr(message, name) for name in SLOTS if name != slot}
 
 
@@ -241,7 +241,7 @@ def test_sections_out_of_order_are_an_error(codes: list[int]):
         pytest.param(b"\x00\x40\x40", id="null as descriptor"),
         pytest.param(b"\xa0\x03abc", id="no descriptor"),
         pytest.param(b"hello, world", id="text"),
-        pytest.param(b"\x00", id="nothing behind the descriptor's mark"),
+        pytest.param(b"\x00", id="descriptor marker only"),
         pytest.param(b"\x00\x53", id="no code"),
         pytest.param(b"\x00\x53\x75", id="no content"),
         pytest.param(section(0x70, b"\xc1\x01\x00"), id="header as map"),
@@ -250,8 +250,8 @@ def test_sections_out_of_order_are_an_error(codes: list[int]):
         pytest.param(section(0x75, b"\xa1\x01x"), id="data as string"),
         pytest.param(section(0x76, b"\xe0\x02\x00\x40"), id="sequence as array"),
         pytest.param(section(0x78, b"\xa3\x01x"), id="footer as symbol"),
-        pytest.param(section(0x77, b"\x01"), id="value of no type"),
-        pytest.param(section(0x75, b"\xb0\xff\xff\xff\xff"), id="more than there is"),
+        pytest.param(section(0x77, b"\x01"), id="value of an unknown type"),
+        pytest.param(section(0x75, b"\xb0\xff\xff\xff\xff"), id="size beyond the end"),
     ],
 )
 def test_data_that_is_not_a_message_is_an_error(data: bytes):
@@ -260,7 +260,9 @@ def test_data_that_is_not_a_message_is_an_error(data: bytes):
 
 
 def test_many_small_body_sections_take_linear_time():
-    data = section(0x75, b"\xa0\x00") * 200_000  # Copying all of them for each would take minutes.
+    data = (
+        section(0x75, b"\xa0\x00") * 200_000
+    )  # Copying the body for each section would take minutes.
 
     assert Message.parse(data).body == data
 
@@ -457,7 +459,7 @@ def test_other_fields_are_kept_byte_for_byte(
     assert message.header == section(0x70, compound8(0xC0, fields))
 
 
-def test_undecodable_field_stays_untouched():
+def test_undecodable_field_is_kept():
     described = b"\x00\xa3\x01d" + BROKEN
     message = Message.parse(section(0x73, compound8(0xC0, [described, b"\x40", encode("to")])))
 
@@ -484,22 +486,22 @@ def test_undecodable_field_stays_untouched():
 )
 def test_fields_are_set_and_cleared_by_index(fields: dict[int, Any], expected: Properties):
     message = Message.parse(b"".join(EVERY_SECTION))
-    others = all_but(message, "properties")
+    others = sections_except(message, "properties")
 
     message.edit_properties(fields)
 
     assert message.read_properties() == expected
-    assert all_but(message, "properties") == others
+    assert sections_except(message, "properties") == others
     assert Message.parse(message.encode()).read_properties() == expected
 
 
-def test_order_in_which_fields_are_given_does_not_matter():
-    one, other = Message(), Message()
+def test_order_of_edited_fields_does_not_matter():
+    first, second = Message(), Message()
 
-    one.edit_header({DURABLE: True, DELIVERY_COUNT: UInt(2)})
-    other.edit_header({DELIVERY_COUNT: UInt(2), DURABLE: True})
+    first.edit_header({DURABLE: True, DELIVERY_COUNT: UInt(2)})
+    second.edit_header({DELIVERY_COUNT: UInt(2), DURABLE: True})
 
-    assert one.header == other.header
+    assert first.header == second.header
 
 
 def test_section_without_a_set_field_is_removed():
@@ -513,7 +515,7 @@ def test_section_without_a_set_field_is_removed():
     assert message.encode() == message.body
 
 
-def test_unsetting_a_field_of_an_absent_section_adds_nothing():
+def test_clearing_a_field_of_an_absent_section_adds_nothing():
     message = Message.build()
 
     message.edit_header({TTL: None, PRIORITY: None})
@@ -534,16 +536,16 @@ def test_list_grows_beyond_small_sizes():
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(b"\xc0\x00", id="no room for a count"),
-        pytest.param(b"\xd0\x00\x00\x00\x02\x00\x00", id="no room for a long count"),
+        pytest.param(b"\xc0\x00", id="too short for a count"),
+        pytest.param(b"\xd0\x00\x00\x00\x02\x00\x00", id="too short for a long count"),
         pytest.param(b"\xc0\x01\x01", id="count without a field"),
         pytest.param(b"\xc0\x03\x01\x41\x41", id="more than the count"),
         pytest.param(b"\xc0\x03\x01\xa1\x05", id="field beyond the end"),
-        pytest.param(b"\xc0\x02\x01\x01", id="field of no type"),
+        pytest.param(b"\xc0\x02\x01\x01", id="field of an unknown type"),
         pytest.param(b"\xd0\x00\x00\x00\x05\xff\xff\xff\xff\x40", id="count of billions"),
     ],
 )
-def test_changing_a_list_that_is_broken_is_an_error(content: bytes):
+def test_editing_a_malformed_list_is_an_error(content: bytes):
     message = Message.parse(section(0x70, content))
 
     with pytest.raises(DecodeError):
@@ -576,7 +578,7 @@ def test_changing_a_list_that_is_broken_is_an_error(content: bytes):
         ),
     ],
 )
-def test_value_that_amqp_cannot_carry_changes_nothing(edit: Callable[[Message], Any], slot: str):
+def test_value_without_an_amqp_encoding_changes_nothing(edit: Callable[[Message], Any], slot: str):
     message = Message.parse(b"".join(EVERY_SECTION))
 
     with pytest.raises(EncodeError):
@@ -590,7 +592,7 @@ def test_value_that_amqp_cannot_carry_changes_nothing(edit: Callable[[Message], 
     ("milliseconds", "field"),
     [(None, None), (0, 0), (5, 5), (2**32 - 1, 2**32 - 1), (2**32, 2**32 - 1)],
 )
-def test_time_to_live_beyond_49_days_is_the_longest(milliseconds: int | None, field: int | None):
+def test_time_to_live_is_limited_to_49_days(milliseconds: int | None, field: int | None):
     ttl = ttl_field(milliseconds)
 
     assert ttl == field
@@ -614,26 +616,26 @@ def test_entries_are_added_to_an_absent_section():
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("compound", [compound8, compound32])
-@pytest.mark.parametrize("remove", [["gone"], EncodedKeys(["gone"]), {"gone", "absent"}])
-def test_entries_that_are_not_touched_stay_byte_for_byte(
+@pytest.mark.parametrize("remove", [["removed"], EncodedKeys(["removed"]), {"removed", "absent"}])
+def test_other_entries_are_kept_byte_for_byte(
     spelling: str, compound: Callable[[int, list[bytes]], bytes], remove: Any
 ):
-    kept_before = [long_text("key"), b"\x81" + bytes(7) + b"\x01"]  # Both could be shorter.
-    gone = [long_text("gone"), b"\x70\x00\x00\x00\x07"]
+    kept_before = [long_text("key"), b"\x81" + bytes(7) + b"\x01"]  # Both have shorter encodings.
+    removed = [long_text("removed"), b"\x70\x00\x00\x00\x07"]
     old = [encode("old"), b"\x56\x01"]
     kept_after = [encode("last"), BROKEN]
-    elements = kept_before + gone + old + kept_after
+    elements = kept_before + removed + old + kept_after
     message = Message.parse(section(0x74, compound(0xC1, elements), spelling))
 
-    taken = message.edit_application_properties({"old": "new", "added": 1}, remove)
+    old_values = message.edit_application_properties({"old": "new", "added": 1}, remove)
 
-    assert same(taken, {"gone": UInt(7), "old": True})
+    assert same(old_values, {"removed": UInt(7), "old": True})
     expected = [*kept_before, *kept_after, encode("old"), encode("new"), encode("added"), encode(1)]
     assert message.application_properties == section(0x74, compound8(0xC1, expected))
 
 
 @pytest.mark.parametrize("constructor", [0xA3, 0xB3, 0xA1, 0xB1])
-def test_annotation_is_found_however_its_key_is_written(constructor: int):
+def test_annotation_is_found_in_any_encoding_of_its_key(constructor: int):
     size = 1 if constructor < 0xB0 else 4
     key = bytes((constructor,)) + (7).to_bytes(size, "big") + b"x-opt-a"
     message = Message.parse(section(0x72, compound8(0xC1, [key, b"\x55\x05", b"\x44", b"\x41"])))
@@ -654,7 +656,7 @@ def test_annotation_is_found_however_its_key_is_written(constructor: int):
         pytest.param(b"\x00\x53\x01\x40", id="described"),
     ],
 )
-def test_entry_with_an_unusual_key_stays_untouched(key: bytes):
+def test_entry_with_an_unusual_key_is_kept(key: bytes):
     message = Message.parse(
         section(0x72, compound8(0xC1, [key, BROKEN, encode(Symbol("a")), b"\x41"]))
     )
@@ -666,7 +668,7 @@ def test_entry_with_an_unusual_key_stays_untouched(key: bytes):
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_removing_what_is_not_there_changes_no_byte(spelling: str):
+def test_removing_an_absent_entry_changes_no_byte(spelling: str):
     data = section(0x74, compound32(0xC1, [long_text("key"), b"\x56\x01"]), spelling)
     message = Message.parse(data)
 
@@ -698,7 +700,7 @@ def test_replacing_the_last_entry_keeps_the_section():
     assert same(message.read_application_properties(), {"a": 2})
 
 
-def test_entry_that_is_removed_and_put_has_the_new_value():
+def test_entry_that_is_removed_and_set_has_the_new_value():
     message = Message.build(application_properties={"a": 1, "b": 2})
 
     assert message.edit_application_properties({"a": 3}, ["a"]) == {"a": 1}
@@ -706,7 +708,7 @@ def test_entry_that_is_removed_and_put_has_the_new_value():
     assert same(message.read_application_properties(), {"b": 2, "a": 3})
 
 
-def test_key_whose_text_occurs_elsewhere_is_not_taken_for_it():
+def test_text_of_a_key_is_not_found_in_values_or_other_keys():
     before = {"a": "color", "colors": "a", "x": ["color"]}
     message = Message.build(application_properties=before)
 
@@ -717,7 +719,7 @@ def test_key_whose_text_occurs_elsewhere_is_not_taken_for_it():
 
 
 @pytest.mark.parametrize("name", ["größe", "キー", "x" * 255, "x" * 256, "x" * 70_000, ""])
-def test_any_text_is_a_key(name: str):
+def test_any_text_can_be_a_key(name: str):
     message = Message.build(application_properties={"first": 1, name: 2, "last": 3})
 
     assert message.edit_application_properties({name: 4}) == {name: 2}
@@ -728,7 +730,7 @@ def test_any_text_is_a_key(name: str):
 
 @pytest.mark.parametrize("remove", [["a"], EncodedKeys(["a"])])
 @pytest.mark.parametrize("second", [encode("a"), encode(Symbol("a")), long_text("a")])
-def test_key_that_is_there_twice_is_an_error(remove: Any, second: bytes):
+def test_duplicate_key_is_an_error(remove: Any, second: bytes):
     elements = [encode("a"), encode(1), encode("b"), encode(2), second, encode(3)]
     data = section(0x74, compound8(0xC1, elements))
     message = Message.parse(data)
@@ -761,20 +763,20 @@ def test_map_grows_and_shrinks_between_small_and_large_sizes():
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(b"\xc1\x00", id="no room for a count"),
-        pytest.param(b"\xd1\x00\x00\x00\x01\x00", id="no room for a long count"),
+        pytest.param(b"\xc1\x00", id="too short for a count"),
+        pytest.param(b"\xd1\x00\x00\x00\x01\x00", id="too short for a long count"),
         pytest.param(b"\xc1\x01\x02", id="count without an entry"),
         pytest.param(b"\xc1\x04\x01\xa1\x01a", id="key without a value"),
         pytest.param(b"\xc1\x08\x03\xa1\x01a\x41\xa1\x01b", id="second key without a value"),
         pytest.param(b"\xc1\x06\x02\xa1\x01a\x41\x41", id="more than the count"),
         pytest.param(b"\xc1\x03\x02\xa1\x05", id="key beyond the end"),
         pytest.param(b"\xc1\x06\x02\xa1\x01a\xa1\x05", id="value beyond the end"),
-        pytest.param(b"\xc1\x05\x02\xa1\x01a\x01", id="value of no type"),
+        pytest.param(b"\xc1\x05\x02\xa1\x01a\x01", id="value of an unknown type"),
         pytest.param(b"\xd1\x00\x00\x00\x05\xff\xff\xff\xfe\x40", id="count of billions"),
     ],
 )
 @pytest.mark.parametrize("key", ["a", "other"])
-def test_looking_through_a_map_that_is_broken_is_an_error(content: bytes, key: str):
+def test_searching_a_malformed_map_is_an_error(content: bytes, key: str):
     message = Message.parse(section(0x74, content))
 
     with pytest.raises(DecodeError):
@@ -783,7 +785,7 @@ def test_looking_through_a_map_that_is_broken_is_an_error(content: bytes, key: s
     assert message.application_properties == section(0x74, content)
 
 
-def test_removed_value_that_is_undecodable_is_an_error():
+def test_removing_an_undecodable_value_is_an_error():
     elements = [encode("a"), BROKEN, encode("b"), encode(1)]
     message = Message.parse(section(0x74, compound8(0xC1, elements)))
 
@@ -793,7 +795,7 @@ def test_removed_value_that_is_undecodable_is_an_error():
         message.edit_application_properties({"a": 1})
 
 
-def test_everything_is_changed_at_once_and_the_rest_is_as_it_was():
+def test_edits_of_four_sections_leave_the_others_unchanged():
     body = b"".join(section(0x75, encode(bytes(n))) for n in range(5))
     footer = section(0x78, compound32(0xC1, []), "long symbol")
     delivery = section(0x71, compound32(0xC1, []), "ulong")

@@ -18,12 +18,12 @@ from pairbus.amqp.serial import SERIAL_MASK, numbers_in_range, serial_distance
         (2**31, 0, 0),
     ],
 )
-def test_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: int) -> None:
+def test_distance_is_computed_across_the_wrap(a: int, b: int, distance: int) -> None:
     assert serial_distance(a, b) == distance
 
 
 @pytest.mark.parametrize(
-    ("known", "first", "last", "expected"),
+    ("existing", "first", "last", "expected"),
     [
         ([1, 2, 3], 2, 2, [2]),
         ([1, 2, 3], 7, 7, []),
@@ -41,21 +41,21 @@ def test_number_is_ahead_of_another_across_the_wrap(a: int, b: int, distance: in
         ([], 0, 2**31 - 1, []),
     ],
 )
-def test_range_finds_what_is_known(
-    known: list[int], first: int, last: int, expected: list[int]
+def test_existing_numbers_in_a_range_are_found(
+    existing: list[int], first: int, last: int, expected: list[int]
 ) -> None:
-    assert numbers_in_range(known, first, last) == expected
+    assert numbers_in_range(existing, first, last) == expected
 
 
-def test_range_that_is_absurdly_wide_is_not_walked() -> None:
-    class Counted(dict[int, None]):
+def test_very_wide_range_is_not_iterated() -> None:
+    class CountingDict(dict[int, None]):
         lookups = 0
 
         def __contains__(self, key: object) -> bool:
-            Counted.lookups += 1
+            CountingDict.lookups += 1
             return super().__contains__(key)
 
-    known = Counted.fromkeys(range(100))
+    existing = CountingDict.fromkeys(range(100))
 
-    assert numbers_in_range(known, 0, 2**31 - 1) == list(range(100))
-    assert Counted.lookups <= 101
+    assert numbers_in_range(existing, 0, 2**31 - 1) == list(range(100))
+    assert CountingDict.lookups <= 101

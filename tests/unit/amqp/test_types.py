@@ -7,31 +7,31 @@ import pytest
 from pairbus.amqp.types import Array, Char, Described, Int32, Symbol, Timestamp, UByte, UInt
 
 
-def test_number_with_a_name_computes_as_a_number() -> None:
+def test_typed_number_behaves_like_an_int() -> None:
     assert UInt(7) == 7
     assert UByte(7) + Int32(1) == 8
     assert {UInt(7): "seven"}[7] == "seven"
 
 
-def test_symbol_equals_the_text_of_its_name() -> None:
+def test_symbol_equals_the_string_of_its_name() -> None:
     assert Symbol("amqp:accepted:list") == "amqp:accepted:list"
     assert {Symbol("x-opt-offset"): 1}["x-opt-offset"] == 1
 
 
 def test_timestamp_counts_milliseconds_from_1970_in_any_time_zone() -> None:
     plus_two = datetime.timezone(datetime.timedelta(hours=2))
-    moment = datetime.datetime(1970, 1, 1, 2, 0, 1, 234_999, tzinfo=plus_two)
+    time = datetime.datetime(1970, 1, 1, 2, 0, 1, 234_999, tzinfo=plus_two)
 
-    stamp = Timestamp.from_datetime(moment)
+    timestamp = Timestamp.from_datetime(time)
 
-    assert stamp == 1234
-    assert stamp.to_datetime() == datetime.datetime(1970, 1, 1, 0, 0, 1, 234_000, datetime.UTC)
+    assert timestamp == 1234
+    assert timestamp.to_datetime() == datetime.datetime(1970, 1, 1, 0, 0, 1, 234_000, datetime.UTC)
 
 
 def test_timestamp_before_1970_rounds_down_too() -> None:
-    moment = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_500, datetime.UTC)
+    time = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_500, datetime.UTC)
 
-    assert Timestamp.from_datetime(moment) == -1
+    assert Timestamp.from_datetime(time) == -1
 
 
 def test_timestamp_needs_a_time_zone() -> None:

@@ -204,7 +204,7 @@ def test_message_id_of_any_type_is_converted_to_json() -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 300), st.integers(0, 300))
-def test_reading_never_raises_whatever_the_bytes(noise: bytes, start: int, end: int) -> None:
+def test_reading_arbitrary_bytes_never_raises(noise: bytes, start: int, end: int) -> None:
     payload = stored(to_backlog(encoded(application_properties={"n": 1}), "orders"))
 
     for corrupt in (noise, payload[:start] + noise + payload[end:], payload[:start]):

@@ -34,13 +34,13 @@ def backlog_of(messages: int = 0, dead: int = 0, **changes: Any) -> BacklogConte
     return BacklogContents(queues=(first, second), expected=2)
 
 
-def partial(messages: int = 0) -> BacklogContents:
-    """A backlog whose queues could not be listed."""
+def without_listing(messages: int = 0) -> BacklogContents:
+    """Return a backlog whose queues could not be listed."""
     return replace(backlog_of(messages), listing_error="no right to list", searched_to=11)
 
 
-def beyond(*messages: int, **changes: Any) -> BacklogContents:
-    """A backlog with queues beyond the expected count (2), from index 5 on."""
+def with_unexpected_queues(*messages: int, **changes: Any) -> BacklogContents:
+    """Return a backlog with queues beyond the expected count (2), from index 5 on."""
     others = [
         QueueContents(path=f"p/{index}", index=index, messages=count, dead_lettered=0, **changes)
         for index, count in enumerate(messages, 5)
@@ -87,12 +87,18 @@ MAY_BE_MORE = (
             "The primary is not available. 1 message waits in the backlog.",
         ),
         (UP, UP, ABSENT, 1, "No backlog queue was found"),
-        (UP, UP, partial(), 4, f"Both namespaces are available. {MAY_BE_MORE}"),
-        (DOWN, UP, partial(), 1, f"The primary is not available. {MAY_BE_MORE}"),
-        (UP, UP, partial(3), 3, "At least 3 messages wait in the backlog."),
-        (UP, UP, beyond(0), 0, "Both namespaces are available. The backlog is empty."),
+        (UP, UP, without_listing(), 4, f"Both namespaces are available. {MAY_BE_MORE}"),
+        (DOWN, UP, without_listing(), 1, f"The primary is not available. {MAY_BE_MORE}"),
+        (UP, UP, without_listing(3), 3, "At least 3 messages wait in the backlog."),
         (
-            *(UP, UP, beyond(0, 4, 1), 3),
+            UP,
+            UP,
+            with_unexpected_queues(0),
+            0,
+            "Both namespaces are available. The backlog is empty.",
+        ),
+        (
+            *(UP, UP, with_unexpected_queues(0, 4, 1), 3),
             (
                 "5 messages wait in the backlog. 5 of them are in backlog queues 6 to 7, beyond "
                 "--backlog-queues 2."
@@ -134,7 +140,7 @@ def test_summary_is_one_line_and_a_condition(
         (SyphonSummary(False, "gone"), "1 message waits in the backlog, and no syphon is running."),
     ],
 )
-def test_summary_tells_if_a_syphon_drains_the_backlog(syphon: SyphonSummary, text: str) -> None:
+def test_summary_contains_the_state_of_the_syphon(syphon: SyphonSummary, text: str) -> None:
     summary = summarize({"primary": UP, "secondary": UP}, backlog_of(1), syphon)
 
     assert (int(summary.condition), summary.text) == (3, text)
@@ -150,7 +156,7 @@ def test_summary_tells_if_a_syphon_drains_the_backlog(syphon: SyphonSummary, tex
         ({"remaining": None}, True, None),
     ],
 )
-def test_syphon_is_running_if_its_status_file_says_so_and_is_not_stale(
+def test_syphon_is_running_according_to_a_status_file_that_is_not_stale(
     changes: dict[str, Any], running: bool, problem: str | None
 ) -> None:
     syphon = parse_syphon_status(FILE | changes, NOW)

@@ -298,7 +298,7 @@ def test_no_error_shows_a_token_or_a_key():
 
 
 @pytest.mark.parametrize(
-    ("settings", "why"),
+    ("settings", "reason"),
     [
         ({"name": ""}, "1 to 256"),
         ({"name": "x" * 257}, "1 to 256"),
@@ -308,6 +308,6 @@ def test_no_error_shows_a_token_or_a_key():
         ({"rights": frozenset({Right.MANAGE, Right.SEND})}, "must also grant Send and Listen"),
     ],
 )
-def test_invalid_rule_is_refused(settings: dict[str, object], why: str):
-    with pytest.raises(ConfigurationError, match=why):
+def test_invalid_rule_is_refused(settings: dict[str, object], reason: str):
+    with pytest.raises(ConfigurationError, match=reason):
         SharedAccessRule(**{"name": "r", "primary_key": KEY, **settings})

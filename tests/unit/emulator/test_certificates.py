@@ -57,15 +57,15 @@ def test_private_key_is_readable_by_its_owner_only_and_the_ca_key_is_not_kept(tm
     assert files.server_file.read_bytes().count(b"BEGIN EC PRIVATE KEY") == 1
 
 
-def made(files: Certificates) -> tuple[bytes, bytes]:
+def contents(files: Certificates) -> tuple[bytes, bytes]:
     return files.ca_file.read_bytes(), files.server_file.read_bytes()
 
 
 def test_existing_certificate_is_used_again(tmp_path: Path):
-    before = made(ensure_certificates(tmp_path, ["Emulator.Example", "0:0::1"], now=NOW))
+    before = contents(ensure_certificates(tmp_path, ["Emulator.Example", "0:0::1"], now=NOW))
 
     for names in ([], ["emulator.example"], ["::1", "LOCALHOST"]):
-        assert made(ensure_certificates(tmp_path, names, now=NOW)) == before
+        assert contents(ensure_certificates(tmp_path, names, now=NOW)) == before
 
 
 @pytest.mark.parametrize(
@@ -73,29 +73,29 @@ def test_existing_certificate_is_used_again(tmp_path: Path):
     [(timedelta(days=334), False), (timedelta(days=336), True), (timedelta(days=400), True)],
 )
 def test_certificate_that_expires_soon_is_renewed(tmp_path: Path, later: timedelta, renewed: bool):
-    before = made(ensure_certificates(tmp_path, now=NOW))
+    before = contents(ensure_certificates(tmp_path, now=NOW))
 
-    after = made(ensure_certificates(tmp_path, now=NOW + later))
+    after = contents(ensure_certificates(tmp_path, now=NOW + later))
 
     assert (after != before) is renewed
 
 
 def test_certificate_that_lacks_a_name_is_renewed(tmp_path: Path):
-    before = made(ensure_certificates(tmp_path, now=NOW))
+    before = contents(ensure_certificates(tmp_path, now=NOW))
 
     files = ensure_certificates(tmp_path, ["emulator.example"], now=NOW)
 
-    assert made(files) != before
+    assert contents(files) != before
     handshake(files, "emulator.example")
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "another's", "without key", "other key"])
-@pytest.mark.parametrize("which", ["ca.pem", "server.pem"])
-def test_damaged_files_are_replaced(tmp_path: Path, which: str, damage: str):
+@pytest.mark.parametrize("file_name", ["ca.pem", "server.pem"])
+def test_damaged_files_are_replaced(tmp_path: Path, file_name: str, damage: str):
     files = ensure_certificates(tmp_path / "a", now=NOW)
     other = ensure_certificates(tmp_path / "b", now=NOW)
-    path = tmp_path / "a" / which
-    own, foreign = path.read_bytes(), (other.ca_file.parent / which).read_bytes()
+    path = tmp_path / "a" / file_name
+    own, foreign = path.read_bytes(), (other.ca_file.parent / file_name).read_bytes()
     begin = b"-----BEGIN CERTIFICATE-----"
     match damage:
         case "missing":
@@ -105,14 +105,14 @@ def test_damaged_files_are_replaced(tmp_path: Path, which: str, damage: str):
         case "another's":
             path.write_bytes(foreign)
         case "without key":
-            path.write_bytes(own[own.index(begin) :] if which == "server.pem" else b"x")
+            path.write_bytes(own[own.index(begin) :] if file_name == "server.pem" else b"x")
         case "other key":
             path.write_bytes(foreign[: foreign.index(begin)] + own[own.index(begin) :] + b"\n")
-            if which == "ca.pem":
+            if file_name == "ca.pem":
                 path.write_bytes(b"\xff")
 
     handshake(ensure_certificates(tmp_path / "a", now=NOW), "localhost")
-    assert made(files)[0] != b""
+    assert contents(files)[0] != b""
 
 
 def test_mismatched_files_are_replaced_by_the_next_start(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The lock of a data folder: held by one process, and free when it ends, even if a child lives.
+"""The lock of a data folder: one process holds it, and its end frees the lock despite a child.
 
 The tests use real processes, because `flock` belongs to the operating system.
 """
@@ -48,8 +48,10 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def holder(path: Path, child: str = NO_CHILD) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process that holds the lock until it is killed or its input ends, and the id of its
-    child."""
+    """Start a process that holds the lock until it is killed or its input ends.
+
+    Yield the process and the id of its child.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", HOLD + child + ANNOUNCE, str(path)],
         stdin=subprocess.PIPE,
@@ -102,12 +104,12 @@ def test_lock_is_refused_within_one_process_until_it_is_released(path: Path) -> 
         first.release()
         first.release()
         with StoreLock(path):
-            first.release()  # it has nothing to release: the second still holds the lock
+            first.release()  # no effect: the second lock is held
             with pytest.raises(StateError, match="another namespace of this process"):
                 StoreLock(path)
 
 
-def test_lock_that_is_only_waited_for_in_this_process_is_not_held_here(path: Path) -> None:
+def test_waiting_thread_of_this_process_is_not_named_as_the_holder(path: Path) -> None:
     with holder(path) as (process, _):
         errors: list[StateError] = []
 
@@ -129,11 +131,11 @@ def test_lock_that_is_only_waited_for_in_this_process_is_not_held_here(path: Pat
 @pytest.mark.parametrize(
     "child", [NO_CHILD, FORKED, EXECUTED], ids=["no child", "forked", "executed"]
 )
-def test_killed_holder_frees_the_lock_even_if_its_child_lives(path: Path, child: str) -> None:
+def test_killed_holder_frees_the_lock_while_its_child_runs(path: Path, child: str) -> None:
     with holder(path, child) as (process, child_id):
         kill(process)
         if child_id:
-            os.kill(child_id, 0)  # the child lives
+            os.kill(child_id, 0)  # the child is running
         with StoreLock(path, wait_s=0):
             pass
 

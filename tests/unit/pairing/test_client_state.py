@@ -1,4 +1,4 @@
-"""The states of the two clients of a pairing, and the monitor of monitor."""
+"""The states of the two clients of a pairing, and the monitor that compares them."""
 
 import pytest
 

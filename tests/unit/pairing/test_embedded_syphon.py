@@ -121,21 +121,23 @@ def test_client_settings_that_the_syphon_lacks_are_refused(options: Any, reason:
 
 
 def test_syphon_options_of_the_user_are_used_unchanged() -> None:
-    given = SyphonOptions(primary="Endpoint=sb://a/", secondary="Endpoint=sb://b/")  # type: ignore[arg-type]
+    user_options = SyphonOptions(primary="Endpoint=sb://a/", secondary="Endpoint=sb://b/")  # type: ignore[arg-type]
     client = ServiceBusClient(HOST, UnpicklableCredential())
 
-    made = syphon_options(client, client, SendAvailabilityOptions(syphon_options=given), ("q",))
+    used = syphon_options(
+        client, client, SendAvailabilityOptions(syphon_options=user_options), ("q",)
+    )
 
-    assert made is given
+    assert used is user_options
     with pytest.raises(ConfigurationError, match="syphon_options must be a"):
         syphon_options(client, client, SendAvailabilityOptions(syphon_options="x"), ("q",))
 
 
 def test_options_are_derived_from_the_clients_by_default() -> None:
-    one = ServiceBusClient.from_connection_string(f"Endpoint=sb://{HOST}/;{KEY}")
-    two = ServiceBusClient.from_connection_string(f"Endpoint=sb://two.example/;{KEY}")
+    primary = ServiceBusClient.from_connection_string(f"Endpoint=sb://{HOST}/;{KEY}")
+    secondary = ServiceBusClient.from_connection_string(f"Endpoint=sb://two.example/;{KEY}")
 
-    made = syphon_options(one, two, SendAvailabilityOptions(), ("a/0", "a/1"))
+    derived = syphon_options(primary, secondary, SendAvailabilityOptions(), ("a/0", "a/1"))
 
-    assert (made.primary.host, made.secondary.host) == (HOST, "two.example")
-    assert made.backlog_queues == ("a/0", "a/1")
+    assert (derived.primary.host, derived.secondary.host) == (HOST, "two.example")
+    assert derived.backlog_queues == ("a/0", "a/1")

@@ -64,7 +64,7 @@ def from_http(status: int | None, kind: type[HttpResponseError] = HttpResponseEr
     return error
 
 
-def made(kind: type[Exception]) -> Exception:
+def make_error(kind: type[Exception]) -> Exception:
     """Return an error of a class of the SDK, without condition and cause."""
     takes_message = "message" in inspect.signature(kind).parameters
     return kind("x") if takes_message else kind()
@@ -81,17 +81,17 @@ SDK_CLASSES = {
 
 @pytest.mark.rule("S2")
 def test_every_class_of_the_sdk_has_a_kind():
-    missing = {one.__name__ for one in SDK_CLASSES - CLASSES.keys()}
-    assert not missing, f"azure.servicebus.exceptions has grown {missing}: give each a kind"
-    gone = {one.__name__ for one in CLASSES.keys() - SDK_CLASSES}
-    assert not gone, f"azure.servicebus.exceptions lacks {gone}: take them out of the table"
+    missing = {cls.__name__ for cls in SDK_CLASSES - CLASSES.keys()}
+    assert not missing, f"the SDK has new exceptions {missing}: add them to CLASSES"
+    removed = {cls.__name__ for cls in CLASSES.keys() - SDK_CLASSES}
+    assert not removed, f"the SDK has no exceptions {removed}: remove them from CLASSES"
     assert len(SDK_CLASSES) >= 19
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda one: one.__name__))
+@pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda cls: cls.__name__))
 def test_class_decides_about_a_plain_error(cls: type[Exception]):
-    assert classify_failure(made(cls)) is CLASSES[cls]
+    assert classify_failure(make_error(cls)) is CLASSES[cls]
 
 
 @pytest.mark.rule("S2")
@@ -163,16 +163,16 @@ def test_every_amqp_condition_has_a_kind_in_every_form(condition: ErrorCondition
     ],
 )
 def test_documented_conditions_are_of_kind_caller(name: str):
-    spelled = [one for one in CONDITIONS if one.partition(":")[2] == name]
-    assert spelled
-    assert {CONDITIONS[one] for one in spelled} == {FailureKind.CALLER}
+    conditions = [text for text in CONDITIONS if text.partition(":")[2] == name]
+    assert conditions
+    assert {CONDITIONS[text] for text in conditions} == {FailureKind.CALLER}
 
 
 def test_conditions_are_spelled_as_in_the_sdk():
-    known = {one.value for one in ErrorCondition}
+    known = {condition.value for condition in ErrorCondition}
     known |= {value for name, value in vars(constants).items() if name.startswith("ERROR_CODE_")}
-    spelled_otherwise = {one for one in (*CONDITIONS, HIDDEN) if one.encode() not in known}
-    assert not spelled_otherwise, f"the SDK does not know {spelled_otherwise}"
+    unknown = {text for text in (*CONDITIONS, HIDDEN) if text.encode() not in known}
+    assert not unknown, f"the SDK does not define the conditions {unknown}"
 
 
 @pytest.mark.rule("S2")
@@ -336,7 +336,7 @@ def test_specific_class_decides_before_the_wrapped_exception():
     assert classify_failure(sdk.ServiceBusServerBusyError(error=TypeError())) is FailureKind.BUSY
 
 
-@pytest.mark.parametrize(("status", "kind"), [one for one in STATUSES if one[0] is not None])
+@pytest.mark.parametrize(("status", "kind"), [entry for entry in STATUSES if entry[0] is not None])
 def test_status_decides_about_a_management_response_without_a_condition(
     status: int, kind: FailureKind
 ):
@@ -395,10 +395,10 @@ def test_context_of_an_error_is_ignored():
 
 
 def test_circular_causes_are_handled():
-    one, other = sdk.ServiceBusConnectionError(), sdk.ServiceBusServerBusyError()
-    one.__cause__, other.__cause__ = other, one
-    assert classify_failure(one) is FailureKind.UNAVAILABLE
-    assert classify_failure(other) is FailureKind.BUSY
+    first, second = sdk.ServiceBusConnectionError(), sdk.ServiceBusServerBusyError()
+    first.__cause__, second.__cause__ = second, first
+    assert classify_failure(first) is FailureKind.UNAVAILABLE
+    assert classify_failure(second) is FailureKind.BUSY
 
 
 # Pins of private SDK details. Each failure names the code to check.
@@ -414,7 +414,7 @@ def test_pin_the_condition_of_an_error():
 
 def test_pin_the_status_of_a_management_response():
     assert getattr(answered(418), "_status_code", None) == 418, (
-        "ServiceBusError no longer keeps the status of a management answer in _status_code: "
+        "ServiceBusError no longer keeps the status of a management response in _status_code: "
         "see failures._kind_of_plain"
     )
 
@@ -422,7 +422,8 @@ def test_pin_the_status_of_a_management_response():
 def test_pin_the_inner_exception_of_an_error():
     original = TypeError()
     assert raised_by_sdk(original).inner_exception is original, (
-        "ServiceBusError no longer keeps what it wraps in inner_exception: see failures._causes"
+        "ServiceBusError no longer has the wrapped exception as inner_exception: "
+        "see failures._causes"
     )
 
 
@@ -433,29 +434,30 @@ def test_pin_the_status_of_a_refused_token():
         "see failures._is_token_failure"
     )
     assert raised_by_sdk(failure).inner_exception is failure, (
-        "ServiceBusAuthenticationError no longer has the TokenAuthFailure: see failures._causes"
+        "ServiceBusAuthenticationError no longer wraps the TokenAuthFailure: see failures._causes"
     )
 
 
 def test_pin_that_no_error_of_the_sdk_looks_like_a_token_failure():
-    lookalikes = {one.__name__ for one in SDK_CLASSES if hasattr(made(one), "status_code")}
-    assert not lookalikes, (
-        f"{lookalikes} have a status_code now: failures._is_token_failure takes them for tokens"
+    ambiguous = {cls.__name__ for cls in SDK_CLASSES if hasattr(make_error(cls), "status_code")}
+    assert not ambiguous, (
+        f"{ambiguous} have a status_code now: failures._is_token_failure would match them"
     )
 
 
 async def test_pin_the_text_of_a_lost_management_link():
-    sync, later = SimpleNamespace(), SimpleNamespace()
-    management_operation.ManagementOperation._on_amqp_management_error(sync)
-    await _management_operation_async.ManagementOperation._on_amqp_management_error(later)
-    for stand_in in (sync, later):
-        error = stand_in._mgmt_error
+    sync_operation, async_operation = SimpleNamespace(), SimpleNamespace()
+    management_operation.ManagementOperation._on_amqp_management_error(sync_operation)
+    await _management_operation_async.ManagementOperation._on_amqp_management_error(async_operation)
+    for operation in (sync_operation, async_operation):
+        error = operation._mgmt_error
         assert type(error) is ValueError, (
-            f"a lost management link is now {type(error).__name__}, not ValueError: "
+            f"a lost management link now raises {type(error).__name__}, not ValueError: "
             "see failures._is_lost_management_link"
         )
         assert error.args == (MANAGEMENT_LINK_LOST,), (
-            f"a lost management link now says {error.args}: see failures.MANAGEMENT_LINK_LOST"
+            f"the error of a lost management link is now {error.args}: "
+            "see failures.MANAGEMENT_LINK_LOST"
         )
 
 
@@ -486,10 +488,10 @@ def sent_to_backlog(error: Exception) -> BacklogFailure:
 
 
 @pytest.mark.rule("S4")
-@pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda one: one.__name__))
+@pytest.mark.parametrize("cls", sorted(CLASSES, key=lambda cls: cls.__name__))
 def test_class_decides_whether_a_backlog_queue_or_a_message_is_at_fault(cls: type[Exception]):
     expected = BacklogFailure.QUEUE_UNAVAILABLE if cls in QUEUE_CLASSES else BY_KIND[CLASSES[cls]]
-    assert sent_to_backlog(made(cls)) is expected
+    assert sent_to_backlog(make_error(cls)) is expected
 
 
 @pytest.mark.rule("S4")
@@ -534,7 +536,7 @@ def test_link_that_does_not_open_is_no_fault_of_the_message(kind: FailureKind):
 
 @pytest.mark.rule("S4")
 def test_kind_from_the_classify_option_holds_for_the_backlog_too():
-    error = made(sdk.ServiceBusQuotaExceededError)
+    error = make_error(sdk.ServiceBusQuotaExceededError)
     busy = backlog_failure_of(error, FailureKind.BUSY, link_open=True)
     assert busy is BacklogFailure.BUSY
     rejected = sdk.ServiceBusError("x", condition="amqp:not-allowed")

@@ -27,7 +27,7 @@ from pairbus.pairing.health import (
 
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
 FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
-DOWN, LATER, ODD = OSError("down"), OSError("later"), OSError("odd")
+DOWN, LATER, UNKNOWN_ERROR = OSError("down"), OSError("later"), OSError("unknown")
 MINUTE = 60.0
 HOLD = 5.0
 PAUSE = HOLD / PEEKS_PER_HOLD
@@ -298,7 +298,9 @@ def test_clear_failure_before_or_after_an_unknown_one_makes_the_probe_unnecessar
     health = new_health()
 
     for after, kind in enumerate(kinds):
-        health.failed(kind, DOWN if kind is FailureKind.UNAVAILABLE else ODD, START + after)
+        health.failed(
+            kind, DOWN if kind is FailureKind.UNAVAILABLE else UNKNOWN_ERROR, START + after
+        )
 
     assert health.next_step() == Step(HealthTask.FAIL_OVER, START + MINUTE)
     assert health.cause is DOWN

@@ -33,7 +33,7 @@ def id_of(text: str, kind: Any = ServiceBusClient, **options: Any) -> NamespaceI
     return NamespaceId.of(kind.from_connection_string(text, **options))
 
 
-def dialling(address: str) -> dict[str, Any]:
+def endpoint_options(address: str) -> dict[str, Any]:
     return {"custom_endpoint_address": address, "transport_type": TransportType.Amqp}
 
 
@@ -58,7 +58,9 @@ def test_namespaces_of_one_host_differ_by_port(kind: Any) -> None:
     assert id_of(local(6001), kind) == NamespaceId("localhost", 6001)
     assert id_of(local(6001), kind) != id_of(local(6002), kind)
     # With TLS the SDK drops the port; only the custom endpoint has it.
-    secure = [id_of(local(1, tls=True), kind, **dialling(f"sb://localhost:{n}")) for n in (1, 2)]
+    secure = [
+        id_of(local(1, tls=True), kind, **endpoint_options(f"sb://localhost:{n}")) for n in (1, 2)
+    ]
     assert secure == [NamespaceId("localhost", 1), NamespaceId("localhost", 2)]
 
 
@@ -73,15 +75,17 @@ def test_all_spellings_of_the_loopback_address_are_one_host() -> None:
 
 @pytest.mark.rule("P1")
 def test_custom_endpoint_with_a_default_port_does_not_change_the_namespace() -> None:
-    assert id_of(CLOUD, **dialling("sb://gateway.example")) == id_of(CLOUD)
-    assert id_of(CLOUD, **dialling("sb://gateway.example:443")) == id_of(CLOUD)
+    assert id_of(CLOUD, **endpoint_options("sb://gateway.example")) == id_of(CLOUD)
+    assert id_of(CLOUD, **endpoint_options("sb://gateway.example:443")) == id_of(CLOUD)
 
 
 @pytest.mark.rule("P1")
 def test_hosts_without_a_name_differ_by_their_custom_endpoints() -> None:
     text = local(1, tls=True)
 
-    assert id_of(text, **dialling("sb://a.example:443")) != id_of(text, **dialling("b.example:443"))
+    assert id_of(text, **endpoint_options("sb://a.example:443")) != id_of(
+        text, **endpoint_options("b.example:443")
+    )
 
 
 @pytest.mark.parametrize("address", ["", "sb://", "host:port", "[::1]:x"])
@@ -161,14 +165,14 @@ def test_namespace_cannot_be_paired_with_itself() -> None:
 
 @pytest.mark.rule("P1")
 def test_client_can_be_paired_again_after_its_pairing_ended() -> None:
-    registry, one = Registry(), client()
-    registry.enter(one, ONE, TWO)
+    registry, paired = Registry(), client()
+    registry.enter(paired, ONE, TWO)
 
     with pytest.raises(AlreadyPaired):
-        registry.enter(one, ONE, THREE)
-    registry.leave(one)
-    registry.leave(one)
-    registry.enter(one, ONE, THREE)
+        registry.enter(paired, ONE, THREE)
+    registry.leave(paired)
+    registry.leave(paired)
+    registry.enter(paired, ONE, THREE)
 
 
 @pytest.mark.rule("P1")
@@ -178,7 +182,7 @@ def test_two_clients_of_one_namespace_can_share_a_secondary() -> None:
     registry.enter(second, ONE, TWO)
     registry.leave(first)
 
-    with pytest.raises(SecondaryInUse):  # of the second client
+    with pytest.raises(SecondaryInUse):  # by the second client
         registry.enter(client(), THREE, TWO)
     registry.leave(second)
     registry.enter(client(), THREE, TWO)
@@ -194,7 +198,9 @@ def test_secondary_is_no_primary_and_serves_one_primary() -> None:
     with pytest.raises(SecondaryInUse):
         registry.enter(client(), THREE, TWO)
     assert len(registry) == 1
-    registry.enter(client(), TWO, FOUR)  # a primary in use as such can have a secondary
+    registry.enter(
+        client(), TWO, FOUR
+    )  # the secondary of one pairing may be the primary of another
 
 
 @pytest.mark.rule("P1")
@@ -207,19 +213,19 @@ def test_checks_are_made_in_order() -> None:
         registry.enter(first, TWO, TWO)
     with pytest.raises(AlreadyPaired):
         registry.enter(first, FOUR, TWO)
-    with pytest.raises(SecondaryIsPrimary):  # it is also in use
+    with pytest.raises(SecondaryIsPrimary):  # the secondary is also in use
         registry.enter(client(), FOUR, TWO)
 
 
 @pytest.mark.rule("P1")
 def test_only_one_of_many_threads_pairs_a_client() -> None:
-    registry, one = Registry(), client()
+    registry, paired = Registry(), client()
     start, refused = threading.Barrier(16), []
 
     def enter() -> None:
         start.wait()
         try:
-            registry.enter(one, ONE, TWO)
+            registry.enter(paired, ONE, TWO)
         except AlreadyPaired as exc:
             refused.append(exc)
 

@@ -76,41 +76,41 @@ class FakeSender:
     client_identifier = "fake"
     fully_qualified_namespace = "one"
 
-    def __init__(self, world: "World", name: str) -> None:
-        self.world = world
+    def __init__(self, harness: "PairingHarness", name: str) -> None:
+        self.harness = harness
         self.name = name
         self._config = SimpleNamespace(use_tls=False)
         self.limit = 256 * KB
-        self.opening: BaseException | None = None
-        """The error of opening the link, which creating a batch needs too."""
-        self.sending: BaseException | None = None
+        self.open_error: BaseException | None = None
+        """The error of opening the link. Creating a batch opens the link too."""
+        self.send_error: BaseException | None = None
         """The error of a send."""
         self.fails_after: int | None = None
         """The number of sends that succeed before they fail."""
         self.failures: int | None = None
         """The number of sends that fail before they succeed."""
-        self.takes_s = 0.0
-        self.meanwhile: Callable[[], object] = lambda: None
+        self.duration_s = 0.0
+        self.on_call: Callable[[], object] = lambda: None
         """Called at the beginning of each call."""
         self.sent: list[list[bytes]] = []
         """The messages that were accepted, by call."""
 
     def open_link(self) -> None:
-        self.meanwhile()
-        self.world.clock += self.takes_s
-        if self.opening is not None:
-            raise self.opening
+        self.on_call()
+        self.harness.clock += self.duration_s
+        if self.open_error is not None:
+            raise self.open_error
 
     def accept_or_fail(self) -> None:
         self.open_link()
-        if self.sending is not None and (
+        if self.send_error is not None and (
             self.fails_after is None or len(self.sent) >= self.fails_after
         ):
             if self.failures is not None:
                 if self.failures == 0:
                     return
                 self.failures -= 1
-            raise self.sending
+            raise self.send_error
 
     def __enter__(self) -> "FakeSender":
         self.open_link()
@@ -125,7 +125,7 @@ class FakeSender:
 
     def send_messages(self, messages: Any, **options: Any) -> None:
         self.accept_or_fail()
-        self.world.options.append(options)
+        self.harness.options.append(options)
         self.sent.append(payloads_of(messages))
 
     def schedule_messages(self, messages: Any, at: datetime, **options: Any) -> list[int]:
@@ -135,16 +135,18 @@ class FakeSender:
 
     def cancel_scheduled_messages(self, numbers: Any, **options: Any) -> None:
         self.accept_or_fail()
-        self.world.cancelled.append(numbers)
+        self.harness.cancelled.append(numbers)
 
     def close(self) -> None:
         pass
 
 
 class FakeClient:
-    """A client of the SDK with senders of this world."""
+    """A client of the SDK with fake senders."""
 
-    def __init__(self, world: "World", senders: Callable[[str, bool], FakeSender]) -> None:
+    def __init__(
+        self, harness: "PairingHarness", senders: Callable[[str, bool], FakeSender]
+    ) -> None:
         self._config = SimpleNamespace(retry_total=3)
         self._senders = senders
 
@@ -165,31 +167,31 @@ class RecordingMonitor(DeadlineMonitor):
 
 
 class RecordingDriver(ThreadDriver):
-    """Records calls and waits. A wait calls `World.waiting`."""
+    """Records calls and waits. A wait calls `PairingHarness.on_wait`."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, harness: "PairingHarness") -> None:
         super().__init__()
-        self.deadlines = RecordingMonitor(world.effects)
-        self._world = world
+        self.deadlines = RecordingMonitor(harness.effects)
+        self._harness = harness
 
     def close(self, target: Any) -> None:
         target.close()
 
     def _carry_out(self, effect: Effect) -> Any:
         if isinstance(effect, WaitForChange):
-            self._world.effects.append(effect)
-            return self._world.waiting()
+            self._harness.effects.append(effect)
+            return self._harness.on_wait()
         return super()._carry_out(effect)
 
 
 def payloads_of(messages: Any) -> list[bytes]:
     if isinstance(messages, ServiceBusMessageBatch):
         return members(messages)
-    return [encode(one) for one in (messages if isinstance(messages, list) else [messages])]
+    return [encode(m) for m in (messages if isinstance(messages, list) else [messages])]
 
 
-class World:
-    """A pairing whose SDK clients are fakes, paired senders of it, and a clock."""
+class PairingHarness:
+    """A pairing with a clock, fake SDK clients and paired senders."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = 1000.0
@@ -198,7 +200,7 @@ class World:
         self.cancelled: list[Any] = []
         self.effects: list[Effect] = []
         """The calls and waits of the last call."""
-        self.waiting: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], None] = lambda: None
         """Called while a call waits."""
         settings = {"failover_interval": NOW, "ping_jitter": 0.0, **options}
         self.driver = RecordingDriver(self)
@@ -221,7 +223,7 @@ class World:
         self.orders = self.pairing.path("orders")
         self.primary = FakeSender(self, "primary")
         self.ping = FakeSender(self, "ping")
-        self.ping.sending = DOWN
+        self.ping.send_error = DOWN
         self.backlog = {queue: FakeSender(self, queue) for queue in QUEUES}
         self.factory = LinkFactory(
             FakeClient(self, lambda path, retries: self.primary if retries else self.ping),
@@ -234,15 +236,15 @@ class World:
 
     # Calls.
 
-    def links(self, name: object = "me") -> SenderLinks:
+    def links(self, name: object = "first") -> SenderLinks:
         if name not in self._links:
             self._links[name] = SenderLinks(
                 self.pairing, self.orders, "orders", self.factory, lambda: self.primary, Lock()
             )
         return self._links[name]
 
-    def sender(self, name: object = "me") -> PairedSender:
-        """A paired sender of this name."""
+    def sender(self, name: object = "first") -> PairedSender:
+        """Return the paired sender with this name."""
         self.effects.clear()
         if name not in self._senders:
             self._senders[name] = PairedSender(self.links(name), self.driver, None)
@@ -251,7 +253,7 @@ class World:
     def call(self, timeout: float = 60) -> SenderCall:
         return SenderCall(self.pairing, self.orders, self.links(), self.clock + timeout)
 
-    def send(self, messages: Any, sender: object = "me", timeout: float | None = None) -> None:
+    def send(self, messages: Any, sender: object = "first", timeout: float | None = None) -> None:
         with self.nothing_left_in_flight():
             self.sender(sender).send_messages(messages, timeout=timeout)
 
@@ -268,7 +270,7 @@ class World:
             self.sender().__enter__()
 
     def create_batch(self, size: int | None = None) -> Any:
-        """The batch of the SDK; None if no namespace answered."""
+        """Return a batch of the SDK, or None if no namespace answered."""
         self.effects.clear()
         create = lambda sender: sender.create_message_batch(size)  # noqa: E731
         with self.nothing_left_in_flight():
@@ -286,7 +288,7 @@ class World:
         return self.orders.health.status
 
     def called(self) -> list[str]:
-        """The senders that the last call used, in order, and its waits."""
+        """Return the senders that the last call used, in order, and its waits."""
         return [
             effect.link.name if isinstance(effect, CallSdk) else "wait" for effect in self.effects
         ]
@@ -321,18 +323,18 @@ class World:
                     pass
         return None not in claims
 
-    def fail_queues(self, error: BaseException = BROKEN, stage: str = "opening") -> None:
-        """Let opening the links of all backlog queues fail, or sending."""
+    def fail_queues(self, error: BaseException = BROKEN, attribute: str = "open_error") -> None:
+        """Let opening a link or sending fail for all backlog queues."""
         for sender in self.backlog.values():
-            setattr(sender, stage, error)
+            setattr(sender, attribute, error)
 
-    def choose(self, queue: str, sender: object = "me") -> FakeSender:
-        """Let a sender use this backlog queue."""
+    def choose(self, queue: str, sender: object = "first") -> FakeSender:
+        """Make a sender use this backlog queue."""
         self.orders.queue_of_sender[self.links(sender)] = queue
         return self.backlog[queue]
 
     def fail_over(self) -> None:
-        self.primary.opening = DOWN
+        self.primary.open_error = DOWN
         self.send(ServiceBusMessage(b"first"), sender="another")
         assert self.status is FAILOVER
         for sender in self.backlog.values():
@@ -340,9 +342,9 @@ class World:
         self.events.clear()
 
     def hold(self) -> None:
-        """Let the primary come back, and begin a hold."""
+        """Make the primary available again, and begin a hold."""
         self.fail_over()
-        self.primary.opening = None
+        self.primary.open_error = None
         self.pairing.pinged(self.orders, None)
         self.peek()
         assert self.status is DRAINING
@@ -355,18 +357,18 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> PairingHarness:
+    return PairingHarness()
 
 
 @pytest.fixture
-def failed_over(world: World) -> World:
-    world.fail_over()
-    return world
+def failed_over(harness: PairingHarness) -> PairingHarness:
+    harness.fail_over()
+    return harness
 
 
 @pytest.fixture
-def mine(failed_over: World) -> FakeSender:
+def used_queue(failed_over: PairingHarness) -> FakeSender:
     """The backlog queue in which a sender stored the message "1"."""
     failed_over.send(message("1"))
     (queue,) = failed_over.used()
@@ -374,30 +376,30 @@ def mine(failed_over: World) -> FakeSender:
 
 
 @pytest.fixture
-def suspect() -> World:
+def suspect() -> PairingHarness:
     """A path whose first send failed, with a failover interval of a minute."""
-    world = World(failover_interval=MINUTE)
-    world.primary.sending = DOWN
+    harness = PairingHarness(failover_interval=MINUTE)
+    harness.primary.send_error = DOWN
     with pytest.raises(ServiceBusConnectionError):
-        world.send(message("1"))
-    return world
+        harness.send(message("1"))
+    return harness
 
 
 @pytest.fixture(params=["healthy", "failed over"])
-def either(request: pytest.FixtureRequest, world: World) -> World:
-    """A healthy path, and one in failover."""
+def any_state(request: pytest.FixtureRequest, harness: PairingHarness) -> PairingHarness:
+    """A healthy path, then a path in failover."""
     if request.param == "failed over":
-        world.fail_over()
-    return world
+        harness.fail_over()
+    return harness
 
 
 @pytest.fixture(params=["fails over now", "failed over"])
-def down(request: pytest.FixtureRequest, world: World) -> World:
-    """A path that fails over with the next call, and one that is in failover."""
+def primary_down(request: pytest.FixtureRequest, harness: PairingHarness) -> PairingHarness:
+    """A path that fails over with the next call, then a path in failover."""
     if request.param == "failed over":
-        world.fail_over()
-    world.primary.opening = DOWN
-    return world
+        harness.fail_over()
+    harness.primary.open_error = DOWN
+    return harness
 
 
 def property_of(payload: bytes, name: str) -> Any:
@@ -405,11 +407,11 @@ def property_of(payload: bytes, name: str) -> Any:
 
 
 def ids(payloads: list[bytes]) -> list[Any]:
-    return [Message.parse(one).read_properties().message_id for one in payloads]
+    return [Message.parse(payload).read_properties().message_id for payload in payloads]
 
 
-def message(body: str, **more: Any) -> ServiceBusMessage:
-    return ServiceBusMessage(body, message_id=body, **more)
+def message(body: str, **options: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(body, message_id=body, **options)
 
 
 def sized(name: str, size: int) -> ServiceBusMessage:
@@ -420,127 +422,127 @@ def sized(name: str, size: int) -> ServiceBusMessage:
 
 
 @pytest.mark.rule("S1")
-def test_healthy_path_sends_only_to_the_primary(world: World) -> None:
-    one = message("1")
+def test_healthy_path_sends_only_to_the_primary(harness: PairingHarness) -> None:
+    harness.send(message("1"), timeout=7)
 
-    world.send(one, timeout=7)
-
-    assert world.called() == ["primary"]
-    assert ids(world.primary.sent[0]) == ["1"]
-    assert world.options == [{"timeout": 7}]
-    assert world.events == []
+    assert harness.called() == ["primary"]
+    assert ids(harness.primary.sent[0]) == ["1"]
+    assert harness.options == [{"timeout": 7}]
+    assert harness.events == []
 
 
 @pytest.mark.rule("S1")
-def test_empty_list_is_passed_to_the_sdk(world: World) -> None:
-    world.send([])
+def test_empty_list_is_passed_to_the_sdk(harness: PairingHarness) -> None:
+    harness.send([])
 
-    assert world.called() == ["primary"]
+    assert harness.called() == ["primary"]
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("error", [GONE, BUSY, LARGE, TypeError("mine")])
-def test_error_that_is_no_outage_is_raised(world: World, error: Exception) -> None:
-    world.primary.sending = error
+@pytest.mark.parametrize("error", [GONE, BUSY, LARGE, TypeError("invalid")])
+def test_error_that_is_no_outage_is_raised(harness: PairingHarness, error: Exception) -> None:
+    harness.primary.send_error = error
 
     with pytest.raises(type(error)) as caught:
-        world.send(message("1"))
+        harness.send(message("1"))
 
     assert caught.value is error
-    assert world.status is HEALTHY
-    assert world.stored() == []
+    assert harness.status is HEALTHY
+    assert harness.stored() == []
 
 
 # The timer.
 
 
 @pytest.mark.rule("S3")
-def test_without_an_interval_the_failed_call_continues_with_the_backlog(world: World) -> None:
-    world.primary.opening = DOWN
+def test_without_an_interval_the_failed_call_continues_with_the_backlog(
+    harness: PairingHarness,
+) -> None:
+    harness.primary.open_error = DOWN
 
-    world.send(message("1"))
+    harness.send(message("1"))
 
-    assert world.status is FAILOVER
-    assert ids(world.stored()) == ["1"]
-    assert [type(event) for event in world.events] == [StateChanged]
+    assert harness.status is FAILOVER
+    assert ids(harness.stored()) == ["1"]
+    assert [type(event) for event in harness.events] == [StateChanged]
 
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("interval", [SECOND, MINUTE])
 def test_with_an_interval_the_original_error_is_raised(interval: timedelta) -> None:
-    world = World(failover_interval=interval)
-    world.primary.opening = DOWN
+    harness = PairingHarness(failover_interval=interval)
+    harness.primary.open_error = DOWN
 
     for _ in range(2):
         with pytest.raises(ServiceBusConnectionError) as caught:
-            world.send(message("1"))
+            harness.send(message("1"))
         assert caught.value is DOWN
 
-    assert world.status is SUSPECT
-    assert world.stored() == []
+    assert harness.status is SUSPECT
+    assert harness.stored() == []
 
 
 @pytest.mark.rule("S3")
-def test_success_stops_the_timer(suspect: World) -> None:
-    suspect.primary.sending = None
+def test_success_stops_the_timer(suspect: PairingHarness) -> None:
+    suspect.primary.send_error = None
 
-    suspect.send(message("2"), sender="you")
+    suspect.send(message("2"), sender="second")
 
     assert suspect.status is HEALTHY
 
 
 @pytest.mark.rule("S3")
 def test_call_goes_to_the_backlog_if_the_path_failed_over_meanwhile() -> None:
-    world = World(failover_interval=SECOND)
+    harness = PairingHarness(failover_interval=SECOND)
 
     def fail_over() -> None:
-        world.pairing.send_failed(world.orders, DOWN)
-        world.clock += 1
-        world.pairing.failover_timer_fired(world.orders)
-        world.primary.opening = DOWN
+        harness.pairing.send_failed(harness.orders, DOWN)
+        harness.clock += 1
+        harness.pairing.failover_timer_fired(harness.orders)
+        harness.primary.open_error = DOWN
 
-    world.primary.meanwhile = fail_over
+    harness.primary.on_call = fail_over
 
-    world.send(message("1"))
+    harness.send(message("1"))
 
-    assert ids(world.stored()) == ["1"]
+    assert ids(harness.stored()) == ["1"]
 
 
 # Failures of unknown kind.
 
 
 @pytest.mark.rule("S2")
-def test_unknown_failure_is_probed_before_the_message_is_stored(world: World) -> None:
-    world.primary.opening = HIDDEN
+def test_unknown_failure_is_probed_before_the_message_is_stored(harness: PairingHarness) -> None:
+    harness.primary.open_error = HIDDEN
 
-    world.send(message("1"))
+    harness.send(message("1"))
 
-    assert world.called()[:2] == ["primary", "ping"]
-    assert ids(world.stored()) == ["1"]
-    assert world.orders.health.cause is HIDDEN
+    assert harness.called()[:2] == ["primary", "ping"]
+    assert ids(harness.stored()) == ["1"]
+    assert harness.orders.health.cause is HIDDEN
 
 
 @pytest.mark.rule("S2")
-@pytest.mark.parametrize("met", [None, GONE, BUSY])
+@pytest.mark.parametrize("probe_error", [None, GONE, BUSY])
 def test_original_error_is_raised_if_the_primary_answers_the_probe(
-    world: World, met: BaseException | None
+    harness: PairingHarness, probe_error: BaseException | None
 ) -> None:
-    world.primary.opening, world.ping.sending = HIDDEN, met
+    harness.primary.open_error, harness.ping.send_error = HIDDEN, probe_error
 
     with pytest.raises(ServiceBusConnectionError) as caught:
-        world.send(message("1"))
+        harness.send(message("1"))
 
     assert caught.value is HIDDEN
-    assert world.called() == ["primary", "ping"]
-    assert world.status is HEALTHY
+    assert harness.called() == ["primary", "ping"]
+    assert harness.status is HEALTHY
 
 
 # In failover.
 
 
 @pytest.mark.rule("S4")
-def test_no_message_is_sent_to_the_primary_in_failover(failed_over: World) -> None:
-    failed_over.primary.opening = None
+def test_no_message_is_sent_to_the_primary_in_failover(failed_over: PairingHarness) -> None:
+    failed_over.primary.open_error = None
     for number in range(5):
         failed_over.send(message(str(number)), sender=number)
         assert "primary" not in failed_over.called()
@@ -550,7 +552,7 @@ def test_no_message_is_sent_to_the_primary_in_failover(failed_over: World) -> No
 
 
 @pytest.mark.rule("S4")
-def test_sender_keeps_its_backlog_queue(failed_over: World) -> None:
+def test_sender_keeps_its_backlog_queue(failed_over: PairingHarness) -> None:
     for number in range(20):
         failed_over.send(message(str(number)))
 
@@ -558,67 +560,71 @@ def test_sender_keeps_its_backlog_queue(failed_over: World) -> None:
 
 
 @pytest.mark.rule("S4")
-@pytest.mark.parametrize("stage", ["opening", "sending"])
+@pytest.mark.parametrize("attribute", ["open_error", "send_error"])
 def test_failed_queue_is_left_by_all_senders(
-    failed_over: World, mine: FakeSender, stage: str
+    failed_over: PairingHarness, used_queue: FakeSender, attribute: str
 ) -> None:
-    failed_over.choose(mine.name, "you")
-    setattr(mine, stage, BROKEN)
+    failed_over.choose(used_queue.name, "second")
+    setattr(used_queue, attribute, BROKEN)
 
     failed_over.send(message("2"))
 
-    assert failed_over.called()[0] == mine.name
+    assert failed_over.called()[0] == used_queue.name
     (event,) = failed_over.events
     assert isinstance(event, BacklogQueuePulled)
-    assert (event.queue, event.cause) == (mine.name, BROKEN)
-    for who in ("you", "me"):
-        failed_over.send(message("3"), sender=who)
-        assert mine.name not in failed_over.called()
+    assert (event.queue, event.cause) == (used_queue.name, BROKEN)
+    for sender in ("second", "first"):
+        failed_over.send(message("3"), sender=sender)
+        assert used_queue.name not in failed_over.called()
 
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize(
-    ("stage", "error", "calls"),
+    ("attribute", "error", "calls"),
     [
-        ("opening", GONE, 1),
-        ("opening", OperationTimeoutError(message="late"), 1),
-        ("opening", ValueError("odd"), 1),
-        ("opening", BROKEN, 1),
-        ("sending", FULL, 2),  # to create a batch and to send it
-        ("sending", GONE, 2),
-        ("sending", NO_RIGHTS, 2),
-        ("sending", BROKEN, 2),
-        ("sending", HIDDEN, 4),  # the link is opened again
+        ("open_error", GONE, 1),
+        ("open_error", OperationTimeoutError(message="late"), 1),
+        ("open_error", ValueError("invalid"), 1),
+        ("open_error", BROKEN, 1),
+        ("send_error", FULL, 2),  # to create a batch and to send it
+        ("send_error", GONE, 2),
+        ("send_error", NO_RIGHTS, 2),
+        ("send_error", BROKEN, 2),
+        ("send_error", HIDDEN, 4),  # the link is opened again
     ],
 )
 def test_queue_is_pulled_after_any_error_and_another_stores_the_message(
-    failed_over: World, mine: FakeSender, stage: str, error: Exception, calls: int
+    failed_over: PairingHarness,
+    used_queue: FakeSender,
+    attribute: str,
+    error: Exception,
+    calls: int,
 ) -> None:
-    setattr(mine, stage, error)
+    setattr(used_queue, attribute, error)
 
     failed_over.send(message("2"))
 
-    assert failed_over.called()[:calls] == [mine.name] * calls
-    assert mine.name not in failed_over.called()[calls:]
-    assert failed_over.pulled() == {mine.name}
+    assert failed_over.called()[:calls] == [used_queue.name] * calls
+    assert used_queue.name not in failed_over.called()[calls:]
+    assert failed_over.pulled() == {used_queue.name}
     assert sorted(ids(failed_over.stored())) == ["1", "2"]
 
 
 @pytest.mark.rule("S4")
 def test_pulled_queue_is_tried_and_restored_after_its_cool_down(
-    failed_over: World, mine: FakeSender
+    failed_over: PairingHarness, used_queue: FakeSender
 ) -> None:
-    failed_over.pairing.pull_queue(mine.name, BROKEN)
+    failed_over.pairing.pull_queue(used_queue.name, BROKEN)
     failed_over.clock += 60
 
     failed_over.send(message("2"))
 
-    assert set(failed_over.called()) == {mine.name}
+    assert set(failed_over.called()) == {used_queue.name}
     assert failed_over.pulled() == set()
 
 
 @pytest.mark.rule("S5")
-def test_error_has_both_causes_if_no_queue_accepts_the_message(failed_over: World) -> None:
+def test_error_has_both_causes_if_no_queue_accepts_the_message(failed_over: PairingHarness) -> None:
     failed_over.fail_queues()
 
     with pytest.raises(SendUnavailable) as caught:
@@ -635,7 +641,7 @@ def test_error_has_both_causes_if_no_queue_accepts_the_message(failed_over: Worl
 
 
 @pytest.mark.rule("S5")
-def test_no_queue_is_called_if_all_are_pulled(failed_over: World) -> None:
+def test_no_queue_is_called_if_all_are_pulled(failed_over: PairingHarness) -> None:
     failed_over.pull_all()
 
     with pytest.raises(SendUnavailable) as caught:
@@ -646,11 +652,11 @@ def test_no_queue_is_called_if_all_are_pulled(failed_over: World) -> None:
 
 
 @pytest.mark.rule("S5")
-@pytest.mark.parametrize("stage", ["opening", "sending"])
+@pytest.mark.parametrize("attribute", ["open_error", "send_error"])
 def test_busy_queue_is_not_pulled_and_the_error_is_raised(
-    failed_over: World, mine: FakeSender, stage: str
+    failed_over: PairingHarness, used_queue: FakeSender, attribute: str
 ) -> None:
-    setattr(mine, stage, BUSY)
+    setattr(used_queue, attribute, BUSY)
 
     with pytest.raises(SendUnavailable) as caught:
         failed_over.send(message("2"))
@@ -667,43 +673,45 @@ def test_busy_queue_is_not_pulled_and_the_error_is_raised(
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("error", [REJECTED, TypeError("cannot be encoded")])
 def test_rejected_message_fails_its_own_call_and_nothing_else(
-    failed_over: World, mine: FakeSender, error: Exception
+    failed_over: PairingHarness, used_queue: FakeSender, error: Exception
 ) -> None:
-    failed_over.fail_queues(error, "sending")
+    failed_over.fail_queues(error, "send_error")
 
     with pytest.raises(type(error)) as caught:
         failed_over.send(message("2"))
 
     assert caught.value is error
-    assert failed_over.called() == [mine.name] * 2  # to create a batch and to send it
+    assert failed_over.called() == [used_queue.name] * 2  # to create a batch and to send it
     assert failed_over.pulled() == set()
     assert failed_over.events == []
-    assert failed_over.orders.queue_of_sender[failed_over.links()] == mine.name
+    assert failed_over.orders.queue_of_sender[failed_over.links()] == used_queue.name
     for sender in failed_over.backlog.values():
-        sender.sending = None
-    failed_over.send(message("3"), sender="you")
+        sender.send_error = None
+    failed_over.send(message("3"), sender="second")
     assert sorted(ids(failed_over.stored())) == ["1", "3"]
 
 
 @pytest.mark.rule("S4")
-def test_rejected_message_leaves_a_pulled_queue_to_the_next_sender(failed_over: World) -> None:
+def test_rejected_message_leaves_a_pulled_queue_to_the_next_sender(
+    failed_over: PairingHarness,
+) -> None:
     failed_over.pull_all()
-    failed_over.fail_queues(REJECTED, "sending")
+    failed_over.fail_queues(REJECTED, "send_error")
     failed_over.clock += 60
     with pytest.raises(ServiceBusError):
         failed_over.send(message("1"))
-    (mine,) = set(failed_over.called())
-    failed_over.choose(mine, "you").sending = None
+    (used_queue,) = set(failed_over.called())
+    failed_over.choose(used_queue, "second").send_error = None
 
-    failed_over.send(message("2"), sender="you")
+    failed_over.send(message("2"), sender="second")
 
-    assert failed_over.used() == [mine]
-    assert failed_over.pulled() == set(QUEUES) - {mine}
+    assert failed_over.used() == [used_queue]
+    assert failed_over.pulled() == set(QUEUES) - {used_queue}
 
 
 @pytest.mark.rule("S4", "S10")
-def test_rejected_scheduled_message_pulls_no_queue(failed_over: World) -> None:
-    failed_over.fail_queues(REJECTED, "sending")
+def test_rejected_scheduled_message_pulls_no_queue(failed_over: PairingHarness) -> None:
+    failed_over.fail_queues(REJECTED, "send_error")
 
     with pytest.raises(ServiceBusError) as caught:
         failed_over.schedule(message("1"))
@@ -714,59 +722,61 @@ def test_rejected_scheduled_message_pulls_no_queue(failed_over: World) -> None:
 
 @pytest.mark.rule("S4", "S12")
 def test_rejected_message_of_a_session_does_not_pull_the_queue_of_the_session() -> None:
-    world = World(failback="after-drain")
-    world.fail_over()
-    queue = world.pairing.queue_of_session(world.orders, "s")
-    world.backlog[queue].sending = REJECTED
+    harness = PairingHarness(failback="after-drain")
+    harness.fail_over()
+    queue = harness.pairing.queue_of_session(harness.orders, "s")
+    harness.backlog[queue].send_error = REJECTED
 
     with pytest.raises(ServiceBusError) as caught:
-        world.send(of_session("s"))
+        harness.send(of_session("s"))
 
     assert caught.value is REJECTED
-    assert world.pulled() == set()
-    world.backlog[queue].sending = None
-    world.send(of_session("s"))
-    assert ids(world.stored()) == ["s 0"]
+    assert harness.pulled() == set()
+    harness.backlog[queue].send_error = None
+    harness.send(of_session("s"))
+    assert ids(harness.stored()) == ["s 0"]
 
 
 @pytest.mark.rule("S4")
-def test_lost_link_is_reopened_once(failed_over: World, mine: FakeSender) -> None:
-    mine.sending, mine.failures = HIDDEN, 1
+def test_lost_link_is_reopened_once(failed_over: PairingHarness, used_queue: FakeSender) -> None:
+    used_queue.send_error, used_queue.failures = HIDDEN, 1
 
     failed_over.send(message("2"))
 
-    assert failed_over.called() == [mine.name] * 4
+    assert failed_over.called() == [used_queue.name] * 4
     assert failed_over.pulled() == set()
     assert ids(failed_over.stored()) == ["1", "2"]
 
 
 @pytest.mark.rule("S4")
 def test_error_of_the_new_link_decides_about_the_queue(
-    failed_over: World, mine: FakeSender
+    failed_over: PairingHarness, used_queue: FakeSender
 ) -> None:
-    mine.sending = HIDDEN
+    used_queue.send_error = HIDDEN
     calls: list[None] = []
 
-    def fail_when_the_link_is_opened_again() -> None:
+    def fail_to_reopen_the_link() -> None:
         calls.append(None)
         if len(calls) == 3:  # after a batch was created and its send failed
-            mine.opening = GONE
+            used_queue.open_error = GONE
 
-    mine.meanwhile = fail_when_the_link_is_opened_again
+    used_queue.on_call = fail_to_reopen_the_link
 
     failed_over.send(message("2"))
 
-    assert failed_over.called()[:3] == [mine.name] * 3
-    assert failed_over.called()[3] != mine.name
-    assert failed_over.pulled() == {mine.name}
-    (pulled,) = failed_over.events
-    assert isinstance(pulled, BacklogQueuePulled)
-    assert pulled.cause is GONE
+    assert failed_over.called()[:3] == [used_queue.name] * 3
+    assert failed_over.called()[3] != used_queue.name
+    assert failed_over.pulled() == {used_queue.name}
+    (event,) = failed_over.events
+    assert isinstance(event, BacklogQueuePulled)
+    assert event.cause is GONE
 
 
 @pytest.mark.rule("S4", "S5")
-def test_message_that_breaks_the_link_of_every_queue_pulls_none(failed_over: World) -> None:
-    failed_over.fail_queues(HIDDEN, "sending")
+def test_message_that_breaks_the_link_of_every_queue_pulls_none(
+    failed_over: PairingHarness,
+) -> None:
+    failed_over.fail_queues(HIDDEN, "send_error")
 
     with pytest.raises(SendUnavailable) as caught:
         failed_over.send(message("1"))
@@ -780,7 +790,7 @@ def test_message_that_breaks_the_link_of_every_queue_pulls_none(failed_over: Wor
 
 
 @pytest.mark.rule("S8")
-def test_message_too_large_for_the_backlog_pulls_no_queue(failed_over: World) -> None:
+def test_message_too_large_for_the_backlog_pulls_no_queue(failed_over: PairingHarness) -> None:
     with pytest.raises(MessageTooLargeForBacklog, match="not sent"):
         failed_over.send(sized("large", 256 * KB))
 
@@ -790,7 +800,7 @@ def test_message_too_large_for_the_backlog_pulls_no_queue(failed_over: World) ->
 
 
 @pytest.mark.rule("S8")
-def test_size_limit_is_that_of_the_link(failed_over: World) -> None:
+def test_size_limit_is_that_of_the_link(failed_over: PairingHarness) -> None:
     for sender in failed_over.backlog.values():
         sender.limit = 1024 * KB
 
@@ -800,8 +810,8 @@ def test_size_limit_is_that_of_the_link(failed_over: World) -> None:
 
 
 @pytest.mark.rule("S8")
-def test_queue_that_rejects_a_large_message_is_not_pulled(failed_over: World) -> None:
-    failed_over.fail_queues(LARGE, "sending")
+def test_queue_that_rejects_a_large_message_is_not_pulled(failed_over: PairingHarness) -> None:
+    failed_over.fail_queues(LARGE, "send_error")
 
     with pytest.raises(MessageTooLargeForBacklog, match="x-servicebus-transfer") as caught:
         failed_over.send(message("1"))
@@ -812,21 +822,21 @@ def test_queue_that_rejects_a_large_message_is_not_pulled(failed_over: World) ->
 
 @pytest.mark.rule("S8")
 def test_check_backlog_size_refuses_large_messages_while_healthy() -> None:
-    world = World(check_backlog_size=True)
+    harness = PairingHarness(check_backlog_size=True)
 
     with pytest.raises(MessageTooLargeForBacklog):
-        world.send([message("1"), sized("large", 256 * KB)])
+        harness.send([message("1"), sized("large", 256 * KB)])
 
-    assert world.called() == []
-    world.send(message("1"))
-    assert world.called() == ["primary"]
+    assert harness.called() == []
+    harness.send(message("1"))
+    assert harness.called() == ["primary"]
 
 
 # Batches.
 
 
 @pytest.mark.rule("S9")
-def test_batch_that_fits_is_stored_as_one_batch(failed_over: World) -> None:
+def test_batch_that_fits_is_stored_as_one_batch(failed_over: PairingHarness) -> None:
     batch = PairedBatch()
     for number in range(100):
         batch.add_message(message(str(number)))
@@ -834,13 +844,13 @@ def test_batch_that_fits_is_stored_as_one_batch(failed_over: World) -> None:
     failed_over.send(batch)
 
     (queue,) = failed_over.used()
-    (only,) = failed_over.backlog[queue].sent
-    assert ids(only) == [str(number) for number in range(100)]
-    assert {property_of(one, PATH_ALIAS) for one in only} == {"orders"}
+    (batch_payloads,) = failed_over.backlog[queue].sent
+    assert ids(batch_payloads) == [str(number) for number in range(100)]
+    assert {property_of(payload, PATH_ALIAS) for payload in batch_payloads} == {"orders"}
 
 
 @pytest.mark.rule("S9")
-def test_batch_that_does_not_fit_is_split_in_order(failed_over: World) -> None:
+def test_batch_that_does_not_fit_is_split_in_order(failed_over: PairingHarness) -> None:
     failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
     (queue,) = failed_over.used()
@@ -851,9 +861,9 @@ def test_batch_that_does_not_fit_is_split_in_order(failed_over: World) -> None:
 @pytest.mark.rule("S4", "S5", "S9")
 @pytest.mark.parametrize(("error", "pulled"), [(REJECTED, set()), (BROKEN, set(QUEUES))])
 def test_failure_of_a_later_batch_names_the_stored_messages(
-    failed_over: World, error: Exception, pulled: set[str]
+    failed_over: PairingHarness, error: Exception, pulled: set[str]
 ) -> None:
-    failed_over.fail_queues(error, "sending")
+    failed_over.fail_queues(error, "send_error")
     failed_over.choose(QUEUES[0]).fails_after = 1
 
     with pytest.raises(PartlyStored, match="2 of 5") as caught:
@@ -868,18 +878,18 @@ def test_failure_of_a_later_batch_names_the_stored_messages(
 
 
 @pytest.mark.rule("S9")
-def test_later_batch_can_go_to_another_queue(failed_over: World) -> None:
-    mine = failed_over.choose(QUEUES[0])
-    mine.sending, mine.fails_after = BROKEN, 1
+def test_later_batch_can_go_to_another_queue(failed_over: PairingHarness) -> None:
+    used_queue = failed_over.choose(QUEUES[0])
+    used_queue.send_error, used_queue.fails_after = BROKEN, 1
 
     failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
-    assert ids(mine.sent[0]) == ["0", "1"]
+    assert ids(used_queue.sent[0]) == ["0", "1"]
     assert sorted(ids(failed_over.stored())) == list("01234")
 
 
 @pytest.mark.rule("S9")
-def test_nothing_is_stored_if_one_message_is_too_large(failed_over: World) -> None:
+def test_nothing_is_stored_if_one_message_is_too_large(failed_over: PairingHarness) -> None:
     with pytest.raises(MessageTooLargeForBacklog):
         failed_over.send([message("1"), sized("2", 200 * KB), sized("3", 300 * KB)])
 
@@ -887,16 +897,16 @@ def test_nothing_is_stored_if_one_message_is_too_large(failed_over: World) -> No
 
 
 @pytest.mark.rule("S9")
-def test_partly_stored_has_the_primary_error_of_the_same_call(world: World) -> None:
-    world.primary.opening = OperationTimeoutError(message="mine")
-    for sender in world.backlog.values():
-        sender.sending = BROKEN
+def test_partly_stored_has_the_primary_error_of_the_same_call(harness: PairingHarness) -> None:
+    harness.primary.open_error = OperationTimeoutError(message="late")
+    for sender in harness.backlog.values():
+        sender.send_error = BROKEN
         sender.fails_after = 1
 
     with pytest.raises(PartlyStored) as caught:
-        world.send([sized(str(number), 200 * KB) for number in range(5)])
+        harness.send([sized(str(number), 200 * KB) for number in range(5)])
 
-    assert caught.value.primary_error is world.primary.opening
+    assert caught.value.primary_error is harness.primary.open_error
     assert (caught.value.stored, caught.value.not_stored) == ((0, 1, 2), (3, 4))
 
 
@@ -904,35 +914,35 @@ def test_partly_stored_has_the_primary_error_of_the_same_call(world: World) -> N
 
 
 @pytest.mark.rule("S2a")
-def test_without_an_interval_the_primary_gets_half_of_the_time(world: World) -> None:
-    world.send(message("1"))
-    assert world.timeouts() == [30]
+def test_without_an_interval_the_primary_gets_half_of_the_time(harness: PairingHarness) -> None:
+    harness.send(message("1"))
+    assert harness.timeouts() == [30]
 
-    world.send(message("1"), timeout=8)
-    assert world.timeouts() == [4]
+    harness.send(message("1"), timeout=8)
+    assert harness.timeouts() == [4]
 
 
 @pytest.mark.rule("S2a")
 def test_with_an_interval_the_primary_gets_all_of_the_time() -> None:
-    world = World(failover_interval=SECOND, operation_timeout=20 * SECOND)
+    harness = PairingHarness(failover_interval=SECOND, operation_timeout=20 * SECOND)
 
-    world.send(message("1"))
+    harness.send(message("1"))
 
-    assert world.timeouts() == [20]
+    assert harness.timeouts() == [20]
 
 
 @pytest.mark.rule("S2a")
 @pytest.mark.parametrize(
-    ("takes_s", "timeouts"),
+    ("duration_s", "timeouts"),
     [(10, [30, 25, 40]), (30, [30, 15])],
     ids=["the last gets the rest", "without time left no more are tried"],
 )
 def test_each_queue_leaves_time_for_the_next(
-    failed_over: World, takes_s: float, timeouts: list[float]
+    failed_over: PairingHarness, duration_s: float, timeouts: list[float]
 ) -> None:
     failed_over.fail_queues()
     for sender in failed_over.backlog.values():
-        sender.takes_s = takes_s
+        sender.duration_s = duration_s
 
     with pytest.raises(SendUnavailable) as caught:
         failed_over.send(message("1"), timeout=60)
@@ -943,70 +953,75 @@ def test_each_queue_leaves_time_for_the_next(
 
 
 @pytest.mark.rule("S2a")
-def test_no_effect_gets_more_time_than_the_call_has(world: World) -> None:
-    world.primary.opening, world.primary.takes_s = DOWN, 3
-    for sender in world.backlog.values():
-        sender.takes_s = 0.5
+def test_no_effect_gets_more_time_than_the_call_has(harness: PairingHarness) -> None:
+    harness.primary.open_error, harness.primary.duration_s = DOWN, 3
+    for sender in harness.backlog.values():
+        sender.duration_s = 0.5
 
-    world.send(message("1"), timeout=8)
+    harness.send(message("1"), timeout=8)
 
-    assert world.timeouts() == [4, 2.5, 2.25]
+    assert harness.timeouts() == [4, 2.5, 2.25]
 
 
 @pytest.mark.rule("S2a")
 @pytest.mark.parametrize("timeout", [0, -1])
-def test_timeout_must_be_positive_as_in_the_sdk(world: World, timeout: float) -> None:
+def test_timeout_must_be_positive_as_in_the_sdk(harness: PairingHarness, timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout must be greater than 0"):
-        world.send(message("1"), timeout=timeout)
+        harness.send(message("1"), timeout=timeout)
 
 
 # Scheduling.
 
 
 @pytest.mark.rule("S10")
-def test_scheduling_returns_the_sequence_numbers_of_the_primary(world: World) -> None:
-    assert world.schedule([message("1"), message("2")]) == [101, 102]
+def test_scheduling_returns_the_sequence_numbers_of_the_primary(harness: PairingHarness) -> None:
+    assert harness.schedule([message("1"), message("2")]) == [101, 102]
 
 
 @pytest.mark.rule("S10")
-def test_scheduling_in_failover_returns_none_and_stores_the_schedule(down: World) -> None:
-    assert down.schedule([message("1"), message("2")]) == [None, None]
-    assert down.schedule(message("3")) == [None]
-    assert down.schedule([]) == []
+def test_scheduling_in_failover_returns_none_and_stores_the_schedule(
+    primary_down: PairingHarness,
+) -> None:
+    assert primary_down.schedule([message("1"), message("2")]) == [None, None]
+    assert primary_down.schedule(message("3")) == [None]
+    assert primary_down.schedule([]) == []
 
-    assert [property_of(one, SCHEDULE_ALIAS) for one in down.stored()] == [WHEN_MS] * 3
+    schedules = [property_of(payload, SCHEDULE_ALIAS) for payload in primary_down.stored()]
+    assert schedules == [WHEN_MS] * 3
 
 
 @pytest.mark.rule("S10")
-def test_batch_cannot_be_scheduled_as_in_the_sdk(failed_over: World) -> None:
+def test_batch_cannot_be_scheduled_as_in_the_sdk(failed_over: PairingHarness) -> None:
     with pytest.raises(TypeError, match="Received instead: PairedBatch"):
         failed_over.schedule(PairedBatch())
 
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("numbers", [7, [7, 8], (7, 8), iter([7, 8])])
-def test_messages_of_the_primary_can_be_cancelled(world: World, numbers: Any) -> None:
-    world.cancel(numbers)
+def test_messages_of_the_primary_can_be_cancelled(harness: PairingHarness, numbers: Any) -> None:
+    harness.cancel(numbers)
 
-    assert world.cancelled in ([[7]], [[7, 8]])
+    assert harness.cancelled in ([[7]], [[7, 8]])
 
 
 @pytest.mark.rule("S10")
 @pytest.mark.parametrize("numbers", [None, [None], [7, None]])
-def test_message_in_the_backlog_cannot_be_cancelled(either: World, numbers: Any) -> None:
+def test_message_in_the_backlog_cannot_be_cancelled(
+    any_state: PairingHarness, numbers: Any
+) -> None:
     with pytest.raises(CannotCancel, match="in the backlog"):
-        either.cancel(numbers)
+        any_state.cancel(numbers)
 
-    assert either.called() == []
+    assert any_state.called() == []
 
 
 @pytest.mark.rule("S10")
-def test_no_message_can_be_cancelled_in_failover(down: World) -> None:
+def test_no_message_can_be_cancelled_in_failover(primary_down: PairingHarness) -> None:
     with pytest.raises(SendUnavailable, match="in failover") as caught:
-        down.cancel([7])
+        primary_down.cancel([7])
 
     assert caught.value.primary_error is DOWN
-    assert down.cancelled == []
+    assert primary_down.cancelled == []
 
 
 # Reserved names, ids and the caller's objects.
@@ -1025,41 +1040,41 @@ def test_no_message_can_be_cancelled_in_failover(down: World) -> None:
     ids=["message", "dictionary", "annotated", "generator"],
 )
 def test_reserved_name_is_refused_in_every_state(
-    either: World, make: Callable[[Any], Any], key: Any
+    any_state: PairingHarness, make: Callable[[Any], Any], key: Any
 ) -> None:
-    for call in (either.send, either.schedule):
+    for call in (any_state.send, any_state.schedule):
         with pytest.raises(ReservedProperty):
             call(make({key: "x"}))
-        assert either.called() == []
+        assert any_state.called() == []
 
-    assert either.primary.sent == []
-    assert either.stored() == []
+    assert any_state.primary.sent == []
+    assert any_state.stored() == []
 
 
 @pytest.mark.rule("S11")
-def test_ambiguous_send_has_the_same_id_in_primary_and_backlog(world: World) -> None:
+def test_ambiguous_send_has_the_same_id_in_primary_and_backlog(harness: PairingHarness) -> None:
     sent: list[list[bytes]] = []
 
-    def accepts_and_is_lost(messages: Any, **options: Any) -> None:
+    def accept_and_time_out(messages: Any, **options: Any) -> None:
         sent.append(payloads_of(messages))
-        raise OperationTimeoutError(message="the answer was lost")
+        raise OperationTimeoutError(message="the response was lost")
 
-    world.primary.send_messages = accepts_and_is_lost  # type: ignore[method-assign]
-    nameless = ServiceBusMessage(b"1")
-    nameless.message_id = None
+    harness.primary.send_messages = accept_and_time_out  # type: ignore[method-assign]
+    without_id = ServiceBusMessage(b"1")
+    without_id.message_id = None
     raw = AmqpAnnotatedMessage(data_body=b"2")
 
-    world.send([nameless, raw, {"body": b"3"}])
+    harness.send([without_id, raw, {"body": b"3"}])
 
     assert len(sent) == 1
     assert all(ids(sent[0]))
-    assert ids(world.stored()) == ids(sent[0])
-    assert nameless.message_id is None
+    assert ids(harness.stored()) == ids(sent[0])
+    assert without_id.message_id is None
     assert raw.properties is None
 
 
 @pytest.mark.rule("S11")
-def test_each_call_assigns_a_new_id(failed_over: World) -> None:
+def test_each_call_assigns_a_new_id(failed_over: PairingHarness) -> None:
     raw = AmqpAnnotatedMessage(data_body=b"1")
 
     failed_over.send(raw)
@@ -1071,22 +1086,26 @@ def test_each_call_assigns_a_new_id(failed_over: World) -> None:
     assert first != second
 
 
-def test_messages_of_a_generator_are_stored_after_the_primary_failed(world: World) -> None:
-    world.primary.opening = DOWN
+def test_messages_of_a_generator_are_stored_after_the_primary_failed(
+    harness: PairingHarness,
+) -> None:
+    harness.primary.open_error = DOWN
 
-    world.send(message(str(number)) for number in range(3))
+    harness.send(message(str(number)) for number in range(3))
 
-    assert ids(world.stored()) == ["0", "1", "2"]
+    assert ids(harness.stored()) == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("none", [[], PairedBatch()])
-def test_empty_call_stores_nothing(failed_over: World, none: Any) -> None:
-    failed_over.send(none)
+@pytest.mark.parametrize("messages", [[], PairedBatch()])
+def test_empty_call_stores_nothing(failed_over: PairingHarness, messages: Any) -> None:
+    failed_over.send(messages)
 
     assert failed_over.called() == []
 
 
-def test_invalid_message_raises_the_error_of_the_sdk_in_failover(failed_over: World) -> None:
+def test_invalid_message_raises_the_error_of_the_sdk_in_failover(
+    failed_over: PairingHarness,
+) -> None:
     with pytest.raises(TypeError, match="Received instead: int"):
         failed_over.send(7)
 
@@ -1102,59 +1121,59 @@ def test_invalid_message_raises_the_error_of_the_sdk_in_failover(failed_over: Wo
 def test_entering_does_not_fail_while_the_primary_is_down(
     interval: timedelta, error: Exception
 ) -> None:
-    world = World(failover_interval=interval)
-    world.primary.opening = error
+    harness = PairingHarness(failover_interval=interval)
+    harness.primary.open_error = error
 
-    world.enter()
+    harness.enter()
 
-    assert world.status is (SUSPECT if interval else FAILOVER)  # it counts as a failed send
+    assert harness.status is (SUSPECT if interval else FAILOVER)  # entering counts as a send
 
 
 @pytest.mark.rule("S1")
-def test_entering_in_failover_calls_no_sender(failed_over: World) -> None:
+def test_entering_in_failover_calls_no_sender(failed_over: PairingHarness) -> None:
     failed_over.enter()
 
     assert failed_over.called() == []
 
 
 @pytest.mark.rule("S1")
-@pytest.mark.parametrize("error", [GONE, BUSY, TypeError("mine")])
+@pytest.mark.parametrize("error", [GONE, BUSY, TypeError("invalid")])
 def test_entering_and_creating_a_batch_raise_errors_that_are_no_outage(
-    world: World, error: Exception
+    harness: PairingHarness, error: Exception
 ) -> None:
-    world.primary.opening = error
+    harness.primary.open_error = error
 
-    for call in (world.enter, world.create_batch):
+    for call in (harness.enter, harness.create_batch):
         with pytest.raises(type(error)) as caught:
             call()
         assert caught.value is error
 
-    assert world.status is HEALTHY
+    assert harness.status is HEALTHY
 
 
 @pytest.mark.rule("S1")
-def test_batch_has_the_limit_of_the_primary_or_of_the_backlog(world: World) -> None:
-    world.primary.limit = 1024 * KB
-    assert world.create_batch().max_size_in_bytes == 1024 * KB
-    assert world.create_batch(500).max_size_in_bytes == 500
+def test_batch_has_the_limit_of_the_primary_or_of_the_backlog(harness: PairingHarness) -> None:
+    harness.primary.limit = 1024 * KB
+    assert harness.create_batch().max_size_in_bytes == 1024 * KB
+    assert harness.create_batch(500).max_size_in_bytes == 500
 
-    world.fail_over()
-    assert world.create_batch().max_size_in_bytes == 256 * KB
-    assert world.create_batch(500).max_size_in_bytes == 500
+    harness.fail_over()
+    assert harness.create_batch().max_size_in_bytes == 256 * KB
+    assert harness.create_batch(500).max_size_in_bytes == 500
 
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("interval", [NOW, MINUTE])
 def test_creating_a_batch_returns_none_if_no_namespace_answers(interval: timedelta) -> None:
-    world = World(failover_interval=interval)
-    world.primary.opening = DOWN
-    world.fail_queues()
+    harness = PairingHarness(failover_interval=interval)
+    harness.primary.open_error = DOWN
+    harness.fail_queues()
 
-    assert world.create_batch() is None
+    assert harness.create_batch() is None
 
-    assert world.status is (SUSPECT if interval else FAILOVER)
-    world.pull_all()
-    assert world.create_batch() is None
+    assert harness.status is (SUSPECT if interval else FAILOVER)
+    harness.pull_all()
+    assert harness.create_batch() is None
 
 
 @pytest.mark.rule("S1")
@@ -1162,7 +1181,7 @@ def test_creating_a_batch_returns_none_if_no_namespace_answers(interval: timedel
     ("error", "pulled"), [(BROKEN, 1), (GONE, 1), (OSError("broken"), 1), (BUSY, 0)]
 )
 def test_queue_that_creates_no_batch_is_pulled_unless_it_is_busy(
-    failed_over: World, error: Exception, pulled: int
+    failed_over: PairingHarness, error: Exception, pulled: int
 ) -> None:
     failed_over.fail_queues(error)
 
@@ -1173,15 +1192,15 @@ def test_queue_that_creates_no_batch_is_pulled_unless_it_is_busy(
 
 
 @pytest.mark.rule("S1")
-def test_batch_larger_than_the_link_allows_is_refused(either: World) -> None:
+def test_batch_larger_than_the_link_allows_is_refused(any_state: PairingHarness) -> None:
     with pytest.raises(ValueError, match="too large"):
-        either.create_batch(10_000 * KB)
+        any_state.create_batch(10_000 * KB)
 
-    assert either.pulled() == set()
+    assert any_state.pulled() == set()
 
 
 @pytest.mark.rule("S3")
-def test_only_a_send_stops_the_timer(suspect: World) -> None:
+def test_only_a_send_stops_the_timer(suspect: PairingHarness) -> None:
     suspect.create_batch()
     suspect.enter()
 
@@ -1192,16 +1211,16 @@ def test_only_a_send_stops_the_timer(suspect: World) -> None:
 
 
 @pytest.fixture
-def ordered() -> World:
-    return World(failback="after-drain", failback_hold=5 * SECOND)
+def ordered() -> PairingHarness:
+    return PairingHarness(failback="after-drain", failback_hold=5 * SECOND)
 
 
-def of_session(session: str, number: int = 0, **more: Any) -> ServiceBusMessage:
-    return ServiceBusMessage(b"", session_id=session, message_id=f"{session} {number}", **more)
+def of_session(session: str, number: int = 0, **options: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(b"", session_id=session, message_id=f"{session} {number}", **options)
 
 
 @pytest.mark.rule("S12")
-def test_messages_of_a_session_go_to_its_queue_from_every_sender(ordered: World) -> None:
+def test_messages_of_a_session_go_to_its_queue_from_every_sender(ordered: PairingHarness) -> None:
     ordered.fail_over()
     for number in range(30):
         ordered.send(of_session(f"s{number % 10}", number), sender=number)
@@ -1214,7 +1233,7 @@ def test_messages_of_a_session_go_to_its_queue_from_every_sender(ordered: World)
 
 
 @pytest.mark.rule("S12")
-def test_batch_of_many_sessions_is_split_by_queue_in_order(ordered: World) -> None:
+def test_batch_of_many_sessions_is_split_by_queue_in_order(ordered: PairingHarness) -> None:
     ordered.fail_over()
 
     ordered.send([of_session(f"s{number % 7}", number) for number in range(70)])
@@ -1222,20 +1241,20 @@ def test_batch_of_many_sessions_is_split_by_queue_in_order(ordered: World) -> No
     assert len(ordered.stored()) == 70
     assert all(len(sender.sent) == 1 for sender in ordered.backlog.values())
     for sender in ordered.backlog.values():
-        numbers = [int(one.split()[1]) for one in ids(sender.sent[0])]
+        numbers = [int(message_id.split()[1]) for message_id in ids(sender.sent[0])]
         assert numbers == sorted(numbers)
 
 
 @pytest.mark.rule("S12")
-def test_session_never_moves_to_another_queue(ordered: World) -> None:
+def test_session_never_moves_to_another_queue(ordered: PairingHarness) -> None:
     ordered.fail_over()
     queue = ordered.pairing.queue_of_session(ordered.orders, "s")
-    ordered.backlog[queue].sending = BROKEN
+    ordered.backlog[queue].send_error = BROKEN
 
-    for tried in ([queue, queue], []):  # the second time the queue is pulled
+    for queues in ([queue, queue], []):  # the second time the queue is pulled
         with pytest.raises(SendUnavailable) as caught:
             ordered.send(of_session("s"))
-        assert ordered.called() == tried
+        assert ordered.called() == queues
         assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, BROKEN)
 
     assert ordered.stored() == []
@@ -1244,27 +1263,27 @@ def test_session_never_moves_to_another_queue(ordered: World) -> None:
 
 
 @pytest.mark.rule("S12", "S9")
-def test_error_names_the_messages_whose_session_queue_failed(ordered: World) -> None:
+def test_error_names_the_messages_whose_session_queue_failed(ordered: PairingHarness) -> None:
     ordered.fail_over()
     sessions = [f"s{number}" for number in range(8)]
-    queues = [ordered.pairing.queue_of_session(ordered.orders, one) for one in sessions]
-    lost = queues[-1]
-    ordered.backlog[lost].opening = BROKEN
+    queues = [ordered.pairing.queue_of_session(ordered.orders, session) for session in sessions]
+    failed = queues[-1]
+    ordered.backlog[failed].open_error = BROKEN
 
     with pytest.raises(PartlyStored) as caught:
-        ordered.send([of_session(one) for one in sessions])
+        ordered.send([of_session(session) for session in sessions])
 
-    stored = {sessions.index(one.split()[0]) for one in ids(ordered.stored())}
+    stored = {sessions.index(message_id.split()[0]) for message_id in ids(ordered.stored())}
     assert set(caught.value.stored) == stored
     assert stored.isdisjoint(caught.value.not_stored)
     assert sorted((*caught.value.stored, *caught.value.not_stored)) == list(range(8))
-    assert all(queues[place] != lost for place in stored)
+    assert all(queues[index] != failed for index in stored)
 
 
 @pytest.mark.rule("S12")
-def test_held_call_goes_to_the_primary_when_the_backlog_is_empty(ordered: World) -> None:
+def test_held_call_goes_to_the_primary_when_the_backlog_is_empty(ordered: PairingHarness) -> None:
     ordered.hold()
-    ordered.waiting = ordered.peek
+    ordered.on_wait = ordered.peek
 
     ordered.send(of_session("s"))
 
@@ -1273,13 +1292,13 @@ def test_held_call_goes_to_the_primary_when_the_backlog_is_empty(ordered: World)
 
 
 @pytest.mark.rule("S12")
-def test_held_call_goes_to_the_backlog_after_the_hold(ordered: World) -> None:
+def test_held_call_goes_to_the_backlog_after_the_hold(ordered: PairingHarness) -> None:
     ordered.hold()
 
     def wait() -> None:
         ordered.clock += 2.5
 
-    ordered.waiting = wait
+    ordered.on_wait = wait
     ordered.send(of_session("s"))
 
     assert ordered.waits() == [5.0, 2.5]
@@ -1287,13 +1306,13 @@ def test_held_call_goes_to_the_backlog_after_the_hold(ordered: World) -> None:
 
 
 @pytest.mark.rule("S2a")
-def test_held_call_times_out_with_its_own_timeout(ordered: World) -> None:
+def test_held_call_times_out_with_its_own_timeout(ordered: PairingHarness) -> None:
     ordered.hold()
 
     def wait() -> None:
         ordered.clock += 1
 
-    ordered.waiting = wait
+    ordered.on_wait = wait
     with pytest.raises(SendUnavailable, match="timed out") as caught:
         ordered.send(of_session("s"), timeout=2)
 
@@ -1302,19 +1321,19 @@ def test_held_call_times_out_with_its_own_timeout(ordered: World) -> None:
 
 
 @pytest.mark.rule("S14")
-def test_held_call_raises_state_error_when_the_pairing_is_closed(ordered: World) -> None:
+def test_held_call_raises_state_error_when_the_pairing_is_closed(ordered: PairingHarness) -> None:
     ordered.hold()
 
     def wait() -> None:
         ordered.pairing.primary.set_closed()
 
-    ordered.waiting = wait
+    ordered.on_wait = wait
     with pytest.raises(StateError, match="closed"):
         ordered.send(of_session("s"))
 
 
 @pytest.mark.rule("S12")
-def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: World) -> None:
+def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: PairingHarness) -> None:
     late = operations.send(ordered.call(), of_session("s", 1), None, {})
     next(late)
     assert isinstance(late.send(nullcontext()), CallSdk)  # the primary does not answer
@@ -1336,51 +1355,53 @@ def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: World) -> Non
 @pytest.mark.rule("S14", "Y7")
 @pytest.mark.parametrize("fault", [None, OSError("partner")])
 def test_closed_or_faulted_pairing_refuses_every_call(
-    world: World, fault: BaseException | None
+    harness: PairingHarness, fault: BaseException | None
 ) -> None:
-    world.pairing.primary.set_closed()
+    harness.pairing.primary.set_closed()
     if fault is not None:
-        world.pairing.primary.set_fault(fault)
+        harness.pairing.primary.set_fault(fault)
     kind = StateError if fault is None else PairingFaulted
 
     calls: list[Callable[[], Any]] = [
-        lambda: world.send(message("1")),
-        lambda: world.schedule(message("1")),
-        lambda: world.cancel(7),
-        world.enter,
-        world.create_batch,
+        lambda: harness.send(message("1")),
+        lambda: harness.schedule(message("1")),
+        lambda: harness.cancel(7),
+        harness.enter,
+        harness.create_batch,
     ]
     for call in calls:
         with pytest.raises(kind):
             call()
-    assert world.called() == []
+    assert harness.called() == []
 
 
 # Cancelled calls.
 
-OPERATIONS: dict[str, Callable[[World], Operation[Any]]] = {
-    "send": lambda world: operations.send(
-        world.call(), [sized("1", 200 * KB), sized("2", 200 * KB)], None, {}
+OPERATIONS: dict[str, Callable[[PairingHarness], Operation[Any]]] = {
+    "send": lambda harness: operations.send(
+        harness.call(), [sized("1", 200 * KB), sized("2", 200 * KB)], None, {}
     ),
-    "schedule": lambda world: operations.schedule(world.call(), message("1"), WHEN, None, {}),
-    "cancel": lambda world: operations.cancel(world.call(), 7, None, {}),
-    "open_link": lambda world: operations.open_link(
-        world.call(), lambda sender: sender.__enter__()
+    "schedule": lambda harness: operations.schedule(harness.call(), message("1"), WHEN, None, {}),
+    "cancel": lambda harness: operations.cancel(harness.call(), 7, None, {}),
+    "open_link": lambda harness: operations.open_link(
+        harness.call(), lambda sender: sender.__enter__()
     ),
-    "create_batch": lambda world: operations.create_batch(
-        world.call(), lambda sender: sender.create_message_batch()
+    "create_batch": lambda harness: operations.create_batch(
+        harness.call(), lambda sender: sender.create_message_batch()
     ),
 }
 
 
-def is_cancelled(world: World, operation: Operation[Any], after: int) -> bool:
-    """Carry out so many effects, and then cancel the operation as a driver does. Return whether it
-    was still in progress."""
+def is_cancelled(harness: PairingHarness, operation: Operation[Any], after: int) -> bool:
+    """Cancel an operation after a number of effects, like a driver does.
+
+    Return False if the operation had already ended.
+    """
 
     def resume(effect: Effect) -> Effect:
         try:
-            result = world.driver._carry_out(effect)
-        except Exception as exc:  # noqa: BLE001  the operation decides
+            result = harness.driver._carry_out(effect)
+        except Exception as exc:  # noqa: BLE001  the operation handles it
             return operation.throw(exc)
         return operation.send(result)
 
@@ -1398,54 +1419,56 @@ def is_cancelled(world: World, operation: Operation[Any], after: int) -> bool:
         return True
 
 
-def cool_down(world: World) -> None:
-    world.fail_over()
-    world.pull_all()
-    world.clock += 60
+def cool_down(harness: PairingHarness) -> None:
+    harness.fail_over()
+    harness.pull_all()
+    harness.clock += 60
 
 
-def break_queues(world: World) -> None:
-    world.fail_over()
-    world.fail_queues()
+def break_queues(harness: PairingHarness) -> None:
+    harness.fail_over()
+    harness.fail_queues()
 
 
-STATES: list[Callable[[World], object]] = [
-    lambda world: None,
-    lambda world: setattr(world.primary, "opening", DOWN),
-    lambda world: setattr(world.primary, "opening", HIDDEN),
-    World.fail_over,
+STATES: list[Callable[[PairingHarness], object]] = [
+    lambda harness: None,
+    lambda harness: setattr(harness.primary, "open_error", DOWN),
+    lambda harness: setattr(harness.primary, "open_error", HIDDEN),
+    PairingHarness.fail_over,
     cool_down,
     break_queues,
 ]
-"""Healthy, down, down for a hidden reason, in failover, in failover with queues whose cool-down is
-over, and in failover with broken queues."""
+"""Healthy, primary down, primary down with an error of unknown kind, in failover, in failover with
+queues whose cool-down is over, and in failover with broken queues."""
 
 
 @pytest.mark.rule("S12", "S4")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operation_that_is_cancelled_anywhere_releases_everything(name: str) -> None:
+def test_operation_cancelled_at_any_effect_releases_everything(name: str) -> None:
     cancelled = 0
-    for failback, reach, after in product(("immediate", "after-drain"), STATES, range(10)):
-        world = World(failback=failback)
-        reach(world)
-        cancelled += is_cancelled(world, OPERATIONS[name](world), after)
+    for failback, prepare, after in product(("immediate", "after-drain"), STATES, range(10)):
+        harness = PairingHarness(failback=failback)
+        prepare(harness)
+        cancelled += is_cancelled(harness, OPERATIONS[name](harness), after)
 
-        assert world.orders.health.in_flight == 0
-        assert not world.links().lock.locked()
-        world.clock += 1000  # the cool-down of every queue is over
-        assert world.all_usable()
+        assert harness.orders.health.in_flight == 0
+        assert not harness.links().lock.locked()
+        harness.clock += 1000  # the cool-down of every queue is over
+        assert harness.all_usable()
     assert cancelled >= 6
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operation_that_is_never_started_holds_nothing(failed_over: World, name: str) -> None:
+def test_operation_that_is_never_started_holds_nothing(
+    failed_over: PairingHarness, name: str
+) -> None:
     OPERATIONS[name](failed_over).close()
 
     assert failed_over.orders.health.in_flight == 0
 
 
 @pytest.mark.rule("S4")
-def test_call_without_time_left_releases_the_queue(failed_over: World) -> None:
+def test_call_without_time_left_releases_the_queue(failed_over: PairingHarness) -> None:
     failed_over.pull_all()
     failed_over.clock += 60
     call = failed_over.call(timeout=5)
@@ -1459,10 +1482,12 @@ def test_call_without_time_left_releases_the_queue(failed_over: World) -> None:
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("error", [None, BUSY, LARGE, BROKEN])
-def test_queues_can_be_claimed_after_any_send(failed_over: World, error: Exception | None) -> None:
+def test_queues_can_be_claimed_after_any_send(
+    failed_over: PairingHarness, error: Exception | None
+) -> None:
     failed_over.pull_all()
     for sender in failed_over.backlog.values():
-        sender.sending = error
+        sender.send_error = error
     failed_over.clock += 60
 
     try:
@@ -1476,7 +1501,9 @@ def test_queues_can_be_claimed_after_any_send(failed_over: World, error: Excepti
 
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("size", [None, 10_000 * KB])
-def test_queues_can_be_claimed_after_creating_a_batch(failed_over: World, size: int | None) -> None:
+def test_queues_can_be_claimed_after_creating_a_batch(
+    failed_over: PairingHarness, size: int | None
+) -> None:
     failed_over.pull_all()
     failed_over.clock += 60
 

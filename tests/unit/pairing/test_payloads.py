@@ -31,14 +31,14 @@ WHEN_MS = 1_893_553_445_678
 KEYS: list[Any] = [*ALIASES, *(name.encode() for name in ALIASES)]
 
 
-def insides(message: Any) -> Any:
-    """Return a copy of all values inside an object of the SDK, for a later comparison."""
+def copy_values(message: Any) -> Any:
+    """Return copies of all values in an object of the SDK, for a later comparison."""
     if isinstance(message, list | tuple):
-        return [insides(one) for one in message]
+        return [copy_values(item) for item in message]
     if isinstance(message, dict):
-        return {key: insides(value) for key, value in message.items()}
+        return {key: copy_values(value) for key, value in message.items()}
     plain = isinstance(message, Enum) or not hasattr(message, "__dict__")
-    return deepcopy(message) if plain else insides(vars(message))
+    return deepcopy(message) if plain else copy_values(vars(message))
 
 
 def without_id() -> ServiceBusMessage:
@@ -52,8 +52,8 @@ def id_of(payload: bytes) -> Any:
 
 
 def aliases_of(payload: bytes) -> dict[str, Any]:
-    found = Message.parse(payload).read_application_properties()
-    return {name: value for name, value in found.items() if name in ALIASES}
+    properties = Message.parse(payload).read_application_properties()
+    return {name: value for name, value in properties.items() if name in ALIASES}
 
 
 def filled(batch: ServiceBusMessageBatch, *messages: Any) -> ServiceBusMessageBatch:
@@ -77,10 +77,10 @@ HOLDERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_reserved_name_is_refused_in_every_kind_of_message(holder: str, key: Any) -> None:
-    message = HOLDERS[holder]({"mine": 1, key: "x"})
+    message = HOLDERS[holder]({"other": 1, key: "x"})
     name = key.decode() if isinstance(key, bytes) else key
 
-    for sent in (message, [ServiceBusMessage(b""), message], (one for one in [message])):
+    for sent in (message, [ServiceBusMessage(b""), message], (item for item in [message])):
         with pytest.raises(ReservedProperty, match=f"'{name}'.*Use another name"):
             prepare(sent)
 
@@ -100,8 +100,8 @@ def test_paired_batch_refuses_a_reserved_name_when_it_is_added(holder: str, key:
 @pytest.mark.rule("S7")
 @pytest.mark.parametrize("key", KEYS)
 def test_sdk_batch_with_a_reserved_name_is_refused_when_it_is_sent(key: Any) -> None:
-    fine = ServiceBusMessage(b"")
-    batch = filled(ServiceBusMessageBatch(), fine, HOLDERS["a message"]({key: "x"}))
+    valid = ServiceBusMessage(b"")
+    batch = filled(ServiceBusMessageBatch(), valid, HOLDERS["a message"]({key: "x"}))
 
     with pytest.raises(ReservedProperty):
         prepare(batch)
@@ -123,7 +123,7 @@ def test_other_names_are_allowed(name: str) -> None:
 
 @pytest.mark.rule("S11")
 def test_message_with_an_id_is_passed_on_unchanged() -> None:
-    message = ServiceBusMessage(b"x", message_id="mine")
+    message = ServiceBusMessage(b"x", message_id="id")
     batch = PairedBatch()
 
     assert prepare(message) is message
@@ -142,14 +142,14 @@ def test_message_with_an_id_is_passed_on_unchanged() -> None:
 )
 def test_message_without_an_id_gets_one_on_a_copy_for_each_call(make: Callable[[], Any]) -> None:
     message = make()
-    before = insides(message)
+    before = copy_values(message)
 
     calls = [Payloads(prepare(message)), Payloads(prepare([message]))]
 
     ids = [id_of(call.encoded()[0]) for call in calls]
     assert all(ids)
     assert ids[0] != ids[1]
-    assert insides(message) == before
+    assert copy_values(message) == before
 
 
 @pytest.mark.rule("S11")
@@ -169,14 +169,14 @@ def test_id_is_the_same_for_the_primary_and_the_backlog() -> None:
 @pytest.mark.rule("S11")
 def test_paired_batch_assigns_the_id_when_a_message_is_added() -> None:
     message = without_id()
-    before = insides(message)
+    before = copy_values(message)
     batch = filled(PairedBatch(), message, AmqpAnnotatedMessage(data_body=b"x"), {"body": b"x"})
 
-    ids = [id_of(one) for one in members(batch)]
+    ids = [id_of(member) for member in members(batch)]
 
     assert all(ids)
     assert len(set(ids)) == 3
-    assert insides(message) == before
+    assert copy_values(message) == before
     assert [id_of(payload) for payload in Payloads(prepare(batch)).for_backlog("orders")] == ids
 
 
@@ -204,15 +204,15 @@ def test_objects_of_the_caller_are_not_changed() -> None:
     raw = AmqpAnnotatedMessage(
         value_body={"a": 1}, application_properties={b"k": b"v"}, annotations={b"x": 1}
     )
-    given = {"body": b"x", "session_id": "s", "application_properties": {"a": b"b"}}
-    messages = [full, raw, given]
-    before = insides(messages)
+    dictionary = {"body": b"x", "session_id": "s", "application_properties": {"a": b"b"}}
+    messages = [full, raw, dictionary]
+    before = copy_values(messages)
 
     payloads = Payloads(prepare(messages))
     payloads.for_backlog("orders", WHEN)
     payloads.sessions()
 
-    assert insides(messages) == before
+    assert copy_values(messages) == before
 
 
 def test_generator_is_read_once() -> None:
@@ -281,17 +281,19 @@ def test_backlog_message_has_its_schedule_in_milliseconds(at: datetime) -> None:
     messages = prepare([ServiceBusMessage(b"1"), {"body": b"2"}])
     payloads = Payloads(messages).for_backlog("orders", at)
 
-    assert [aliases_of(one)[SCHEDULE_ALIAS] for one in payloads] == [WHEN_MS, WHEN_MS]
+    assert [aliases_of(payload)[SCHEDULE_ALIAS] for payload in payloads] == [WHEN_MS, WHEN_MS]
 
 
 @pytest.mark.rule("S12")
 def test_session_is_read_from_every_kind_of_message() -> None:
-    one, none = ServiceBusMessage(b"", session_id="ä"), ServiceBusMessage(b"")
+    with_session = ServiceBusMessage(b"", session_id="ä")
+    without_session = ServiceBusMessage(b"")
     raw = AmqpAnnotatedMessage(data_body=b"", properties=AmqpMessageProperties(group_id="raw"))
-    given = {"body": b"", "session_id": "given"}
+    dictionary = {"body": b"", "session_id": "dictionary"}
 
-    assert Payloads(prepare([one, none, raw, given])).sessions() == ["ä", None, "raw", "given"]
-    assert Payloads(filled(PairedBatch(), none, one)).sessions() == [None, "ä"]
+    messages = [with_session, without_session, raw, dictionary]
+    assert Payloads(prepare(messages)).sessions() == ["ä", None, "raw", "dictionary"]
+    assert Payloads(filled(PairedBatch(), without_session, with_session)).sessions() == [None, "ä"]
 
 
 # Sizes.
@@ -350,7 +352,7 @@ def test_batch_size_is_counted_as_in_the_sdk() -> None:
     messages = [ServiceBusMessage(b"x" * size) for size in (1, 100, 200, 300, 5000)]
     batch = filled(ServiceBusMessageBatch(), *messages)
 
-    assert batch.size_in_bytes == sum(size_in_batch(len(encode(one))) for one in messages)
+    assert batch.size_in_bytes == sum(size_in_batch(len(encode(message))) for message in messages)
 
 
 def test_batch_of_payloads_keeps_their_order() -> None:

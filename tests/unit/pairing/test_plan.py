@@ -54,18 +54,18 @@ def test_two_namespaces_can_be_paired(kind: Any, ready: bool) -> None:
     primary = client("one", kind)
     secondary = client("two", kind) if ready else string("two")
 
-    made = plan(primary, secondary, kind, backlog_queue_count=2)
+    pairing_plan = plan(primary, secondary, kind, backlog_queue_count=2)
 
-    assert made.primary is primary
-    assert (made.secondary is secondary) is ready
-    assert isinstance(made.secondary, kind)
-    assert made.owns_secondary is not ready
-    assert made.primary_id == NamespaceId("one.servicebus.windows.net")
-    assert made.secondary_id == NamespaceId("two.servicebus.windows.net")
-    assert made.paths == ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
+    assert pairing_plan.primary is primary
+    assert (pairing_plan.secondary is secondary) is ready
+    assert isinstance(pairing_plan.secondary, kind)
+    assert pairing_plan.owns_secondary is not ready
+    assert pairing_plan.primary_id == NamespaceId("one.servicebus.windows.net")
+    assert pairing_plan.secondary_id == NamespaceId("two.servicebus.windows.net")
+    assert pairing_plan.paths == ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
     assert len(registry) == 1
-    made.release()
-    made.release()
+    pairing_plan.release()
+    pairing_plan.release()
     assert len(registry) == 0
 
 
@@ -77,10 +77,10 @@ def test_options_are_required() -> None:
 
 
 @pytest.mark.rule("P1")
-@pytest.mark.parametrize("none", [None, ""])
-def test_secondary_is_required(none: Any) -> None:
+@pytest.mark.parametrize("secondary", [None, ""])
+def test_secondary_is_required(secondary: Any) -> None:
     with pytest.raises(SecondaryMissing, match="no secondary"):
-        plan(client(), none)
+        plan(client(), secondary)
     assert len(registry) == 0
 
 
@@ -96,14 +96,14 @@ def test_namespace_cannot_be_its_own_secondary(name: str) -> None:
 @pytest.mark.rule("P1")
 def test_client_cannot_be_paired_twice() -> None:
     primary = client("one")
-    made = plan(primary, string("two"))
+    pairing_plan = plan(primary, string("two"))
 
     for other in ("two", "three"):
         with pytest.raises(AlreadyPaired, match="Close that pairing first"):
             plan(primary, string(other))
 
     assert len(registry) == 1  # the failed calls did not remove the first pairing
-    made.release()
+    pairing_plan.release()
     plan(primary, string("three"))
 
 
@@ -198,8 +198,8 @@ def test_primary_without_a_name_needs_primary_name() -> None:
         plan(local, string("two"))
     assert len(registry) == 0
 
-    made = plan(local, string("two"), primary_name="mine", backlog_queue_count=1)
-    assert made.paths == ("mine/x-servicebus-transfer/0",)
+    pairing_plan = plan(local, string("two"), primary_name="custom", backlog_queue_count=1)
+    assert pairing_plan.paths == ("custom/x-servicebus-transfer/0",)
 
 
 @pytest.mark.rule("P3")
@@ -218,8 +218,8 @@ def test_invalid_syphon_options_leave_nothing_paired() -> None:
         plan(primary, string("two"), enable_syphon=True, syphon_options=1)
 
     assert len(registry) == 0
-    made = plan(
+    pairing_plan = plan(
         primary, string("two"), enable_syphon=True, backlog_queue_count=2
     )  # a second attempt
     assert len(registry) == 1
-    assert made.syphon.backlog_queues == made.paths
+    assert pairing_plan.syphon.backlog_queues == pairing_plan.paths

@@ -41,11 +41,12 @@ def client_of(flavour: ModuleType, **options: Any) -> Any:
     return flavour.ServiceBusClient.from_connection_string(TEXT, **options)
 
 
-def must_have(thing: Any, name: str, see: str) -> Any:
-    found = getattr(thing, name, must_have)
-    kind = thing.__name__ if isinstance(thing, type) else type(thing).__name__
-    assert found is not must_have, f"the SDK's {kind} has no {name} any more: see {see}"
-    return found
+def must_have(owner: Any, name: str, see: str) -> Any:
+    """Return an attribute. If it is missing, fail with the name of the code that uses it."""
+    value = getattr(owner, name, must_have)
+    kind = owner.__name__ if isinstance(owner, type) else type(owner).__name__
+    assert value is not must_have, f"{kind} of the SDK no longer has {name}: see {see}"
+    return value
 
 
 # Messages.
@@ -61,23 +62,23 @@ def test_pin_the_outgoing_form_of_a_message():
     must_have(message, "_message", "sdk.encode")
     message._message = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
     assert bytes(PyamqpTransport.encode_message(message)) == sdk.encode(message), (
-        "the SDK's encode_message does not read _message any more: see sdk.encode"
+        "encode_message of the SDK no longer reads _message: see sdk.encode"
     )
 
 
 def test_pin_the_raw_message_of_a_message():
     message = ServiceBusMessage("b")
     assert must_have(message, "_raw_amqp_message", "sdk.with_new_id") is message.raw_amqp_message, (
-        "raw_amqp_message is not what _raw_amqp_message holds any more: see sdk.with_new_id"
+        "raw_amqp_message no longer returns _raw_amqp_message: see sdk.with_new_id"
     )
 
 
 def test_pin_that_a_message_of_the_sdk_has_an_id_and_an_annotated_one_has_none():
     assert ServiceBusMessage("b").message_id is not None, (
-        "the SDK does not give its messages an id any more: docs and rule S11 say that it does"
+        "the SDK no longer assigns message ids: see the docs and rule S11"
     )
-    bare = AmqpAnnotatedMessage(data_body=b"b")
-    assert bare.properties is None or bare.properties.message_id is None, (
+    annotated = AmqpAnnotatedMessage(data_body=b"b")
+    assert annotated.properties is None or annotated.properties.message_id is None, (
         "an AmqpAnnotatedMessage has an id now: see sdk.with_new_id"
     )
 
@@ -87,7 +88,9 @@ def test_pin_that_the_sdk_changes_bytes_among_application_properties():
     properties: dict[str | bytes, Any] = {"a": b"b"}
     raw = ServiceBusMessage("b", application_properties=properties).raw_amqp_message
     PyamqpTransport.to_outgoing_amqp_message(raw)
-    assert properties == {"a": "b"}, "the SDK leaves application properties alone: see sdk.encode"
+    assert properties == {"a": "b"}, (
+        "the SDK no longer changes application properties: see sdk.encode"
+    )
 
 
 # Batches.
@@ -97,10 +100,10 @@ def test_pin_the_members_of_a_batch():
     message = ServiceBusMessage("b", message_id="id")
     batch = ServiceBusMessageBatch()
     batch.add_message(message)
-    kept = must_have(batch, "_message", "sdk.members")
-    assert isinstance(kept, list), "a batch's _message is not a list any more: see sdk.members"
-    assert [bytes(one) for one in kept[sdk._DATA_SECTION]] == [sdk.encode(message)], (
-        f"a batch's members are not at index {sdk._DATA_SECTION} of its _message: see sdk.members"
+    sections = must_have(batch, "_message", "sdk.members")
+    assert isinstance(sections, list), "_message of a batch is no longer a list: see sdk.members"
+    assert [bytes(member) for member in sections[sdk._DATA_SECTION]] == [sdk.encode(message)], (
+        f"the members of a batch are not in _message[{sdk._DATA_SECTION}]: see sdk.members"
     )
 
 
@@ -112,13 +115,13 @@ def test_pin_the_fields_of_a_batch(name: str):
 def test_pin_how_a_batch_of_encoded_messages_is_sent():
     payloads = [sdk.encode(ServiceBusMessage(b"x" * size)) for size in (1, 1000)]
     batch = sdk.batch_of(payloads, like=ServiceBusMessageBatch())
-    assert len(batch) == 2, "a batch does not count by _count any more: see sdk.batch_of"
+    assert len(batch) == 2, "the length of a batch is no longer _count: see sdk.batch_of"
     wire = pyamqp_bytes(batch)
     assert split_batch(wire) == payloads, (
-        "the SDK does not send what lies in a batch's _message any more: see sdk.batch_of"
+        "the SDK no longer sends the content of _message of a batch: see sdk.batch_of"
     )
-    assert len(wire) == sum(size_in_batch(len(one)) for one in payloads), (
-        "a message takes another size in a batch now: see pairbus.amqp.batch.size_in_batch"
+    assert len(wire) == sum(size_in_batch(len(payload)) for payload in payloads), (
+        "the size of a message in a batch has changed: see pairbus.amqp.batch.size_in_batch"
     )
 
 
@@ -131,23 +134,23 @@ def pyamqp_bytes(batch: ServiceBusMessageBatch) -> bytes:
 
 
 def test_pin_the_constructor_arguments_of_a_batch():
-    transport_of, attributes = object(), {"a": "b"}
+    amqp_transport, attributes = object(), {"a": "b"}
     batch = ServiceBusMessageBatch(max_size_in_bytes=500)
-    batch._amqp_transport, batch._tracing_attributes = transport_of, attributes
+    batch._amqp_transport, batch._tracing_attributes = amqp_transport, attributes
 
-    class Like(PairedBatch):
-        def __init__(self, **given: Any) -> None:
-            self.given = given
+    class RecordingBatch(PairedBatch):
+        def __init__(self, **arguments: Any) -> None:
+            self.arguments = arguments
 
-    assert Like.like(batch).given == {
+    assert RecordingBatch.like(batch).arguments == {
         "max_size_in_bytes": 500,
-        "amqp_transport": transport_of,
+        "amqp_transport": amqp_transport,
         "tracing_attributes": attributes,
     }
-    taken = inspect.getsource(ServiceBusMessageBatch.__init__)
+    constructor = inspect.getsource(ServiceBusMessageBatch.__init__)
     for name in ("amqp_transport", "tracing_attributes"):
-        assert f'kwargs.pop("{name}"' in taken, (
-            f"ServiceBusMessageBatch does not take {name} any more: see payloads.PairedBatch.like"
+        assert f'kwargs.pop("{name}"' in constructor, (
+            f"ServiceBusMessageBatch no longer accepts {name}: see payloads.PairedBatch.like"
         )
 
 
@@ -157,10 +160,10 @@ def test_pin_the_constructor_arguments_of_a_batch():
 @each_flavour
 def test_pin_that_senders_use_the_retries_of_their_client(flavour: Any):
     client = client_of(flavour, retry_total=7)
-    once = sdk_clients.without_retries(client)
+    without_retries = sdk_clients.without_retries(client)
     for make in ("get_queue_sender", "get_queue_receiver"):
-        assert getattr(once, make)("q")._config.retry_total == 0, (
-            f"{make} does not take retry_total from _config: see sdk_clients.without_retries"
+        assert getattr(without_retries, make)("q")._config.retry_total == 0, (
+            f"{make} does not use retry_total of _config: see sdk_clients.without_retries"
         )
         assert getattr(client, make)("q")._config.retry_total == 7, (
             "a copy of a client shares its configuration: see sdk_clients.without_retries"
@@ -199,9 +202,9 @@ def test_pin_the_tls_context_of_a_sender():
     assert sender._config.transport_type is TransportType.Amqp
     sdk.make_handshake_interruptible(sender)
     assert isinstance(sender._config.ssl_context, InterruptibleHandshake)
-    made = inspect.getsource(PyamqpTransport.create_send_client)
-    assert "ssl_context" in made, (
-        "the SDK does not hand the ssl_context of a configuration on: see "
+    source = inspect.getsource(PyamqpTransport.create_send_client)
+    assert "ssl_context" in source, (
+        "the SDK does not use the ssl_context of a configuration: see "
         "sdk.make_handshake_interruptible"
     )
 
@@ -211,10 +214,13 @@ def test_pin_how_a_transport_uses_a_tls_context():
         def wrap_socket(self, sock: Any, **options: Any) -> Any:
             return sock, options
 
-    wire = transport.SSLTransport(HOST, ssl_opts={"context": Context()})
-    assert wire._wrap_socket("socket", **wire.sslopts) == ("socket", {"server_hostname": HOST}), (
-        "the SDK does not leave the TLS handshake to a context that it is given, or asks for more "
-        "than `server_hostname`: see sdk.InterruptibleHandshake"
+    tls_transport = transport.SSLTransport(HOST, ssl_opts={"context": Context()})
+    assert tls_transport._wrap_socket("socket", **tls_transport.sslopts) == (
+        "socket",
+        {"server_hostname": HOST},
+    ), (
+        "the SDK does not use the given context for the TLS handshake, or passes more than "
+        "`server_hostname`: see sdk.InterruptibleHandshake"
     )
 
 
@@ -235,18 +241,20 @@ def test_pin_that_the_method_that_opens_a_link_can_be_replaced():
 
 
 @pytest.mark.parametrize(
-    ("handler", "wire"),
+    ("handler_type", "connection_type"),
     [
         (pyamqp.SendClient, connection.Connection),
         (pyamqp_async.SendClientAsync, connection_async.Connection),
     ],
     ids=["sync", "aio"],
 )
-def test_pin_the_connection_of_a_handler(handler: Any, wire: Any):
-    made = handler(HOST, "target")
-    must_have(made, "open", "sdk.interrupt")
-    assert must_have(made, "_connection", "sdk.interrupt and sdk.abort_connection") is None
-    must_have(wire(f"amqps://{HOST}"), "_transport", "sdk.interrupt and sdk.abort_connection")
+def test_pin_the_connection_of_a_handler(handler_type: Any, connection_type: Any):
+    handler = handler_type(HOST, "target")
+    must_have(handler, "open", "sdk.interrupt")
+    assert must_have(handler, "_connection", "sdk.interrupt and sdk.abort_connection") is None
+    must_have(
+        connection_type(f"amqps://{HOST}"), "_transport", "sdk.interrupt and sdk.abort_connection"
+    )
 
 
 def test_pin_the_socket_of_a_transport():
@@ -255,8 +263,7 @@ def test_pin_the_socket_of_a_transport():
 
 def test_pin_the_stream_of_an_async_transport():
     assert "self.writer" in inspect.getsource(transport_async.AsyncTransport.connect), (
-        "the SDK's AsyncTransport does not open a StreamWriter as `writer` any more: see "
-        "sdk.abort_connection"
+        "AsyncTransport of the SDK no longer has a StreamWriter `writer`: see sdk.abort_connection"
     )
 
 
@@ -274,12 +281,14 @@ def test_pin_the_stream_of_an_async_transport():
 def test_pin_the_transfer_of_a_message_to_the_session(handler: Any, name: str, session: Any):
     see = "sdk.record_transfers"
     must_have(handler(HOST, "target"), name, see)
-    sent = inspect.getsource(session._outgoing_transfer)
-    assert 'delivery.frame["payload"]' in sent, f"payloads are elsewhere: see {see}"
-    assert "delivery.transfer_state = SessionTransferState.OKAY" in sent, f"see {see}"
+    source = inspect.getsource(session._outgoing_transfer)
+    assert 'delivery.frame["payload"]' in source, f"the payload is in another field: see {see}"
+    assert "delivery.transfer_state = SessionTransferState.OKAY" in source, (
+        f"sent deliveries have another state: see {see}"
+    )
     assert "self._session._outgoing_transfer(" in inspect.getsource(
         {"_transfer_message": sender_sync, "_transfer_message_async": sender_async}[name].SenderLink
-    ), f"links send otherwise: see {see}"
+    ), f"links no longer call _outgoing_transfer: see {see}"
 
 
 @each_flavour

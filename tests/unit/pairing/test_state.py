@@ -52,7 +52,7 @@ class Clock:
         self.at += seconds
 
 
-class Bench:
+class PairingHarness:
     """A pairing with a clock, its events, and the recoveries that it started."""
 
     def __init__(self, **options: Any) -> None:
@@ -107,60 +107,62 @@ class Bench:
 
     def states(self) -> list[tuple[PathStatus, PathStatus]]:
         return [
-            (one.from_state, one.to_state) for one in self.events if isinstance(one, StateChanged)
+            (event.from_state, event.to_state)
+            for event in self.events
+            if isinstance(event, StateChanged)
         ]
 
     def kinds(self) -> list[type[Event]]:
-        return [type(one) for one in self.events]
+        return [type(event) for event in self.events]
 
     def peek(self, counts: list[tuple[int, int | None]], *, idle: bool = True) -> None:
         peeks = [PeekResult(count, first) for count, first in counts]
         self.pairing.peeked(self.orders, peeks, idle=idle)
 
     def drain(self) -> None:
-        """Fail over, and let the primary come back."""
+        """Fail over, and make the primary available again."""
         self.fail_and_store()
         self.ping()
         assert self.status is DRAINING
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> PairingHarness:
+    return PairingHarness()
 
 
 @pytest.fixture
-def at_once() -> Bench:
-    return Bench(failover_interval=timedelta())
+def immediate() -> PairingHarness:
+    return PairingHarness(failover_interval=timedelta())
 
 
 @pytest.fixture
-def drained() -> Bench:
-    bench = Bench(failover_interval=timedelta(), failback="after-drain")
-    bench.drain()
-    return bench
+def draining() -> PairingHarness:
+    harness = PairingHarness(failover_interval=timedelta(), failback="after-drain")
+    harness.drain()
+    return harness
 
 
 # Paths.
 
 
 @pytest.mark.rule("S3")
-def test_names_that_differ_by_case_are_one_path(bench: Bench) -> None:
-    bench.fail(bench.pairing.path("ORDERS"))
+def test_names_that_differ_by_case_are_one_path(harness: PairingHarness) -> None:
+    harness.fail(harness.pairing.path("ORDERS"))
 
-    assert bench.pairing.path("Orders") is bench.orders
-    assert bench.status is SUSPECT
-    assert list(bench.pairing.status().paths) == ["orders"]
+    assert harness.pairing.path("Orders") is harness.orders
+    assert harness.status is SUSPECT
+    assert list(harness.pairing.status().paths) == ["orders"]
 
 
 @pytest.mark.rule("S3")
-def test_other_paths_are_not_affected(at_once: Bench) -> None:
-    bills = at_once.pairing.path("bills")
+def test_other_paths_are_not_affected(immediate: PairingHarness) -> None:
+    bills = immediate.pairing.path("bills")
 
-    at_once.fail()
+    immediate.fail()
 
-    assert isinstance(at_once.route(), InFlightSend)
-    assert at_once.route(bills) is None
+    assert isinstance(immediate.route(), InFlightSend)
+    assert immediate.route(bills) is None
     assert bills.health.status is HEALTHY
     assert bills.health.in_flight == 0
 
@@ -169,12 +171,12 @@ def test_other_paths_are_not_affected(at_once: Bench) -> None:
 
 
 @pytest.mark.rule("S13")
-def test_every_change_is_an_event_with_path_from_to_cause_and_time(bench: Bench) -> None:
+def test_every_change_is_an_event_with_path_from_to_cause_and_time(harness: PairingHarness) -> None:
     before = datetime.now(UTC)
 
-    bench.fail()
+    harness.fail()
 
-    (event,) = bench.events
+    (event,) = harness.events
     assert isinstance(event, StateChanged)
     assert event.path == "orders"
     assert (event.from_state, event.to_state) == (HEALTHY, SUSPECT)
@@ -183,49 +185,49 @@ def test_every_change_is_an_event_with_path_from_to_cause_and_time(bench: Bench)
 
 
 @pytest.mark.rule("S13")
-def test_events_of_an_outage_are_in_order(bench: Bench) -> None:
-    bench.fail()
-    bench.clock.forward(60)
-    bench.pairing.failover_timer_fired(bench.orders)
-    bench.ping(DOWN)
-    bench.ping()
+def test_events_of_an_outage_are_in_order(harness: PairingHarness) -> None:
+    harness.fail()
+    harness.clock.forward(60)
+    harness.pairing.failover_timer_fired(harness.orders)
+    harness.ping(DOWN)
+    harness.ping()
 
-    assert bench.kinds() == [StateChanged, StateChanged, Pinged, Pinged, StateChanged]
-    assert bench.states() == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER), (FAILOVER, HEALTHY)]
+    assert harness.kinds() == [StateChanged, StateChanged, Pinged, Pinged, StateChanged]
+    assert harness.states() == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER), (FAILOVER, HEALTHY)]
 
 
 @pytest.mark.rule("S13", "S12")
-def test_events_of_a_drain_are_in_order(drained: Bench) -> None:
-    drained.peek(SOME)
-    drained.peek(EMPTY)
-    drained.peek(EMPTY)
+def test_events_of_a_drain_are_in_order(draining: PairingHarness) -> None:
+    draining.peek(SOME)
+    draining.peek(EMPTY)
+    draining.peek(EMPTY)
 
-    assert drained.states() == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING), (DRAINING, HEALTHY)]
+    assert draining.states() == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING), (DRAINING, HEALTHY)]
 
 
 @pytest.mark.rule("S13")
 def test_event_handler_sees_the_new_state() -> None:
-    seen = []
-    bench = Bench(on_event=lambda event: seen.append(bench.status))
+    statuses = []
+    harness = PairingHarness(on_event=lambda event: statuses.append(harness.status))
 
-    bench.fail()
+    harness.fail()
 
-    assert seen == [SUSPECT]
+    assert statuses == [SUSPECT]
 
 
 @pytest.mark.rule("S13")
 def test_event_handler_can_use_the_pairing() -> None:
-    seen: list[PathStatus] = []
+    statuses: list[PathStatus] = []
 
     def hook(event: Event) -> None:
-        seen.append(bench.pairing.status().paths["orders"].status)
-        if seen == [FAILOVER]:
-            bench.pairing.mark_healthy(bench.orders)
+        statuses.append(harness.pairing.status().paths["orders"].status)
+        if statuses == [FAILOVER]:
+            harness.pairing.mark_healthy(harness.orders)
 
-    bench = Bench(failover_interval=timedelta(), on_event=hook)
+    harness = PairingHarness(failover_interval=timedelta(), on_event=hook)
 
-    assert isinstance(bench.fail(), InFlightSend)
-    assert seen == [FAILOVER, HEALTHY]
+    assert isinstance(harness.fail(), InFlightSend)
+    assert statuses == [FAILOVER, HEALTHY]
 
 
 @pytest.mark.rule("S13")
@@ -233,20 +235,20 @@ def test_failing_event_handler_does_not_fail_a_send(caplog: pytest.LogCaptureFix
     def hook(event: Event) -> None:
         raise RuntimeError("the hook is broken")
 
-    bench = Bench(failover_interval=timedelta(), on_event=hook)
+    harness = PairingHarness(failover_interval=timedelta(), on_event=hook)
 
-    assert isinstance(bench.fail(), InFlightSend)
-    assert bench.recoveries == [bench.orders]
-    assert bench.changed == 1
-    (record,) = [one for one in caplog.records if one.exc_info]
+    assert isinstance(harness.fail(), InFlightSend)
+    assert harness.recoveries == [harness.orders]
+    assert harness.changed == 1
+    (record,) = [record for record in caplog.records if record.exc_info]
     assert "on_event" in record.message
 
 
 def test_event_handler_is_optional() -> None:
-    bench = Bench(on_event=None)
+    harness = PairingHarness(on_event=None)
 
-    assert bench.fail() is FailureAction.RAISE
-    assert bench.status is SUSPECT
+    assert harness.fail() is FailureAction.RAISE
+    assert harness.status is SUSPECT
 
 
 @pytest.mark.rule("S13")
@@ -270,23 +272,25 @@ def test_events_are_frozen_data() -> None:
 
 @pytest.mark.rule("S13")
 def test_each_change_is_logged_once_at_its_level(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(failback="after-drain")
+    harness = PairingHarness(failback="after-drain")
     caplog.set_level(logging.DEBUG, logger="pairbus.pairing")
 
-    bench.fail()
-    bench.fail()
-    bench.clock.forward(60)
-    bench.pairing.failover_timer_fired(bench.orders)
-    bench.pairing.failover_timer_fired(bench.orders)
-    bench.fail_and_store()
-    bench.ping(DOWN)
-    bench.ping()
+    harness.fail()
+    harness.fail()
+    harness.clock.forward(60)
+    harness.pairing.failover_timer_fired(harness.orders)
+    harness.pairing.failover_timer_fired(harness.orders)
+    harness.fail_and_store()
+    harness.ping(DOWN)
+    harness.ping()
     for counts in (SOME, EMPTY, EMPTY):
-        bench.peek(counts)
-    bench.pairing.mark_healthy(bench.orders)
+        harness.peek(counts)
+    harness.pairing.mark_healthy(harness.orders)
 
-    said = [(one.levelname, one.getMessage().partition(";")[0]) for one in caplog.records]
-    assert said == [
+    logged = [
+        (record.levelname, record.getMessage().partition(";")[0]) for record in caplog.records
+    ]
+    assert logged == [
         ("WARNING", "orders: healthy to suspect"),
         ("ERROR", "orders: suspect to failover"),
         ("WARNING", "orders: failover to draining"),
@@ -295,54 +299,54 @@ def test_each_change_is_logged_once_at_its_level(caplog: pytest.LogCaptureFixtur
     assert "(down)" in caplog.records[0].getMessage()
 
 
-def test_every_change_wakes_waiters(at_once: Bench) -> None:
-    at_once.fail()
-    at_once.ping()
+def test_every_change_wakes_waiters(immediate: PairingHarness) -> None:
+    immediate.fail()
+    immediate.ping()
 
-    assert at_once.changed == 2
+    assert immediate.changed == 2
 
 
 # Recovery.
 
 
-def test_one_recovery_is_started_per_outage(at_once: Bench) -> None:
-    at_once.fail()
-    at_once.fail()
-    at_once.ping(DOWN)
-    assert at_once.recoveries == [at_once.orders]
+def test_one_recovery_is_started_per_outage(immediate: PairingHarness) -> None:
+    immediate.fail()
+    immediate.fail()
+    immediate.ping(DOWN)
+    assert immediate.recoveries == [immediate.orders]
 
-    at_once.ping()
-    assert at_once.next_step() is None  # the recovery ends
-    at_once.fail()
+    immediate.ping()
+    assert immediate.next_step() is None  # the recovery ends
+    immediate.fail()
 
-    assert at_once.recoveries == [at_once.orders] * 2
-
-
-def test_running_recovery_continues(bench: Bench) -> None:
-    bench.fail()
-    bench.pairing.send_succeeded(bench.orders)
-    bench.fail()  # before the recovery noticed the success
-
-    assert bench.recoveries == [bench.orders]
-    assert bench.next_step() == Step(HealthTask.FAIL_OVER, 1060.0)
+    assert immediate.recoveries == [immediate.orders] * 2
 
 
-def test_no_recovery_is_started_for_a_healthy_path(bench: Bench) -> None:
-    bench.fail(error=GONE)
-    bench.pairing.send_succeeded(bench.orders)
-    bench.pairing.mark_healthy(bench.orders)
+def test_running_recovery_continues(harness: PairingHarness) -> None:
+    harness.fail()
+    harness.pairing.send_succeeded(harness.orders)
+    harness.fail()  # before the recovery noticed the success
 
-    assert bench.recoveries == []
+    assert harness.recoveries == [harness.orders]
+    assert harness.next_step() == Step(HealthTask.FAIL_OVER, 1060.0)
+
+
+def test_no_recovery_is_started_for_a_healthy_path(harness: PairingHarness) -> None:
+    harness.fail(error=GONE)
+    harness.pairing.send_succeeded(harness.orders)
+    harness.pairing.mark_healthy(harness.orders)
+
+    assert harness.recoveries == []
 
 
 @pytest.mark.rule("S14")
-def test_no_recovery_is_started_for_a_closed_pairing(at_once: Bench) -> None:
-    at_once.fail()
-    at_once.pairing.primary.set_closed()
+def test_no_recovery_is_started_for_a_closed_pairing(immediate: PairingHarness) -> None:
+    immediate.fail()
+    immediate.pairing.primary.set_closed()
 
-    assert at_once.next_step() is None
-    at_once.fail(at_once.pairing.path("bills"))
-    assert at_once.recoveries == [at_once.orders]
+    assert immediate.next_step() is None
+    immediate.fail(immediate.pairing.path("bills"))
+    assert immediate.recoveries == [immediate.orders]
 
 
 # Steps.
@@ -350,299 +354,310 @@ def test_no_recovery_is_started_for_a_closed_pairing(at_once: Bench) -> None:
 
 @pytest.mark.rule("S3")
 @pytest.mark.parametrize("fails_again", [False, True])
-def test_stopped_timer_does_not_fire(bench: Bench, fails_again: bool) -> None:
-    bench.fail()
-    bench.clock.forward(60)
-    bench.pairing.send_succeeded(bench.orders)
+def test_stopped_timer_does_not_fire(harness: PairingHarness, fails_again: bool) -> None:
+    harness.fail()
+    harness.clock.forward(60)
+    harness.pairing.send_succeeded(harness.orders)
     if fails_again:
-        bench.fail()
+        harness.fail()
 
-    bench.pairing.failover_timer_fired(bench.orders)
+    harness.pairing.failover_timer_fired(harness.orders)
 
-    assert bench.status is (SUSPECT if fails_again else HEALTHY)
-    assert bench.next_step() == (Step(HealthTask.FAIL_OVER, 1120.0) if fails_again else None)
+    assert harness.status is (SUSPECT if fails_again else HEALTHY)
+    assert harness.next_step() == (Step(HealthTask.FAIL_OVER, 1120.0) if fails_again else None)
 
 
 @pytest.mark.rule("S3")
-def test_success_of_any_sender_stops_the_timer(bench: Bench) -> None:
-    bench.fail()
+def test_success_of_any_sender_stops_the_timer(harness: PairingHarness) -> None:
+    harness.fail()
 
-    bench.pairing.send_succeeded(bench.pairing.path("Orders"))
+    harness.pairing.send_succeeded(harness.pairing.path("Orders"))
 
-    assert bench.states() == [(HEALTHY, SUSPECT), (SUSPECT, HEALTHY)]
+    assert harness.states() == [(HEALTHY, SUSPECT), (SUSPECT, HEALTHY)]
 
 
 @pytest.mark.rule("S2")
 @pytest.mark.parametrize("error", [GONE, BUSY, TypeError("no")])
-def test_error_that_is_no_outage_leaves_the_path_healthy(bench: Bench, error: Exception) -> None:
-    assert bench.fail(error=error) is FailureAction.RAISE
-    assert bench.events == []
+def test_error_that_is_no_outage_leaves_the_path_healthy(
+    harness: PairingHarness, error: Exception
+) -> None:
+    assert harness.fail(error=error) is FailureAction.RAISE
+    assert harness.events == []
 
 
 @pytest.mark.rule("S2")
 def test_classify_option_decides_about_failures() -> None:
-    bench = Bench(failover_interval=timedelta(), classify=lambda error: FailureKind.UNAVAILABLE)
+    harness = PairingHarness(
+        failover_interval=timedelta(), classify=lambda error: FailureKind.UNAVAILABLE
+    )
 
-    assert isinstance(bench.fail(error=GONE), InFlightSend)
+    assert isinstance(harness.fail(error=GONE), InFlightSend)
 
 
 @pytest.mark.rule("S2")
-def test_background_probe_has_no_send_in_flight(bench: Bench) -> None:
+def test_background_probe_has_no_send_in_flight(harness: PairingHarness) -> None:
     hidden = OSError("hidden")
-    bench.pairing.classify = lambda error: (
+    harness.pairing.classify = lambda error: (
         FailureKind.UNKNOWN if error is hidden else FailureKind.UNAVAILABLE
     )
-    bench.fail(error=hidden)
-    bench.clock.forward(60)
+    harness.fail(error=hidden)
+    harness.clock.forward(60)
 
-    bench.pairing.probed_in_background(bench.orders, DOWN)
+    harness.pairing.probed_in_background(harness.orders, DOWN)
 
-    assert bench.status is FAILOVER
-    assert bench.orders.health.in_flight == 0
+    assert harness.status is FAILOVER
+    assert harness.orders.health.in_flight == 0
 
 
 @pytest.mark.rule("G4")
-def test_refused_ping_is_an_event(at_once: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    at_once.fail()
-    at_once.events.clear()
+def test_refused_ping_is_an_event(
+    immediate: PairingHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    immediate.fail()
+    immediate.events.clear()
 
-    at_once.ping(GONE)
+    immediate.ping(GONE)
 
-    (event,) = at_once.events
+    (event,) = immediate.events
     assert isinstance(event, Pinged)
     assert (event.path, event.error, event.refused) == ("orders", GONE, True)
-    assert isinstance(at_once.route(), InFlightSend)
+    assert isinstance(immediate.route(), InFlightSend)
     assert "refused the ping" in caplog.records[-1].getMessage()
     assert caplog.records[-1].levelno == logging.ERROR
 
 
 @pytest.mark.rule("G2")
 @pytest.mark.parametrize("error", [DOWN, BUSY, OperationTimeoutError(message="late")])
-def test_failed_ping_is_repeated(at_once: Bench, error: Exception) -> None:
-    at_once.fail()
-    at_once.clock.forward(60)
+def test_failed_ping_is_repeated(immediate: PairingHarness, error: Exception) -> None:
+    immediate.fail()
+    immediate.clock.forward(60)
 
-    at_once.ping(error)
+    immediate.ping(error)
 
-    event = at_once.orders.last_ping
+    event = immediate.orders.last_ping
     assert event is not None
     assert (event.error, event.refused) == (error, False)
-    assert at_once.next_step() == Step(HealthTask.PING, 1120.0)
+    assert immediate.next_step() == Step(HealthTask.PING, 1120.0)
 
 
 @pytest.mark.rule("S12")
-def test_send_is_held_for_the_rest_of_the_hold(drained: Bench) -> None:
-    drained.peek(SOME)
+def test_send_is_held_for_the_rest_of_the_hold(draining: PairingHarness) -> None:
+    draining.peek(SOME)
 
-    assert drained.route().seconds == 5.0
-    drained.clock.forward(4)
-    assert drained.route().seconds == 1.0
-    assert drained.orders.health.in_flight == 0
-    drained.clock.forward(1)
-    assert isinstance(drained.route(), InFlightSend)
-    assert drained.orders.health.in_flight == 1
+    assert draining.route().seconds == 5.0
+    draining.clock.forward(4)
+    assert draining.route().seconds == 1.0
+    assert draining.orders.health.in_flight == 0
+    draining.clock.forward(1)
+    assert isinstance(draining.route(), InFlightSend)
+    assert draining.orders.health.in_flight == 1
 
 
 @pytest.mark.rule("S12")
-def test_all_draining_paths_are_held_at_the_same_time(drained: Bench) -> None:
-    other, healthy = drained.pairing.path("other"), drained.pairing.path("healthy")
-    drained.fail_and_store(other)
-    drained.pairing.pinged(other, None)
-    drained.pairing.peeked(other, [PeekResult(11, 7)], idle=True)  # the next is in a second
-    with drained.route(other) as route:
+def test_all_draining_paths_are_held_at_the_same_time(draining: PairingHarness) -> None:
+    other, healthy = draining.pairing.path("other"), draining.pairing.path("healthy")
+    draining.fail_and_store(other)
+    draining.pairing.pinged(other, None)
+    draining.pairing.peeked(other, [PeekResult(11, 7)], idle=True)  # the next is in a second
+    with draining.route(other) as route:
         assert isinstance(route, InFlightSend)
-    drained.clock.forward(0.5)
-    changed = drained.changed
+    draining.clock.forward(0.5)
+    changed = draining.changed
 
-    drained.peek(SOME)
+    draining.peek(SOME)
 
-    assert drained.route(other).seconds == 5.0
-    assert drained.pairing.next_step(other) == Step(HealthTask.PEEK, drained.clock())
-    assert drained.changed > changed  # its recovery is woken
-    assert drained.route(healthy) is None
+    assert draining.route(other).seconds == 5.0
+    assert draining.pairing.next_step(other) == Step(HealthTask.PEEK, draining.clock())
+    assert draining.changed > changed  # its recovery is woken
+    assert draining.route(healthy) is None
     for _ in range(2):  # the first may have begun before the hold
-        drained.pairing.peeked(other, [PeekResult(0)], idle=True)
+        draining.pairing.peeked(other, [PeekResult(0)], idle=True)
     assert other.health.status is DRAINING
-    drained.pairing.peeked(other, [PeekResult(0)], idle=True)
+    draining.pairing.peeked(other, [PeekResult(0)], idle=True)
     assert other.health.status is HEALTHY
 
 
 @pytest.mark.rule("S12")
 @pytest.mark.parametrize(("count", "route"), [(10, Hold), (11, InFlightSend)])
-def test_backlog_is_small_if_every_queue_is_small(drained: Bench, count: int, route: type) -> None:
-    drained.peek([*EMPTY[1:], (count, 7)])
+def test_backlog_is_small_if_every_queue_is_small(
+    draining: PairingHarness, count: int, route: type
+) -> None:
+    draining.peek([*EMPTY[1:], (count, 7)])
 
-    assert isinstance(drained.route(), route)
+    assert isinstance(draining.route(), route)
 
 
 @pytest.mark.rule("S12")
-def test_path_is_idle_if_no_send_is_in_flight(drained: Bench) -> None:
-    assert drained.pairing.is_idle(drained.orders)
-    with drained.route():
-        assert not drained.pairing.is_idle(drained.orders)
-    assert drained.pairing.is_idle(drained.orders)
+def test_path_is_idle_if_no_send_is_in_flight(draining: PairingHarness) -> None:
+    assert draining.pairing.is_idle(draining.orders)
+    with draining.route():
+        assert not draining.pairing.is_idle(draining.orders)
+    assert draining.pairing.is_idle(draining.orders)
 
 
 @pytest.mark.rule("S12")
 def test_stalled_drain_is_an_event_once_per_timeout(
-    drained: Bench, caplog: pytest.LogCaptureFixture
+    draining: PairingHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    drained.events.clear()
+    draining.events.clear()
     for _ in range(1201):
-        drained.peek([(11, 7)] * 4)
-        drained.clock.forward(1)
+        draining.peek([(11, 7)] * 4)
+        draining.clock.forward(1)
 
-    assert drained.kinds() == [DrainStalled, DrainStalled]
-    assert drained.events[0].path == "orders"  # type: ignore[attr-defined]
-    assert sum("Check that a syphon is running" in one.getMessage() for one in caplog.records) == 2
+    assert draining.kinds() == [DrainStalled, DrainStalled]
+    assert draining.events[0].path == "orders"  # type: ignore[attr-defined]
+    assert sum("Check that a syphon is running" in r.getMessage() for r in caplog.records) == 2
 
 
 @pytest.mark.rule("S12")
-def test_stalled_drain_has_the_error_of_the_peek(drained: Bench) -> None:
-    drained.events.clear()
+def test_stalled_drain_has_the_error_of_the_peek(draining: PairingHarness) -> None:
+    draining.events.clear()
     for _ in range(601):
-        drained.pairing.peek_failed(drained.orders, GONE)
-        drained.clock.forward(1)
+        draining.pairing.peek_failed(draining.orders, GONE)
+        draining.clock.forward(1)
 
-    (event,) = drained.events
+    (event,) = draining.events
     assert isinstance(event, DrainStalled)
     assert event.error is GONE
 
 
 def test_failed_peek_is_logged_once_until_it_succeeds(
-    drained: Bench, caplog: pytest.LogCaptureFixture
+    draining: PairingHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        drained.pairing.peek_failed(drained.orders, GONE)
-    drained.peek([(11, 7)] * 4)
-    drained.pairing.peek_failed(drained.orders, GONE)
+        draining.pairing.peek_failed(draining.orders, GONE)
+    draining.peek([(11, 7)] * 4)
+    draining.pairing.peek_failed(draining.orders, GONE)
 
-    said = [one for one in caplog.records if "peek at the backlog failed: gone" in one.getMessage()]
-    assert len(said) == 2
+    text = "peek at the backlog failed: gone"
+    logged = [record for record in caplog.records if text in record.getMessage()]
+    assert len(logged) == 2
 
 
 @pytest.mark.rule("S13")
 @pytest.mark.parametrize("begin", [SUSPECT, FAILOVER, DRAINING])
 def test_path_can_be_marked_healthy(begin: PathStatus) -> None:
-    bench = Bench(
+    harness = PairingHarness(
         failover_interval=MINUTE if begin is SUSPECT else timedelta(), failback="after-drain"
     )
-    bench.fail()
+    harness.fail()
     if begin is DRAINING:
-        bench.ping()
-    assert bench.status is begin
+        harness.ping()
+    assert harness.status is begin
 
-    bench.pairing.mark_healthy(bench.orders)
+    harness.pairing.mark_healthy(harness.orders)
 
-    assert bench.states()[-1] == (begin, HEALTHY)
-    assert bench.route() is None
-    assert bench.next_step() is None
+    assert harness.states()[-1] == (begin, HEALTHY)
+    assert harness.route() is None
+    assert harness.next_step() is None
 
 
 # Backlog queues.
 
 
 @pytest.mark.rule("S4")
-def test_sender_keeps_its_backlog_queue(bench: Bench) -> None:
-    queues = {bench.claim("me") for _ in range(50)}
+def test_sender_keeps_its_backlog_queue(harness: PairingHarness) -> None:
+    queues = {harness.claim("first") for _ in range(50)}
 
     assert len(queues) == 1
 
 
 @pytest.mark.rule("S4")
-def test_senders_are_spread_over_the_queues(bench: Bench) -> None:
-    queues = [bench.claim(sender) for sender in range(400)]
+def test_senders_are_spread_over_the_queues(harness: PairingHarness) -> None:
+    queues = [harness.claim(sender) for sender in range(400)]
 
     assert all(60 < queues.count(queue) < 140 for queue in QUEUES)
 
 
 @pytest.mark.rule("S4")
-def test_failed_queue_is_pulled_for_all_senders_of_all_paths(bench: Bench) -> None:
-    bills = bench.pairing.path("bills")
-    mine = bench.claim("me")
-    assert mine is not None
-    bills.queue_of_sender["you"] = mine
+def test_failed_queue_is_pulled_for_all_senders_of_all_paths(harness: PairingHarness) -> None:
+    bills = harness.pairing.path("bills")
+    queue = harness.claim("first")
+    assert queue is not None
+    bills.queue_of_sender["second"] = queue
 
-    bench.pairing.pull_queue(mine, DOWN)
+    harness.pairing.pull_queue(queue, DOWN)
 
-    moved = {bench.claim("me"), bench.claim("you", bills)}
-    assert mine not in moved
+    moved = {harness.claim("first"), harness.claim("second", bills)}
+    assert queue not in moved
     assert None not in moved
 
 
 @pytest.mark.rule("S4")
 def test_pulling_and_restoring_a_queue_are_reported_once(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    harness: PairingHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pairbus.pairing")
     for _ in range(3):
-        bench.pairing.pull_queue(QUEUES[0], DOWN)
-    bench.clock.forward(60)
+        harness.pairing.pull_queue(QUEUES[0], DOWN)
+    harness.clock.forward(60)
     for _ in range(3):
-        claim = bench.pairing.claim_queue(QUEUES[0])
+        claim = harness.pairing.claim_queue(QUEUES[0])
         assert claim is not None
         with claim:
             claim.succeeded()
 
-    pulled, restored = bench.events
+    pulled, restored = harness.events
     assert isinstance(pulled, BacklogQueuePulled)
     assert (pulled.queue, pulled.cause) == (QUEUES[0], DOWN)
     assert isinstance(restored, BacklogQueueRestored)
     assert restored.queue == QUEUES[0]
-    assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-def test_closed_sender_is_forgotten(bench: Bench) -> None:
-    bench.claim("me")
+def test_closed_sender_is_forgotten(harness: PairingHarness) -> None:
+    harness.claim("first")
 
-    bench.pairing.forget_sender(bench.orders, "me")
-    bench.pairing.forget_sender(bench.orders, "me")
+    harness.pairing.forget_sender(harness.orders, "first")
+    harness.pairing.forget_sender(harness.orders, "first")
 
-    assert bench.orders.queue_of_sender == {}
+    assert harness.orders.queue_of_sender == {}
 
 
 @pytest.mark.rule("S12")
-def test_queue_of_a_session_is_the_same_in_every_process(bench: Bench) -> None:
+def test_queue_of_a_session_is_the_same_in_every_process(harness: PairingHarness) -> None:
     indexes = [
-        QUEUES.index(bench.pairing.queue_of_session(bench.orders, session))
+        QUEUES.index(harness.pairing.queue_of_session(harness.orders, session))
         for session in ("", "a", "b", "customer 7", "ä", "🚌")
     ]
 
     assert indexes == PINNED
-    assert bench.pairing.queue_of_session(bench.pairing.path("ORDERS"), "a") == QUEUES[PINNED[1]]
+    assert (
+        harness.pairing.queue_of_session(harness.pairing.path("ORDERS"), "a") == QUEUES[PINNED[1]]
+    )
 
 
 @pytest.mark.rule("S12")
-def test_sessions_of_different_paths_are_spread_differently(bench: Bench) -> None:
-    bills = bench.pairing.path("bills")
+def test_sessions_of_different_paths_are_spread_differently(harness: PairingHarness) -> None:
+    bills = harness.pairing.path("bills")
     sessions = [str(number) for number in range(200)]
 
-    mine = [bench.pairing.queue_of_session(bench.orders, one) for one in sessions]
-    yours = [bench.pairing.queue_of_session(bills, one) for one in sessions]
+    of_orders = [harness.pairing.queue_of_session(harness.orders, name) for name in sessions]
+    of_bills = [harness.pairing.queue_of_session(bills, name) for name in sessions]
 
-    assert mine != yours
-    assert all(20 < mine.count(queue) < 80 for queue in QUEUES)
+    assert of_orders != of_bills
+    assert all(20 < of_orders.count(queue) < 80 for queue in QUEUES)
 
 
 @pytest.mark.rule("S12")
-def test_queue_of_a_session_does_not_change_when_it_is_pulled(bench: Bench) -> None:
-    queue = bench.pairing.queue_of_session(bench.orders, "a")
+def test_queue_of_a_session_does_not_change_when_it_is_pulled(harness: PairingHarness) -> None:
+    queue = harness.pairing.queue_of_session(harness.orders, "a")
 
-    bench.pairing.pull_queue(queue, DOWN)
+    harness.pairing.pull_queue(queue, DOWN)
 
-    assert bench.pairing.queue_of_session(bench.orders, "a") == queue
-    assert bench.pairing.claim_queue(queue) is None
+    assert harness.pairing.queue_of_session(harness.orders, "a") == queue
+    assert harness.pairing.claim_queue(queue) is None
 
 
 # Errors.
 
 
 @pytest.mark.rule("S5")
-def test_send_unavailable_has_both_causes(at_once: Bench) -> None:
-    at_once.fail()
+def test_send_unavailable_has_both_causes(immediate: PairingHarness) -> None:
+    immediate.fail()
     broken = OSError("broken")
 
-    error = at_once.pairing.send_unavailable(at_once.orders, broken)
+    error = immediate.pairing.send_unavailable(immediate.orders, broken)
 
     assert (error.primary_error, error.backlog_error) == (DOWN, broken)
     assert isinstance(error.__cause__, ExceptionGroup)
@@ -651,18 +666,18 @@ def test_send_unavailable_has_both_causes(at_once: Bench) -> None:
 
 
 @pytest.mark.rule("S5")
-def test_backlog_error_is_that_of_the_queue_pulled_last(at_once: Bench) -> None:
-    at_once.fail()
+def test_backlog_error_is_that_of_the_queue_pulled_last(immediate: PairingHarness) -> None:
+    immediate.fail()
     first, last = OSError("first"), OSError("last")
-    at_once.pairing.pull_queue(QUEUES[1], first)
-    at_once.clock.forward(1)
-    at_once.pairing.pull_queue(QUEUES[0], last)
+    immediate.pairing.pull_queue(QUEUES[1], first)
+    immediate.clock.forward(1)
+    immediate.pairing.pull_queue(QUEUES[0], last)
 
-    assert at_once.pairing.send_unavailable(at_once.orders, None).backlog_error is last
+    assert immediate.pairing.send_unavailable(immediate.orders, None).backlog_error is last
 
 
-def test_send_unavailable_without_causes_has_no_exception_group(bench: Bench) -> None:
-    error = bench.pairing.send_unavailable(bench.orders, None)
+def test_send_unavailable_without_causes_has_no_exception_group(harness: PairingHarness) -> None:
+    error = harness.pairing.send_unavailable(harness.orders, None)
 
     assert isinstance(error, SendUnavailable)
     assert (error.primary_error, error.backlog_error, error.__cause__) == (None, None, None)
@@ -672,15 +687,15 @@ def test_send_unavailable_without_causes_has_no_exception_group(bench: Bench) ->
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("fault", [None, OSError("the partner is gone")])
 def test_closed_or_faulted_pairing_refuses_calls(
-    bench: Bench, fault: OSError | None, closed: bool
+    harness: PairingHarness, fault: OSError | None, closed: bool
 ) -> None:
     if fault is not None:
-        bench.pairing.primary.set_fault(fault)
+        harness.pairing.primary.set_fault(fault)
     if closed:
-        bench.pairing.primary.set_closed()
+        harness.pairing.primary.set_closed()
     refused = (StateError, "closed") if fault is None else (PairingFaulted, str(fault))
 
-    for call in (bench.pairing.check_open, bench.route):
+    for call in (harness.pairing.check_open, harness.route):
         if fault is None and not closed:
             assert call() is None
             continue
@@ -688,22 +703,22 @@ def test_closed_or_faulted_pairing_refuses_calls(
             call()
         assert caught.value.__cause__ is fault
 
-    status = bench.pairing.status()
+    status = harness.pairing.status()
     assert (status.fault, status.closed) == (fault, closed)
 
 
 # The status.
 
 
-def test_status_has_paths_and_backlog_queues(at_once: Bench) -> None:
-    at_once.pairing.path("bills")
-    at_once.fail()
-    chosen = {at_once.claim(sender) for sender in range(20)}
-    at_once.pairing.pull_queue(QUEUES[2], DOWN)
-    at_once.ping(GONE)
-    at_once.clock.forward(30)
+def test_status_has_paths_and_backlog_queues(immediate: PairingHarness) -> None:
+    immediate.pairing.path("bills")
+    immediate.fail()
+    chosen = {immediate.claim(sender) for sender in range(20)}
+    immediate.pairing.pull_queue(QUEUES[2], DOWN)
+    immediate.ping(GONE)
+    immediate.clock.forward(30)
 
-    status = at_once.pairing.status()
+    status = immediate.pairing.status()
 
     now = datetime.now(UTC)
     assert (status.primary, status.secondary) == ("one", "two")
@@ -713,7 +728,7 @@ def test_status_has_paths_and_backlog_queues(at_once: Bench) -> None:
     assert (orders.status, orders.cause) == (FAILOVER, DOWN)
     assert abs(now - 30 * SECOND - orders.since) < 5 * SECOND
     assert orders.backlog_queues == tuple(sorted(filter(None, chosen)))
-    assert orders.last_ping is at_once.orders.last_ping is not None
+    assert orders.last_ping is immediate.orders.last_ping is not None
     assert (bills.status, bills.cause, bills.backlog_queues, bills.last_ping) == (
         HEALTHY,
         None,
@@ -726,7 +741,7 @@ def test_status_has_paths_and_backlog_queues(at_once: Bench) -> None:
     assert out.since is not None
     assert abs(now - 30 * SECOND - out.since) < 5 * SECOND
     assert all(
-        (one.in_rotation, one.cause, one.since) == (True, None, None)
-        for queue, one in status.backlog.items()
+        (queue_status.in_rotation, queue_status.cause, queue_status.since) == (True, None, None)
+        for queue, queue_status in status.backlog.items()
         if queue != QUEUES[2]
     )

@@ -80,7 +80,7 @@ FEED = (
 )
 
 
-def test_page_of_queues_has_the_queues_and_tells_if_there_are_more():
+def test_page_of_queues_has_the_queues_and_a_flag_for_more():
     last = atom.read_queues(FEED.replace(b"<title>q<", b"<title>a&amp;b/c<") % b"")
     other = atom.read_queues(FEED % b'<link rel="next" href="https://x/?$skip=2"/>')
 
@@ -123,9 +123,9 @@ def test_settings_are_written_in_the_order_of_the_service():
         + MAX_TIME_SPAN_TEXT.encode()
         + b"</AutoDeleteOnIdle></QueueDescription></content></entry>"
     )
-    given = parse_description(body)
-    assert given.kind is QueueDescription
-    assert given.settings["lock_duration"] == timedelta(minutes=1)
+    parsed = parse_description(body)
+    assert parsed.kind is QueueDescription
+    assert parsed.settings["lock_duration"] == timedelta(minutes=1)
 
 
 def test_entry_without_settings_leaves_all_defaults_to_the_service():
@@ -138,7 +138,7 @@ def test_unknown_setting_is_refused():
         atom.write_queue({"colour": "red"})  # type: ignore[typeddict-unknown-key]
 
 
-def test_status_update_keeps_all_settings_and_drops_what_the_service_computes():
+def test_status_update_keeps_all_settings_and_drops_computed_values():
     update = atom.replace_status("q", ENTRY, EntityStatus.DISABLED)
     before, after = parse_description(ENTRY), parse_description(update.body)
 
@@ -151,7 +151,7 @@ def test_status_update_keeps_all_settings_and_drops_what_the_service_computes():
     assert not update.dead_letters_forward
 
 
-def test_status_update_tells_which_forwarding_needs_a_token():
+def test_status_update_reports_the_forwarding_that_needs_a_token():
     forwards = ENTRY.replace(b"<UserMetadata>", b"<ForwardTo>sb://h/t</ForwardTo><UserMetadata>")
     dead_letters = ENTRY.replace(
         b"<UserMetadata>",
@@ -178,5 +178,5 @@ def test_status_of_a_description_without_one_is_an_error():
         (b"", ""),
     ],
 )
-def test_detail_of_an_error_response_is_read_if_there_is_one(body: bytes, detail: str):
+def test_detail_of_an_error_response_is_read_if_present(body: bytes, detail: str):
     assert atom.read_error(body) == detail

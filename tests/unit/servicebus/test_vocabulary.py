@@ -24,25 +24,28 @@ PORTS = {5671, 5672}
 
 
 def is_vocabulary(path: Path) -> bool:
-    """True for the files that spell the names. `errors` is below servicebus, so it spells the
-    default conditions of its classes itself; `conditions` takes them from there."""
+    """Return whether a file may contain the names of the service.
+
+    `errors` cannot import servicebus, so it contains the default conditions of its classes.
+    `conditions` imports them from there.
+    """
     relative = path.relative_to(SOURCE)
     return relative.parts[0] == "servicebus" or relative == Path("errors.py")
 
 
 def constants(tree: ast.AST) -> Iterator[ast.Constant]:
-    """Yield the constants of a module, strings that are statements (docstrings) left out."""
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    """Yield the constants of a module, except for docstrings."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and id(node) not in prose:
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
             yield node
 
 
 def spelled_in(path: Path, text: str) -> Iterator[str]:
     for node in constants(ast.parse(text)):
         value = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
-        found = NAMES.search(value) if isinstance(value, str) else None
-        if found or (type(value) is int and value in PORTS):
+        match = NAMES.search(value) if isinstance(value, str) else None
+        if match or (type(value) is int and value in PORTS):
             yield f"{path}:{node.lineno}: {value!r}"
 
 

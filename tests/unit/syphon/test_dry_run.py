@@ -45,7 +45,7 @@ MESSAGES = [
     ],
     ids=["all", "only", "deduct"],
 )
-def test_dry_run_counts_what_the_syphon_would_take(
+def test_dry_run_counts_the_messages_that_the_syphon_would_move(
     changes: dict[str, Any], expected: list[tuple[str | None, str | None]]
 ) -> None:
     options = SyphonOptions(primary=PRIMARY, secondary=SECONDARY, **changes)  # type: ignore[arg-type]

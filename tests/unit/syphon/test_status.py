@@ -29,7 +29,7 @@ def failing(at: float, *, progress_at: float = 0.0) -> WriterStatus:
     return writer
 
 
-def test_empty_backlog_is_healthy_for_ever():
+def test_empty_backlog_stays_healthy():
     reader = ReaderStatus().update(START + 10_000, waiting=False)
 
     assert problem(START + 10_000, reader) is None
@@ -82,7 +82,7 @@ def test_drained_backlog_is_healthy_after_a_destination_failed():
     assert problem(START + LIMIT_S + 1, reader, failing(START)) is None
 
 
-def test_messages_that_are_received_again_and_again_are_no_progress():
+def test_repeated_receives_of_the_same_messages_are_no_progress():
     writer, reader = failing(START), ReaderStatus()
     for second in range(0, 130, 10):
         reader = reader.update(START + second, waiting=second % 60 == 0)

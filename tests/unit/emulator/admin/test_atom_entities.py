@@ -159,7 +159,7 @@ def test_any_written_description_is_parsed_to_the_same(
 
 
 @pytest.mark.parametrize("kind", sorted(SETTINGS))
-def test_update_with_unchanged_properties_changes_only_what_the_sdk_rounds(kind: str):
+def test_update_with_unchanged_properties_changes_only_values_that_the_sdk_rounds(kind: str):
     handler = EchoHandler()
     requested = {"auto_delete_on_idle": timedelta(hours=1), "user_metadata": "x"}
     client = connect_client(handler)

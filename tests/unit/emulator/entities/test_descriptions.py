@@ -227,7 +227,7 @@ def test_invalid_text_of_a_setting_is_refused(text: str, kind: Any):
         (EntityStatus.RECEIVE_DISABLED, True, False),
     ],
 )
-def test_status_tells_whether_sending_and_receiving_are_allowed(
+def test_status_determines_whether_sending_and_receiving_are_allowed(
     status: EntityStatus, sends: bool, receives: bool
 ):
     assert (status.allows_sending, status.allows_receiving) == (sends, receives)

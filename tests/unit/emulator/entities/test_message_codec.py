@@ -121,7 +121,7 @@ def with_parts(**parts: bytes) -> bytes:
 
 
 MESSAGES: dict[str, bytes] = {
-    "whole": COMPLETE.encode(),
+    "complete": COMPLETE.encode(),
     "only a body": with_parts(body=section(VALUE, "x")),
     "no body": with_parts(header=COMPLETE.header),
     "nothing": b"",

@@ -225,7 +225,7 @@ def test_settlement_with_properties_that_cannot_be_encoded_changes_nothing(
     _, token = lock_one(queue)
 
     with pytest.raises(EncodeError):
-        settle(queue, token, {"thing": object()})
+        settle(queue, token, {"a": object()})
 
     assert queue.has_lock(token, 0)
     queue.complete(token, 0)

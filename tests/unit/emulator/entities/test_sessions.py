@@ -427,10 +427,10 @@ def test_session_state_survives_a_restart_without_messages(
 def test_sessions_with_messages_or_a_state_are_listed(
     harness: EntityHarness, queue: MessageQueue, sessions: Sessions
 ) -> None:
-    harness.send("q", *[message(session=name) for name in ("c", "a", "c", "gone")])
+    harness.send("q", *[message(session=name) for name in ("c", "a", "c", "drained")])
     sessions.set_state("b", b"state")
-    sessions.accept("gone", FIRST, 0)
-    drain(queue, session="gone")
+    sessions.accept("drained", FIRST, 0)
+    drain(queue, session="drained")
 
     assert sessions.ids() == ["a", "b", "c"]
     assert restart(harness).ids() == ["a", "b", "c"]
