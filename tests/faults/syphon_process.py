@@ -1,4 +1,4 @@
-"""`pairbus syphon` as a process, with all that Spark starts."""
+"""`pairbus syphon` as a process, with all processes that Spark starts."""
 
 import contextlib
 import os
@@ -70,7 +70,7 @@ class SyphonProcess:
         return self.exit_code is None
 
     def kill(self) -> None:
-        """Kill the process, and all that it started."""
+        """Kill the process, and all processes that it started."""
         self.close()
         assert self.exit_code == -signal.SIGKILL
 
@@ -80,7 +80,7 @@ class SyphonProcess:
         assert self._process.wait(DEADLINE_S) == 0, self.output
 
     def close(self) -> None:
-        """Kill what is still running. Idempotent."""
+        """Kill all processes that are still running. Idempotent."""
         self._signal(signal.SIGKILL, "XZ", "the syphon to be killed")
         self._process.wait()
 

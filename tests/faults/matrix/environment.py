@@ -205,7 +205,7 @@ class MatrixEnvironment:
     def cut(self, *relays: Relay, selects: Callable[[Connection], bool] | None = None) -> Cut:
         return Cut(self._relays, relays, selects or (lambda _: True))
 
-    def held_by(self, pids: Callable[[], set[int]]) -> Callable[[Connection], bool]:
+    def connections_of(self, pids: Callable[[], set[int]]) -> Callable[[Connection], bool]:
         """Return a filter for connections whose client is one of these processes."""
 
         def selects(connection: Connection) -> bool:

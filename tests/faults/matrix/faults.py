@@ -120,7 +120,9 @@ def _connections_of(
             pids = environment.workers
         case _:
             pids = environment.driver
-    return (environment.syphon_primary, environment.syphon_secondary), environment.held_by(pids)
+    return (environment.syphon_primary, environment.syphon_secondary), environment.connections_of(
+        pids
+    )
 
 
 class Outage:

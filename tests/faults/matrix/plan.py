@@ -74,8 +74,8 @@ class Run:
 
 
 def plan(seed: int) -> Iterator[Run]:
-    """Yield runs without end. Each has faults of four components, one at each stage. Every block of
-    15 runs has every cell once."""
+    """Yield an endless sequence of runs. Each has faults of four components, one at each stage.
+    Every block of 15 runs has every cell once."""
     for number, cells in enumerate(_all_cells(seed), 1):
         yield make_run(seed, number, cells)
 
