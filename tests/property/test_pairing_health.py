@@ -67,7 +67,7 @@ class AnyHealth(RuleBasedStateMachine):
         self.empties = 0  # idle, empty peeks in a row within this hold
 
     def follow(self) -> list[StatusChange]:
-        """Take the changes, check that they form a chain, and update the model."""
+        """Check that the new changes form a chain, and update the model."""
         changes, self.health.changes = self.health.changes, []
         for change in changes:
             assert change.from_state is self.last
