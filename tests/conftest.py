@@ -36,7 +36,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 SPARK = Path(__file__).with_name("spark")
 EARLY = 0.7
-"""The fraction of the run within which all Spark tests start. They use the CPU while others wait."""
+"""The fraction of the run within which all Spark tests start. They use the CPU while other tests
+wait."""
 
 UNCLOSED = ("unclosed <s", "unclosed transport", "loop is closed")
 """Warnings about sockets that the SDK does not close when a connection fails."""
