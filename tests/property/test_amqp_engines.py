@@ -220,7 +220,7 @@ class EnginePair(RuleBasedStateMachine):
                 key: sent.tag
                 for key, sent in sending.outgoing.unsettled.items()
                 if sent not in half
-            } == {key: each.tag for key, each in receiving.incoming.unsettled.items()}
+            } == {key: delivery.tag for key, delivery in receiving.incoming.unsettled.items()}
         buffered = sum(len(payload) for payload in self.unfinished.values())
         assert sum(engine.buffered for engine in self.engines) == buffered
 

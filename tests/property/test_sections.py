@@ -98,8 +98,8 @@ def entries(keys: st.SearchStrategy[str]) -> st.SearchStrategy[list[Entry]]:
 
 
 def described(code: int, name: str) -> st.SearchStrategy[bytes]:
-    spelled = (encode(ULong(code)), widened(encode(ULong(code))), encode(Symbol(name)))
-    return st.sampled_from([b"\x00" + each for each in spelled])
+    encodings = (encode(ULong(code)), widened(encode(ULong(code))), encode(Symbol(name)))
+    return st.sampled_from([b"\x00" + encoding for encoding in encodings])
 
 
 def compound(small: int, parts: list[bytes], wide: bool) -> bytes:
