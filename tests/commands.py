@@ -85,9 +85,9 @@ def known_loggers() -> set[str]:
 
 
 def check_output(out: str, err: str) -> None:
-    """Assert that the output of a command without a terminal is for programs and people."""
+    """Check the output of a command without a terminal: no stack traces, frames or colours."""
     assert "Traceback" not in err, err
-    assert "\tat " not in err, err  # of a stack trace of Java
+    assert "\tat " not in err, err  # a line of a Java stack trace
     assert "log level" not in err, err
     assert KEY not in out + err
     assert not re.search(r"[\x1b│─━]", out), out
@@ -158,7 +158,7 @@ class Terminal:
         while True:
             try:
                 self._output.extend(os.read(self._master, 65536))
-            except OSError:  # the command has closed its end
+            except OSError:  # the command has closed the terminal
                 return
 
     @property
@@ -173,7 +173,7 @@ class Terminal:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def exit_status(self) -> int:
-        """Wait for the end and return the exit status. There is no stack trace."""
+        """Wait for the end, check that there is no stack trace, and return the exit status."""
         status = self.process.wait(DEADLINE_S)
         self._reader.join(DEADLINE_S)
         assert "Traceback" not in self.text, self.text

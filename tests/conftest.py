@@ -1,7 +1,7 @@
-"""What all tests share.
+"""Fixtures and hooks of all tests.
 
-Hypothesis tries the same examples in every run, so that CI fails for a reason;
-`HYPOTHESIS_PROFILE=wide pytest tests/property` looks for new ones.
+Hypothesis uses the same examples in every run, so that failures in CI are reproducible.
+`HYPOTHESIS_PROFILE=wide pytest tests/property` generates new examples.
 """
 
 import importlib
@@ -36,17 +36,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 SPARK = Path(__file__).with_name("spark")
 EARLY = 0.7
-"""By which part of a run all tests on Spark have begun: they work while others wait."""
+"""The fraction of the run within which all Spark tests start. They use the CPU while other tests
+wait."""
 
 UNCLOSED = ("unclosed <s", "unclosed transport", "loop is closed")
 """Warnings about sockets that the SDK does not close when a connection fails."""
 
 
 def pytest_configure() -> None:
-    # A shell starts what runs in its background deaf to Ctrl-C, and so are all children.
+    # A shell ignores SIGINT in background processes, and child processes inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Every Spark of a test is soon over: code that is compiled quickly is better than quick code.
+    # Spark runs only briefly in each test, so fast compilation matters more than fast code.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
@@ -61,42 +62,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spread_spark(items: list[pytest.Item]) -> None:
     """Spread the files with tests on Spark evenly among the others."""
     files = list(dict.fromkeys(item.path for item in items))
-    place: dict[Path, float] = {}
-    for some, until in (
+    position: dict[Path, float] = {}
+    for group, end in (
         ([file for file in files if file.parent == SPARK], EARLY),
         ([file for file in files if file.parent != SPARK], 1.0),
     ):
-        place |= {file: until * number / len(some) for number, file in enumerate(some)}
-    items.sort(key=lambda item: place[item.path])
+        position |= {file: end * number / len(group) for number, file in enumerate(group)}
+    items.sort(key=lambda item: position[item.path])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what the interoperability tests do not test, because a peer cannot do it."""
-    reports = (report for some in terminalreporter.stats.values() for report in some)
+    """List the cases that the interoperability tests leave out, because a peer cannot run them."""
+    reports = (report for group in terminalreporter.stats.values() for report in group)
     if any(getattr(report, "nodeid", "").startswith("tests/interop/") for report in reports):
         limitations = importlib.import_module("tests.interop.limitations")
-        terminalreporter.section("not tested, because the AMQP peer cannot do it")
+        terminalreporter.section("not tested, because the AMQP peer does not support it")
         for line in limitations.summary():
             terminalreporter.line(line)
 
 
 @pytest.fixture(scope="module", params=["sync", "aio"])
 def flavour(request: pytest.FixtureRequest) -> str:
-    """The sync and the async SDK in turn."""
+    """The flavour of the SDK: sync or async. Tests run with both."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_stays_paired() -> Iterator[None]:
-    """What one file leaves behind, another would trip over."""
+def _pairings_are_closed() -> Iterator[None]:
+    """Check that a test file has closed its pairings, which could affect other files."""
     yield
     if (module := sys.modules.get("pairbus.pairing.namespaces")) is not None:
-        assert len(module.registry) == 0, "a pairing was not ended"
+        assert len(module.registry) == 0, "a pairing was not closed"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _state_of_commands() -> Iterator[None]:
-    """Commands keep their ledgers here, not in somebody's home."""
+def _state_directory() -> Iterator[None]:
+    """Redirect the ledgers of commands to a temporary folder instead of the home directory."""
     with tempfile.TemporaryDirectory(prefix="pairbus-state-", ignore_cleanup_errors=True) as folder:
         before = os.environ.get("XDG_STATE_HOME")
         os.environ["XDG_STATE_HOME"] = folder

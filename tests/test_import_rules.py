@@ -1,6 +1,6 @@
 """Imports between the packages of pairbus go in one direction, as docs/design.md describes.
 
-A package here is a module or package directly below `pairbus`. Every import statement counts, also
+Here a package is a module or package directly below `pairbus`. Every import statement counts, also
 inside functions and for type checkers; `TYPES_ONLY` lists the exceptions for type checkers.
 """
 
@@ -31,7 +31,7 @@ TOP = "__init__"
 INIT = "__init__.py"
 NOT_IN_TOP = {"cli", "emulator", "syphon"}
 
-# A library from outside, and the only places that may import it.
+# Third-party libraries, and the only places that may import them.
 PLACES = {
     "azure": ("pairing/", "drill/"),
     "sqlite3": ("emulator/storage/",),
@@ -84,84 +84,84 @@ def package_of(path: str) -> str:
     return PurePosixPath(path).parts[0].removesuffix(".py")
 
 
-def package_named_by(found: Import) -> str | None:
+def package_named_by(imported: Import) -> str | None:
     """Return the package that an import reaches, or None if it is not a package of pairbus."""
-    if found.target[0] != "pairbus":
+    if imported.target[0] != "pairbus":
         return None
-    return found.target[1] if found.target[1:2] and found.target[1] in LAYER else TOP
+    return imported.target[1] if imported.target[1:2] and imported.target[1] in LAYER else TOP
 
 
-def complaint(path: str, found: Import) -> str | None:
+def violation(path: str, imported: Import) -> str | None:
     """Return the rule that an import breaks, or None."""
-    library = found.target[0]
-    if is_type_exception(path, found):
+    library = imported.target[0]
+    if is_type_exception(path, imported):
         return None
     if library in PLACES and not path.startswith(PLACES[library]):
         return f"{library} belongs in {' and '.join(PLACES[library])} only"
-    from_outside = library != "pairbus" and library not in sys.stdlib_module_names
-    if path.startswith(VOCABULARY) and from_outside:
+    third_party = library != "pairbus" and library not in sys.stdlib_module_names
+    if path.startswith(VOCABULARY) and third_party:
         return "servicebus uses the standard library only"
     in_engine = path.startswith(ENGINE) and not path.startswith(CLIENT)
     if in_engine and library in NOT_IN_ENGINE:
         return f"the engine does no I/O and has no clock, so it cannot use {library}"
-    if in_engine and found.target[:3] == ("pairbus", "amqp", "client") and path != ENGINE + INIT:
-        return "the engine does not know its client"
+    if in_engine and imported.target[:3] == ("pairbus", "amqp", "client") and path != ENGINE + INIT:
+        return "the engine does not import its client"
 
-    here, there = package_of(path), package_named_by(found)
-    if there is None or there == here:
+    source, target = package_of(path), package_named_by(imported)
+    if target is None or target == source:
         return None
-    if here == TOP:
-        return f"importing pairbus must not import {there}" if there in NOT_IN_TOP else None
-    if there == TOP:
-        return None if here == "cli" else "packages do not import pairbus itself"
-    if there == "emulator" and here not in ("cli", "drill"):
+    if source == TOP:
+        return f"importing pairbus must not import {target}" if target in NOT_IN_TOP else None
+    if target == TOP:
+        return None if source == "cli" else "packages do not import pairbus itself"
+    if target == "emulator" and source not in ("cli", "drill"):
         return "emulator is imported by cli and drill only"
-    if LAYER[there] < LAYER[here]:
-        return f"{there} is above {here}"
-    if (here, there) == ("pairing", "syphon") and not found.in_function:
+    if LAYER[target] < LAYER[source]:
+        return f"{target} is above {source}"
+    if (source, target) == ("pairing", "syphon") and not imported.in_function:
         return "pairing imports syphon only inside the function that starts it"
     return None
 
 
-def is_type_exception(path: str, found: Import) -> bool:
-    target = package_named_by(found) if found.target[0] == "pairbus" else found.target[0]
-    return found.types_only and (package_of(path), target) in TYPES_ONLY
+def is_type_exception(path: str, imported: Import) -> bool:
+    target = package_named_by(imported) if imported.target[0] == "pairbus" else imported.target[0]
+    return imported.types_only and (package_of(path), target) in TYPES_ONLY
 
 
-def circles(sources: dict[str, str]) -> Iterator[str]:
-    """Yield packages of one layer that import each other in a circle."""
+def import_cycles(sources: dict[str, str]) -> Iterator[str]:
+    """Yield packages of one layer that form an import cycle."""
     uses: dict[str, set[str]] = {}
     for path, text in sources.items():
-        for found in imports_of(path, text):
-            here, there = package_of(path), package_named_by(found)
-            starts_the_syphon = found.in_function and (here, there) == ("pairing", "syphon")
-            if starts_the_syphon or is_type_exception(path, found):
+        for imported in imports_of(path, text):
+            source, target = package_of(path), package_named_by(imported)
+            starts_the_syphon = imported.in_function and (source, target) == ("pairing", "syphon")
+            if starts_the_syphon or is_type_exception(path, imported):
                 continue
-            if here in LAYER and there in LAYER and here != there:
-                uses.setdefault(here, set()).add(there)
+            if source in LAYER and target in LAYER and source != target:
+                uses.setdefault(source, set()).add(target)
 
     def reach(package: str, seen: set[str]) -> set[str]:
-        for there in uses.get(package, set()) - seen:
-            seen.add(there)
-            reach(there, seen)
+        for target in uses.get(package, set()) - seen:
+            seen.add(target)
+            reach(target, seen)
         return seen
 
     for package in sorted(uses):
         if package in reach(package, set()):
-            yield f"{package} imports itself in a circle"
+            yield f"{package} is part of an import cycle"
 
 
-def complaints(sources: dict[str, str]) -> Iterator[str]:
+def violations(sources: dict[str, str]) -> Iterator[str]:
     """Yield the broken rules of a tree of files, given as path below src/pairbus and text."""
     placed = LAYER.keys() | {TOP}
     for path, text in sources.items():
         if package_of(path) not in placed:
-            yield f"{path} has no layer: give it one here and in docs/design.md"
+            yield f"{path} has no layer. Add it here and to docs/design.md"
             continue
-        for found in imports_of(path, text):
-            if wrong := complaint(path, found):
-                yield f"{path}:{found.line} imports {'.'.join(found.target)}: {wrong}"
-    yield from circles(sources)
+        for imported in imports_of(path, text):
+            if problem := violation(path, imported):
+                yield f"{path}:{imported.line} imports {'.'.join(imported.target)}: {problem}"
+    yield from import_cycles(sources)
 
 
 def test_source_follows_the_import_rules():
@@ -171,7 +171,7 @@ def test_source_follows_the_import_rules():
     }
 
     assert INIT in sources
-    assert list(complaints(sources)) == []
+    assert list(violations(sources)) == []
 
 
 @pytest.mark.parametrize(
@@ -193,16 +193,16 @@ def test_source_follows_the_import_rules():
         # The emulator is for cli and drill only.
         ("syphon/pipeline.py", "from pairbus.emulator.meter import Meter"),
         ("cost/forecast.py", "def f():\n    from ..emulator import meter"),
-        # Libraries that belong in one place.
+        # Libraries that only some packages may import.
         ("syphon/source.py", "from azure.servicebus import ServiceBusClient"),
         ("amqp/client/token.py", "import azure.core.credentials as credentials"),
         ("emulator/server.py", "import sqlite3"),
         ("usage/ledger.py", "import pyspark.sql"),
         ("cost/plots.py", "from pyspark.sql import Row"),
         ("pairing/client.py", "from pyspark import SparkContext"),
-        # Imports for type checkers count, but for the exceptions.
+        # Imports for type checkers count, except for those in TYPES_ONLY.
         ("errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import azure.core"),
-        # Pairing starts the syphon, but does not need it.
+        # Pairing may import the syphon only inside a function.
         ("pairing/client.py", "from pairbus.syphon import pipeline"),
         ("pairing/client.py", "class C:\n    from ..syphon import pipeline"),
         (
@@ -224,7 +224,7 @@ def test_source_follows_the_import_rules():
     ],
 )
 def test_broken_rule_is_caught(path: str, text: str):
-    assert len(list(complaints({path: text}))) == 1
+    assert len(list(violations({path: text}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -251,31 +251,31 @@ def test_broken_rule_is_caught(path: str, text: str):
     ],
 )
 def test_valid_import_is_accepted(path: str, text: str):
-    assert list(complaints({path: text})) == []
+    assert list(violations({path: text})) == []
 
 
-def test_packages_of_one_layer_do_not_import_each_other_in_a_circle():
+def test_packages_of_one_layer_do_not_import_each_other_in_a_cycle():
     one_way = {"syphon/pipeline.py": "from ..cost import prices"}
     both_ways = one_way | {"cost/forecast.py": "from ..syphon import pipeline"}
 
-    assert list(complaints(one_way)) == []
-    assert list(complaints(both_ways)) == [
-        "cost imports itself in a circle",
-        "syphon imports itself in a circle",
+    assert list(violations(one_way)) == []
+    assert list(violations(both_ways)) == [
+        "cost is part of an import cycle",
+        "syphon is part of an import cycle",
     ]
 
 
-def test_import_inside_a_function_that_starts_the_syphon_makes_no_circle():
+def test_import_inside_a_function_that_starts_the_syphon_makes_no_cycle():
     sources = {
         "pairing/client.py": "def start():\n    from ..syphon import pipeline",
         "syphon/supervisor.py": "from ..pairing import client",
     }
 
-    assert list(complaints(sources)) == []
+    assert list(violations(sources)) == []
 
 
 def test_complaint_names_file_line_and_import():
-    broken = complaints({"usage/ledger.py": "x = 1\n\nimport sqlite3"})
+    broken = violations({"usage/ledger.py": "x = 1\n\nimport sqlite3"})
 
     assert list(broken) == [
         "usage/ledger.py:3 imports sqlite3: sqlite3 belongs in emulator/storage/ only"

@@ -57,14 +57,14 @@ def test_rule_ids_do_not_appear_in_source():
 
 
 def test_docstrings_start_with_a_verb_or_name_the_thing():
-    found = [
+    violations = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path in SOURCES
         for line, text in docstrings(path)
         if NOUN_CLAUSE.match(text)
     ]
 
-    assert found == []
+    assert violations == []
 
 
 def test_class_names_are_defined_once():

@@ -104,7 +104,7 @@ def public_objects() -> Iterator[tuple[str, Any]]:
 
 
 def public_functions(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a function, or the public methods and properties of a class of ours."""
+    """Yield a function, or the public methods and properties of a class of pairbus."""
     if inspect.isfunction(value):
         yield "", value
         return
@@ -130,8 +130,8 @@ def contains_any(annotation: object) -> bool:
 
 
 def annotations_of(value: Any) -> dict[str, Any]:
-    """The annotations of a function or of a class's fields. Names that are imported only for type
-    checkers stay texts."""
+    """Return the annotations of a function or of the fields of a class. Names that are imported
+    only for type checkers stay strings."""
     annotations = dict(inspect.get_annotations(value))
     for name, annotation in annotations.items():
         if isinstance(annotation, str) and "Any" in annotation.replace("AnyStr", ""):
@@ -140,10 +140,10 @@ def annotations_of(value: Any) -> dict[str, Any]:
 
 
 def test_public_signatures_have_types_and_no_any():
-    found = []
+    violations = []
     for name, value in public_objects():
         if inspect.isclass(value):
-            found += [
+            violations += [
                 f"{name}.{field}"
                 for field, annotation in annotations_of(value).items()
                 if not field.startswith("_") and contains_any(annotation)
@@ -151,24 +151,24 @@ def test_public_signatures_have_types_and_no_any():
         for suffix, function in public_functions(value):
             annotations = annotations_of(function)
             parameters = [*inspect.signature(function).parameters][1 if suffix else 0 :]
-            found += [
+            violations += [
                 f"{name}{suffix}: {parameter}"
                 for parameter in (*parameters, "return")
                 if parameter not in annotations or contains_any(annotations[parameter])
             ]
 
-    assert found == []
+    assert violations == []
 
 
 def test_public_objects_are_documented():
-    found = [
+    undocumented = [
         f"{name}{suffix}"
         for name, value in public_objects()
         for suffix, function in [("", value), *public_functions(value)]
         if not inspect.getdoc(function) and not suffix.startswith(".__")
     ]
 
-    assert found == []
+    assert undocumented == []
 
 
 def visible(instance: object) -> set[str]:

@@ -1,4 +1,4 @@
-"""Calls of both flavours, which must return while a namespace is silent."""
+"""Calls of both flavours with a deadline, because the namespace may be silent."""
 
 import asyncio
 import inspect
@@ -10,8 +10,8 @@ from typing import Any
 from tests.faults.namespace_process import DEADLINE_S
 
 
-async def come_back(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Return the result of a call of either flavour, which must return during the silence."""
+async def bounded(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return the result of a call of either flavour. Raises TimeoutError at the deadline."""
     async with asyncio.timeout(DEADLINE_S):
         if inspect.iscoroutinefunction(call):
             return await call(*args, **options)
@@ -33,10 +33,10 @@ def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> "Future[A
     return future
 
 
-async def side_by_side(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
+async def run_concurrently(cases: dict[str, Coroutine[Any, Any, None]]) -> None:
     """Run all cases concurrently. Errors name their case."""
-    ends = await asyncio.gather(*cases.values(), return_exceptions=True)
-    errors = [(name, end) for name, end in zip(cases, ends, strict=True) if end is not None]
+    results = await asyncio.gather(*cases.values(), return_exceptions=True)
+    errors = [(name, exc) for name, exc in zip(cases, results, strict=True) if exc is not None]
     for name, error in errors:
         error.add_note(f"in the case: {name}")
     if errors:
@@ -50,5 +50,6 @@ async def all_tasks_end() -> None:
         assert not late
 
 
-def threads_of_ours() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("pairbus")]
+def pairbus_threads() -> list[str]:
+    """Return the names of the running threads of pairbus."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("pairbus")]

@@ -9,19 +9,19 @@ from tests.faults.namespace_process import Namespace
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class UnservedPort:
     """A port at which no namespace listens."""
 
-    like: Namespace
+    namespace: Namespace
     port: int
 
     @property
     def ca_file(self) -> str:
-        return self.like.ca_file
+        return self.namespace.ca_file
 
     @property
     def connection_string(self) -> str:
-        return self.like.connection_string.replace(f":{self.like.port}", f":{self.port}")
+        return self.namespace.connection_string.replace(f":{self.namespace.port}", f":{self.port}")
 
 
 @contextlib.contextmanager
@@ -35,14 +35,14 @@ def dead_port() -> Iterator[int]:
 @contextlib.contextmanager
 def black_hole() -> Iterator[int]:
     """Yield a port whose connections are never accepted, because its backlog is full."""
-    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+    with socket.socket() as listener, contextlib.ExitStack() as pending:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         port = listener.getsockname()[1]
         for _ in range(4):
-            one = waiting.enter_context(socket.socket())
-            one.setblocking(False)
-            one.connect_ex(("127.0.0.1", port))
+            connection = pending.enter_context(socket.socket())
+            connection.setblocking(False)
+            connection.connect_ex(("127.0.0.1", port))
         with socket.socket() as probe:
             probe.settimeout(0.5)
             try:

@@ -13,8 +13,8 @@ NEVER_S = 600.0
 
 
 class DelayedAnswer:
-    """The next delivery to a path is stored and answered late. Meanwhile the task waits, and its
-    messages are not completed."""
+    """Delays the response to the next delivery to a path, which is stored. Until the response
+    arrives, the task waits and its messages are not completed."""
 
     def __init__(self, connection_string: str, path: str, seconds: float = NEVER_S) -> None:
         self._options = ClientOptions.from_connection_string(connection_string)

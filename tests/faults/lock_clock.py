@@ -13,5 +13,5 @@ class LockClock:
         return time.time_ns() // 1_000_000 + self._offset_ms
 
     def expire_locks(self) -> None:
-        """Let more time pass than a lock lasts."""
+        """Advance the clock by more than the lock duration."""
         self._offset_ms += int(LOCK_S * 1000)

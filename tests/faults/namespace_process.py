@@ -15,10 +15,10 @@ DEADLINE_S = 60.0
 """The longest time to wait for anything."""
 
 
-def wait_until(done: Callable[[], Any], what: str) -> None:
+def wait_until(done: Callable[[], Any], event: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not done():
-        assert time.monotonic() < deadline, f"timed out waiting for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {event}"
         time.sleep(0.02)
 
 
@@ -43,16 +43,16 @@ class Namespace(EmulatorProcess):
 
     def ids(self, path: str) -> list[str]:
         """Return the ids of all messages in a queue, scheduled ones included, by a peek."""
-        found: list[str] = []
+        ids: list[str] = []
         options = ClientOptions.from_connection_string(
             self.connection_string, operation_timeout_s=DEADLINE_S
         )
         with Client(options) as client, Management(client, path) as management:
             number = 1
-            while some := [Message.parse(one) for one in management.peek(number, 200)]:
-                found += [str(one.read_properties().message_id) for one in some]
-                number = some[-1].read_message_annotations()["x-opt-sequence-number"] + 1
-        return found
+            while page := [Message.parse(data) for data in management.peek(number, 200)]:
+                ids += [str(message.read_properties().message_id) for message in page]
+                number = page[-1].read_message_annotations()["x-opt-sequence-number"] + 1
+        return ids
 
 
 def backlog_path(name: str, index: int) -> str:

@@ -17,15 +17,15 @@ from tests.faults.namespace_process import DEADLINE_S, Namespace
 
 @dataclass(frozen=True)
 class Point:
-    """The point at which a host becomes silent: before the first `what` that it sends after it
-    attached so many links. The SDK attaches two links for tokens, then that of the sender, then two
-    for management.
+    """The point at which a host becomes silent: before the first `unit` that it sends after it has
+    attached `attached` links. The SDK attaches two links for tokens, then that of the sender, then
+    two for management.
     """
 
-    what: str
+    unit: str
     attached: int = 0
     half: bool = False
-    """The first half of it is still sent."""
+    """Send the first half of the unit before becoming silent."""
     raw: int | None = None
     """The number of bytes after which the host becomes silent."""
 
@@ -35,13 +35,13 @@ _NAMES |= {0x15: "disposition", 0x16: "detach", 0x17: "end", 0x18: "close"}
 _SASL = 1
 
 
-class _Talk:
+class _HostOutput:
     """The data that the host has sent over one connection."""
 
     def __init__(self) -> None:
         self.amqp = False
         self.silent = False
-        self.said: Counter[str] = Counter()
+        self.sent_units: Counter[str] = Counter()
         self.bytes = 0
         self._rest = b""
 
@@ -63,7 +63,7 @@ class _Talk:
 
 
 class Relay:
-    """A TCP relay to a namespace that can become silent: sockets stay open, but no data comes."""
+    """A TCP relay to a namespace that can become silent: sockets stay open, but no data passes."""
 
     def __init__(self, target: Namespace, *, tls: bool, ca_file: str) -> None:
         self._target = target
@@ -83,8 +83,8 @@ class Relay:
         text = self._target.connection_string.replace(f":{self._target.port}", f":{self.port}")
         return text.replace(";UseDevelopmentEmulator=true", "") if self.tls else text
 
-    def fall_silent(self, point: Point, *, times: int | None = None) -> None:
-        """Become silent at a point, on every new connection or on so many."""
+    def become_silent(self, point: Point, *, times: int | None = None) -> None:
+        """Become silent at a point, on every new connection or on `times` of them."""
         self.point, self._times = point, times
 
     def refuse(self) -> None:
@@ -101,72 +101,73 @@ class Relay:
         host = None
         try:
             if not self._refusing:
-                there, host = await asyncio.open_connection("127.0.0.1", self._target.port)
-                talk = _Talk()
+                responses, host = await asyncio.open_connection("127.0.0.1", self._target.port)
+                output = _HostOutput()
                 await asyncio.gather(
-                    self._ask(reader, host, talk), self._answer(there, writer, talk)
+                    self._forward_requests(reader, host, output),
+                    self._forward_responses(responses, writer, output),
                 )
         except OSError:
             pass
         finally:
             self.open -= 1
-            for one in (writer, host):
-                if one is not None:
-                    one.close()
+            for stream in (writer, host):
+                if stream is not None:
+                    stream.close()
 
-    async def _ask(
-        self, reader: asyncio.StreamReader, host: asyncio.StreamWriter, talk: _Talk
+    async def _forward_requests(
+        self, reader: asyncio.StreamReader, host: asyncio.StreamWriter, output: _HostOutput
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                talk.amqp = talk.amqp or data.startswith(b"AMQP")
-                if not talk.silent:
+                output.amqp = output.amqp or data.startswith(b"AMQP")
+                if not output.silent:
                     host.write(data)
         host.close()
 
-    async def _answer(
-        self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, talk: _Talk
+    async def _forward_responses(
+        self, responses: asyncio.StreamReader, writer: asyncio.StreamWriter, output: _HostOutput
     ) -> None:
         with contextlib.suppress(OSError):
-            while data := await there.read(65536):
-                if not talk.silent:
-                    writer.write(self._through(data, talk))
-        if not talk.silent:
+            while data := await responses.read(65536):
+                if not output.silent:
+                    writer.write(self._forwarded(data, output))
+        if not output.silent:
             writer.close()
 
-    def _through(self, data: bytes, talk: _Talk) -> bytes:
-        """Forward the data of the host to the client."""
+    def _forwarded(self, data: bytes, output: _HostOutput) -> bytes:
+        """Return the part of the data of the host that the client gets."""
         if self.point is not None and self.point.raw is not None:
-            data = data[: self.point.raw - talk.bytes]
-            talk.bytes += len(data)
-            if talk.bytes == self.point.raw:
-                self._silence(talk)
+            data = data[: self.point.raw - output.bytes]
+            output.bytes += len(data)
+            if output.bytes == self.point.raw:
+                self._silence(output)
             return data
-        if not talk.amqp:
-            if self._matches("http", talk):
-                self._silence(talk)
-            return b"" if talk.silent else data
-        through = b""
-        for name, unit in talk.units(data):
-            if self._matches(name, talk):
-                self._silence(talk)
+        if not output.amqp:
+            if self._matches("http", output):
+                self._silence(output)
+            return b"" if output.silent else data
+        forwarded = b""
+        for name, unit in output.units(data):
+            if self._matches(name, output):
+                self._silence(output)
                 assert self.point is not None
-                return through + (unit[: len(unit) // 2] if self.point.half else b"")
-            talk.said[name] += 1
-            through += unit
-        return through
+                return forwarded + (unit[: len(unit) // 2] if self.point.half else b"")
+            output.sent_units[name] += 1
+            forwarded += unit
+        return forwarded
 
-    def _matches(self, name: str, talk: _Talk) -> bool:
+    def _matches(self, name: str, output: _HostOutput) -> bool:
         point = self.point
         return (
             point is not None
             and self._times != 0
-            and name == point.what
-            and talk.said["attach"] >= point.attached
+            and name == point.unit
+            and output.sent_units["attach"] >= point.attached
         )
 
-    def _silence(self, talk: _Talk) -> None:
-        talk.silent = True
+    def _silence(self, output: _HostOutput) -> None:
+        output.silent = True
         self.silences += 1
         if self._times is not None:
             self._times -= 1

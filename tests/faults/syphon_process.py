@@ -1,4 +1,4 @@
-"""`pairbus syphon` as a process, with all that Spark starts."""
+"""`pairbus syphon` as a process, with all processes that Spark starts."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ class SyphonProcess:
         return (self.folder / "output").read_text()
 
     def writer_status(self) -> WriterStatus:
-        """Return the status of its writer; an initial one after it has ended."""
+        """Return the status of its writer, or an initial status after it has ended."""
         folders = list(self.folder.glob("pairbus-syphon-*"))
         return StatusFiles(folders[0]).writer.read() if folders else WriterStatus()
 
@@ -70,7 +70,7 @@ class SyphonProcess:
         return self.exit_code is None
 
     def kill(self) -> None:
-        """Kill the process, and all that it started."""
+        """Kill the process, and all processes that it started."""
         self.close()
         assert self.exit_code == -signal.SIGKILL
 
@@ -80,7 +80,7 @@ class SyphonProcess:
         assert self._process.wait(DEADLINE_S) == 0, self.output
 
     def close(self) -> None:
-        """Kill what is still running. Idempotent."""
+        """Kill all processes that are still running. Idempotent."""
         self._signal(signal.SIGKILL, "XZ", "the syphon to be killed")
         self._process.wait()
 
@@ -94,16 +94,16 @@ class SyphonProcess:
         finally:
             send_signal((process.pid for process in self.processes()), signal.SIGCONT)
 
-    def _signal(self, number: int, states: str, what: str) -> None:
-        """Send a signal to every process, also to those that start meanwhile, until all are in one
-        of these states."""
+    def _signal(self, number: int, states: str, event: str) -> None:
+        """Send a signal to every process, including new ones, until all are in one of these
+        states."""
 
         def is_done() -> bool:
             pending = [process.pid for process in self.processes() if process.state not in states]
             send_signal(pending, number)
             return not pending
 
-        wait_until(is_done, what)
+        wait_until(is_done, event)
 
     def processes(self) -> list[Process]:
         """Return all processes of the syphon."""

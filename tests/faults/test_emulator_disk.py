@@ -1,6 +1,6 @@
 """A namespace stops when its disk fails, and confirms nothing that is not on disk.
 
-Everything that it has confirmed is there after the next start.
+After the next start it has every message that it confirmed.
 """
 
 import gc
@@ -30,11 +30,11 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 
 DEADLINE_S = 30.0
-BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
+SHORT_TIMEOUTS = {"keep_alive": 0, "socket_timeout": 0.05}
 
 
 @pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
+def _collect_sockets() -> Iterator[None]:
     """Collect sockets of the SDK within the test that ignores their warnings."""
     yield
     gc.collect()
@@ -58,21 +58,21 @@ def fill_the_disk(namespace: LocalNamespace) -> None:
 
 
 def break_the_disk(namespace: LocalNamespace, *, time_passes: bool = True) -> None:
-    """Make every read and write fail. If the clock stands still, the next call notices it first."""
+    """Make every read and write fail. Without `time_passes`, the next call is the first to fail."""
 
-    def break_it(core: NamespaceRuntime) -> None:
+    def deny_access(core: NamespaceRuntime) -> None:
         core.store._database.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
         if not time_passes:
             core.tick = lambda: None
 
-    namespace.call(break_it)
+    namespace.call(deny_access)
 
 
 @contextmanager
 def sender_of(connection_string: str) -> Iterator[ServiceBusSender]:
     with (
         ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client,
-        client.get_queue_sender("q", **BRISK) as sender,
+        client.get_queue_sender("q", **SHORT_TIMEOUTS) as sender,
     ):
         yield sender
 
@@ -93,7 +93,7 @@ def numbers(connection_string: str) -> list[int]:
     options = ClientOptions.from_connection_string(connection_string)
     with Client(options) as client, Receiver(client, "q", settled=True) as receiver:
         for deliveries in receiver.receive_available(100_000):
-            bodies = [Message.parse(one.payload).read_body()[1][0] for one in deliveries]
+            bodies = [Message.parse(delivery.payload).read_body()[1][0] for delivery in deliveries]
             stored += [int(body) for body in bodies]
     return stored
 
@@ -107,8 +107,8 @@ def is_served(port: int) -> bool:
 
 
 def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    ours = [one for one in caplog.records if not one.name.startswith("azure")]
-    return [one.getMessage() for one in ours if one.levelno >= logging.ERROR]
+    records = [record for record in caplog.records if not record.name.startswith("azure")]
+    return [record.getMessage() for record in records if record.levelno >= logging.ERROR]
 
 
 # A namespace in this process.
@@ -172,8 +172,8 @@ def test_disk_failure_aborts_all_clients_and_confirms_nothing_uncommitted(
     namespace: LocalNamespace,
 ) -> None:
     options = ClientOptions.from_connection_string(namespace.connection_string)
-    with Client(options) as client, Client(options) as bystander:
-        idle = Receiver(bystander, "other")
+    with Client(options) as client, Client(options) as other_client:
+        idle = Receiver(other_client, "other")
         idle.open()
         sender = Sender(client, "q")
         sender.open()
@@ -182,7 +182,9 @@ def test_disk_failure_aborts_all_clients_and_confirms_nothing_uncommitted(
         sender.wait([posted])
         assert namespace.failure is not None  # the fault happened
         assert isinstance(posted.error, ConnectionLost)
-        bystander.run_until(lambda: idle.error is not None, bystander.deadline(None), "a cut")
+        other_client.run_until(
+            lambda: idle.error is not None, other_client.deadline(None), "a lost connection"
+        )
         assert isinstance(idle.error, ConnectionLost)
     namespace.start()
     assert numbers(namespace.connection_string) == []
@@ -213,9 +215,9 @@ def test_first_operation_that_hits_the_broken_disk_stops_the_namespace(
     with sender_of(namespace.connection_string) as sender:
         sender.send_messages(ServiceBusMessage("0"))
     namespace.stop()
-    namespace.start()  # with an empty cache, so that a receiver causes a read
+    namespace.start()  # with an empty cache, so that a receive reads from disk
     break_the_disk(namespace, time_passes=False)
-    with pytest.raises(Exception):  # noqa: B017, PT011  each has its own
+    with pytest.raises(Exception):  # noqa: B017, PT011  the type differs by operation
         use(namespace)
 
     assert namespace.failure is not None  # the fault happened
@@ -298,5 +300,5 @@ def test_command_ends_with_an_error_when_the_disk_fails_for_one_namespace(
     stored = numbers(second)
     assert command.terminate() == 0
     assert stored[: confirmed + 1] == [0, *range(confirmed)]
-    # A message that was not confirmed may be stored, but only the one that was in transit.
+    # At most one unconfirmed message is stored: the one that was in transit.
     assert stored[confirmed + 1 :] in ([], [confirmed])

@@ -106,14 +106,14 @@ class Load:
     def join(self) -> None:
         for thread in self._threads:
             thread.join(DEADLINE_S)
-            assert not thread.is_alive(), "a client does not end"
+            assert not thread.is_alive(), "a client thread did not end"
 
     def _run(self, work: Callable[[random.Random], None], chance: random.Random) -> None:
         try:
             work(chance)
         except (AmqpError, ServiceBusError) as exc:
             self.interrupted.append(f"{work.__name__}: {exc}")
-        except BaseException as exc:  # noqa: BLE001  it is raised by the test
+        except BaseException as exc:  # noqa: BLE001  the test raises it
             self.broken.append(exc)
 
     def _client(self) -> Client:
@@ -200,7 +200,7 @@ def test_killed_namespace_keeps_exactly_what_it_accepted(tmp_path: Path) -> None
     assert set(left) & ledger.completed == set()
     assert len(left) == len(set(left))
     assert set(left) <= ledger.tried
-    # A message that was being completed may be gone. Every other accepted message is left.
+    # A message that was being completed may have been removed. All others are still stored.
     assert ledger.accepted - ledger.completing <= set(left)
     check_file(tmp_path / "local")
 
@@ -218,7 +218,7 @@ def kill_under_load(
 
     try:
         wait_until(is_under_load, "the load")
-        time.sleep(chance.random() * 0.05)  # kill at any point of a turn
+        time.sleep(chance.random() * 0.05)  # kill at a random point
     finally:
         errors = process.errors()
         process.kill()

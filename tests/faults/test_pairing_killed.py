@@ -1,7 +1,8 @@
 """Namespaces that are killed under load, with `kill -9`, at random times, and restarted.
 
 Every message that a pairing acknowledged is in the primary or in the backlog, by message id. Other
-messages may be there or not. A duplicate was in flight when a namespace was killed.
+messages may be in either or in none. A message has a duplicate only if it was in flight when a
+namespace was killed.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.errors import SendUnavailable
-from tests.faults.bounded_calls import come_back, in_thread, threads_of_ours
+from tests.faults.bounded_calls import bounded, in_thread, pairbus_threads
 from tests.faults.namespace_process import Namespace, backlog_path, wait_until
 from tests.faults.paired_clients import enter, paired
 
@@ -38,8 +39,8 @@ MESSAGES = 100
 
 @pytest.fixture(autouse=True)
 def _collect_sockets(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Collect the sockets of the SDK within the test that ignores their warnings. Log records refer
-    to errors, and those to sockets."""
+    """Collect the sockets of the SDK within the test that ignores their warnings. Log records keep
+    errors alive, and errors keep sockets alive."""
     yield
     caplog.get_records("call").clear()
     gc.collect()
@@ -93,29 +94,29 @@ class Load:
             )
             try:
                 if len(call.ids) == 10:
-                    batch = await come_back(sender.create_message_batch)
-                    for one in map(message, call.ids):
-                        batch.add_message(one)
-                    await come_back(sender.send_messages, batch)
+                    batch = await bounded(sender.create_message_batch)
+                    for id in call.ids:
+                        batch.add_message(message(id))
+                    await bounded(sender.send_messages, batch)
                 elif len(call.ids) == 3:
-                    await come_back(sender.send_messages, [message(id) for id in call.ids])
+                    await bounded(sender.send_messages, [message(id) for id in call.ids])
                 else:
-                    await come_back(sender.send_messages, message(call.ids[0]))
+                    await bounded(sender.send_messages, message(call.ids[0]))
             except (SendUnavailable, ServiceBusError) as exc:
                 call.error = exc
             call.ended = time.monotonic()
             self.calls.append(call)
-        await come_back(sender.close)
+        await bounded(sender.close)
 
     @property
     def acknowledged(self) -> set[str]:
         return {id for call in self.calls if call.error is None for id in call.ids}
 
-    def go_on(self, chance: random.Random) -> None:
+    def wait_for_progress(self, chance: random.Random) -> None:
         """Wait until calls succeed again, and for a random time after that. A sender of the SDK
         takes half a second or more to open."""
         before = len(self.acknowledged)
-        wait_until(lambda: len(self.acknowledged) > before + MESSAGES, "calls to get through")
+        wait_until(lambda: len(self.acknowledged) > before + MESSAGES, "calls to succeed")
         time.sleep(chance.uniform(0, 1))
 
 
@@ -123,12 +124,12 @@ def message(id: str) -> ServiceBusMessage:
     return ServiceBusMessage(b"x" * 100, message_id=id)
 
 
-Moment = tuple[float, float]
-Kill = Callable[[Load, random.Random], list[Moment]]
+Period = tuple[float, float]
+Kill = Callable[[Load, random.Random], list[Period]]
 
 
-def moment_of(kill: Callable[[], None]) -> Moment:
-    """The start and the end of a kill."""
+def timed(kill: Callable[[], None]) -> Period:
+    """Run a kill, and return its start and end."""
     began = time.monotonic()
     kill()
     return began, time.monotonic()
@@ -136,8 +137,8 @@ def moment_of(kill: Callable[[], None]) -> Moment:
 
 async def under_load(
     flavour: str, primary: Namespace, secondary: Namespace, seed: int, kill: Kill
-) -> tuple[Load, list[Moment]]:
-    """All calls, and the times of the kills."""
+) -> tuple[Load, list[Period]]:
+    """Kill namespaces under load. Return all calls and the times of the kills."""
     load = Load(seed)
     async with paired(
         flavour,
@@ -150,7 +151,7 @@ async def under_load(
         operation_timeout=timedelta(seconds=20),
     ) as bus:
         senders = [bus.get_queue_sender(QUEUE) for _ in range(WORKERS)]
-        workers = [asyncio.ensure_future(load.work(one, n)) for n, one in enumerate(senders)]
+        workers = [asyncio.ensure_future(load.work(sender, n)) for n, sender in enumerate(senders)]
         try:
             kills = await asyncio.wrap_future(in_thread(kill, load, random.Random(seed)))
         finally:
@@ -160,32 +161,32 @@ async def under_load(
 
 
 def check(
-    load: Load, kills: list[Moment], primary: Namespace, secondary: Namespace
+    load: Load, kills: list[Period], primary: Namespace, secondary: Namespace
 ) -> Counter[str]:
     """Check that no acknowledged message is lost, and that duplicates are explained."""
-    there = Counter(primary.ids(QUEUE))
+    stored = Counter(primary.ids(QUEUE))
     backlog = Counter(
         id for index in range(QUEUES) for id in secondary.ids(backlog_path(NAME, index))
     )
-    both = there + backlog
-    lost = load.acknowledged - both.keys()
+    copies = stored + backlog
+    lost = load.acknowledged - copies.keys()
     assert not lost
-    assert both.keys() <= {id for call in load.calls for id in call.ids}
+    assert copies.keys() <= {id for call in load.calls for id in call.ids}
     unexplained = [
         call
         for call in load.calls
-        if any(both[id] > 1 for id in call.ids)
+        if any(copies[id] > 1 for id in call.ids)
         and not any(call.began <= ended and began <= call.ended for began, ended in kills)
     ]
     assert not unexplained
-    assert there.total() > MESSAGES
+    assert stored.total() > MESSAGES
     assert backlog.total() > MESSAGES
     failed = Counter(type(call.error).__name__ for call in load.calls if call.error is not None)
     summary = {
         "calls": len(load.calls),
-        "in the primary": there.total(),
+        "in the primary": stored.total(),
         "in the backlog": backlog.total(),
-        "twice": sum(number > 1 for number in both.values()),
+        "twice": sum(number > 1 for number in copies.values()),
         **failed,
     }
     print(summary)
@@ -196,12 +197,12 @@ def check(
 async def test_primary_that_is_killed_repeatedly_loses_no_acknowledged_message(
     flavour: str, primary: Namespace, secondary: Namespace, seed: int
 ) -> None:
-    def kill(load: Load, chance: random.Random) -> list[Moment]:
+    def kill(load: Load, chance: random.Random) -> list[Period]:
         kills = []
         for _ in range(KILLS):
-            load.go_on(chance)
-            kills.append(moment_of(primary.kill))
-            load.go_on(chance)
+            load.wait_for_progress(chance)
+            kills.append(timed(primary.kill))
+            load.wait_for_progress(chance)
             primary.start()
         time.sleep(2)  # for a ping, and for sends to the primary
         return kills
@@ -211,22 +212,22 @@ async def test_primary_that_is_killed_repeatedly_loses_no_acknowledged_message(
     check(load, kills, primary, secondary)
     # The backlog accepted all messages that the primary did not.
     assert [call.error for call in load.calls if call.error is not None] == []
-    await come_back(wait_until, lambda: not threads_of_ours(), "threads to end")
+    await bounded(wait_until, lambda: not pairbus_threads(), "threads to end")
 
 
 @pytest.mark.rule("X1", "X2", "S5", "S4")
 async def test_secondary_that_is_killed_during_an_outage_loses_no_acknowledged_message(
     flavour: str, primary: Namespace, secondary: Namespace, seed: int
 ) -> None:
-    def kill(load: Load, chance: random.Random) -> list[Moment]:
-        load.go_on(chance)
-        kills = [moment_of(primary.kill)]
+    def kill(load: Load, chance: random.Random) -> list[Period]:
+        load.wait_for_progress(chance)
+        kills = [timed(primary.kill)]
         for _ in range(KILLS):
-            load.go_on(chance)
-            kills.append(moment_of(secondary.kill))
+            load.wait_for_progress(chance)
+            kills.append(timed(secondary.kill))
             time.sleep(chance.uniform(0, 0.5))
             secondary.start()
-        load.go_on(chance)
+        load.wait_for_progress(chance)
         primary.start()
         time.sleep(2)
         return kills
@@ -234,6 +235,6 @@ async def test_secondary_that_is_killed_during_an_outage_loses_no_acknowledged_m
     load, kills = await under_load(flavour, primary, secondary, seed, kill)
     assert (primary.kills, secondary.kills) == (1, KILLS)
     summary = check(load, kills, primary, secondary)
-    # While both were down, calls raised errors.
+    # While both namespaces were down, calls raised errors.
     assert summary["SendUnavailable"] > 0
-    await come_back(wait_until, lambda: not threads_of_ours(), "threads to end")
+    await bounded(wait_until, lambda: not pairbus_threads(), "threads to end")

@@ -40,7 +40,7 @@ def test_killed_syphon_is_replaced_with_its_checkpoint_and_with_a_new_one(
     with start_syphon("second", *options, "--max-rate", "1000") as second:
         wait_until(
             lambda: batches(checkpoint, "commits") >= {planned, planned + 1},
-            "the planned micro-batch and another one",
+            "the planned micro-batch and the next one",
         )
         assert second.moved > 0
         messages.wait_for_unsettled(messages.delay_answer())
@@ -75,7 +75,7 @@ def test_two_syphons_at_once_lose_nothing_and_make_no_duplicates(
     ):
 
         def both_move_messages() -> bool:
-            if messages.left() == 0:  # one of them starts more slowly
+            if messages.left() == 0:  # one of the syphons starts later
                 messages.put(200)
             return first.moved > 0 and second.moved > 0
 
@@ -87,7 +87,7 @@ def test_two_syphons_at_once_lose_nothing_and_make_no_duplicates(
         def unsettled() -> int:
             return first.unsettled + second.unsettled
 
-        # No message was moved by both, except for lost locks.
+        # No message was moved by both syphons, except for those whose lock was lost.
         wait_until(
             lambda: first.moved + second.moved == 2 * len(messages.sent) + unsettled(),
             "the last status",

@@ -82,15 +82,15 @@ def read(backlog: Backlog) -> Iterator[list[RestoredMessage]]:
 
 
 @contextmanager
-def hung(namespace: LocalNamespace) -> Iterator[None]:
-    """Block the event loop of a namespace, so that it does not even read what it receives."""
+def blocked(namespace: LocalNamespace) -> Iterator[None]:
+    """Block the event loop of a namespace, so that it reads no data."""
     started, released = threading.Event(), threading.Event()
 
-    def hang() -> None:
+    def block() -> None:
         started.set()
         released.wait()
 
-    namespace.call(lambda core: asyncio.get_running_loop().call_soon(hang))
+    namespace.call(lambda core: asyncio.get_running_loop().call_soon(block))
     assert started.wait(DEADLINE_S)
     try:
         yield
@@ -123,7 +123,7 @@ def test_settlement_at_a_hanging_secondary_does_not_wait_for_each_message(
     options = backlog.options()
     short_timeouts = replace(options.secondary, operation_timeout_s=2, connect_timeout_s=2)
 
-    with hung(backlog.secondary):
+    with blocked(backlog.secondary):
         forwarder = Forwarder(options.primary, short_timeouts)
         forwarder.forward(received)
         outcome = forwarder.finish()

@@ -23,7 +23,7 @@ Check = Callable[[tuple[bytes, ...]], None]
 
 
 def check_engine(case: Case) -> None:
-    """An engine and its application process the chunks and keep their invariants."""
+    """Check that an engine and its application keep their invariants for these chunks."""
     engine = case.engine()
     application = Application(engine, client=case.client)
     output_check = OutputCheck(engine)
@@ -76,7 +76,7 @@ def _check_memory(engine: Any, chunk: bytes) -> None:
 
 
 def check_decode(data: bytes) -> None:
-    """Data decodes to a value that can be encoded again, or raises DecodeError.
+    """Check that data decodes to a value that can be encoded again, or raises DecodeError.
 
     `decode` and `skip_value` agree on the end of the value.
     """
@@ -107,9 +107,9 @@ def _has_array(value: Any) -> bool:
 
 
 def check_transfer(data: bytes) -> None:
-    """The fast and the general decoder of transfers agree, whatever data surrounds the transfer.
+    """Check that the fast and the general decoder of transfers agree, whatever surrounds them.
 
-    A list with another count is decoded, too, because the flags are cached by their encoding.
+    A list with another count is also decoded, because the flags are cached by their encoding.
     """
     variants = [data]
     if data[:1] == b"\xc0" and len(data) > 2:
@@ -139,7 +139,7 @@ def _result(decode_data: Callable[[], Any]) -> Any:
 
 
 def check_sections(data: bytes) -> None:
-    """A message can be parsed, read, edited and encoded, or parsing raises DecodeError."""
+    """Check that a message can be parsed, read, edited and encoded, or raises DecodeError."""
     try:
         message = Message.parse(data)
     except DecodeError:
@@ -178,7 +178,7 @@ def check_sections(data: bytes) -> None:
 
 
 def check_batch(data: bytes) -> None:
-    """A batch is split into messages, which make the same batch, or DecodeError is raised."""
+    """Check that a batch splits into messages that make the same batch, or raises DecodeError."""
     try:
         messages = split_batch(data)
     except DecodeError:
@@ -188,7 +188,7 @@ def check_batch(data: bytes) -> None:
 
 
 def count_calls(run: Callable[[], None]) -> int:
-    """Return the number of function calls of a run, a measure of work that is the same anywhere."""
+    """Return the number of function calls of a run, which is the same on every machine."""
     calls = 0
 
     def count(frame: FrameType, event: str, arg: object) -> None:

@@ -53,7 +53,7 @@ def record(kind: str) -> tuple[Case, Case]:
     engines = [engine(kind, True), engine(kind, False)]
     applications = [Application(engines[0], client=True), Application(engines[1], client=False)]
     received: list[list[bytes]] = [[], []]
-    while any(each.has_data_to_send for each in engines):
+    while any(engine.has_data_to_send for engine in engines):
         for side, peer in ((0, 1), (1, 0)):
             data = engines[side].data_to_send(0.0)
             if data:

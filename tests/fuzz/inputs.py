@@ -1,8 +1,8 @@
 """Inputs for the fuzzer: changed conversations, invalid frames and random bytes.
 
 The functions take a `random.Random`. `fuzz_inputs` passes one whose choices Hypothesis controls, so
-that Hypothesis can reduce a failing input. Each choice costs time, so functions choose first and
-then build only what they chose.
+that Hypothesis can reduce a failing input. Each choice costs time, so functions choose first
+and build only the chosen values.
 """
 
 import dataclasses
@@ -138,7 +138,7 @@ class FuzzInput:
 
 
 def fuzz_inputs() -> st.SearchStrategy[FuzzInput]:
-    """Return inputs of all kinds. Some of them also have their work or memory limited."""
+    """Return inputs of all kinds. Some checks also limit the work or the memory."""
     return st.randoms(use_true_random=False).map(fuzz_input)
 
 
@@ -281,9 +281,9 @@ def performative(random: Random) -> Any:
     cls: Any = random.choice(PERFORMATIVES)
     wrong_types = random.randrange(7) == 6
     fields = {
-        each.name: value(random, 2) if wrong_types else field(random, each.name)
-        for each in dataclasses.fields(cls)
-        if each.default is dataclasses.MISSING or random.randrange(5) < 2
+        item.name: value(random, 2) if wrong_types else field(random, item.name)
+        for item in dataclasses.fields(cls)
+        if item.default is dataclasses.MISSING or random.randrange(5) < 2
     }
     return cls(**fields)
 
@@ -322,7 +322,7 @@ def transfer(random: Random) -> bytes:
             except EncodeError:
                 encoded = noise(random)
         case _:
-            named = {each.name: field(random, each.name) for each in dataclasses.fields(Transfer)}
+            named = {item.name: field(random, item.name) for item in dataclasses.fields(Transfer)}
             try:
                 encoded = encode_composite(Transfer(**named))
             except EncodeError:

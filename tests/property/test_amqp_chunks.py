@@ -31,10 +31,10 @@ def play(case: Case, chunks: list[list[bytes]]) -> tuple[list[Any], bytes]:
     events = []
     output = bytearray(engine.data_to_send())
     for turn in chunks:
-        heard = [event for chunk in turn for event in engine.receive(chunk, 0.0)]
+        turn_events = [event for chunk in turn for event in engine.receive(chunk, 0.0)]
         # The application answers after the turn, so that the order of its answers is fixed.
-        events += map(summary, heard)
-        program.react(heard)
+        events += map(summary, turn_events)
+        program.react(turn_events)
         output += engine.data_to_send()
     return events, bytes(output)
 

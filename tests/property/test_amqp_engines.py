@@ -143,7 +143,7 @@ class EnginePair(RuleBasedStateMachine):
             link.drained()
 
     @rule(pick=picks, echo=st.booleans())
-    def say_how_it_stands(self, pick: int, echo: bool) -> None:
+    def send_flow(self, pick: int, echo: bool) -> None:
         link = self.pick(SenderLink, pick)
         if link is not None:
             link.write_flow(echo=echo)
@@ -188,25 +188,25 @@ class EnginePair(RuleBasedStateMachine):
             self.unfinished.pop(link.name, None)
 
     @rule(side=st.sampled_from(SIDES), size=st.sampled_from([1, 10, 50, 300, 5000]))
-    def carry(self, side: int, size: int) -> None:
-        """Some of the data arrives."""
+    def transmit(self, side: int, size: int) -> None:
+        """Deliver some of the data to the other side."""
         self.pipes[side] += self.engines[side].data_to_send()
         chunk = bytes(self.pipes[side][:size])
         del self.pipes[side][:size]
         for event in self.engines[1 - side].receive(chunk, 0.0):
-            self.heard(1 - side, event)
+            self.record_event(1 - side, event)
 
     @precondition(lambda self: bool(self.engines))
     @rule()
-    def settle_down(self) -> None:
-        """All data arrives, and both sides must agree."""
+    def check_agreement(self) -> None:
+        """Deliver all data, and check that both sides agree."""
         self.flush()
         for side in SIDES:
             assert not self.sessions[side].outgoing.queued
         assert self.links[0].keys() == self.links[1].keys()
-        for name, one in self.links[0].items():
+        for name, link in self.links[0].items():
             other = self.links[1][name]
-            sender, receiver = (one, other) if isinstance(one, SenderLink) else (other, one)
+            sender, receiver = (link, other) if isinstance(link, SenderLink) else (other, link)
             assert isinstance(receiver, ReceiverLink)
             assert sender.alive
             assert receiver.alive
@@ -220,7 +220,7 @@ class EnginePair(RuleBasedStateMachine):
                 key: sent.tag
                 for key, sent in sending.outgoing.unsettled.items()
                 if sent not in half
-            } == {key: each.tag for key, each in receiving.incoming.unsettled.items()}
+            } == {key: delivery.tag for key, delivery in receiving.incoming.unsettled.items()}
         buffered = sum(len(payload) for payload in self.unfinished.values())
         assert sum(engine.buffered for engine in self.engines) == buffered
 
@@ -240,18 +240,18 @@ class EnginePair(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.engines:
-            self.settle_down()
+            self.check_agreement()
 
     # Helpers.
 
     def pick(self, kind: Any, number: int, wanted: Callable[[Any], bool] = bool) -> Any:
-        found = [
+        candidates = [
             link
             for links in self.links
             for link in links.values()
             if isinstance(link, kind) and wanted(link)
         ]
-        return found[number % len(found)] if found else None
+        return candidates[number % len(candidates)] if candidates else None
 
     def can_send(self, link: SenderLink) -> bool:
         return link.alive and (link.credit > 0 or link.name in self.unfinished)
@@ -264,9 +264,9 @@ class EnginePair(RuleBasedStateMachine):
     def flush(self) -> None:
         while any(self.pipes) or any(engine.has_data_to_send for engine in self.engines):
             for side in SIDES:
-                self.carry(side, 1 << 30)
+                self.transmit(side, 1 << 30)
 
-    def heard(self, side: int, event: Event) -> None:
+    def record_event(self, side: int, event: Event) -> None:
         assert not isinstance(event, Closed | Ended), f"{event} on side {side}"
         if isinstance(event, Begun):
             if event.session not in self.sessions:

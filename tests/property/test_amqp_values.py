@@ -104,11 +104,11 @@ def test_any_fields_are_a_composite_or_a_decode_error(code: int, fields: list[An
     ) == composite or "nan" in repr(composite)
 
 
-class Strange:
+class Unsupported:
     """A type that AMQP cannot encode."""
 
 
-@given(st.lists(scalars | st.builds(Strange) | st.integers(), max_size=5))
+@given(st.lists(scalars | st.builds(Unsupported) | st.integers(), max_size=5))
 def test_any_value_is_encoded_or_an_encode_error(value: list[Any]) -> None:
     try:
         data = encode(value)

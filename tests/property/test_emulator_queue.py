@@ -209,7 +209,7 @@ rarely = st.integers(0, 7).map(lambda number: number == 7)
 queue_names = st.sampled_from(["main", "main", "dead"])
 session_ids = st.sampled_from(SESSIONS)
 limits = st.integers(1, 6)
-interludes = st.sampled_from(["receive", "abandon", "nothing"])
+steps_between = st.sampled_from(["receive", "abandon", "nothing"])
 
 
 def step(method: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -248,7 +248,9 @@ STEPS = (
     waiting(),
     step("keep_locked", times=st.integers(1, 3)),
     step(
-        "dead_letter_in_reverse", pick=picks, between=st.lists(interludes, min_size=4, max_size=4)
+        "dead_letter_in_reverse",
+        pick=picks,
+        between=st.lists(steps_between, min_size=4, max_size=4),
     ),
     step(
         "receive_deferred_messages",
@@ -486,11 +488,11 @@ class Machine(RuleBasedStateMachine):
         self.receive("main", 6, delete=False, pick=pick)
         for number, (name, token) in enumerate(reversed(self.locked_tokens("main"))):
             self.settle_one(name, token, "dead-letter")
-            interlude = between[number % len(between)]
-            if interlude == "receive":
+            step_name = between[number % len(between)]
+            if step_name == "receive":
                 self.receive("dead", 1, delete=False, pick=pick)
-            elif interlude == "abandon" and (letters := self.locked_tokens("dead")):
-                self.settle_one(*letters[0], "abandon")
+            elif step_name == "abandon" and (dead_letters := self.locked_tokens("dead")):
+                self.settle_one(*dead_letters[0], "abandon")
         self.receive("dead", 6, delete=False, pick=pick)
 
     def locked_tokens(self, *names: str) -> list[tuple[str, bytes]]:

@@ -67,7 +67,7 @@ class AnyHealth(RuleBasedStateMachine):
         self.empties = 0  # idle, empty peeks in a row within this hold
 
     def follow(self) -> list[StatusChange]:
-        """Take the changes, check that they form a chain, and update the model."""
+        """Check that the new changes form a chain, and update the model."""
         changes, self.health.changes = self.health.changes, []
         for change in changes:
             assert change.from_state is self.last
@@ -99,12 +99,12 @@ class AnyHealth(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from([FailureKind.UNAVAILABLE, FailureKind.UNKNOWN]))
     def a_send_fails(self, kind: FailureKind) -> None:
-        was, step = self.last, self.health.next_step()
+        before, step = self.last, self.health.next_step()
 
         action = self.health.failed(kind, DOWN, self.now)
 
         changes = self.follow()
-        if was in (FAILOVER, DRAINING):
+        if before in (FAILOVER, DRAINING):
             assert action is FailureAction.STORE
             assert not changes
             self.empties = -1
@@ -123,22 +123,22 @@ class AnyHealth(RuleBasedStateMachine):
 
     @rule()
     def a_send_succeeds(self) -> None:
-        was = self.last
+        before = self.last
 
         self.health.succeeded(self.now)
 
         self.follow()
-        assert self.last is (HEALTHY if was is SUSPECT else was)
+        assert self.last is (HEALTHY if before is SUSPECT else before)
 
     @rule(kind=answers)
     def a_probe_ends(self, kind: FailureKind | None) -> None:
-        was, armed_at = self.last, self.armed_at
+        before, armed_at = self.last, self.armed_at
 
         action = self.health.probed(kind, DOWN, self.now)
 
         changes = self.follow()
         interval = self.settings.failover_interval_s
-        if was in (FAILOVER, DRAINING):
+        if before in (FAILOVER, DRAINING):
             assert action is FailureAction.STORE
             assert not changes
             self.empties = -1
@@ -165,17 +165,17 @@ class AnyHealth(RuleBasedStateMachine):
 
     @rule(succeeded=st.booleans())
     def a_ping_ends(self, succeeded: bool) -> None:
-        was = self.last
+        before = self.last
 
         self.health.pinged(succeeded, self.now)
 
         self.follow()
-        if was is FAILOVER and succeeded:
+        if before is FAILOVER and succeeded:
             assert self.last is (DRAINING if self.settings.after_drain else HEALTHY)
         else:
-            assert self.last is was
+            assert self.last is before
             step = self.health.next_step()
-            if was is FAILOVER:
+            if before is FAILOVER:
                 assert step is not None
                 jitter = step.at - self.now - 10.0
                 assert abs(jitter) <= 10.0 * self.settings.ping_jitter + 1e-6  # rounding
@@ -186,12 +186,12 @@ class AnyHealth(RuleBasedStateMachine):
         idle=st.booleans(),
     )
     def a_peek_ends(self, first: tuple[int | None, ...], small: bool, idle: bool) -> None:
-        was, held = self.last, self.held_since
+        before, held = self.last, self.held_since
         in_time = held is not None and self.now < held + self.settings.hold_s
 
         self.health.peeked(first, small=small, idle=idle, now=self.now)
 
-        if was is DRAINING:
+        if before is DRAINING:
             if in_time:
                 counts = idle and set(first) == {None}
                 self.empties = self.empties + 1 if counts else 0
@@ -199,9 +199,9 @@ class AnyHealth(RuleBasedStateMachine):
                 self.held_since, self.empties = self.now, 0
             else:
                 self.held_since = None
-        done = was is DRAINING and in_time and self.empties == 2
+        done = before is DRAINING and in_time and self.empties == 2
         self.follow()
-        assert self.last is (HEALTHY if done else was)
+        assert self.last is (HEALTHY if done else before)
 
     @rule()
     def another_path_holds_its_sends(self) -> None:

@@ -22,7 +22,7 @@ from pairbus.amqp.types import Byte, Float32, Int32, Symbol, Timestamp, UByte, U
 from pairbus.errors import DecodeError
 from tests.unit.amqp.same import same
 
-# Values, and valid encodings of them that are not always the smallest.
+# Values, and their valid encodings, which are not always the smallest.
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.one_of(st.sampled_from(["a", "b", "color", "größe", ""]), texts)
@@ -94,12 +94,12 @@ def entries(keys: st.SearchStrategy[str]) -> st.SearchStrategy[list[Entry]]:
         return st.builds(Entry, st.just(key), written(key), written_values)
 
     unique = st.lists(keys, max_size=5, unique=True)
-    return unique.flatmap(lambda found: st.tuples(*map(entry, found)).map(list))
+    return unique.flatmap(lambda unique_keys: st.tuples(*map(entry, unique_keys)).map(list))
 
 
 def described(code: int, name: str) -> st.SearchStrategy[bytes]:
-    spelled = (encode(ULong(code)), widened(encode(ULong(code))), encode(Symbol(name)))
-    return st.sampled_from([b"\x00" + each for each in spelled])
+    encodings = (encode(ULong(code)), widened(encode(ULong(code))), encode(Symbol(name)))
+    return st.sampled_from([b"\x00" + encoding for encoding in encodings])
 
 
 def compound(small: int, parts: list[bytes], wide: bool) -> bytes:
@@ -112,9 +112,9 @@ def compound(small: int, parts: list[bytes], wide: bool) -> bytes:
 
 @st.composite
 def map_sections(draw: st.DrawFn, code: int, name: str, keys: Any) -> tuple[bytes, list[Entry]]:
-    found = draw(entries(keys))
-    parts = [part for entry in found for part in (entry.raw_key, entry.raw_value)]
-    return draw(described(code, name)) + compound(0xC1, parts, draw(st.booleans())), found
+    entries_drawn = draw(entries(keys))
+    parts = [part for entry in entries_drawn for part in (entry.raw_key, entry.raw_value)]
+    return draw(described(code, name)) + compound(0xC1, parts, draw(st.booleans())), entries_drawn
 
 
 application_properties = map_sections(
@@ -218,12 +218,12 @@ def test_built_message_is_read_with_its_values(
 def test_edited_application_properties_match_a_model(
     section: tuple[bytes, list[Entry]], put: dict[str, Any], remove: list[str], ready: bool
 ):
-    data, found = section
+    data, entries_drawn = section
     message = Message.parse(data)
 
     taken = message.edit_application_properties(put, EncodedKeys(remove) if ready else remove)
 
-    check_map(message.application_properties, data, found, put, remove, taken)
+    check_map(message.application_properties, data, entries_drawn, put, remove, taken)
     assert Message.parse(message.encode()).encode() == message.encode()
 
 
@@ -235,34 +235,36 @@ def test_edited_application_properties_match_a_model(
 def test_edited_annotations_match_a_model(
     section: tuple[bytes, list[Entry]], put: dict[str, Any], remove: list[str]
 ):
-    data, found = section
+    data, entries_drawn = section
     message = Message.parse(data)
 
     taken = message.edit_message_annotations(put, remove)
 
-    check_map(message.message_annotations, data, found, put, remove, taken)
+    check_map(message.message_annotations, data, entries_drawn, put, remove, taken)
 
 
 def check_map(
     result: bytes,
     before: bytes,
-    found: list[Entry],
+    entries_drawn: list[Entry],
     put: dict[str, Any],
     remove: list[str],
     taken: dict[str, Any],
 ) -> None:
     """Return the expected section: named entries are removed, others kept, new ones added."""
-    gone = {entry.key: entry for entry in found if entry.key in put or entry.key in remove}
-    assert taken.keys() == gone.keys()
-    for key, entry in gone.items():
+    removed = {
+        entry.key: entry for entry in entries_drawn if entry.key in put or entry.key in remove
+    }
+    assert taken.keys() == removed.keys()
+    for key, entry in removed.items():
         assert same(taken[key], decode(entry.raw_value)[0])
-    if not gone and not put:
+    if not removed and not put:
         assert result == before
         return
     parts = [
         part
-        for entry in found
-        if entry.key not in gone
+        for entry in entries_drawn
+        if entry.key not in removed
         for part in (entry.raw_key, entry.raw_value)
     ]
     for key, value in put.items():

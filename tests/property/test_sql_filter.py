@@ -35,8 +35,8 @@ values = (
     | st.integers(-5, 5).flatmap(lambda n: st.sampled_from([Int32(n), Byte(n), UInt(abs(n))]))
     | st.sampled_from([Float32(0.5), Symbol("a"), b"bytes"])
 )
-spellings = st.sampled_from(NAMES + [name.upper() for name in NAMES])
-users = st.lists(st.tuples(spellings, values), unique_by=lambda pair: pair[0].lower()).map(dict)
+mixed_case = st.sampled_from(NAMES + [name.upper() for name in NAMES])
+users = st.lists(st.tuples(mixed_case, values), unique_by=lambda pair: pair[0].lower()).map(dict)
 systems = st.fixed_dictionaries({"Label": st.none() | words, "DeliveryCount": st.integers(0, 3)})
 
 # Predicates and expressions of the model.

@@ -131,15 +131,15 @@ def fields_of(message: Message) -> list[Any]:
 
 def check_restored(before: bytes, after: bytes) -> None:
     """Check that all sections are equal, except derived times and nulls at the end of lists."""
-    was, now = Message.parse(before), Message.parse(after)
-    assert now.read_header() == was.read_header()
-    expected = fields_of(was)
-    if was.read_header().ttl:
+    original, restored = Message.parse(before), Message.parse(after)
+    assert restored.read_header() == original.read_header()
+    expected = fields_of(original)
+    if original.read_header().ttl:
         expected[8:10] = [None, None]
-    assert same(fields_of(now), expected)
+    assert same(fields_of(restored), expected)
     for name in ("message_annotations", "application_properties", "delivery_annotations"):
-        assert getattr(now, name) == getattr(was, name), name
-    assert (now.body, now.footer) == (was.body, was.footer)
+        assert getattr(restored, name) == getattr(original, name), name
+    assert (restored.body, restored.footer) == (original.body, original.footer)
 
 
 @pytest.mark.rule("S6", "Y3")
@@ -170,10 +170,10 @@ def test_message_in_the_backlog_has_no_time_to_live_schedule_or_session(
 ):
     stored = Message.parse(to_backlog(sent, path, scheduled_ms=scheduled))
 
-    was = Message.parse(sent)
+    original = Message.parse(sent)
     taken = stored.edit_application_properties({}, ALIASES)
-    session, ttl = was.read_properties().group_id, was.read_header().ttl
-    when = was.read_message_annotations().get(SCHEDULE)
+    session, ttl = original.read_properties().group_id, original.read_header().ttl
+    when = original.read_message_annotations().get(SCHEDULE)
     when = when if scheduled is None else Timestamp(scheduled)
     expected = {
         "x-ms-sessionid": session,
@@ -185,7 +185,7 @@ def test_message_in_the_backlog_has_no_time_to_live_schedule_or_session(
     assert stored.read_header().ttl is None
     assert stored.read_properties().group_id is None
     assert SCHEDULE not in stored.read_message_annotations()
-    assert stored.application_properties == was.application_properties
+    assert stored.application_properties == original.application_properties
 
 
 @pytest.mark.rule("Y3")

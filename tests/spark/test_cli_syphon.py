@@ -167,7 +167,7 @@ def test_once_waits_for_messages_that_another_receiver_has_locked(
         moved_before = threads.submit(expire_locks_after_a_peek)
         result = run_syphon("--once")
 
-    assert moved_before.result() == 3  # those that were not locked
+    assert moved_before.result() == 3  # the messages that were not locked
     assert (result.exit_code, "Stuck" in result.stderr) == (0, False)
     assert "8 messages moved, 0 dead-lettered." in result.stdout
     assert sorted(backlog.ids(path)) == [f"m-{n}" for n in range(8)]
@@ -233,8 +233,8 @@ def test_second_ctrl_c_stops_at_once(backlog: Backlog, start_syphon: StartSyphon
 
 @pytest.mark.soak
 def test_unreachable_backlog_is_an_error(start_syphon: StartSyphon) -> None:
-    with LocalNamespace("gone") as gone:
-        text = gone.connection_string
+    with LocalNamespace("stopped") as stopped:
+        text = stopped.connection_string
     with start_syphon("--once", "--secondary", text) as process:
         status, _, err = process.wait()
 

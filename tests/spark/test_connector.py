@@ -52,7 +52,7 @@ def move(
 
 
 def receive(session: SparkSession, checkpoint: Path, **options: str) -> None:
-    """Stream the available messages to nowhere."""
+    """Stream the available messages, and discard them."""
     rows = session.readStream.format(FORMAT).options(**options).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     assert query.trigger(availableNow=True).start().awaitTermination(250)

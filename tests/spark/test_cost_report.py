@@ -32,7 +32,7 @@ PRIMARY, SECONDARY = "contoso", "contoso-backup"
 
 
 class LedgerWriter:
-    """A ledger with a clock that is set by hand."""
+    """Writes a ledger with a clock that the test sets."""
 
     def __init__(self, folder: Path, writer: str = "pairing") -> None:
         self._now = 0.0
@@ -106,7 +106,7 @@ class LedgerWriter:
 def spark(session: SparkSession) -> Iterator[SparkSession]:
     small_session = session.newSession()
     small_session.conf.set("spark.sql.shuffle.partitions", "2")
-    # With a few rows, it takes longer to compile a query than to interpret it.
+    # For a few rows, compiling a query takes longer than interpreting it.
     small_session.conf.set("spark.sql.codegen.wholeStage", "false")
     small_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield small_session

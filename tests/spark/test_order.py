@@ -110,7 +110,7 @@ def test_sessions_arrive_in_order_across_an_outage_with_failures_during_the_drai
 
             def is_healthy() -> bool:
                 send()
-                time.sleep(random.uniform(0, 0.5))  # otherwise the backlog would grow for ever
+                time.sleep(random.uniform(0, 0.5))  # otherwise the backlog would grow without end
                 return state(bus) is HEALTHY
 
             wait_until(is_healthy, "the end of the drain")

@@ -104,7 +104,8 @@ def test_run_with_a_filter_ends_as_stuck_when_a_matching_message_stays_locked(
 ) -> None:
     wanted, other = backlog.path("wanted"), backlog.path("other")
     backlog.put(wanted, [message("w-0")])
-    backlog.put(other, [message("o-0")], queue=1)  # is received again every five seconds
+    # This message is received again every five seconds.
+    backlog.put(other, [message("o-0")], queue=1)
     with backlog.locked(1):
         status = drain(only=(wanted,), stuck_after=timedelta(seconds=12))
 

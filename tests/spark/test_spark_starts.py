@@ -1,4 +1,4 @@
-"""Java and PySpark work. Without them, no test of the syphon could run."""
+"""Java and PySpark work. The tests of the syphon need them."""
 
 import os
 from collections.abc import Iterator

@@ -38,7 +38,7 @@ WARM_UP_QUEUE = "warm-up"
 
 
 class SenderProcess:
-    """A sender process. After a kill, another one takes its place."""
+    """A sender process. After a kill it is replaced by a new one."""
 
     def __init__(self, config: SenderConfig) -> None:
         self._log_file = SenderLogFile(Path(config.log))
@@ -74,7 +74,7 @@ class SenderProcess:
         self._close_input()
 
     def stop(self) -> None:
-        """Let the process end, and wait for it."""
+        """Stop the process, and wait until it has ended."""
         self._close_input()
         try:
             assert self._process.wait(DEADLINE_S) == 0, self.output.read_text()
@@ -205,7 +205,7 @@ class MatrixEnvironment:
     def cut(self, *relays: Relay, selects: Callable[[Connection], bool] | None = None) -> Cut:
         return Cut(self._relays, relays, selects or (lambda _: True))
 
-    def held_by(self, pids: Callable[[], set[int]]) -> Callable[[Connection], bool]:
+    def connections_of(self, pids: Callable[[], set[int]]) -> Callable[[Connection], bool]:
         """Return a filter for connections whose client is one of these processes."""
 
         def selects(connection: Connection) -> bool:

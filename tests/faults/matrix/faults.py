@@ -56,8 +56,8 @@ def _killed_sender(environment: MatrixEnvironment) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _killed_driver(environment: MatrixEnvironment) -> Iterator[None]:
-    """Kill the JVM and the Python process of the driver. The workers end when they lose it; until
-    then they may send and complete the messages that they have."""
+    """Kill the JVM and the Python process of the driver. The workers end when they lose the
+    connection; until then they may send and complete the messages that they hold."""
     syphon = environment.syphon
     assert syphon is not None
     kill(*environment.driver())
@@ -120,7 +120,9 @@ def _connections_of(
             pids = environment.workers
         case _:
             pids = environment.driver
-    return (environment.syphon_primary, environment.syphon_secondary), environment.held_by(pids)
+    return (environment.syphon_primary, environment.syphon_secondary), environment.connections_of(
+        pids
+    )
 
 
 class Outage:
@@ -142,7 +144,7 @@ class Outage:
     @contextlib.contextmanager
     def interrupted(self, kind: str) -> Iterator[None]:
         """Inject a fault into a primary that is already down. A killed primary is started, then
-        killed, frozen or disconnected at once, and goes down as before. A disconnected primary is
+        killed, frozen or disconnected at once, and is down again. A disconnected primary is
         killed or frozen while it is unreachable, or connected for a moment and disconnected
         again."""
         if self._kind == "kill" or kind == "cut":

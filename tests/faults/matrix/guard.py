@@ -15,7 +15,7 @@ from pathlib import Path
 MARK = "PAIRBUS_FAULT_MATRIX"
 """An environment variable, which child processes inherit."""
 EMPTY_SCANS = 20
-"""The number of scans in a row without a process after which there are none."""
+"""The number of consecutive scans without a process after which the guard stops."""
 PAUSE_S = 0.05
 
 

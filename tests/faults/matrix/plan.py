@@ -74,8 +74,8 @@ class Run:
 
 
 def plan(seed: int) -> Iterator[Run]:
-    """Yield runs without end. Each has faults of four components, one at each stage. Every block of
-    15 runs has every cell once."""
+    """Yield an endless sequence of runs. Each has faults of four components, one at each stage.
+    Every block of 15 runs has every cell once."""
     for number, cells in enumerate(_all_cells(seed), 1):
         yield make_run(seed, number, cells)
 
@@ -100,8 +100,8 @@ def make_run(seed: int, number: int, cells: Sequence[Cell]) -> Run:
 def _all_cells(seed: int) -> Iterator[list[Cell]]:
     for block in count():
         rng = random.Random(f"{seed}, block {block}")
-        # A run has an offset, and each stage another one; their sum selects the component. So each
-        # run has four components, and each component is three times at each stage.
+        # The offsets of the run and of the stage add up to the component. So each run has four
+        # components, and each component occurs three times at each stage.
         offsets = list(range(len(COMPONENTS))) * len(KINDS)
         rng.shuffle(offsets)
         stage_offsets = rng.sample(range(len(COMPONENTS)), len(STAGES))

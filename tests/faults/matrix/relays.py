@@ -36,7 +36,7 @@ class Connection:
             cut.dropped += len(data)
 
     def reset(self) -> None:
-        """Reset the connection with RST, like a host that does not know it."""
+        """Reset the connection with RST, like a host without this connection."""
         self.was_reset.set()
         for writer in self.writers:
             if (
@@ -134,7 +134,7 @@ class Relay:
                 else:
                     sink.write(data)
                     await sink.drain()
-        if connection.silent:  # the other side does not see that this one was closed
+        if connection.silent:  # the other side must not notice that this side was closed
             await connection.was_reset.wait()
         sink.close()
 

@@ -192,7 +192,7 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C ends the parent process, which ends this one
+    )  # Ctrl-C ends the parent process, which then ends this process
     config = SenderConfig.from_json(sys.stdin.readline())
     log, stop = SenderLogWriter(Path(config.log)), threading.Event()
 

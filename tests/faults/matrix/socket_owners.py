@@ -16,7 +16,7 @@ def inode_of(table: str, port: int, peer: int) -> str | None:
 
 
 def owner_of(port: int, peer: int, candidates: Iterable[int]) -> int | None:
-    """Return the process of these that owns the end of a connection with this port."""
+    """Return the one of these processes that owns the socket with this port."""
     inode = inode_of(Path("/proc/net/tcp").read_text(), port, peer)
     if inode in (None, "0"):  # closed
         return None

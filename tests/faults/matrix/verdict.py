@@ -41,7 +41,7 @@ class Verdict:
     explained: Counter[str] = field(default_factory=Counter)
     """The explanations of duplicates, with their numbers."""
     problems: tuple[str, ...] = ()
-    """Sentences about everything that is wrong."""
+    """Descriptions of the problems, as sentences."""
 
 
 def judge(
