@@ -209,7 +209,7 @@ class MatrixEnvironment:
         """Return a filter for connections whose client is one of these processes."""
 
         def selects(connection: Connection) -> bool:
-            return owner_of(connection.port, connection.wire.port, pids()) is not None
+            return owner_of(connection.port, connection.relay.port, pids()) is not None
 
         return selects
 
