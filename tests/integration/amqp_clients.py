@@ -31,6 +31,6 @@ def wait_for_input(client: Client) -> None:
     assert readable
 
 
-def set_knob(server: MemoryServer, name: str, value: Any) -> None:
+def set_server_attribute(server: MemoryServer, name: str, value: Any) -> None:
     """Set an attribute of a running server in its thread."""
     server.call(lambda: setattr(server, name, value))

@@ -14,5 +14,5 @@ class Clock:
         return self._source() + self.ahead
 
     def now_ms(self) -> int:
-        """Return the time in milliseconds, as a namespace takes it."""
+        """Return the time in milliseconds, as a namespace expects it."""
         return int(self() * 1000)

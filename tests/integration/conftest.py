@@ -24,7 +24,7 @@ from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
 from tests.integration.deliveries import Deliveries
 from tests.integration.emulator_clients import client_of
-from tests.integration.pairs import LISTENS, SENDS, Make, Pair, together
+from tests.integration.pairs import LISTENS, SENDS, Make, Pair, gather_all
 from tests.integration.raw_peer import RawPeer, Script
 from tests.integration.sdk_flavours import FLAVOURS, Flavour
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
@@ -196,7 +196,7 @@ async def pairings(
     for namespace in (primary, secondary):
         namespace.start()
         namespace.clear_faults()
-    await together(pair.clean_up() for pair in pairs)
+    await gather_all(pair.clean_up() for pair in pairs)
     gc.collect()
 
 

@@ -10,7 +10,7 @@ from pairbus.emulator.namespace import LocalNamespace
 
 QUICK = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
 """Options of an SDK client that raises without retries."""
-BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
+QUICK_CLOSE = {"keep_alive": 0, "socket_timeout": 0.05}
 """Options of an SDK sender or receiver that closes quickly."""
 TIMEOUT_S = 20.0
 """The timeout of an operation of our own client, and of a plain socket."""
@@ -28,13 +28,13 @@ def sdk_client(namespace: LocalNamespace, connection_string: str | None = None) 
 
 
 def send_with_sdk(client: ServiceBusClient, path: str, body: str) -> None:
-    with client.get_queue_sender(path, **BRISK) as sender:
+    with client.get_queue_sender(path, **QUICK_CLOSE) as sender:
         sender.send_messages(ServiceBusMessage(body))
 
 
 def receive_with_sdk(client: ServiceBusClient, path: str) -> list[str]:
     """Receive and complete one message, if there is one."""
-    with client.get_queue_receiver(path, prefetch_count=1, **BRISK) as receiver:
+    with client.get_queue_receiver(path, prefetch_count=1, **QUICK_CLOSE) as receiver:
         messages = receiver.receive_messages(1, max_wait_time=10)
         for message in messages:
             receiver.complete_message(message)

@@ -10,8 +10,10 @@ from pairbus.emulator.namespace import LocalNamespace
 
 def stored(namespace: LocalNamespace, path: str = "q") -> list[str]:
     """Return the bodies of the messages in a queue."""
-    rests = namespace.call(lambda core: [m.rest for m in core.entities.get(path).queue.peek(0, 99)])
-    return [Message.parse(rest).read_body()[1][0].decode() for rest in rests]
+    payloads = namespace.call(
+        lambda core: [message.rest for message in core.entities.get(path).queue.peek(0, 99)]
+    )
+    return [Message.parse(payload).read_body()[1][0].decode() for payload in payloads]
 
 
 def contents(namespace: LocalNamespace) -> dict[str, list[tuple[Any, ...]]]:

@@ -13,7 +13,7 @@ from pairbus.servicebus.tokens import sign_token
 from tests.waiting import DEADLINE_S
 
 
-def ask(
+def send_http_request(
     namespace: LocalNamespace, method: str, path: str, body: Any = None, *, key: str | None = None
 ) -> tuple[int, Any]:
     """Return the status and body of a request to the emulator's HTTP API."""

@@ -25,7 +25,7 @@ from pairbus.emulator.faults import Fault
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
 from pairbus.transfer import TransferredMessage, from_backlog
-from tests.integration.emulator_clients import BRISK
+from tests.integration.emulator_clients import QUICK_CLOSE
 from tests.integration.raw_peer import DEADLINE_S
 from tests.integration.sdk_flavours import Awaited
 
@@ -46,23 +46,23 @@ SENDS = SharedAccessRule(name="sends", primary_key="skey", rights=frozenset({Rig
 numbers = count(1)
 
 
-class _Brisk:
+class _QuickClose:
     """A client of the SDK whose links close quickly."""
 
     def get_queue_sender(self, name: str, **options: Any) -> Any:
-        return super().get_queue_sender(name, **(BRISK | options))  # type: ignore[misc]
+        return super().get_queue_sender(name, **(QUICK_CLOSE | options))  # type: ignore[misc]
 
     def get_topic_sender(self, name: str, **options: Any) -> Any:
-        return super().get_topic_sender(name, **(BRISK | options))  # type: ignore[misc]
+        return super().get_topic_sender(name, **(QUICK_CLOSE | options))  # type: ignore[misc]
 
     def get_queue_receiver(self, name: str, **options: Any) -> Any:
-        return super().get_queue_receiver(name, **(BRISK | options))  # type: ignore[misc]
+        return super().get_queue_receiver(name, **(QUICK_CLOSE | options))  # type: ignore[misc]
 
 
-class Brisk(_Brisk, azure.servicebus.ServiceBusClient): ...
+class QuickCloseClient(_QuickClose, azure.servicebus.ServiceBusClient): ...
 
 
-class AsyncBrisk(_Brisk, azure.servicebus.aio.ServiceBusClient): ...
+class AsyncQuickCloseClient(_QuickClose, azure.servicebus.aio.ServiceBusClient): ...
 
 
 class Clock:
@@ -94,7 +94,7 @@ class Pair:
 
     def connect(self, connection_string: str | None = None, **options: Any) -> Any:
         """Return a client of the SDK, of the primary unless another namespace is given."""
-        kind = Brisk if self.sync else AsyncBrisk
+        kind = QuickCloseClient if self.sync else AsyncQuickCloseClient
         text = self.primary.connection_string if connection_string is None else connection_string
         self.clients.append(kind.from_connection_string(text, **(QUICK | options)))
         return self.clients[-1]
@@ -131,9 +131,9 @@ class Pair:
             await self.do(self.bus.close)
 
     async def clean_up(self) -> None:
-        await together(link.close() for link in self._open)
+        await gather_all(link.close() for link in self._open)
         await self.close()
-        await together(self.do(client.close) for client in self.clients)
+        await gather_all(self.do(client.close) for client in self.clients)
 
     # Senders.
 
@@ -155,7 +155,7 @@ class Pair:
     async def entered(self, *paths: str) -> list[Any]:
         """Return senders of these queues with open links."""
         senders = [self.sender(path) for path in paths]
-        await together(one.__aenter__() for one in senders)
+        await gather_all(sender.__aenter__() for sender in senders)
         return senders
 
     async def fail_over(self, sender: Any) -> None:
@@ -163,7 +163,7 @@ class Pair:
         fault = self.fault("disable", sender.entity_name)
         await sender.send_messages(message("the first that failed"))
         assert fault.fired
-        self.mend(fault)
+        self.remove_faults(fault)
 
     # Entities.
 
@@ -188,7 +188,7 @@ class Pair:
         """Add a fault to the primary."""
         return self.primary.add_fault(kind, entity, **limits)
 
-    def mend(self, *faults: Fault) -> None:
+    def remove_faults(self, *faults: Fault) -> None:
         """Remove faults of the primary."""
         self.primary.call(lambda core: [core.faults.remove(fault) for fault in faults])
 
@@ -204,8 +204,8 @@ class Pair:
 
     def backlog(self, path: str | None = None) -> list[TransferredMessage]:
         """Return the restored backlog messages of a path."""
-        everything = [one for queue in self.backlog_queues for one in self.in_queue(queue)]
-        return [one for one in everything if path is None or one.path == path]
+        everything = [item for queue in self.backlog_queues for item in self.in_queue(queue)]
+        return [item for item in everything if path is None or item.path == path]
 
     def arrived(self, path: str) -> list[bytes]:
         """Return the encoded messages of a queue of the primary."""
@@ -214,14 +214,16 @@ class Pair:
     def new_in(self, namespace: LocalNamespace, path: str) -> list[bytes]:
         """Return the encoded messages that were stored in a queue since the last call."""
         seen = self._seen.get((namespace.name, path), 0)
-        found = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))
-        if found:
-            self._seen[namespace.name, path] = found[-1].sequence
-        return [encode_original(one) for one in found]
+        stored = namespace.call(lambda core: core.entities.get(path).queue.peek(seen, 100_000))
+        if stored:
+            self._seen[namespace.name, path] = stored[-1].sequence
+        return [encode_original(item) for item in stored]
 
     def new_in_backlog(self) -> list[bytes]:
         """Return the encoded messages that were stored in the backlog since the last call."""
-        return [one for queue in self.backlog_queues for one in self.new_in(self.secondary, queue)]
+        return [
+            item for queue in self.backlog_queues for item in self.new_in(self.secondary, queue)
+        ]
 
     # States and events.
 
@@ -229,11 +231,15 @@ class Pair:
         return self.bus.status().paths[path].status
 
     def changes(self, path: str) -> list[tuple[PathStatus, PathStatus]]:
-        return [(one.from_state, one.to_state) for one in self.of(StateChanged) if one.path == path]
+        return [
+            (event.from_state, event.to_state)
+            for event in self.of(StateChanged)
+            if event.path == path
+        ]
 
     def of(self, kind: type[Event]) -> list[Any]:
         """Return the events of this class."""
-        return [one for one in self.events if isinstance(one, kind)]
+        return [event for event in self.events if isinstance(event, kind)]
 
     async def until_state(self, path: str, wanted: PathStatus) -> None:
         """Wait until a path is in a state and the event about it was emitted."""
@@ -260,7 +266,7 @@ def stored_payloads(namespace: LocalNamespace, path: str) -> list[bytes]:
     """Return the encoded messages of a queue; the order of their sections may differ."""
     return namespace.call(
         lambda core: [
-            encode_original(one) for one in core.entities.get(path).queue.peek(0, 100_000)
+            encode_original(item) for item in core.entities.get(path).queue.peek(0, 100_000)
         ]
     )
 
@@ -277,23 +283,23 @@ def message(body: str = "x", **fields: Any) -> ServiceBusMessage:
     return ServiceBusMessage(body, **fields)
 
 
-async def together(work: Iterable[Awaitable[Any]]) -> list[Any]:
+async def gather_all(work: Iterable[Awaitable[Any]]) -> list[Any]:
     return list(await asyncio.gather(*work))
 
 
-async def until(condition: Callable[[], Any], what: str) -> None:
+async def until(condition: Callable[[], Any], description: str) -> None:
     """Wait until a condition holds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + DEADLINE_S
     while not condition():
-        assert loop.time() < deadline, f"timed out waiting for {what}"
+        assert loop.time() < deadline, f"timed out waiting for {description}"
         await asyncio.sleep(0.01)
 
 
-async def caught(work: Awaitable[Any]) -> BaseException | None:
+async def error_of(work: Awaitable[Any]) -> BaseException | None:
     """Return the exception that an awaitable raises; None if it raises none."""
     try:
         await work
-    except Exception as exc:  # noqa: BLE001  the test judges it
+    except Exception as exc:  # noqa: BLE001  the test checks it
         return exc
     return None

@@ -17,14 +17,14 @@ Script = Callable[[socket.socket, "RawPeer"], None]
 class RawPeer:
     """Runs the script for each connection in a thread, until it is closed.
 
-    A script sets `happened` once its fault occurred, so that a test can assert that it did. `heard`
-    holds the data that the client sent.
+    A script sets `happened` once its fault occurred, so that a test can assert that it did.
+    `received` holds the data that the client sent.
     """
 
     def __init__(self, script: Script) -> None:
         self.happened = threading.Event()
         self.over = threading.Event()
-        self.heard = bytearray()
+        self.received = bytearray()
         self._script = script
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
@@ -43,7 +43,7 @@ class RawPeer:
             thread.join(DEADLINE_S)
             assert not thread.is_alive(), "a script did not end"
 
-    def stay(self) -> None:
+    def keep_open(self) -> None:
         """Keep the connection open without reading or writing."""
         self.happened.set()
         self.over.wait(DEADLINE_S)
@@ -54,7 +54,7 @@ class RawPeer:
             data = sock.recv(65536)
         except OSError:
             return b""
-        self.heard += data
+        self.received += data
         return data
 
     def _accept(self) -> None:
@@ -76,7 +76,7 @@ class RawPeer:
         thread.start()
 
 
-def talk(sock: socket.socket, peer: RawPeer, until: type | None) -> Connection:
+def serve_until(sock: socket.socket, peer: RawPeer, until: type | None) -> Connection:
     """Serve the client until an event of this type, and write the answers to it.
 
     With None, read and write nothing.
@@ -97,18 +97,18 @@ def silent_from(until: type | None) -> Script:
     """Return a script that stops reading and writing after such an event."""
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
-        talk(sock, peer, until)
-        peer.stay()
+        serve_until(sock, peer, until)
+        peer.keep_open()
 
     return script
 
 
-def saying(garbage: bytes, after: type | None) -> Script:
+def send_garbage_after(garbage: bytes, after: type | None) -> Script:
     """Return a script that sends garbage after such an event, and stays connected."""
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
-        talk(sock, peer, after)
+        serve_until(sock, peer, after)
         sock.sendall(garbage)
-        peer.stay()
+        peer.keep_open()
 
     return script

@@ -20,7 +20,7 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from pairbus.amqp.client import Client, ClientOptions
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.namespace import LocalNamespace
-from tests.integration.emulator_clients import BRISK, QUICK
+from tests.integration.emulator_clients import QUICK, QUICK_CLOSE
 from tests.waiting import DEADLINE_S
 
 FLAVOURS = {
@@ -108,35 +108,35 @@ class Flavour:
             connection_verify=self.namespace.ca_file,
             **({"retry_total": 0} | options),
         )
-        return self.face(made)
+        return self.awaitable(made)
 
-    def face(self, made: Any) -> Any:
+    def awaitable(self, made: Any) -> Any:
         return Awaited(made) if self.name == "sync" else made
 
     def lock_renewer(self, **options: Any) -> Any:
         return FLAVOURS[self.name][2](**options)
 
     def native(self, handler: Any) -> Any:
-        """Return the object of the SDK itself, for a call that takes it as an argument."""
+        """Return the object of the SDK itself, to pass it to another call of the SDK."""
         return handler.inner if self.name == "sync" else handler
 
     def keep(self, handler: Any) -> Any:
         """Return an object that is closed after the test."""
-        self._open.append(self.face(handler))
+        self._open.append(self.awaitable(handler))
         return self._open[-1]
 
     def sender(self, path: str, *, client: Any = None) -> Any:
         client = self.client if client is None else client
-        return self.keep(client.get_queue_sender(path, **BRISK))
+        return self.keep(client.get_queue_sender(path, **QUICK_CLOSE))
 
     def topic_sender(self, path: str) -> Any:
-        return self.keep(self.client.get_topic_sender(path, **BRISK))
+        return self.keep(self.client.get_topic_sender(path, **QUICK_CLOSE))
 
     def receiver(
         self, path: str, subscription: str | None = None, *, client: Any = None, **options: Any
     ) -> Any:
         client = self.client if client is None else client
-        options = BRISK | options
+        options = QUICK_CLOSE | options
         if subscription is None:
             return self.keep(client.get_queue_receiver(path, **options))
         return self.keep(client.get_subscription_receiver(path, subscription, **options))
@@ -165,7 +165,7 @@ class Flavour:
     async def close(self) -> None:
         self.close_links()
         await asyncio.gather(*self._closing)
-        await self.face(self.client).close()
+        await self.awaitable(self.client).close()
 
     # Entities.
 
@@ -187,7 +187,7 @@ class Flavour:
             lambda core: core.entities.runtime_properties(core.entities.get(path))
         )
 
-    def held(self, path: str) -> int:
+    def stored_count(self, path: str) -> int:
         """Return the number of stored messages of every state in the queue and its sub-queues."""
         return self.namespace.call(
             lambda core: sum(len(queue) for queue in core.entities.get(path).queues)
@@ -208,7 +208,7 @@ async def take(receiver: Any, number: int = 1) -> list[ServiceBusReceivedMessage
     messages: list[ServiceBusReceivedMessage] = []
     while len(messages) < number:
         some = await receiver.receive_messages(number - len(messages), max_wait_time=DEADLINE_S)
-        assert some, f"only {len(messages)} of {number} messages came"
+        assert some, f"only {len(messages)} of {number} messages arrived"
         messages += some
     return messages
 

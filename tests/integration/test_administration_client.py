@@ -427,7 +427,7 @@ def test_key_of_a_queue_administers_that_queue_only(namespace: LocalNamespace) -
 
 
 def test_every_request_asks_for_a_token_of_its_own(namespace: LocalNamespace) -> None:
-    namespace.create_queue("asked")
+    namespace.create_queue("requested")
     audiences: list[str] = []
 
     class Source:
@@ -436,12 +436,12 @@ def test_every_request_asks_for_a_token_of_its_own(namespace: LocalNamespace) ->
             return key(namespace).token(audience, now)
 
     with connect(namespace, tokens=Source()) as administration:
-        administration.get_queue("asked")
-        administration.get_queue("asked")
+        administration.get_queue("requested")
+        administration.get_queue("requested")
         administration.list_queues()
 
     base = f"https://localhost:{namespace.port}/"
-    assert audiences == [f"{base}asked", f"{base}asked", base]
+    assert audiences == [f"{base}requested", f"{base}requested", base]
 
 
 @pytest.mark.parametrize(
@@ -591,14 +591,14 @@ def test_timeout_bounds_a_server_that_sends_one_byte_at_a_time() -> None:
     sent = 0
     stopped = threading.Event()
 
-    def drip(connection: socket.socket) -> None:
+    def send_slowly(connection: socket.socket) -> None:
         nonlocal sent
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-        while not stopped.wait(SHORT_S / 10):  # each byte comes well within the timeout
+        while not stopped.wait(SHORT_S / 10):  # each byte arrives well within the timeout
             connection.sendall(b"x")
             sent += 1
 
-    with scripted_server(drip) as port:
+    with scripted_server(send_slowly) as port:
         try:
             with pytest.raises(OperationTimeout):
                 request_to(port, SHORT_S * 2)
@@ -776,7 +776,7 @@ def test_frozen_proxy_is_a_timeout(namespace: LocalNamespace) -> None:
 
 
 def test_proxy_for_plain_http_gets_whole_urls(namespace: LocalNamespace, log: RequestLog) -> None:
-    # A local namespace can stand in for such a proxy: it takes requests for any host.
+    # A local namespace can stand in for such a proxy: it accepts requests for any host.
     proxy = Proxy(host="localhost", port=namespace.port, username="me@home", password="p/w")
     with connect(
         namespace, host="orders.servicebus.invalid", port=5672, proxy=proxy

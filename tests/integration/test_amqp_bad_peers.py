@@ -29,7 +29,13 @@ from pairbus.errors import (
     Unavailable,
 )
 from tests.integration.amqp_clients import Connect
-from tests.integration.raw_peer import DEADLINE_S, RawPeer, saying, silent_from, talk
+from tests.integration.raw_peer import (
+    DEADLINE_S,
+    RawPeer,
+    send_garbage_after,
+    serve_until,
+    silent_from,
+)
 from tests.interop.fixture_types import StartPeer, StartServer
 from tests.interop.tls import TlsFiles
 
@@ -129,7 +135,7 @@ def test_peer_that_is_frozen_during_the_tls_handshake_is_a_timeout(
     def script(sock: socket.socket, peer: RawPeer) -> None:
         peer.read(sock)
         sock.sendall(reply)
-        peer.stay()
+        peer.keep_open()
 
     peer = raw_peer(script)
     client = connect(peer, tls=True, host="localhost", connect_timeout_s=SHORT_S)
@@ -138,7 +144,7 @@ def test_peer_that_is_frozen_during_the_tls_handshake_is_a_timeout(
         client.connect()
 
     assert peer.happened.wait(DEADLINE_S)
-    assert peer.heard[:1] == b"\x16"  # A TLS client hello.
+    assert peer.received[:1] == b"\x16"  # A TLS client hello.
 
 
 @pytest.fixture
@@ -221,9 +227,9 @@ def test_frozen_server_is_lost_during_a_receive(server: MemoryServer, connect: C
 # Peers that do not read.
 
 
-def deaf_after_credit(sock: socket.socket, peer: RawPeer) -> None:
+def stop_reading_after_credit(sock: socket.socket, peer: RawPeer) -> None:
     """Attach a link, grant credit, and stop reading."""
-    engine = talk(sock, peer, ev.Begun)
+    engine = serve_until(sock, peer, ev.Begun)
     while True:
         events = engine.receive(peer.read(sock), time.monotonic())
         for event in events:
@@ -231,12 +237,12 @@ def deaf_after_credit(sock: socket.socket, peer: RawPeer) -> None:
                 event.link.accept()
                 event.link.flow(1000)
                 sock.sendall(engine.data_to_send())
-                peer.stay()
+                peer.keep_open()
                 return
 
 
 def test_peer_that_does_not_read_is_a_timeout(raw_peer: StartPeer, connect: Connect):
-    peer = raw_peer(deaf_after_credit)
+    peer = raw_peer(stop_reading_after_credit)
     client = connect(peer)
     sender = Sender(client, "orders")
     large = Message.build(data=bytes(30_000_000)).encode()
@@ -247,7 +253,7 @@ def test_peer_that_does_not_read_is_a_timeout(raw_peer: StartPeer, connect: Conn
 
     assert peer.happened.wait(DEADLINE_S)
     assert client._transport is not None
-    assert len(client._transport._unsent) > 0, "it was all taken after all"
+    assert len(client._transport._unsent) > 0, "the peer read the whole message"
     # Closing does not wait for the peer, either.
     sender.close(timeout_s=SHORT_S)
     client.close(timeout_s=SHORT_S)
@@ -259,7 +265,7 @@ def test_peer_that_reads_only_after_we_read_is_no_deadlock(raw_peer: StartPeer, 
     large = Message.build(data=bytes(12_000_000)).encode()
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
-        engine = talk(sock, peer, ev.Begun)
+        engine = serve_until(sock, peer, ev.Begun)
         links: list[Any] = []
         while not peer.over.is_set():
             for event in engine.receive(peer.read(sock), time.monotonic()):
@@ -300,7 +306,7 @@ def test_peer_that_sends_without_pause_does_not_prevent_a_timeout(
     empty = encode_frame(0, b"") * 8000
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
-        talk(sock, peer, ev.AttachReceived)
+        serve_until(sock, peer, ev.AttachReceived)
         peer.happened.set()
         while not peer.over.is_set():
             sock.sendall(empty)
@@ -334,7 +340,7 @@ def test_peer_that_closes_the_socket_later_is_lost(
     raw_peer: StartPeer, connect: Connect, stage: type
 ):
     def script(sock: socket.socket, peer: RawPeer) -> None:
-        talk(sock, peer, stage)
+        serve_until(sock, peer, stage)
         peer.happened.set()
 
     peer = raw_peer(script)
@@ -408,7 +414,7 @@ GARBAGE = {
 def test_garbage_raises_an_error_of_pairbus(
     raw_peer: StartPeer, connect: Connect, garbage: bytes, stage: type | None
 ):
-    peer = raw_peer(saying(garbage, stage))
+    peer = raw_peer(send_garbage_after(garbage, stage))
     client = connect(peer)
 
     with pytest.raises(AmqpError) as caught:
@@ -447,7 +453,7 @@ def test_garbage_during_a_receive_raises_an_error_of_pairbus(
 
 
 def test_garbage_from_tls_is_lost(raw_peer: StartPeer, connect: Connect):
-    peer = raw_peer(saying(os.urandom(200), None))
+    peer = raw_peer(send_garbage_after(os.urandom(200), None))
 
     with pytest.raises(ConnectionLost, match="TLS with"):
         connect(peer, tls=True, host="localhost").connect()
@@ -456,14 +462,14 @@ def test_garbage_from_tls_is_lost(raw_peer: StartPeer, connect: Connect):
 
 
 def test_error_for_garbage_describes_it(raw_peer: StartPeer, connect: Connect):
-    peer = raw_peer(saying(GARBAGE["http"], None))
+    peer = raw_peer(send_garbage_after(GARBAGE["http"], None))
 
     with pytest.raises(ProtocolError, match="the protocol of the peer is not AMQP"):
         connect(peer).connect()
 
 
 def test_invalid_performative_is_a_decode_error(raw_peer: StartPeer, connect: Connect):
-    peer = raw_peer(saying(encode_frame(0, b"\x00\x53\x11\xc0\x02\x01\xff"), ev.Opened))
+    peer = raw_peer(send_garbage_after(encode_frame(0, b"\x00\x53\x11\xc0\x02\x01\xff"), ev.Opened))
 
     with pytest.raises(DecodeError):
         connect(peer).connect()
@@ -502,7 +508,7 @@ def test_closing_does_not_wait_for_a_peer_that_went_silent(raw_peer: StartPeer, 
 def test_closing_a_link_does_not_wait_for_a_peer_that_went_silent(
     raw_peer: StartPeer, connect: Connect
 ):
-    peer = raw_peer(deaf_after_credit)
+    peer = raw_peer(stop_reading_after_credit)
     client = connect(peer)
     sender = Sender(client, "orders")
     sender.open()

@@ -40,7 +40,12 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
-from tests.integration.amqp_clients import Connect, options_for, set_knob, wait_for_input
+from tests.integration.amqp_clients import (
+    Connect,
+    options_for,
+    set_server_attribute,
+    wait_for_input,
+)
 from tests.integration.clocks import Clock
 from tests.interop.fixture_types import StartServer, Watch
 from tests.interop.peers import certificate_with_key
@@ -371,12 +376,12 @@ def test_refused_token_raises_its_error(
     assert payloads(server) == [HELLO]
 
 
-def swallow_cbs(peer: ServerConnection, event: ev.Event) -> bool:
+def ignore_cbs(peer: ServerConnection, event: ev.Event) -> bool:
     """Ignore requests to `$cbs`."""
     if not isinstance(event, ev.Delivery) or event.link.context.address != "$cbs":
         return False
     event.link.session.settle(event.id, event.id, Accepted())
-    peer.server.requests.append(Request("$cbs", "swallowed", {}, None))
+    peer.server.requests.append(Request("$cbs", "ignored", {}, None))
     return True
 
 
@@ -385,33 +390,33 @@ def test_cbs_that_never_answers_is_a_timeout(server: MemoryServer, connect: Conn
     client = connect(server, tokens=SharedAccessKey("root", "key"))
     Sender(client, "invoices").open()  # It also attaches a link to `$cbs`.
     server.call(server.requests.clear)
-    set_knob(server, "intercept", swallow_cbs)
+    set_server_attribute(server, "intercept", ignore_cbs)
     sender = Sender(client, "orders")
 
     with pytest.raises(OperationTimeout, match=r"\$cbs"):
         sender.send(HELLO, timeout_s=0.3)
 
     server.wait_for(lambda: server.requests)
-    assert [request.operation for request in server.requests] == ["swallowed"]
+    assert [request.operation for request in server.requests] == ["ignored"]
     assert server.received == []
 
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
 
 
 def test_rejected_cbs_request_raises_its_error(server: MemoryServer, connect: Connect):
-    error = Error.of(AmqpError("not today", condition="com.microsoft:server-busy"))
+    error = Error.of(AmqpError("server is busy", condition="com.microsoft:server-busy"))
 
     def reject(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Delivery):
             event.link.session.settle(event.id, event.id, Rejected(error))
         return isinstance(event, ev.Delivery)
 
-    set_knob(server, "intercept", reject)
+    set_server_attribute(server, "intercept", reject)
     sender = Sender(connect(server, tokens=SharedAccessKey("root", "key")), "orders")
 
-    with pytest.raises(Busy, match="not today"):
+    with pytest.raises(Busy, match="server is busy"):
         sender.send(HELLO)
 
 
@@ -422,19 +427,19 @@ def test_rejected_cbs_request_raises_its_error(server: MemoryServer, connect: Co
 def test_failed_credential_is_unavailable_unless_it_was_rejected(
     server: MemoryServer, connect: Connect, status: int | None, kind: type[Exception]
 ):
-    class OnFire(LookupError):
+    class IdentityError(LookupError):
         status_code = status
 
     class Failing:
         def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
-            raise OnFire("the identity server is on fire")
+            raise IdentityError("the identity server is down")
 
     client = connect(server, tokens=Credential(Failing))
 
-    with pytest.raises(kind, match="on fire") as caught:
+    with pytest.raises(kind, match="is down") as caught:
         send(client)
 
-    assert isinstance(caught.value.__cause__, OnFire)
+    assert isinstance(caught.value.__cause__, IdentityError)
 
 
 def test_signature_that_cannot_be_used_is_a_configuration_error(
@@ -518,30 +523,30 @@ def test_client_sends_its_container_id_and_properties(server: MemoryServer, conn
 def test_connection_closed_after_the_open_raises_its_error(
     server: MemoryServer, connect: Connect, condition: str, kind: type[AmqpError]
 ):
-    def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
+    def refuse(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Opened):
-            peer.engine.close(AmqpError("not here", condition=condition))
+            peer.engine.close(AmqpError("closed by the test", condition=condition))
         return False
 
-    set_knob(server, "intercept", turn_away)
+    set_server_attribute(server, "intercept", refuse)
     client = connect(server)
 
-    with pytest.raises(kind, match="not here") as caught:
+    with pytest.raises(kind, match="closed by the test") as caught:
         client.connect()
 
     assert caught.value.condition == condition
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     send(client)
     assert payloads(server) == [HELLO]
 
 
 def test_session_ended_after_the_begin_raises_its_error(server: MemoryServer, connect: Connect):
-    def turn_away(peer: ServerConnection, event: ev.Event) -> bool:
+    def refuse(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
             event.session.end(AmqpError("no sessions", condition="amqp:internal-error"))
         return False
 
-    set_knob(server, "intercept", turn_away)
+    set_server_attribute(server, "intercept", refuse)
 
     with pytest.raises(Unavailable, match="no sessions"):
         connect(server).connect()
@@ -551,14 +556,14 @@ def test_refused_link_raises_its_error_and_can_be_attached_later(
     server: MemoryServer, sender: Sender
 ):
     error = AmqpError("no queue", condition="amqp:not-found", info={Symbol("tracking"): "17"})
-    set_knob(server, "attach_errors", {"orders": error})
+    set_server_attribute(server, "attach_errors", {"orders": error})
 
     for _ in range(2):
         with pytest.raises(EntityNotFound, match="no queue") as caught:
             sender.send(HELLO)
         assert caught.value.info == {"tracking": "17"}
 
-    set_knob(server, "attach_errors", {})
+    set_server_attribute(server, "attach_errors", {})
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
 
@@ -567,7 +572,7 @@ def test_link_of_the_server_is_refused_without_harm(server: MemoryServer, connec
     links = []
     ended = []
 
-    def ask(peer: ServerConnection, event: ev.Event) -> bool:
+    def attach_link(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Begun):
             links.append(event.session.attach_sender("unwanted", target=Target("you")))
         if isinstance(event, ev.Detached) and event.link in links:
@@ -575,7 +580,7 @@ def test_link_of_the_server_is_refused_without_harm(server: MemoryServer, connec
             return True
         return False
 
-    set_knob(server, "intercept", ask)
+    set_server_attribute(server, "intercept", attach_link)
     client = connect(server)
 
     send(client)
@@ -600,7 +605,7 @@ def test_connection_cut_during_a_send_is_lost_and_nothing_is_resent(
     sender = Sender(client, "orders")
     for _ in range(sent_before):
         sender.send(HELLO)
-    set_knob(server, "cut_after", 1)
+    set_server_attribute(server, "cut_after", 1)
 
     with pytest.raises(ConnectionLost):
         sender.send(WORLD)
@@ -619,7 +624,7 @@ def test_connection_cut_during_a_receive_is_lost_and_the_next_call_works(
     server.put("orders", HELLO)
     client = connect(server)
     receiver = Receiver(client, "orders")
-    set_knob(server, "cut_after", 1)
+    set_server_attribute(server, "cut_after", 1)
 
     with pytest.raises(ConnectionLost):
         receiver.receive()
@@ -657,14 +662,14 @@ def test_connection_closed_by_the_server_raises_its_error(server: MemoryServer, 
         peer.engine.close(reason)
         return True
 
-    set_knob(server, "intercept", close_at_delivery)
+    set_server_attribute(server, "intercept", close_at_delivery)
 
     with pytest.raises(ConnectionLost, match="maintenance"):
         sender.send(HELLO)
 
     # The client has answered and closed the socket.
     server.wait_for(lambda: not server.connections)
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
 
@@ -681,7 +686,7 @@ def test_session_ended_by_the_server_is_replaced_on_the_same_connection(
         event.link.session.end(AmqpError("too much", condition="amqp:internal-error"))
         return True
 
-    set_knob(server, "intercept", end_at_delivery)
+    set_server_attribute(server, "intercept", end_at_delivery)
     client = connect(server)
     sender, receiver = Sender(client, "orders"), Receiver(client, "orders")
     receiver.open()
@@ -726,14 +731,14 @@ def test_link_detached_by_the_server_raises_its_error(server: MemoryServer, conn
         event.link.detach(AmqpError("idle", condition="amqp:link:detach-forced"))
         return True
 
-    set_knob(server, "intercept", detach_at_delivery)
+    set_server_attribute(server, "intercept", detach_at_delivery)
     client = connect(server)
     sender = Sender(client, "orders")
 
     with pytest.raises(LinkLost, match="idle"):
         sender.send(HELLO)
 
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     sender.send(HELLO)
     assert payloads(server) == [HELLO]
     assert client.generation == 1
@@ -950,10 +955,10 @@ def test_closing_a_link_does_not_affect_others(server: MemoryServer, connect: Co
 
 
 def test_delivery_in_flight_fails_when_the_client_closes(server: MemoryServer, connect: Connect):
-    def swallow(peer: ServerConnection, event: ev.Event) -> bool:
+    def ignore_delivery(peer: ServerConnection, event: ev.Event) -> bool:
         return isinstance(event, ev.Delivery)
 
-    set_knob(server, "intercept", swallow)
+    set_server_attribute(server, "intercept", ignore_delivery)
     client = connect(server)
     sender = Sender(client, "orders")
     posted = sender.post(HELLO)

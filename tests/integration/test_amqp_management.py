@@ -33,7 +33,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
-from tests.integration.amqp_clients import Connect, set_knob
+from tests.integration.amqp_clients import Connect, set_server_attribute
 from tests.interop.sdk_cases import exactly
 
 ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -107,7 +107,7 @@ def compared() -> Iterator[tuple[MemoryServer, Sdk, Management]]:
     assert server.violations == []
 
 
-def scheduled_as_the_sdk_writes_it(server: MemoryServer) -> bytes:
+def last_scheduled_message(server: MemoryServer) -> bytes:
     """Return the message of the last request to schedule one."""
     payload: bytes = server.requests[-1].body["messages"][0]["message"]
     return payload
@@ -222,7 +222,7 @@ def test_schedule_request_equals_that_of_the_azure_sdk(
     sdk.schedule()
     expected = server.requests[-1]
 
-    management.schedule([scheduled_as_the_sdk_writes_it(server)])
+    management.schedule([last_scheduled_message(server)])
 
     check_same(server.requests[-1], expected)
 
@@ -415,13 +415,13 @@ def test_successful_response_with_missing_content_is_a_protocol_error(
 # Several requests in flight, and invalid responses.
 
 
-class Answering:
+class Responder:
     """Receives requests to `$management`, and sends the responses of the test."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
         self.requests: list[tuple[ServerConnection, ev.Delivery]] = []
-        set_knob(server, "intercept", self)
+        set_server_attribute(server, "intercept", self)
 
     def __call__(self, peer: ServerConnection, event: ev.Event) -> bool:
         if not isinstance(event, ev.Delivery):
@@ -434,17 +434,17 @@ class Answering:
     def wait(self, count: int) -> None:
         self.server.wait_for(lambda: len(self.requests) >= count)
 
-    def id_of(self, place: int) -> Any:
-        return Message.parse(self.requests[place][1].payload).read_properties().message_id
+    def id_of(self, index: int) -> Any:
+        return Message.parse(self.requests[index][1].payload).read_properties().message_id
 
-    def status(self, place: int, status: int) -> bytes:
+    def status(self, index: int, status: int) -> bytes:
         """Return a response with a status to a request."""
         return Message.build(
-            properties=Properties(correlation_id=self.id_of(place)),
+            properties=Properties(correlation_id=self.id_of(index)),
             application_properties={"statusCode": Int32(status), "statusDescription": str(status)},
         ).encode()
 
-    def say(self, *payloads: bytes) -> None:
+    def send_responses(self, *payloads: bytes) -> None:
         """Send responses on the link on which the sender of the first request receives."""
         peer = self.requests[0][0]
 
@@ -461,11 +461,13 @@ class Answering:
 
 
 def test_responses_out_of_order_are_matched(server: MemoryServer, management: Management):
-    answering = Answering(server)
+    responder = Responder(server)
     responses = [management.post_settle([uuid.uuid4()]) for _ in range(3)]
-    answering.wait(3)
+    responder.wait(3)
 
-    answering.say(answering.status(2, 410), answering.status(0, 200), answering.status(1, 404))
+    responder.send_responses(
+        responder.status(2, 410), responder.status(0, 200), responder.status(1, 404)
+    )
     management.wait(responses)
 
     assert [response.status for response in responses] == [200, 404, 410]
@@ -509,12 +511,12 @@ def test_responses_may_arrive_while_requests_are_posted(
 
 @pytest.mark.timeout(20)
 def test_invalid_responses_are_ignored(server: MemoryServer, management: Management):
-    answering = Answering(server)
+    responder = Responder(server)
     response = management.post_settle([ID])
-    answering.wait(1)
+    responder.wait(1)
 
     status = {"statusCode": Int32(500)}
-    answering.say(
+    responder.send_responses(
         Message.build(
             properties=Properties(correlation_id="another request"), application_properties=status
         ).encode(),
@@ -522,7 +524,7 @@ def test_invalid_responses_are_ignored(server: MemoryServer, management: Managem
         b"\xff not AMQP",
         b"\x00\x53\x73\xc0\x02\x01\xff",
         b"",
-        answering.status(0, 200),
+        responder.status(0, 200),
     )
     management.wait([response])
 
@@ -532,12 +534,12 @@ def test_invalid_responses_are_ignored(server: MemoryServer, management: Managem
 
 @pytest.mark.timeout(20)
 def test_only_foreign_responses_are_a_timeout(server: MemoryServer, management: Management):
-    answering = Answering(server)
+    responder = Responder(server)
     response = management.post_settle([ID])
-    answering.wait(1)
+    responder.wait(1)
 
     foreign = Properties(correlation_id=str(OTHER))
-    answering.say(
+    responder.send_responses(
         Message.build(properties=foreign, application_properties={"statusCode": 200}).encode()
     )
     management.wait([response], timeout_s=0.2)
@@ -545,8 +547,8 @@ def test_only_foreign_responses_are_a_timeout(server: MemoryServer, management: 
     with pytest.raises(OperationTimeout):
         response.raise_for_status("settling")
     # A response that arrives after the timeout is ignored.
-    answering.say(answering.status(0, 200))
-    set_knob(server, "intercept", None)
+    responder.send_responses(responder.status(0, 200))
+    set_server_attribute(server, "intercept", None)
     assert management.peek() == [HELLO, HELLO]
     assert isinstance(response.error, OperationTimeout)
 
@@ -555,13 +557,13 @@ def test_only_foreign_responses_are_a_timeout(server: MemoryServer, management: 
 def test_response_without_a_status_is_a_protocol_error(
     server: MemoryServer, management: Management, status: Any
 ):
-    answering = Answering(server)
+    responder = Responder(server)
     response = management.post_settle([ID])
-    answering.wait(1)
+    responder.wait(1)
 
-    answering.say(
+    responder.send_responses(
         Message.build(
-            properties=Properties(correlation_id=answering.id_of(0)),
+            properties=Properties(correlation_id=responder.id_of(0)),
             application_properties={} if status is None else {"statusCode": status},
         ).encode()
     )
@@ -574,13 +576,13 @@ def test_response_without_a_status_is_a_protocol_error(
 def test_response_with_an_undecodable_body_is_a_decode_error(
     server: MemoryServer, management: Management
 ):
-    answering = Answering(server)
+    responder = Responder(server)
     response = management.post_settle([ID])
-    answering.wait(1)
+    responder.wait(1)
 
-    broken = Message.parse(answering.status(0, 200))
+    broken = Message.parse(responder.status(0, 200))
     broken.body = b"\x00\x53\x77\xc0\x02\x01\xff"
-    answering.say(broken.encode())
+    responder.send_responses(broken.encode())
     management.wait([response])
 
     with pytest.raises(DecodeError):
@@ -590,39 +592,39 @@ def test_response_with_an_undecodable_body_is_a_decode_error(
 @pytest.mark.timeout(20)
 def test_missing_response_is_a_timeout(server: MemoryServer, management: Management):
     management.peek()
-    answering = Answering(server)
+    responder = Responder(server)
 
     with pytest.raises(OperationTimeout, match=r"orders/\$management"):
         management.peek(timeout_s=0.2)
 
-    answering.wait(1)
-    assert len(answering.requests) == 1
-    set_knob(server, "intercept", None)
+    responder.wait(1)
+    assert len(responder.requests) == 1
+    set_server_attribute(server, "intercept", None)
     assert management.peek() == [HELLO, HELLO]
 
 
 def test_requests_in_flight_fail_when_the_connection_is_cut(
     server: MemoryServer, management: Management
 ):
-    answering = Answering(server)
+    responder = Responder(server)
     responses = [management.post_settle([uuid.uuid4()]) for _ in range(3)]
-    answering.wait(3)
+    responder.wait(3)
 
     server.cut()
     management.wait(responses)
 
     assert server.cuts == 1
     assert [type(response.error) for response in responses] == [ConnectionLost] * 3
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     assert management.peek() == [HELLO, HELLO]
 
 
 def test_requests_in_flight_fail_when_the_link_is_detached(
     server: MemoryServer, management: Management
 ):
-    answering = Answering(server)
+    responder = Responder(server)
     response = management.post_settle([ID])
-    answering.wait(1)
+    responder.wait(1)
 
     def detach() -> None:
         for end in server.endpoints:
@@ -633,27 +635,27 @@ def test_requests_in_flight_fail_when_the_link_is_detached(
     management.wait([response])
 
     assert type(response.error) is LinkLost
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     assert management.peek() == [HELLO, HELLO]
 
 
 def test_rejected_request_raises_its_error(server: MemoryServer, management: Management):
-    error = AmqpError("no room", condition="com.microsoft:server-busy")
+    error = AmqpError("server is busy", condition="com.microsoft:server-busy")
 
     def reject(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.Delivery):
             event.link.session.settle(event.id, event.id, Rejected(Error.of(error)))
         return isinstance(event, ev.Delivery)
 
-    set_knob(server, "intercept", reject)
+    set_server_attribute(server, "intercept", reject)
 
-    with pytest.raises(Busy, match="no room"):
+    with pytest.raises(Busy, match="server is busy"):
         management.peek()
 
 
 def test_missing_node_raises_its_error(server: MemoryServer, management: Management):
     error = AmqpError("no queue", condition="amqp:not-found")
-    set_knob(server, "attach_errors", {"orders/$management": error})
+    set_server_attribute(server, "attach_errors", {"orders/$management": error})
 
     with pytest.raises(EntityNotFound, match="no queue"):
         management.peek()

@@ -35,7 +35,7 @@ from pairbus.errors import (
     ProtocolError,
     StateError,
 )
-from tests.integration.amqp_clients import Connect, set_knob, wait_for_input
+from tests.integration.amqp_clients import Connect, set_server_attribute, wait_for_input
 from tests.interop.fixture_types import StartServer, Watch
 from tests.interop.transfers import receive
 from tests.waiting import DEADLINE_S, wait_until
@@ -122,7 +122,7 @@ def test_receive_waits_for_a_message(server: MemoryServer, connect: Connect):
             server.store("orders", [Entry(MESSAGES[0])])
             server.flush()
 
-    set_knob(server, "intercept", send_soon)
+    set_server_attribute(server, "intercept", send_soon)
 
     assert payloads(Receiver(connect(server), "orders").receive()) == MESSAGES[:1]
 
@@ -178,17 +178,17 @@ def test_two_receivers_share_a_connection(server: MemoryServer, connect: Connect
 def test_delivery_without_credit_ends_the_link(server: MemoryServer, receiver: Receiver):
     server.put("orders", *MESSAGES[:3])
 
-    def give_itself_credit(peer: ServerConnection, event: ev.Event) -> bool:
+    def exceed_credit(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None and event.link.credit:
             event.link.credit = 3
         return False
 
-    set_knob(server, "intercept", give_itself_credit)
+    set_server_attribute(server, "intercept", exceed_credit)
 
     assert payloads(receiver.receive(1)) == MESSAGES[:1]
     assert not server.queues["orders"]
 
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     assert payloads(receive(receiver, 3)) == MESSAGES[:3]
     assert [error.condition for error in server.errors] == ["amqp:link:transfer-limit-exceeded"]
 
@@ -242,7 +242,7 @@ def test_drain_that_is_not_answered_is_a_timeout(server: MemoryServer, receiver:
             seen.append(event)
         return drains
 
-    set_knob(server, "intercept", ignore_drain)
+    set_server_attribute(server, "intercept", ignore_drain)
     receiver.open()
     assert receiver.receive(5, timeout_s=0.1) == []
 
@@ -277,7 +277,7 @@ def test_drain_waits_for_the_rest_of_a_message(
             event.link.send(whole[:500], more=True)
         return bool(links)
 
-    set_knob(server, "intercept", send_first_half)
+    set_server_attribute(server, "intercept", send_first_half)
     receiver.open()
     with ThreadPoolExecutor(1) as executor:
         received = executor.submit(receive_one, receiver)
@@ -395,7 +395,9 @@ def test_settling_twice_is_not_possible(server: MemoryServer, connect: Connect, 
 def test_failed_settlement_raises_its_error(
     server: MemoryServer, receiver: Receiver, condition: str, kind: type[AmqpError], state: Any
 ):
-    set_knob(server, "settlement_errors", {"orders": AmqpError("expired", condition=condition)})
+    set_server_attribute(
+        server, "settlement_errors", {"orders": AmqpError("expired", condition=condition)}
+    )
     server.put("orders", *MESSAGES[:2])
     deliveries = receive(receiver, 2)
 
@@ -416,7 +418,7 @@ def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, rec
             seen.append(event)
         return isinstance(event, ev.OutgoingDeliveriesUpdated)
 
-    set_knob(server, "intercept", ignore)
+    set_server_attribute(server, "intercept", ignore)
     server.put("orders", MESSAGES[0])
     deliveries = receiver.receive()
 
@@ -426,7 +428,7 @@ def test_settlement_that_is_not_confirmed_is_a_timeout(server: MemoryServer, rec
     server.wait_for(lambda: seen)
     assert len(seen) == 1
     # A delivery without an answer may be settled again.
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     receiver.settle(deliveries)
     assert len(server.settlements) == 1
 
@@ -459,7 +461,7 @@ def test_settlement_on_a_cut_connection_fails(server: MemoryServer, receiver: Re
             peer.cut()
         return isinstance(event, ev.OutgoingDeliveriesUpdated)
 
-    set_knob(server, "intercept", cut)
+    set_server_attribute(server, "intercept", cut)
 
     with pytest.raises(AmqpError) as caught:
         receiver.settle(deliveries)
@@ -473,14 +475,14 @@ def test_settlement_on_a_cut_connection_fails(server: MemoryServer, receiver: Re
 def test_message_of_another_receiver_cannot_be_settled(server: MemoryServer, connect: Connect):
     server.put("orders", MESSAGES[0])
     client = connect(server)
-    one, other = Receiver(client, "orders"), Receiver(client, "orders")
-    other.open()
-    deliveries = one.receive()
+    first, second = Receiver(client, "orders"), Receiver(client, "orders")
+    second.open()
+    deliveries = first.receive()
 
     with pytest.raises(LockLost):
-        other.settle(deliveries)
+        second.settle(deliveries)
 
-    one.settle(deliveries)
+    first.settle(deliveries)
 
 
 def test_lock_token_is_the_tag_as_service_bus_writes_uuids(server: MemoryServer, connect: Connect):
@@ -574,7 +576,7 @@ def test_next_available_session_is_chosen_by_the_server(
             event.link.accept(source=Source("orders", filter={SESSION_FILTER: written}))
         return isinstance(event, ev.AttachReceived)
 
-    set_knob(server, "intercept", choose)
+    set_server_attribute(server, "intercept", choose)
     receiver = Receiver(connect(server), "orders", session_id=AnySession)
 
     receiver.open()
@@ -610,7 +612,7 @@ def test_session_locked_by_another_receiver_cannot_be_locked(
     server: MemoryServer, connect: Connect
 ):
     error = AmqpError("taken", condition="com.microsoft:session-cannot-be-locked")
-    set_knob(server, "attach_errors", {"orders": error})
+    set_server_attribute(server, "attach_errors", {"orders": error})
 
     with pytest.raises(LockLost, match="taken"):
         Receiver(connect(server), "orders", session_id="s").open()
@@ -628,7 +630,7 @@ def test_late_session_after_a_timeout_is_released(server: MemoryServer, connect:
             ended.append(event.link)
         return isinstance(event, ev.AttachReceived)
 
-    set_knob(server, "intercept", wait)
+    set_server_attribute(server, "intercept", wait)
     client = connect(server)
     client.connect()
     receiver = Receiver(client, "orders", session_id=AnySession)
@@ -638,7 +640,7 @@ def test_late_session_after_a_timeout_is_released(server: MemoryServer, connect:
 
     server.wait_for(lambda: links)
     assert len(links) == 1
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     client.connect()  # Writes the remaining output.
     server.call(links[0].accept)
     Receiver(client, "invoices").open()
@@ -646,30 +648,30 @@ def test_late_session_after_a_timeout_is_released(server: MemoryServer, connect:
 
 
 def test_session_lost_during_a_receive_raises_its_error(server: MemoryServer, connect: Connect):
-    def lose(peer: ServerConnection, event: ev.Event) -> bool:
+    def detach_on_flow(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             error = AmqpError("expired", condition="com.microsoft:session-lock-lost")
             event.link.detach(error)
         return False
 
-    set_knob(server, "intercept", lose)
+    set_server_attribute(server, "intercept", detach_on_flow)
 
     with pytest.raises(LockLost, match="expired"):
         Receiver(connect(server), "orders", session_id="s").receive()
 
 
 def test_link_detached_during_a_receive_is_lost(server: MemoryServer, receiver: Receiver):
-    def lose(peer: ServerConnection, event: ev.Event) -> bool:
+    def detach_on_flow(peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.FlowReceived) and event.link is not None:
             event.link.detach()
         return False
 
-    set_knob(server, "intercept", lose)
+    set_server_attribute(server, "intercept", detach_on_flow)
 
     with pytest.raises(LinkLost):
         receiver.receive()
 
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     server.put("orders", MESSAGES[0])
     assert payloads(receiver.receive()) == MESSAGES[:1]
 

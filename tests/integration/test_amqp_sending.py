@@ -26,7 +26,7 @@ from pairbus.errors import (
     Refused,
     Unavailable,
 )
-from tests.integration.amqp_clients import Connect, set_knob, wait_for_input
+from tests.integration.amqp_clients import Connect, set_server_attribute, wait_for_input
 from tests.interop.fixture_types import StartServer, Watch
 
 
@@ -37,37 +37,37 @@ def message(text: str, size: int = 0) -> bytes:
 HELLO = message("hello")
 
 
-class Holding:
+class DeferredSettlement:
     """Receives deliveries to `orders`, and settles them on request."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
-        self.held: list[ev.Delivery] = []
+        self.deliveries: list[ev.Delivery] = []
         self.settled: list[ev.IncomingDeliveriesUpdated] = []
-        set_knob(server, "intercept", self)
+        set_server_attribute(server, "intercept", self)
 
     def __call__(self, peer: ServerConnection, event: ev.Event) -> bool:
         if isinstance(event, ev.IncomingDeliveriesUpdated):
             self.settled.append(event)
         if not isinstance(event, ev.Delivery) or event.link.context.address != "orders":
             return False
-        self.held.append(event)
+        self.deliveries.append(event)
         return True
 
     def wait(self, count: int) -> None:
-        self.server.wait_for(lambda: len(self.held) >= count)
+        self.server.wait_for(lambda: len(self.deliveries) >= count)
 
-    def answer(self, place: int, state: Any, *, settled: bool = True) -> None:
+    def answer(self, index: int, state: Any, *, settled: bool = True) -> None:
         """Send the state of a delivery."""
-        delivery = self.held[place]
+        delivery = self.deliveries[index]
         self.server.call(
             lambda: delivery.link.session.settle(delivery.id, delivery.id, state, settled=settled)
         )
 
 
 @pytest.fixture
-def holding(server: MemoryServer) -> Holding:
-    return Holding(server)
+def deferred(server: MemoryServer) -> DeferredSettlement:
+    return DeferredSettlement(server)
 
 
 def rejected(condition: str, description: str = "because") -> Rejected:
@@ -143,18 +143,18 @@ def test_posted_message_is_sent_immediately(server: MemoryServer, sender: Sender
     assert posted.error is None
 
 
-def test_each_delivery_in_flight_has_its_own_outcome(holding: Holding, sender: Sender):
+def test_each_delivery_in_flight_has_its_own_outcome(deferred: DeferredSettlement, sender: Sender):
     posted = [sender.post(message(f"{number}")) for number in range(6)]
-    holding.wait(6)
+    deferred.wait(6)
     assert sender.in_flight == 6
     assert not any(each.done for each in posted)
 
-    holding.answer(5, Accepted())
-    holding.answer(1, rejected("com.microsoft:server-busy"))
-    holding.answer(0, Accepted())
-    holding.answer(2, Released())
-    holding.answer(4, rejected("amqp:not-allowed"))
-    holding.answer(3, Modified(delivery_failed=True))
+    deferred.answer(5, Accepted())
+    deferred.answer(1, rejected("com.microsoft:server-busy"))
+    deferred.answer(0, Accepted())
+    deferred.answer(2, Released())
+    deferred.answer(4, rejected("amqp:not-allowed"))
+    deferred.answer(3, Modified(delivery_failed=True))
     sender.wait(posted)
 
     assert all(each.done for each in posted)
@@ -165,61 +165,65 @@ def test_each_delivery_in_flight_has_its_own_outcome(holding: Holding, sender: S
     assert sender.in_flight == 0
 
 
-def test_one_disposition_settles_a_range(server: MemoryServer, holding: Holding, sender: Sender):
+def test_one_disposition_settles_a_range(
+    server: MemoryServer, deferred: DeferredSettlement, sender: Sender
+):
     posted = [sender.post(HELLO) for _ in range(5)]
-    holding.wait(5)
+    deferred.wait(5)
 
-    first, last = holding.held[0], holding.held[4]
+    first, last = deferred.deliveries[0], deferred.deliveries[4]
     server.call(lambda: first.link.session.settle(first.id, last.id, Accepted()))
     sender.wait(posted)
 
     assert [each.error for each in posted] == [None] * 5
 
 
-def test_waiting_for_some_leaves_the_others_in_flight(holding: Holding, sender: Sender):
+def test_waiting_for_some_leaves_the_others_in_flight(deferred: DeferredSettlement, sender: Sender):
     first, second = sender.post(HELLO), sender.post(HELLO)
-    holding.wait(2)
+    deferred.wait(2)
 
-    holding.answer(1, Accepted())
+    deferred.answer(1, Accepted())
     sender.wait([second])
     assert second.done
     assert not first.done
     assert sender.in_flight == 1
 
-    holding.answer(0, Accepted())
+    deferred.answer(0, Accepted())
     sender.wait([first, second])
     assert first.error is None
 
 
-def test_state_that_is_not_an_outcome_is_ignored(holding: Holding, sender: Sender):
+def test_state_that_is_not_an_outcome_is_ignored(deferred: DeferredSettlement, sender: Sender):
     posted = sender.post(HELLO)
-    holding.wait(1)
+    deferred.wait(1)
 
-    holding.answer(0, ReceivedState(0, 5), settled=False)
+    deferred.answer(0, ReceivedState(0, 5), settled=False)
     sender.wait([posted], timeout_s=0.2)
 
     assert isinstance(posted.error, OperationTimeout)
 
 
-def test_unsettled_outcome_is_settled_by_the_sender(holding: Holding, sender: Sender):
+def test_unsettled_outcome_is_settled_by_the_sender(deferred: DeferredSettlement, sender: Sender):
     posted = sender.post(HELLO)
-    holding.wait(1)
+    deferred.wait(1)
 
-    holding.answer(0, Accepted(), settled=False)
+    deferred.answer(0, Accepted(), settled=False)
     sender.wait([posted])
     sender.close()
 
     assert posted.error is None
-    [resolved] = holding.settled
+    [resolved] = deferred.settled
     assert resolved.settled
     assert resolved.state == Accepted()
 
 
-def test_delivery_settled_without_an_outcome_is_not_accepted(holding: Holding, sender: Sender):
+def test_delivery_settled_without_an_outcome_is_not_accepted(
+    deferred: DeferredSettlement, sender: Sender
+):
     posted = sender.post(HELLO)
-    holding.wait(1)
+    deferred.wait(1)
 
-    holding.answer(0, None)
+    deferred.answer(0, None)
     sender.wait([posted])
 
     assert type(posted.error) is Unavailable
@@ -244,7 +248,7 @@ def test_rejected_message_raises_its_error(
 ):
     info = {Symbol("tracking-id"): "17"}
     error = AmqpError("too bad", condition=condition, info=info)
-    set_knob(server, "rejections", {"orders": error})
+    set_server_attribute(server, "rejections", {"orders": error})
 
     with pytest.raises(kind, match="'orders' rejected a message: too bad") as caught:
         sender.send(HELLO)
@@ -254,12 +258,12 @@ def test_rejected_message_raises_its_error(
     assert caught.value.info == info
     assert len(server.received) == 1
 
-    set_knob(server, "rejections", {})
+    set_server_attribute(server, "rejections", {})
     sender.send(HELLO)
 
 
 def test_message_rejected_without_an_error_is_unavailable(server: MemoryServer, connect: Connect):
-    set_knob(server, "outcomes", {"orders": Rejected()})
+    set_server_attribute(server, "outcomes", {"orders": Rejected()})
 
     with pytest.raises(Unavailable, match="no reason was given"):
         Sender(connect(server), "orders").send(HELLO)
@@ -269,12 +273,12 @@ def test_message_rejected_without_an_error_is_unavailable(server: MemoryServer, 
 def test_released_or_modified_message_is_unavailable(
     server: MemoryServer, sender: Sender, state: Any
 ):
-    set_knob(server, "outcomes", {"orders": state})
+    set_server_attribute(server, "outcomes", {"orders": state})
 
     with pytest.raises(Unavailable, match="did not accept a message"):
         sender.send(HELLO)
 
-    set_knob(server, "outcomes", {})
+    set_server_attribute(server, "outcomes", {})
     sender.send(HELLO)
 
 
@@ -334,28 +338,30 @@ def test_limit_of_a_link_is_known_once_it_is_attached(sender: Sender):
 
 
 @pytest.mark.timeout(20)
-def test_missing_outcome_is_a_timeout(holding: Holding, sender: Sender):
+def test_missing_outcome_is_a_timeout(deferred: DeferredSettlement, sender: Sender):
     sender.open()
 
     with pytest.raises(OperationTimeout, match="'orders' to accept"):
         sender.send(HELLO, timeout_s=0.2)
 
-    holding.wait(1)
+    deferred.wait(1)
     assert sender.in_flight == 0
 
     # A late outcome is not mistaken for that of the next message.
     late = sender.post(message("next"))
-    holding.wait(2)
-    holding.answer(0, rejected("amqp:not-allowed"))
-    holding.answer(1, Accepted())
+    deferred.wait(2)
+    deferred.answer(0, rejected("amqp:not-allowed"))
+    deferred.answer(1, Accepted())
     sender.wait([late])
     assert late.error is None
 
 
-def test_wait_that_times_out_fails_only_pending_deliveries(holding: Holding, sender: Sender):
+def test_wait_that_times_out_fails_only_pending_deliveries(
+    deferred: DeferredSettlement, sender: Sender
+):
     posted = [sender.post(HELLO) for _ in range(3)]
-    holding.wait(3)
-    holding.answer(1, Accepted())
+    deferred.wait(3)
+    deferred.answer(1, Accepted())
 
     sender.wait(posted, timeout_s=0.2)
 
@@ -369,12 +375,12 @@ def test_wait_that_times_out_fails_only_pending_deliveries(holding: Holding, sen
 
 
 def test_all_deliveries_in_flight_fail_when_the_connection_is_cut(
-    server: MemoryServer, connect: Connect, holding: Holding
+    server: MemoryServer, connect: Connect, deferred: DeferredSettlement
 ):
     client = connect(server)
     sender = Sender(client, "orders")
     posted = [sender.post(HELLO) for _ in range(3)]
-    holding.wait(3)
+    deferred.wait(3)
 
     server.cut()
     sender.wait(posted)
@@ -382,24 +388,26 @@ def test_all_deliveries_in_flight_fail_when_the_connection_is_cut(
     assert server.cuts == 1
     assert [type(each.error) for each in posted] == [ConnectionLost] * 3
     assert sender.in_flight == 0
-    assert len(holding.held) == 3
+    assert len(deferred.deliveries) == 3
 
-    set_knob(server, "intercept", None)
+    set_server_attribute(server, "intercept", None)
     sender.send(message("next"))
     assert [received.payload for received in server.received] == [message("next")]
 
 
 def test_only_deliveries_of_a_lost_link_fail(
-    server: MemoryServer, connect: Connect, holding: Holding
+    server: MemoryServer, connect: Connect, deferred: DeferredSettlement
 ):
     client = connect(server)
     lost, kept = Sender(client, "orders"), Sender(client, "orders")
     first, second = lost.post(HELLO), kept.post(HELLO)
-    holding.wait(2)
+    deferred.wait(2)
 
-    server.call(lambda: holding.held[0].link.detach(AmqpError("gone", condition="amqp:not-found")))
+    server.call(
+        lambda: deferred.deliveries[0].link.detach(AmqpError("gone", condition="amqp:not-found"))
+    )
     lost.wait([first])
-    holding.answer(1, Accepted())
+    deferred.answer(1, Accepted())
     kept.wait([second])
 
     assert first.error is not None
@@ -408,12 +416,12 @@ def test_only_deliveries_of_a_lost_link_fail(
 
 
 def test_link_detached_without_an_error_is_lost(
-    server: MemoryServer, holding: Holding, sender: Sender
+    server: MemoryServer, deferred: DeferredSettlement, sender: Sender
 ):
     posted = sender.post(HELLO)
-    holding.wait(1)
+    deferred.wait(1)
 
-    server.call(holding.held[0].link.detach)
+    server.call(deferred.deliveries[0].link.detach)
     sender.wait([posted])
 
     assert type(posted.error) is LinkLost
@@ -434,7 +442,7 @@ def test_link_lost_while_waiting_for_credit_raises_its_error(
             link.detach(AmqpError("removed", condition="amqp:not-found"))
             server.flush()
 
-    set_knob(server, "intercept", detach_soon)
+    set_server_attribute(server, "intercept", detach_soon)
 
     with pytest.raises(EntityNotFound, match="removed"):
         Sender(connect(server), "orders").send(HELLO)
@@ -490,7 +498,7 @@ def test_drain_sends_the_message_that_waits_for_credit(start_server: StartServer
             links[0].flow(3, drain=True)
             server.flush()
 
-    set_knob(server, "intercept", drain_soon)
+    set_server_attribute(server, "intercept", drain_soon)
 
     sender.send(HELLO)
 

@@ -82,18 +82,18 @@ def test_listing_of_queues_is_in_the_ledger_of_the_syphon(
     crowded: LocalNamespace, tmp_path: Path
 ) -> None:
     options = options_of(crowded.connection_string)
-    books = UsageRecorder.create(str(tmp_path), options, options)
+    recorder = UsageRecorder.create(str(tmp_path), options, options)
 
     def billed() -> int:
         return sum(reading.operations for reading in crowded.meter().values())
 
     before = billed()
-    assert unread_queues(options, "zoo", 1, books) == (1, 8)
+    assert unread_queues(options, "zoo", 1, recorder) == (1, 8)
     used = billed() - before
 
     (file,) = tmp_path.rglob("*.jsonl")
     records = [json.loads(line) for line in file.read_text().splitlines()]
-    noted = [record for record in records if record.get("kind") == "management"]
+    recorded = [record for record in records if record.get("kind") == "management"]
     assert used == 3
-    assert sum(record["operations"] for record in noted) == used
-    assert {record["answered"] for record in noted} == {True}
+    assert sum(record["operations"] for record in recorded) == used
+    assert {record["answered"] for record in recorded} == {True}

@@ -40,12 +40,12 @@ pytestmark = SDK_MARKS
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def admin(sdk: Flavour) -> AsyncIterator[Any]:
-    sdk.namespace.call(forget_all)
+    sdk.namespace.call(delete_all_entities)
     async with sdk.administration() as client:
         yield client
 
 
-def forget_all(core: Any) -> None:
+def delete_all_entities(core: Any) -> None:
     for entity in list(core.entities.all()):
         if "/Subscriptions/" not in entity.path:
             core.entities.delete(entity.path)

@@ -1,4 +1,4 @@
-"""Clients that violate the protocol get an error or are disconnected, and affect no other one."""
+"""Clients that violate the protocol get an error or are disconnected. Others are not affected."""
 
 import contextlib
 import logging
@@ -314,7 +314,7 @@ PARAMETERS = [
 
 
 @dataclass
-class Asking:
+class RequestSender:
     """Sends requests to a node."""
 
     client: Client
@@ -345,13 +345,13 @@ def test_requests_with_invalid_values_get_an_error_and_change_nothing(
     namespace: LocalNamespace, path: str
 ) -> None:
     with client_of(namespace) as client:
-        asking = Asking(client, f"{path}/$management")
+        requests_to_node = RequestSender(client, f"{path}/$management")
         for operation in OPERATIONS:
             request = {"operation": f"com.microsoft:{operation}"}
             bodies: list[Any] = [*VALUES, *[dict.fromkeys(PARAMETERS, item) for item in VALUES]]
-            chance = random.Random(operation)
-            bodies += [{item: chance.choice(VALUES) for item in PARAMETERS} for _ in range(30)]
-            statuses = asking.all([(request, body) for body in bodies])
+            rng = random.Random(operation)
+            bodies += [{item: rng.choice(VALUES) for item in PARAMETERS} for _ in range(30)]
+            statuses = requests_to_node.all([(request, body) for body in bodies])
             assert 500 not in statuses, operation
         assert client.generation == 1
 
@@ -359,8 +359,10 @@ def test_requests_with_invalid_values_get_an_error_and_change_nothing(
 def test_unknown_operations_are_refused(namespace: LocalNamespace) -> None:
     operations: list[Any] = ["", "com.microsoft:nonsense", "READ", None, 5, b"peek", "x" * 10_000]
     with client_of(namespace) as client:
-        asking = Asking(client, "kept/$management")
-        statuses = asking.all([({"operation": item}, {}) for item in operations] + [({}, None)])
+        requests_to_node = RequestSender(client, "kept/$management")
+        statuses = requests_to_node.all(
+            [({"operation": item}, {}) for item in operations] + [({}, None)]
+        )
         assert all(status is not None and 400 <= status < 600 for status in statuses)
         assert client.generation == 1
 
@@ -376,7 +378,7 @@ def test_invalid_tokens_are_refused(namespace: LocalNamespace) -> None:
     ]
     bad += [(put, f"SharedAccessSignature sr=a&sig=a&se={se}&skn=a") for se in ("-1", "9" * 40)]
     with client_of(namespace, tokens=None) as client:
-        statuses = Asking(client, "$cbs").all(bad)
+        statuses = RequestSender(client, "$cbs").all(bad)
         assert set(statuses) <= {400, 401}
         assert client.generation == 1
 
@@ -435,13 +437,13 @@ def test_client_that_does_not_read_delays_no_other_and_loses_nothing() -> None:
             received: list[bytes] = []
             while len(received) < count:
                 some = receiver.receive(count - len(received))
-                assert some, f"{len(received)} of {count} came"
+                assert some, f"{len(received)} of {count} messages arrived"
                 received += [Message.parse(item.payload).read_body()[1][0] for item in some]
         assert [int(item.partition(b":")[0]) for item in received] == list(range(count))
 
 
 def test_unread_responses_delay_no_other_client() -> None:
-    ask = Message.build(
+    request = Message.build(
         application_properties={"operation": "com.microsoft:peek-message"},
         value={"from-sequence-number": 1, "message-count": 1},
     ).encode()
@@ -451,17 +453,17 @@ def test_unread_responses_delay_no_other_client() -> None:
         with client_of(namespace) as client:
             Sender(client, "large").send(Message.build(data=bytes(250_000)).encode())
             Management(client, "large").peek(1)
-            asking = Asking(client, "large/$management")
-            asking.all([({"operation": "com.microsoft:peek-message"}, None)])
-            link = asking._requests._receiver.ensure_attached(client.deadline(None))
+            requests_to_node = RequestSender(client, "large/$management")
+            requests_to_node.all([({"operation": "com.microsoft:peek-message"}, None)])
+            link = requests_to_node._requests._receiver.ensure_attached(client.deadline(None))
             link.flow(100_000)
-            requests = asking._requests._sender.ensure_attached(client.deadline(None))
+            requests = requests_to_node._requests._sender.ensure_attached(client.deadline(None))
             assert client._engine is not None
             assert client._transport is not None
             sock = client._transport._sock
             sent = 0
             while requests.credit > 0:
-                requests.send(ask, tag=b"%d" % sent)
+                requests.send(request, tag=b"%d" % sent)
                 sent += 1
             sock.settimeout(10)
             sock.sendall(client._engine.data_to_send())
@@ -472,22 +474,22 @@ def test_unread_responses_delay_no_other_client() -> None:
         round_trip(namespace)
 
 
-class Healthy:
+class HealthyClient:
     """A client that sends and receives while others misbehave."""
 
     def __init__(self, namespace: LocalNamespace) -> None:
         self._namespace = namespace
-        self._over = threading.Event()
-        self.trips = 0
+        self._stopped = threading.Event()
+        self.round_trips = 0
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> "Healthy":
+    def __enter__(self) -> "HealthyClient":
         self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join(30)
         assert not self._thread.is_alive()
 
@@ -495,12 +497,12 @@ class Healthy:
         try:
             with client_of(self._namespace) as client:
                 sender, receiver = Sender(client, "orders"), Receiver(client, "orders")
-                while not self._over.is_set():
+                while not self._stopped.is_set():
                     sender.send(HELLO)
                     receiver.settle(receiver.receive(1))
-                    self.trips += 1
+                    self.round_trips += 1
                 assert client.generation == 1
-        except BaseException as exc:  # noqa: BLE001  it is looked at by the test
+        except BaseException as exc:  # noqa: BLE001  the test checks it
             self.error = exc
 
 
@@ -539,18 +541,21 @@ def test_random_bytes_and_mutated_sessions_affect_no_other_client(
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     session_chunks = record_session(running, monkeypatch)
     before = unaffected(contents(running))
     assert len(before["message"]) == 10
     refused = 0
 
-    with Healthy(running) as healthy:
-        wait_until(lambda: healthy.trips > 0, "a healthy client")
+    with HealthyClient(running) as healthy:
+        wait_until(lambda: healthy.round_trips > 0, "a healthy client")
         for _ in range(FUZZ_ROUNDS):
-            refused += feed(running, mutated(chance, session_chunks))
-        trips = healthy.trips
-        wait_until(lambda: healthy.trips > trips or healthy.error is not None, "a healthy client")
+            refused += feed(running, mutated(rng, session_chunks))
+        round_trips = healthy.round_trips
+        wait_until(
+            lambda: healthy.round_trips > round_trips or healthy.error is not None,
+            "a healthy client",
+        )
 
     assert healthy.error is None
     assert refused > FUZZ_ROUNDS // 4  # the input was really invalid
@@ -559,22 +564,22 @@ def test_random_bytes_and_mutated_sessions_affect_no_other_client(
     round_trip(running)
 
 
-def mutated(chance: random.Random, session_chunks: list[bytes]) -> bytes:
-    match chance.randrange(4):
+def mutated(rng: random.Random, session_chunks: list[bytes]) -> bytes:
+    match rng.randrange(4):
         case 0:
-            return noise(chance, 500)
+            return noise(rng, 500)
         case 1:
-            return BEGUN + b"".join([one_frame(chance) for _ in range(chance.randrange(10))])
+            return BEGUN + b"".join([one_frame(rng) for _ in range(rng.randrange(10))])
         case 2:
-            place = chance.randrange(len(session_chunks))
+            place = rng.randrange(len(session_chunks))
             parts = [
                 *session_chunks[:place],
-                edited(chance, session_chunks[place], chance.choice(session_chunks)),
+                edited(rng, session_chunks[place], rng.choice(session_chunks)),
             ]
             return b"".join(parts + session_chunks[place + 1 :])
         case _:
             parts = list(session_chunks)
-            first, second = chance.randrange(len(parts)), chance.randrange(len(parts))
+            first, second = rng.randrange(len(parts)), rng.randrange(len(parts))
             parts[first], parts[second] = parts[second], parts[first]
             return b"".join(parts)
 

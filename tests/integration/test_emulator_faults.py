@@ -28,7 +28,7 @@ from pairbus.errors import (
 )
 from tests.integration.emulator_clients import client_of
 from tests.integration.emulator_data import stored
-from tests.integration.emulator_http import ask
+from tests.integration.emulator_http import send_http_request
 from tests.integration.encoded_messages import payload
 from tests.waiting import wait_until
 
@@ -46,7 +46,7 @@ STORES = {"lose-answer"}
 """Faults after which the message is stored."""
 
 
-def for_later(body: str = "x") -> bytes:
+def scheduled_payload(body: str = "x") -> bytes:
     at = Timestamp(int((time.time() + 3600) * 1000))
     annotations = {Symbol("x-opt-scheduled-enqueue-time"): at}
     return Message.build(message_annotations=annotations, data=body.encode()).encode()
@@ -65,7 +65,7 @@ class Submitter:
 
     def submit(self, body: str, timeout_s: float | None = None) -> None:
         if self._sender is None:
-            self._management.schedule([for_later(body)], timeout_s=timeout_s)
+            self._management.schedule([scheduled_payload(body)], timeout_s=timeout_s)
         else:
             self._sender.send(payload(body), timeout_s=timeout_s)
 
@@ -332,7 +332,7 @@ def test_other_requests_do_not_trigger_a_fault(
     queue_namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
     management = Management(client, "q")
-    numbers = management.schedule([for_later(), for_later()])
+    numbers = management.schedule([scheduled_payload(), scheduled_payload()])
     fault = queue_namespace.add_fault(kind, "q")
     assert len(management.peek(1, 10)) == 2
     management.cancel(numbers)
@@ -348,10 +348,10 @@ def test_sent_and_scheduled_messages_share_the_count_of_a_fault(
     with Sender(client, "q") as sender:
         sender.send(payload("0"))
         with pytest.raises(Busy):
-            management.schedule([for_later("1")])
+            management.schedule([scheduled_payload("1")])
         with pytest.raises(Busy):
             sender.send(payload("2"))
-        management.schedule([for_later("3")])
+        management.schedule([scheduled_payload("3")])
     assert fault.fired == 2
     assert stored(queue_namespace) == ["0", "3"]
 
@@ -414,11 +414,11 @@ def test_tokens_for_another_entity_are_accepted(queue_namespace: LocalNamespace,
 
 def test_tokens_are_refused_by_a_fault_added_over_http(queue_namespace: LocalNamespace) -> None:
     body = {"kind": "refuse-tokens", "entity": "q", "count": 1, "status": 503}
-    status, _ = ask(queue_namespace, "POST", "faults", body)
+    status, _ = send_http_request(queue_namespace, "POST", "faults", body)
     assert status == 201
     with client_of(queue_namespace) as client, pytest.raises(Busy):
         Sender(client, "q").open()
-    _, [fault_json] = ask(queue_namespace, "GET", "faults")
+    _, [fault_json] = send_http_request(queue_namespace, "GET", "faults")
     assert (fault_json["status"], fault_json["fired"]) == (503, 1)
 
 
@@ -435,7 +435,7 @@ def test_status_of_a_refused_token_must_be_an_error(status: object) -> None:
 def test_fault_added_over_http_occurs_and_is_listed_as_fired(
     queue_namespace: LocalNamespace, client: Client, kind: str
 ) -> None:
-    status, added = ask(
+    status, added = send_http_request(
         queue_namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, "after": 1}
     )
     assert status == 201
@@ -451,7 +451,7 @@ def test_fault_added_over_http_occurs_and_is_listed_as_fired(
 
 
 def fired_by_http(queue_namespace: LocalNamespace) -> list[tuple[int, str, int]]:
-    status, faults = ask(queue_namespace, "GET", "faults")
+    status, faults = send_http_request(queue_namespace, "GET", "faults")
     assert status == 200
     return [(fault["number"], fault["kind"], fault["fired"]) for fault in faults]
 
@@ -464,7 +464,7 @@ def test_fault_with_a_delay_can_be_added_over_http(
     queue_namespace: LocalNamespace, client: Client, kind: str, more: dict[str, float]
 ) -> None:
     with Sender(client, "q") as sender:
-        _, added = ask(
+        _, added = send_http_request(
             queue_namespace, "POST", "faults", {"kind": kind, "entity": "q", "count": 1, **more}
         )
         posted = sender.post(payload())
@@ -479,7 +479,7 @@ def test_fault_with_a_delay_can_be_added_over_http(
 def test_refused_connections_over_http_include_the_http_connection(
     queue_namespace: LocalNamespace,
 ) -> None:
-    ask(queue_namespace, "POST", "faults", {"kind": "refuse-connections", "count": 1})
+    send_http_request(queue_namespace, "POST", "faults", {"kind": "refuse-connections", "count": 1})
     with pytest.raises(ConnectionLost):
         client_of(queue_namespace).connect()
     ((_, kind, fired),) = fired_by_http(queue_namespace)
@@ -490,10 +490,12 @@ def test_faults_are_listed_and_removed_singly_or_together(
     queue_namespace: LocalNamespace,
 ) -> None:
     numbers = [
-        ask(queue_namespace, "POST", "faults", {"kind": kind, "entity": "q"})[1]["number"]
+        send_http_request(queue_namespace, "POST", "faults", {"kind": kind, "entity": "q"})[1][
+            "number"
+        ]
         for kind in ("cut", "detach", "throttle")
     ]
-    status, left = ask(queue_namespace, "DELETE", f"faults/{numbers[1]}")
+    status, left = send_http_request(queue_namespace, "DELETE", f"faults/{numbers[1]}")
     assert status == 200
     assert [fault["number"] for fault in left] == [numbers[0], numbers[2]]
     assert left[0] == {
@@ -506,9 +508,9 @@ def test_faults_are_listed_and_removed_singly_or_together(
         "status": 401,
         "fired": 0,
     }
-    assert ask(queue_namespace, "DELETE", f"faults/{numbers[1]}")[0] == 404
-    assert ask(queue_namespace, "DELETE", "faults") == (200, [])
-    assert ask(queue_namespace, "GET", "faults") == (200, [])
+    assert send_http_request(queue_namespace, "DELETE", f"faults/{numbers[1]}")[0] == 404
+    assert send_http_request(queue_namespace, "DELETE", "faults") == (200, [])
+    assert send_http_request(queue_namespace, "GET", "faults") == (200, [])
 
 
 @pytest.mark.parametrize(
@@ -531,16 +533,16 @@ def test_faults_are_listed_and_removed_singly_or_together(
 def test_invalid_fault_is_refused_with_a_reason(
     queue_namespace: LocalNamespace, body: object
 ) -> None:
-    status, answer = ask(queue_namespace, "POST", "faults", body)
+    status, answer = send_http_request(queue_namespace, "POST", "faults", body)
     assert status == 400
     assert answer["error"]
-    assert ask(queue_namespace, "GET", "faults") == (200, [])
+    assert send_http_request(queue_namespace, "GET", "faults") == (200, [])
 
 
 def test_faults_cannot_be_added_without_a_token(queue_namespace: LocalNamespace) -> None:
-    status, _ = ask(queue_namespace, "POST", "faults", {"kind": "cut"}, key="wrong")
+    status, _ = send_http_request(queue_namespace, "POST", "faults", {"kind": "cut"}, key="wrong")
     assert status == 401
-    assert ask(queue_namespace, "GET", "faults") == (200, [])
+    assert send_http_request(queue_namespace, "GET", "faults") == (200, [])
 
 
 def test_fault_of_an_unknown_kind_is_refused() -> None:

@@ -72,7 +72,7 @@ async def test_sdk_raises_the_error_of_the_fault_or_recovers_with_a_retry(
 ) -> None:
     queue, retried = sdk.queue(), sdk.queue()
     patient = sdk.connect(sdk.namespace.connection_string, retry_total=1)
-    async with sdk.face(patient):
+    async with sdk.awaitable(patient):
         sender, other = await sdk.open(sdk.sender(queue), sdk.sender(retried, client=patient))
         faults = [sdk.namespace.add_fault(kind, path, count=1) for path in (queue, retried)]
         retrying = submit(operation, other, "x")
@@ -111,7 +111,7 @@ async def test_batch_is_lost_or_stored_as_a_whole(sdk: Flavour) -> None:
     with pytest.raises(ServiceBusConnectionError):
         await sender.send_messages(batch)
     assert fault.fired == 1
-    assert sdk.held(queue) == 10
+    assert sdk.stored_count(queue) == 10
 
 
 @pytest.mark.parametrize("operation", ERRORS)
@@ -147,16 +147,16 @@ async def test_refused_connections_raise_or_are_retried(sdk: Flavour) -> None:
     assert fault.fired == 1
     fault = sdk.namespace.add_fault("refuse-connections", count=1)
     patient = sdk.connect(sdk.namespace.connection_string, retry_total=1)
-    async with sdk.face(patient):
+    async with sdk.awaitable(patient):
         await sdk.sender(queue, client=patient).send_messages(ServiceBusMessage("x"))
     assert fault.fired == 1
 
 
 async def test_sdk_reattaches_with_a_new_token_after_expiry(sdk: Flavour) -> None:
-    """A sender reattaches by itself. For a receiver, the error is not one to retry."""
+    """A sender reattaches automatically. A receiver does not retry this error."""
     queue = sdk.queue()
     patient = sdk.connect(sdk.namespace.connection_string, retry_total=1)
-    async with sdk.face(patient):
+    async with sdk.awaitable(patient):
         sender, receiver = await sdk.open(
             sdk.sender(queue, client=patient), sdk.receiver(queue, client=patient, prefetch_count=1)
         )
@@ -176,7 +176,7 @@ async def test_sdk_without_retries_reports_an_expired_token_as_a_lost_link(sdk: 
     await eventually(lambda: fault.fired == 1)
     with pytest.raises(ServiceBusConnectionError):
         await sender.send_messages(ServiceBusMessage("x"))
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0
 
 
 async def test_disabled_entity_is_reported_when_sending_and_receiving(sdk: Flavour) -> None:
@@ -191,19 +191,19 @@ async def test_disabled_entity_is_reported_when_sending_and_receiving(sdk: Flavo
 async def test_receiver_recovers_after_its_entity_was_disabled(sdk: Flavour) -> None:
     queue = sdk.queue()
     patient = sdk.connect(sdk.namespace.connection_string, retry_total=1)
-    async with sdk.face(patient):
+    async with sdk.awaitable(patient):
         sender, receiver = await sdk.open(sdk.sender(queue), sdk.receiver(queue, client=patient))
         await sender.send_messages(ServiceBusMessage("x"))
         fault = sdk.namespace.add_fault("disable", queue, count=1)
         await receiver.complete_message(await take_one(receiver))
     assert fault.fired == 1
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0
 
 
 async def test_default_retries_recover_from_throttling(sdk: Flavour) -> None:
     queue = sdk.queue()
     default = sdk.connect_with_defaults()
-    async with sdk.face(default):
+    async with sdk.awaitable(default):
         (sender,) = await sdk.open(sdk.sender(queue, client=default))
         fault = sdk.namespace.add_fault("throttle", queue, count=1)
         await sender.send_messages(ServiceBusMessage("x"))
@@ -224,7 +224,7 @@ async def test_refused_token_is_an_authentication_error_or_retried(
         await sdk.open(sdk.sender(queue))
     assert fault.fired == 1
     patient = sdk.connect(sdk.namespace.connection_string, retry_total=1)
-    async with sdk.face(patient):
+    async with sdk.awaitable(patient):
         await sdk.sender(queue, client=patient).send_messages(ServiceBusMessage("x"))
     assert fault.fired == 2
     assert stored(sdk.namespace, queue) == ["x"]

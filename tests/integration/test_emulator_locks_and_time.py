@@ -107,7 +107,7 @@ class TestLocks:
         with pytest.raises(LockLost):
             first.settle(stale)
         second.settle(held)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_lost_locks_count_as_deliveries_up_to_the_maximum(self, sdk: Flavour) -> None:
         queue = sdk.queue(lock_duration=0.2 * SECOND, max_delivery_count=2)
@@ -132,7 +132,7 @@ class TestLocks:
             assert until > before
             assert message.locked_until_utc == until
         await receiver.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_lost_lock_cannot_be_renewed(self, sdk: Flavour) -> None:
         queue = sdk.queue(lock_duration=0.3 * SECOND)
@@ -147,7 +147,7 @@ class TestLocks:
         queue = sdk.queue(lock_duration=5 * SECOND)
         lost: list[ServiceBusReceivedMessage] = []
         renewer = sdk.lock_renewer(on_lock_renew_failure=lambda message, _: lost.append(message))
-        async with sdk.face(renewer):
+        async with sdk.awaitable(renewer):
             sender, receiver = await sdk.pair(queue)
             await sender.send_messages(ServiceBusMessage("x"))
             message = await take_one(receiver)
@@ -156,7 +156,7 @@ class TestLocks:
             await eventually(lambda: now() > end)
             assert lost == []  # later, a renewal may overtake the completion
             await receiver.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
 
 class TestTimeToLive:
@@ -169,7 +169,7 @@ class TestTimeToLive:
                 ServiceBusMessage("long", time_to_live=60 * SECOND),
             ]
         )
-        await eventually(lambda: sdk.held(queue) == 1)
+        await eventually(lambda: sdk.stored_count(queue) == 1)
         message = await take_one(receiver)
         assert str(message) == "long"
         assert message.expires_at_utc - message.enqueued_time_utc == 60 * SECOND
@@ -203,7 +203,7 @@ class TestTimeToLive:
         message = await take_one(receiver)
         await eventually(lambda: now() > message.expires_at_utc + 0.2 * SECOND)
         await receiver.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_time_to_live_of_a_scheduled_message_starts_when_it_is_due(
         self, sdk: Flavour

@@ -42,7 +42,7 @@ class TestSettling:
         await sender.send_messages(numbered(300))
         tokens = [message.lock_token for message in await take(receiver, 300)]
         Management(sdk.raw(), queue).settle(tokens)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
         readings = sdk.namespace.meter()
         assert readings[queue, "complete"].operations == 300
 
@@ -54,20 +54,23 @@ class TestSettling:
             sdk.sender(queue), sdk.receiver(queue), sdk.dead_letters(queue)
         )
         await sender.send_messages(numbered(3))
-        back, deferred, buried = await take(receiver, 3)
+        abandoned, deferred, dead_lettered = await take(receiver, 3)
         management = Management(sdk.raw(), queue)
         changes = {"properties_to_modify": {"seen": "yes"}}
-        management.settle([back.lock_token], ABANDONED, **changes)
+        management.settle([abandoned.lock_token], ABANDONED, **changes)
         management.settle([deferred.lock_token], DEFERRED, **changes)
         management.settle(
-            [buried.lock_token], DEAD_LETTERED, reason="r", description="d", **changes
+            [dead_lettered.lock_token], DEAD_LETTERED, reason="r", description="d", **changes
         )
-        back = await take_one(receiver)
-        assert (str(back), back.delivery_count) == ("0", 1)
+        abandoned = await take_one(receiver)
+        assert (str(abandoned), abandoned.delivery_count) == ("0", 1)
         (deferred,) = await receiver.receive_deferred_messages(deferred.sequence_number)
-        buried = await take_one(dead)
-        assert (buried.dead_letter_reason, buried.dead_letter_error_description) == ("r", "d")
-        for message in (back, deferred, buried):
+        dead_lettered = await take_one(dead)
+        assert (dead_lettered.dead_letter_reason, dead_lettered.dead_letter_error_description) == (
+            "r",
+            "d",
+        )
+        for message in (abandoned, deferred, dead_lettered):
             assert message.application_properties[b"seen"] == b"yes"
 
     async def test_one_lost_lock_prevents_settling_all(self, sdk: Flavour) -> None:
@@ -80,9 +83,9 @@ class TestSettling:
         with pytest.raises(LockLost) as refused:
             management.settle([second, first])
         assert refused.value.condition == "com.microsoft:message-lock-lost"
-        assert sdk.held(queue) == 1
+        assert sdk.stored_count(queue) == 1
         management.settle([second])
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_unknown_disposition_changes_nothing(self, sdk: Flavour) -> None:
         queue = sdk.queue()
@@ -93,12 +96,12 @@ class TestSettling:
         with pytest.raises(Refused):
             management.settle(tokens, "eaten")
         management.settle(tokens)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_sdk_settles_over_the_management_link_after_its_link_is_detached(
         self, sdk: Flavour
     ) -> None:
-        """The SDK does not settle on a link that it knows to be lost: each message has its own."""
+        """After the link of a message is lost, the SDK settles it over the management link."""
         queue = sdk.queue()
         sender, dead, *receivers = await sdk.open(
             sdk.sender(queue), sdk.dead_letters(queue), *(sdk.receiver(queue) for _ in SETTLEMENTS)
@@ -155,7 +158,7 @@ class TestOthers:
         management.cancel([number])
         with pytest.raises(MessageNotFound):
             management.cancel([number])
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_dead_letter_queue_has_a_management_node(self, sdk: Flavour) -> None:
         queue = sdk.queue()

@@ -20,7 +20,7 @@ from pairbus.emulator.connections.request_links import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
-from tests.integration.emulator_clients import BRISK, open_socket, round_trip
+from tests.integration.emulator_clients import QUICK_CLOSE, open_socket, round_trip
 from tests.integration.encoded_messages import sized
 from tests.integration.sdk_flavours import SDK_SOCKETS
 from tests.waiting import DEADLINE_S
@@ -38,7 +38,7 @@ def receiver(queue_namespace: LocalNamespace) -> Iterator[ServiceBusReceiver]:
     """A client of the SDK."""
     with (
         ServiceBusClient.from_connection_string(queue_namespace.connection_string) as client,
-        client.get_queue_receiver("q", **BRISK) as receiver,
+        client.get_queue_receiver("q", **QUICK_CLOSE) as receiver,
     ):
         yield receiver
 
@@ -50,20 +50,20 @@ def fill(client: Client, count: int = COUNT, path: str = "q") -> None:
 
 
 @dataclass
-class Turns:
-    """Counts the messages that each turn of a namespace delivers."""
+class TurnCounter:
+    """Counts the messages that a namespace delivers in each turn of its loop."""
 
-    handed_out: list[int] = field(default_factory=list)
+    delivered: list[int] = field(default_factory=list)
 
-    def watch(self, core: NamespaceRuntime) -> None:
+    def install(self, core: NamespaceRuntime) -> None:
         turn = core.turn
 
-        def watched() -> None:
+        def counted_turn() -> None:
             before = received(core)
             turn()
-            self.handed_out.append(received(core) - before)
+            self.delivered.append(received(core) - before)
 
-        core.turn = watched  # type: ignore[method-assign]
+        core.turn = counted_turn  # type: ignore[method-assign]
 
 
 def received(core: NamespaceRuntime) -> int:
@@ -78,16 +78,16 @@ def test_one_turn_delivers_a_bounded_number_of_bytes(
     queue_namespace: LocalNamespace, client: Client
 ) -> None:
     fill(client)
-    turns = Turns()
-    queue_namespace.call(turns.watch)
+    counter = TurnCounter()
+    queue_namespace.call(counter.install)
     got = 0
     with Receiver(client, "q", settled=True) as receiver:
         while got < COUNT:
             some = receiver.receive(COUNT - got)
-            assert some, f"only {got} came"
+            assert some, f"only {got} messages arrived"
             got += len(some)
-    assert sum(turns.handed_out) == COUNT
-    assert max(turns.handed_out) == FULL
+    assert sum(counter.delivered) == COUNT
+    assert max(counter.delivered) == FULL
 
 
 def test_links_of_one_connection_share_the_bound(
@@ -97,13 +97,13 @@ def test_links_of_one_connection_share_the_bound(
     for name in names:
         queue_namespace.create_queue(name)
         fill(client, 4, name)
-    turns = Turns()
+    counter = TurnCounter()
     got = dict.fromkeys(names, 0)
     with ExitStack() as links:
         receivers = {name: links.enter_context(Receiver(client, name)) for name in names}
         for receiver in receivers.values():
             receiver.open()
-        queue_namespace.call(turns.watch)
+        queue_namespace.call(counter.install)
         queue_namespace.call(
             lambda core: [core.messages_available(core.entities.get(item).queue) for item in names]
         )
@@ -112,18 +112,18 @@ def test_links_of_one_connection_share_the_bound(
         for name, receiver in receivers.items():
             while got[name] < 4:
                 some = receiver.receive(4 - got[name])
-                assert some, f"{name} is forgotten: {got}"
+                assert some, f"{name} was not served: {got}"
                 got[name] += len(some)
-    assert sum(turns.handed_out) == 24
-    assert max(turns.handed_out) <= 2 * FULL
+    assert sum(counter.delivered) == 24
+    assert max(counter.delivered) <= 2 * FULL
 
 
 def test_drain_is_answered_after_all_available_messages(
     queue_namespace: LocalNamespace, receiver: ServiceBusReceiver, client: Client
 ) -> None:
     fill(client)
-    turns = Turns()
-    queue_namespace.call(turns.watch)
+    counter = TurnCounter()
+    queue_namespace.call(counter.install)
     with Receiver(client, "q", settled=True) as ours:
         ours.open()
         link = ours._link
@@ -131,7 +131,7 @@ def test_drain_is_answered_after_all_available_messages(
         link.flow(COUNT + 5, drain=True)
         client.run_until(lambda: link.credit == 0, client.deadline(None), "the answer to a drain")
         assert len(ours.receive(COUNT, timeout_s=0)) == COUNT
-    assert max(turns.handed_out) == FULL
+    assert max(counter.delivered) == FULL
 
 
 # Responses of the management node.
@@ -215,66 +215,66 @@ GET = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nPadding: " + b"x" * 1000 + b
 
 
 @dataclass(frozen=True)
-class Dialog:
+class Exchange:
     """Endless requests, and the marker of their responses."""
 
     hello: bytes
-    question: bytes
-    answer: bytes
+    request: bytes
+    response_marker: bytes
 
 
-DIALOGS = {
-    "AMQP": Dialog(HELLO, ATTACH, b"\x00\x53\x16"),
-    "HTTP": Dialog(b"", GET, b"HTTP/1.1 401"),
+EXCHANGES = {
+    "AMQP": Exchange(HELLO, ATTACH, b"\x00\x53\x16"),
+    "HTTP": Exchange(b"", GET, b"HTTP/1.1 401"),
 }
 
 
-@pytest.mark.parametrize("protocol", DIALOGS)
+@pytest.mark.parametrize("protocol", EXCHANGES)
 def test_client_that_does_not_read_responses_is_not_read_until_it_does(
     queue_namespace: LocalNamespace, protocol: str
 ) -> None:
-    dialog = DIALOGS[protocol]
+    exchange = EXCHANGES[protocol]
     with open_socket(queue_namespace) as sock:
-        sock.sendall(dialog.hello)
-        sent_requests = send_until_blocked(sock, dialog.question)
+        sock.sendall(exchange.hello)
+        sent_requests = send_until_blocked(sock, exchange.request)
         assert sent_requests.whole > HIGH_WATER // 1000  # some requests were read first
         round_trip(queue_namespace, "other")  # other clients are still served
-        assert count_responses(sock, dialog, sent_requests) == sent_requests.whole
+        assert count_responses(sock, exchange, sent_requests) == sent_requests.whole
 
 
 @dataclass(frozen=True)
 class SentRequests:
     whole: int
     rest: bytes
-    """Return the rest of a request that was not sent completely."""
+    """The rest of a request that was not sent completely."""
 
 
-def send_until_blocked(sock: socket.socket, question: bytes) -> SentRequests:
+def send_until_blocked(sock: socket.socket, request: bytes) -> SentRequests:
     """Send requests without reading responses, until no more can be sent."""
     sock.settimeout(1)
-    many = question * 100
+    many = request * 100
     sent = 0
     while sent < 256 * HIGH_WATER:
         try:
-            sent += sock.send(many[sent % len(question) :])
+            sent += sock.send(many[sent % len(request) :])
         except TimeoutError:
-            whole, part = divmod(sent, len(question))
-            return SentRequests(whole + (part > 0), question[part:] if part else b"")
-    raise AssertionError("it is listened to without end")
+            whole, part = divmod(sent, len(request))
+            return SentRequests(whole + (part > 0), request[part:] if part else b"")
+    raise AssertionError("the namespace never stopped reading")
 
 
-def count_responses(sock: socket.socket, dialog: Dialog, sent_requests: SentRequests) -> int:
+def count_responses(sock: socket.socket, exchange: Exchange, sent_requests: SentRequests) -> int:
     """Read, and send the rest of the last request."""
     sock.settimeout(DEADLINE_S)
     response_count, tail = 0, b""
     rest = sent_requests.rest
     while response_count < sent_requests.whole:
         data = sock.recv(65536)
-        assert data, f"hung up after {response_count} of {sent_requests.whole} answers"
+        assert data, f"connection closed after {response_count} of {sent_requests.whole} responses"
         if rest:
             sock.sendall(rest)  # the namespace reads again
             rest = b""
         text = tail + data
-        response_count += text.count(dialog.answer)
-        tail = text[-len(dialog.answer) + 1 :]
+        response_count += text.count(exchange.response_marker)
+        tail = text[-len(exchange.response_marker) + 1 :]
     return response_count

@@ -54,10 +54,10 @@ class TestSendingAndReceiving:
         assert message.delivery_count == 0
         assert message.enqueued_time_utc is not None
         assert message.locked_until_utc > message.enqueued_time_utc
-        assert sdk.held(queue) == 1
+        assert sdk.stored_count(queue) == 1
         assert await is_empty(receiver)
         await receiver.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_lists_and_batches_are_delivered_completely_and_in_order(
         self, sdk: Flavour
@@ -82,7 +82,7 @@ class TestSendingAndReceiving:
         await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
         messages = await take(receiver, 2)
         assert bodies(messages) == ["a", "b"]
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
         assert messages[0].lock_token is None
 
     async def test_receiver_that_found_nothing_gets_later_messages(self, sdk: Flavour) -> None:
@@ -96,10 +96,10 @@ class TestSendingAndReceiving:
         (message,) = await waiting
         await receiver.complete_message(message)
         assert str(message) == "late"
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
         await sender.send_messages([ServiceBusMessage(f"{i}") for i in range(5)])
         assert bodies(await take(receiver, 5)) == ["0", "1", "2", "3", "4"]
-        assert sdk.held(queue) == 5
+        assert sdk.stored_count(queue) == 5
 
     async def test_receiver_with_prefetch_gets_every_message_once(self, sdk: Flavour) -> None:
         queue = sdk.queue()
@@ -110,7 +110,7 @@ class TestSendingAndReceiving:
             received.append(str(message))
             await receiver.complete_message(message)
         assert received == [f"{i}" for i in range(50)]
-        await eventually(lambda: sdk.held(queue) == 0)
+        await eventually(lambda: sdk.stored_count(queue) == 0)
 
     async def test_receiver_can_be_iterated_until_no_message_is_left(self, sdk: Flavour) -> None:
         queue = sdk.queue()
@@ -124,11 +124,11 @@ class TestSendingAndReceiving:
 
     async def test_two_receivers_share_the_messages(self, sdk: Flavour) -> None:
         queue = sdk.queue()
-        sender, one, other = await sdk.open(
+        sender, first_receiver, second_receiver = await sdk.open(
             sdk.sender(queue), sdk.receiver(queue), sdk.receiver(queue)
         )
         await sender.send_messages([ServiceBusMessage(f"{i}") for i in range(4)])
-        first, second = await take(one, 2), await take(other, 2)
+        first, second = await take(first_receiver, 2), await take(second_receiver, 2)
         assert sorted(bodies(first + second)) == ["0", "1", "2", "3"]
 
     async def test_paths_can_have_slashes_and_are_case_insensitive(self, sdk: Flavour) -> None:
@@ -161,7 +161,7 @@ class TestSettling:
             message = await take_one(receiver)
             assert message.delivery_count == deliveries
             await receiver.abandon_message(message)
-        assert sdk.held(queue) == 1
+        assert sdk.stored_count(queue) == 1
 
     async def test_message_beyond_the_maximum_delivery_count_is_dead_lettered(
         self, sdk: Flavour
@@ -181,7 +181,7 @@ class TestSettling:
         assert message.dead_letter_source == queue
         assert sdk.runtime(queue).counts.dead_letter == 1
         await dead.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_dead_letter_keeps_its_reason_and_its_properties(self, sdk: Flavour) -> None:
         queue = sdk.queue()
@@ -236,12 +236,12 @@ class TestSettling:
             sdk.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE),
         )
         await sender.send_messages(ServiceBusMessage("a"))
-        await eventually(lambda: sdk.held(queue) == 1)
+        await eventually(lambda: sdk.stored_count(queue) == 1)
         message = await take_one(receiver)
         await receiver.defer_message(message)
         (again,) = await deleting.receive_deferred_messages(message.sequence_number)
         assert str(again) == "a"
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_settling_can_change_properties(self, sdk: Flavour) -> None:
         """Use our own client, because the SDK has no parameter for it."""
@@ -272,7 +272,7 @@ class TestPeeking:
         await receiver.defer_message(await take_one(receiver))
         locked = await take_one(receiver)
         received = await receiver.peek_messages(10, sequence_number=1)
-        assert [(str(one), one.state) for one in received] == [
+        assert [(str(item), item.state) for item in received] == [
             ("0", ServiceBusMessageState.DEFERRED),
             ("1", ServiceBusMessageState.ACTIVE),
             ("2", ServiceBusMessageState.ACTIVE),
@@ -323,9 +323,9 @@ class TestScheduling:
         assert kept.scheduled_enqueue_time_utc is not None
         with pytest.raises(MessageNotFoundError):
             await sender.cancel_scheduled_messages(numbers)
-        assert sdk.held(queue) == 1
+        assert sdk.stored_count(queue) == 1
         await sender.cancel_scheduled_messages(numbers[1])
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
 
 class TestLimits:
@@ -335,7 +335,7 @@ class TestLimits:
         await sender.send_messages(ServiceBusMessage("first", message_id="same"))
         await sender.send_messages(ServiceBusMessage("second", message_id="same"))
         await sender.send_messages(
-            [ServiceBusMessage("third", message_id=one) for one in ("same", "other", "other")]
+            [ServiceBusMessage("third", message_id=item) for item in ("same", "other", "other")]
         )
         await sender.schedule_messages(ServiceBusMessage("fourth", message_id="same"), in_(60))
         messages = await take(receiver, 2)
@@ -343,7 +343,7 @@ class TestLimits:
         for message in messages:
             await receiver.complete_message(message)
         await sender.send_messages(ServiceBusMessage("fifth", message_id="same"))
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_too_large_message_is_rejected(self, sdk: Flavour) -> None:
         queue = sdk.queue(max_message_size_in_kilobytes=10)
@@ -355,7 +355,7 @@ class TestLimits:
         batch = await sender.create_message_batch()
         assert batch.max_size_in_bytes == 10 * 1024
         await sender.send_messages(ServiceBusMessage(b"x" * 9 * 1024))
-        assert sdk.held(queue) == 1
+        assert sdk.stored_count(queue) == 1
 
     async def test_full_queue_accepts_nothing_until_a_message_is_removed(
         self, sdk: Flavour
@@ -366,7 +366,7 @@ class TestLimits:
             await sender.send_messages(ServiceBusMessage(b"x" * 200 * 1024))
         with pytest.raises(ServiceBusQuotaExceededError):
             await sender.send_messages(ServiceBusMessage(b"x" * 200 * 1024))
-        assert sdk.held(queue) == 5
+        assert sdk.stored_count(queue) == 5
         await receiver.complete_message(await take_one(receiver))
         await sender.send_messages(ServiceBusMessage(b"x" * 200 * 1024))
 
@@ -383,7 +383,7 @@ class TestLimits:
                 await sender.send_messages(ServiceBusMessage("x"))
         sdk.update(queue, status=EntityStatus.RECEIVE_DISABLED)
         await sender.send_messages(ServiceBusMessage("x"))
-        assert sdk.held(queue) == 2
+        assert sdk.stored_count(queue) == 2
 
     async def test_disabled_entity_cannot_be_received_from(self, sdk: Flavour) -> None:
         queue = sdk.queue(status=EntityStatus.DISABLED)

@@ -22,9 +22,9 @@ from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import AmqpError
 from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED
-from tests.integration.emulator_clients import BRISK, client_of
+from tests.integration.emulator_clients import QUICK_CLOSE, client_of
 from tests.integration.emulator_data import stored
-from tests.integration.emulator_http import ask
+from tests.integration.emulator_http import send_http_request
 from tests.integration.encoded_messages import payload, sized
 from tests.waiting import wait_until
 
@@ -35,17 +35,19 @@ HOUR_MS = 3_600_000
 
 
 def readings(namespace: LocalNamespace, path: str = "q") -> dict[str, MeterReading]:
-    return {kind: one for (entity, kind), one in namespace.meter().items() if entity == path}
+    return {
+        kind: reading for (entity, kind), reading in namespace.meter().items() if entity == path
+    }
 
 
 def operations(namespace: LocalNamespace, path: str = "q") -> dict[str, int]:
-    return {kind: one.operations for kind, one in readings(namespace, path).items()}
+    return {kind: reading.operations for kind, reading in readings(namespace, path).items()}
 
 
 def put(client: Client, *payloads: bytes, path: str = "q") -> None:
     with Sender(client, path) as sender:
-        for one in payloads:
-            sender.send(one)
+        for payload_bytes in payloads:
+            sender.send(payload_bytes)
 
 
 def scheduled(body: str) -> bytes:
@@ -88,7 +90,7 @@ def test_batch_of_a_hundred_messages_is_a_hundred_sends(
 def test_each_message_of_an_sdk_batch_is_counted(queue_namespace: LocalNamespace) -> None:
     with (
         ServiceBusClient.from_connection_string(queue_namespace.connection_string) as client,
-        client.get_queue_sender("q", **BRISK) as sender,
+        client.get_queue_sender("q", **QUICK_CLOSE) as sender,
     ):
         sender.send_messages([ServiceBusMessage(b"x" * 100) for _ in range(30)])
     assert operations(queue_namespace) == {"send": 30}
@@ -274,7 +276,7 @@ def test_repeated_flow_with_the_same_credit_is_not_another_poll(
 def test_empty_receive_of_the_sdk_is_one_receive(queue_namespace: LocalNamespace) -> None:
     with (
         ServiceBusClient.from_connection_string(queue_namespace.connection_string) as client,
-        client.get_queue_receiver("q", **BRISK) as receiver,
+        client.get_queue_receiver("q", **QUICK_CLOSE) as receiver,
     ):
         assert receiver.receive_messages(max_wait_time=0.2) == []
     wait_until(lambda: operations(queue_namespace) == {"receive": 1}, "the end of the poll")
@@ -333,7 +335,7 @@ def take(client: Client, count: int) -> list[UUID]:
     tokens: list[UUID] = []
     with Receiver(client, "q") as receiver:
         while len(tokens) < count:
-            tokens += [lock_token(one) for one in receiver.receive(count - len(tokens))]
+            tokens += [lock_token(item) for item in receiver.receive(count - len(tokens))]
     return tokens
 
 
@@ -404,7 +406,7 @@ def test_schedules_and_cancellations_are_counted_for_each_message(
 def test_message_scheduled_by_the_sdk_is_counted_once(queue_namespace: LocalNamespace) -> None:
     with (
         ServiceBusClient.from_connection_string(queue_namespace.connection_string) as client,
-        client.get_queue_sender("q", **BRISK) as sender,
+        client.get_queue_sender("q", **QUICK_CLOSE) as sender,
     ):
         due = datetime.now(UTC) + timedelta(hours=1)
         numbers = sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], due)
@@ -490,7 +492,7 @@ def test_http_returns_the_same_readings_and_is_not_counted(
     put(client, sized(1100), sized(70_000))
     with Management(client, "q") as management:
         management.peek()
-    response = ask(queue_namespace, "GET", "meter")
+    response = send_http_request(queue_namespace, "GET", "meter")
     assert response == (
         200,
         [
@@ -498,7 +500,7 @@ def test_http_returns_the_same_readings_and_is_not_counted(
             {"entity": "q", "kind": "send", **asdict(MeterReading(2, 2, 71_100, 3))},
         ],
     )
-    assert ask(queue_namespace, "GET", "meter") == response
+    assert send_http_request(queue_namespace, "GET", "meter") == response
 
 
 @pytest.mark.rule("C1")

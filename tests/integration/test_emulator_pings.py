@@ -35,7 +35,7 @@ async def test_ping_to_a_queue_is_accepted_and_metered_but_not_stored(sdk: Flavo
     sender, receiver = await sdk.pair(queue)
     await sender.send_messages(ping())
     assert sends(sdk, queue) == 1
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0
     assert sdk.runtime(queue).size_in_bytes == 0
     assert await receiver.peek_messages(5) == []
     assert await is_empty(receiver)
@@ -48,7 +48,7 @@ async def test_ping_to_a_queue_with_sessions_creates_no_session(sdk: Flavour) ->
     sender = sdk.sender(queue)
     await sender.send_messages(ping())
     assert sends(sdk, queue) == 1
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0
     assert await listed(sdk.client.list_queue_sessions(queue)) == []
 
 
@@ -58,9 +58,9 @@ async def test_ping_to_a_topic_reaches_no_subscription(sdk: Flavour) -> None:
     sdk.namespace.create_subscription(topic, "sessions", requires_session=True)
     await sdk.topic_sender(topic).send_messages(ping())
     assert sends(sdk, topic) == 1
-    assert sdk.held(topic) == 0
+    assert sdk.stored_count(topic) == 0
     for name in ("plain", "sessions"):
-        assert sdk.held(f"{topic}/Subscriptions/{name}") == 0
+        assert sdk.stored_count(f"{topic}/Subscriptions/{name}") == 0
 
 
 async def test_ping_in_a_batch_is_not_stored(sdk: Flavour) -> None:
@@ -68,7 +68,7 @@ async def test_ping_in_a_batch_is_not_stored(sdk: Flavour) -> None:
     sender, receiver = await sdk.pair(queue)
     await sender.send_messages([ServiceBusMessage("a"), ping(), ServiceBusMessage("b")])
     assert sends(sdk, queue) == 3
-    assert sdk.held(queue) == 2
+    assert sdk.stored_count(queue) == 2
     assert [str(message) for message in await receiver.peek_messages(5)] == ["a", "b"]
 
 
@@ -81,7 +81,7 @@ async def test_ping_is_neither_dead_lettered_nor_recorded_for_duplicate_detectio
     same.message_id = "same"
     await sender.send_messages(same)
     await sender.send_messages(ServiceBusMessage("x", message_id="same"))
-    assert sdk.held(queue) == 1
+    assert sdk.stored_count(queue) == 1
 
 
 async def test_ping_is_recognized_by_its_content_type_in_any_encoding(sdk: Flavour) -> None:
@@ -92,7 +92,7 @@ async def test_ping_is_recognized_by_its_content_type_in_any_encoding(sdk: Flavo
         payload = Message.build(header=Header(ttl=UInt(1000)), properties=properties, data=b"")
         Sender(client, queue).send(payload.encode())
     assert sends(sdk, queue) == 2
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0
 
 
 async def test_scheduled_ping_is_not_stored(sdk: Flavour) -> None:
@@ -104,4 +104,4 @@ async def test_scheduled_ping_is_not_stored(sdk: Flavour) -> None:
         data=b"",
     ).encode()
     assert len(Management(sdk.raw(), queue).schedule([payload])) == 1
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0

@@ -65,11 +65,11 @@ class FrameConnection:
 
     def __init__(self, sock: socket.socket, name: str, key: str) -> None:
         self._sock = sock
-        self._heard = b""
+        self._buffer = b""
         plain = f"\0{name}\0{key}".encode()
         init = encode_frame(0, encode_composite(SaslInit(Symbol("PLAIN"), plain)), SASL_FRAME)
         self.send_raw(SASL_HEADER + init + AMQP_HEADER)
-        self.send(Open("talk"))
+        self.send(Open("test"))
         self.send(Begin(None, 0, 1000, 1000))
         for part in (8, None, None, 8):  # header, mechanisms, outcome, header
             self._frame() if part is None else self._take(part)
@@ -98,11 +98,11 @@ class FrameConnection:
         return rest[rest[0] * 4 - 4 :]
 
     def _take(self, count: int) -> bytes:
-        while len(self._heard) < count:
+        while len(self._buffer) < count:
             data = self._sock.recv(65536)
-            assert data, "the namespace has hung up"
-            self._heard += data
-        taken, self._heard = self._heard[:count], self._heard[count:]
+            assert data, "the namespace closed the connection"
+            self._buffer += data
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
 
 

@@ -313,7 +313,7 @@ class TestExpiry:
         options = ClientOptions.from_connection_string(
             namespace.connection_string,
             tokens=SharedAccessKey(BOTH.name, BOTH.primary_key, lifetime_s=600),
-            idle_timeout_s=4_000_000,  # the clock of the test leaps
+            idle_timeout_s=4_000_000,  # the test moves the clock forward
         )
         with Client(
             options,

@@ -63,10 +63,10 @@ async def test_rules_grant_their_rights_and_errors_are_those_of_service_bus(sdk:
         assert str(await take_one(sdk.receiver(queue, client=listens))) == "x"
         results = await asyncio.gather(*refused, return_exceptions=True)
         assert [type(result) for result in results] == [kind for kind in expected for _ in range(2)]
-        assert (sdk.held(queue), sdk.held(other)) == (1, 0)
+        assert (sdk.stored_count(queue), sdk.stored_count(other)) == (1, 0)
     finally:
         for client in (listens, sends, wrong):
-            await sdk.face(client).close()
+            await sdk.awaitable(client).close()
 
 
 @pytest.mark.parametrize("key", [BOTH.primary_key, "another key"])
@@ -79,7 +79,7 @@ async def test_credentials_of_azure_core_are_checked(sdk: Flavour, kind: str, ke
         expiry = int(time.time()) + 600
         credential = AzureSasCredential(sign_token(f"sb://{host}/{queue}", BOTH.name, key, expiry))
     client = sdk.connect_with(host, credential, use_tls=False)
-    async with sdk.face(client):
+    async with sdk.awaitable(client):
         sender = sdk.sender(queue, client=client)
         if key == BOTH.primary_key:
             await sender.send_messages(ServiceBusMessage("x"))
@@ -87,7 +87,7 @@ async def test_credentials_of_azure_core_are_checked(sdk: Flavour, kind: str, ke
         else:
             with pytest.raises(ServiceBusError):
                 await sender.send_messages(ServiceBusMessage("x"))
-            assert sdk.held(queue) == 0
+            assert sdk.stored_count(queue) == 0
 
 
 def over_tls(sdk: Flavour, ca_file: str) -> Any:
@@ -102,7 +102,7 @@ def over_tls(sdk: Flavour, ca_file: str) -> Any:
 async def test_amqp_over_tls_is_served(sdk: Flavour) -> None:
     queue = sdk.queue()
     client = over_tls(sdk, sdk.namespace.ca_file)
-    async with sdk.face(client):
+    async with sdk.awaitable(client):
         sender, receiver = await sdk.open(
             sdk.sender(queue, client=client), sdk.receiver(queue, client=client)
         )
@@ -110,13 +110,13 @@ async def test_amqp_over_tls_is_served(sdk: Flavour) -> None:
         message = await take_one(receiver)
         await receiver.complete_message(message)
     assert str(message) == "x" * 200_000
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0
 
 
 async def test_client_with_another_ca_cannot_connect(sdk: Flavour, tls_files: TlsFiles) -> None:
     queue = sdk.queue()
     client = over_tls(sdk, str(tls_files.ca))
-    async with sdk.face(client):
+    async with sdk.awaitable(client):
         with pytest.raises(ServiceBusConnectionError):
             await sdk.sender(queue, client=client).send_messages(ServiceBusMessage("x"))
-    assert sdk.held(queue) == 0
+    assert sdk.stored_count(queue) == 0

@@ -63,7 +63,7 @@ class TestReceiving:
             assert receiver.session.session_id == name
             for message in messages:
                 await receiver.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_message_without_a_session_is_refused_if_the_queue_requires_sessions(
         self, sdk: Flavour
@@ -74,7 +74,7 @@ class TestReceiving:
             await sender.send_messages(ServiceBusMessage("x"))
         with pytest.raises(ServiceBusError):
             await sender.send_messages([sent("y", "s"), ServiceBusMessage("x")])
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_session_receiver_is_required_if_the_queue_requires_sessions_and_only_then(
         self, sdk: Flavour
@@ -92,7 +92,7 @@ class TestReceiving:
         )
         await sender.send_messages([sent("a", "s"), sent("b", "other")])
         assert bodies(await take(receiver)) == ["a"]
-        assert sdk.held(queue) == 1
+        assert sdk.stored_count(queue) == 1
 
     async def test_abandoned_deferred_and_dead_lettered_messages_stay_in_their_session(
         self, sdk: Flavour
@@ -149,7 +149,7 @@ class TestTheNextSession:
         sender, _ = await sdk.open(sdk.sender(queue), sdk.receiver(queue, session_id="mine"))
         waiting = sdk.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=20)
         opened = asyncio.ensure_future(waiting.__aenter__())
-        await eventually(lambda: len(outlets(sdk, queue)) == 2)
+        await eventually(lambda: len(outgoing_links_of(sdk, queue)) == 2)
         await sender.send_messages([sent("no", "mine"), sent("yes", "new")])
         await opened
         assert waiting.session.session_id == "new"
@@ -160,12 +160,12 @@ class TestTheNextSession:
         next_session = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": 1}
         with pytest.raises(OperationTimeoutError):
             await sdk.open(sdk.receiver(queue, **next_session))
-        assert outlets(sdk, queue) == []
+        assert outgoing_links_of(sdk, queue) == []
         with pytest.raises(OperationTimeoutError):
             await sdk.receiver(queue, **next_session).receive_messages(1, max_wait_time=1)
 
 
-def outlets(sdk: Flavour, queue: str) -> list[object]:
+def outgoing_links_of(sdk: Flavour, queue: str) -> list[object]:
     return sdk.namespace.call(
         lambda core: list(core.outgoing_links.get(core.entities.get(queue).queue.id, []))
     )
@@ -185,7 +185,7 @@ class TestLocks:
         assert again.sequence_number == message.sequence_number
         assert again.delivery_count == 0
         await next_one.complete_message(again)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_lock_that_is_not_renewed_is_lost(self, sdk: Flavour) -> None:
         queue = sdk.queue(requires_session=True, lock_duration=2.5 * SECOND)
@@ -200,7 +200,7 @@ class TestLocks:
         ):
             with pytest.raises(SessionLockLostError):
                 await late
-        assert sdk.held(queue) == 1
+        assert sdk.stored_count(queue) == 1
         again = await take_one(sdk.receiver(queue, session_id="s"))
         assert again.delivery_count == 1
 
@@ -216,19 +216,19 @@ class TestLocks:
             assert until > before
             assert receiver.session.locked_until_utc == until
         await receiver.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_sdk_renews_a_session_lock_automatically(self, sdk: Flavour) -> None:
         queue = sdk.queue(requires_session=True, lock_duration=4 * SECOND)
         renewer = sdk.lock_renewer(max_lock_renewal_duration=30)
-        async with sdk.face(renewer):
+        async with sdk.awaitable(renewer):
             sender, receiver = await sdk.pair(queue, session_id="s", auto_lock_renewer=renewer)
             await sender.send_messages(sent("x", "s"))
             message = await take_one(receiver)
             end = receiver.session.locked_until_utc + 0.2 * SECOND
             await eventually(lambda: now() > end)
             await receiver.complete_message(message)
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
 
 class TestState:

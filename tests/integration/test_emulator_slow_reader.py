@@ -18,15 +18,15 @@ def test_slow_receiver_gets_all_messages_it_granted_credit_for(
             sender.send_batch([sized(SIZE)] * 20)
     with Receiver(client, "q", settled=True) as receiver:
         got = len(receiver.receive(COUNT, timeout_s=0))
-        wait_until(lambda: handed_out(queue_namespace) > 0, "the first messages")
+        wait_until(lambda: delivered_count(queue_namespace) > 0, "the first messages")
         # Credit is granted once for all messages: only reading makes the emulator continue.
         while got < COUNT:
             some = receiver.receive(COUNT - got)
-            assert some, f"only {got} came"
+            assert some, f"only {got} messages arrived"
             got += len(some)
-    assert got == handed_out(queue_namespace) == COUNT
+    assert got == delivered_count(queue_namespace) == COUNT
 
 
-def handed_out(namespace: LocalNamespace) -> int:
+def delivered_count(namespace: LocalNamespace) -> int:
     reading = namespace.meter().get(("q", "receive"))
     return 0 if reading is None else reading.messages

@@ -52,7 +52,7 @@ async def test_clients_continue_after_a_restart_with_the_same_data(own_sdk: Flav
     own_sdk.namespace.create_queue("q")
     own_sdk.namespace.create_queue("s", requires_session=True)
     patient = own_sdk.connect(own_sdk.namespace.connection_string, retry_total=3)
-    async with own_sdk.face(patient):
+    async with own_sdk.awaitable(patient):
         sender, receiver, to_sessions, session = await own_sdk.open(
             own_sdk.sender("q", client=patient),
             own_sdk.receiver("q", client=patient, prefetch_count=0),
@@ -140,7 +140,7 @@ async def test_config_of_the_azure_emulator_creates_its_entities(own_sdk: Flavou
     assert (await take_one(dead)).dead_letter_reason == "MaxDeliveryCountExceeded"
     (filtered,) = await take(sql)
     assert (str(filtered), filtered.application_properties[b"size"]) == ("b", 0)
-    assert own_sdk.held("topic.1/Subscriptions/sql") == 1
+    assert own_sdk.stored_count("topic.1/Subscriptions/sql") == 1
 
 
 def message(body: str, content_type: str | None = None, **properties: Any) -> ServiceBusMessage:

@@ -32,4 +32,4 @@ async def test_link_is_detached_five_minutes_after_its_token_expired(
 
     clock.ahead = 0
     await sender.send_messages(ServiceBusMessage("with a new token"))
-    assert own_sdk.held("q") == 3
+    assert own_sdk.stored_count("q") == 3

@@ -51,42 +51,42 @@ class TestSubscriptions:
         topic = sdk.topic()
         subscribe(sdk, topic, "one")
         subscribe(sdk, topic, "two")
-        sender, one, two = await sdk.open(
+        sender, first_receiver, second_receiver = await sdk.open(
             sdk.topic_sender(topic), sdk.receiver(topic, "one"), sdk.receiver(topic, "TWO")
         )
         await sender.send_messages([message("a"), message("b")])
-        first = await take(one, 2)
+        first = await take(first_receiver, 2)
         assert bodies(first) == ["a", "b"]
         for each in first:
-            await one.complete_message(each)
-        assert bodies(await take(two, 2)) == ["a", "b"]
+            await first_receiver.complete_message(each)
+        assert bodies(await take(second_receiver, 2)) == ["a", "b"]
         assert [waiting(sdk, topic, name) for name in ("one", "two")] == [0, 2]
 
     async def test_subscription_has_its_own_dead_letter_queue(self, sdk: Flavour) -> None:
         topic = sdk.topic()
         subscribe(sdk, topic, "one")
         subscribe(sdk, topic, "two")
-        sender, one, dead = await sdk.open(
+        sender, receiver, dead = await sdk.open(
             sdk.topic_sender(topic),
             sdk.receiver(topic, "one"),
             sdk.dead_letters(topic, "one"),
         )
         await sender.send_messages(message("a"))
-        await one.dead_letter_message(await take_one(one), reason="why not")
+        await receiver.dead_letter_message(await take_one(receiver), reason="test")
         letter = await take_one(dead)
-        assert (str(letter), letter.dead_letter_reason) == ("a", "why not")
+        assert (str(letter), letter.dead_letter_reason) == ("a", "test")
         assert letter.dead_letter_source == f"{topic}/Subscriptions/one"
-        assert sdk.held(f"{topic}/Subscriptions/two") == 1
+        assert sdk.stored_count(f"{topic}/Subscriptions/two") == 1
 
     async def test_topic_keeps_scheduled_messages_until_they_are_due(self, sdk: Flavour) -> None:
         topic = sdk.topic()
         subscribe(sdk, topic, "one")
-        sender, one = await sdk.open(sdk.topic_sender(topic), sdk.receiver(topic, "one"))
+        sender, receiver = await sdk.open(sdk.topic_sender(topic), sdk.receiver(topic, "one"))
         due = datetime.datetime.now(datetime.UTC) + 2 * SECOND
         first, _ = await sender.schedule_messages([message("a"), message("b")], due)
         await sender.cancel_scheduled_messages(first)
         assert sdk.runtime(topic).counts.scheduled == 1
-        delivered = await take_one(one)
+        delivered = await take_one(receiver)
         assert str(delivered) == "b"
         assert datetime.datetime.now(datetime.UTC) >= delivered.scheduled_enqueue_time_utc
 
@@ -105,7 +105,7 @@ class TestSubscriptions:
         sender, dead = await sdk.open(sdk.topic_sender(topic), sdk.dead_letters(topic, "one"))
         await sender.send_messages(message("a"))
         assert (await take_one(dead)).dead_letter_reason == "TTLExpiredException"
-        await eventually(lambda: sdk.held(f"{topic}/Subscriptions/two") == 0)
+        await eventually(lambda: sdk.stored_count(f"{topic}/Subscriptions/two") == 0)
 
     async def test_sessions_of_a_subscription_are_received_and_listed(self, sdk: Flavour) -> None:
         topic = sdk.topic()
@@ -217,22 +217,22 @@ class TestForwarding:
         first, second = await take(receiver, 2)
         assert bodies([first, second]) == ["a", "b"]
         assert first.application_properties == {b"kept": 1}
-        assert sdk.held(queue) == 0
+        assert sdk.stored_count(queue) == 0
 
     async def test_subscription_forwards_messages_and_dead_letters_to_two_queues(
         self, sdk: Flavour
     ) -> None:
-        graves = sdk.queue()
-        target = sdk.queue(forward_dead_lettered_messages_to=graves)
+        dead_letter_target = sdk.queue()
+        target = sdk.queue(forward_dead_lettered_messages_to=dead_letter_target)
         topic = sdk.topic()
         subscribe(sdk, topic, "one", SqlFilter("size = 1"), forward_to=target)
         sender, receiver, dead = await sdk.open(
-            sdk.topic_sender(topic), sdk.receiver(target), sdk.receiver(graves)
+            sdk.topic_sender(topic), sdk.receiver(target), sdk.receiver(dead_letter_target)
         )
         await sender.send_messages([message("a", size=1), message("b", size=2)])
-        await receiver.dead_letter_message(await take_one(receiver), reason="why not")
+        await receiver.dead_letter_message(await take_one(receiver), reason="test")
         letter = await take_one(dead)
-        assert (str(letter), letter.dead_letter_reason) == ("a", "why not")
+        assert (str(letter), letter.dead_letter_reason) == ("a", "test")
         assert letter.dead_letter_source == target
         assert await is_empty(receiver)
 

@@ -166,16 +166,16 @@ async def test_every_section_and_body_is_delivered_to_the_sdk(sdk: Flavour) -> N
 async def test_received_message_can_be_sent_again(sdk: Flavour) -> None:
     """The raw AMQP message that the SDK returns is sent to the next queue."""
     first, second = sdk.queue(), sdk.queue()
-    sender, receiver, onward, last = await sdk.open(
+    sender, receiver, forwarder, last = await sdk.open(
         sdk.sender(first), sdk.receiver(first), sdk.sender(second), sdk.receiver(second)
     )
     await sender.send_messages(annotated(60_000, value_body={"a": [1, None]}))
-    came = await take_one(receiver)
-    await onward.send_messages(came.raw_amqp_message)
+    received = await take_one(receiver)
+    await forwarder.send_messages(received.raw_amqp_message)
     again = (await take_one(last)).raw_amqp_message
-    assert again.header.time_to_live == came.raw_amqp_message.header.time_to_live == 60_000
-    assert again.body == came.raw_amqp_message.body
-    assert again.footer == came.raw_amqp_message.footer
+    assert again.header.time_to_live == received.raw_amqp_message.header.time_to_live == 60_000
+    assert again.body == received.raw_amqp_message.body
+    assert again.footer == received.raw_amqp_message.footer
     assert again.application_properties == APPLICATION_PROPERTIES
     assert again.annotations[b"x-mine"] == b"a"
 

@@ -53,7 +53,7 @@ numbers = count(1)
 Answer = Callable[[AdministrationApi, HttpRequest], HttpResponse | None]
 
 
-class Pauses:
+class FakeStopEvent:
     """The event `stopping` of `ensure_queues`: calls a function instead of waiting."""
 
     def __init__(self, on_wait: Callable[[float], None]) -> None:
@@ -78,7 +78,7 @@ class Flavour:
         self.paths = backlog_paths(self.primary, 3)
         self.waits: list[float] = []
         self.on_wait: Callable[[], None] = lambda: None
-        self.looks: list[str] = []
+        self.read_paths: list[str] = []
 
     def connect(self, text: str, **options: Any) -> Any:
         return self.Client.from_connection_string(text, **options)
@@ -92,7 +92,11 @@ class Flavour:
         with self.administration(client) as administration:
             self._watch(administration)
             queues = await asyncio.to_thread(
-                ensure_queues, administration, self.paths, limits, stopping=Pauses(self._wait)
+                ensure_queues,
+                administration,
+                self.paths,
+                limits,
+                stopping=FakeStopEvent(self._wait),
             )
             return list(queues)
 
@@ -102,7 +106,9 @@ class Flavour:
 
     def _watch(self, admin: Any) -> None:
         get_queue = admin.get_queue
-        admin.get_queue = lambda path, **kw: (self.looks.append(path), get_queue(path, **kw))[1]
+        admin.get_queue = lambda path, **kw: (self.read_paths.append(path), get_queue(path, **kw))[
+            1
+        ]
 
     def token_credential(self) -> Any:
         return Bearer() if self.sync else AsyncBearer()
@@ -125,7 +131,7 @@ class AsyncBearer:
     async def __aexit__(self, *exc: object) -> None: ...
 
 
-class Wiretap:
+class RequestLog:
     """Records the requests to the administration API, and can answer them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +143,7 @@ class Wiretap:
         )
         handle = AdministrationApi.handle
 
-        def tapped(
+        def logged(
             admin: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str
         ) -> HttpResponse:
             self.requests.append(request)
@@ -148,15 +154,15 @@ class Wiretap:
             self.answers.append(answer)
             return answer
 
-        monkeypatch.setattr(AdministrationApi, "handle", tapped)
+        monkeypatch.setattr(AdministrationApi, "handle", logged)
 
     @property
     def statuses(self) -> list[int]:
         return [answer.status for answer in self.answers]
 
-    def asked(self) -> list[tuple[str, str]]:
+    def methods_and_names(self) -> list[tuple[str, str]]:
         """Return the methods and the last segments of the paths."""
-        return [(one.method, one.path.rpartition("/")[2]) for one in self.requests]
+        return [(request.method, request.path.rpartition("/")[2]) for request in self.requests]
 
 
 @pytest.fixture(scope="module")
@@ -166,14 +172,14 @@ def namespace() -> Iterator[LocalNamespace]:
 
 
 @pytest.fixture(params=["sync", "aio"])
-def both(request: pytest.FixtureRequest, namespace: LocalNamespace) -> Flavour:
-    """Yield each flavour."""
+def flavour(request: pytest.FixtureRequest, namespace: LocalNamespace) -> Flavour:
+    """Each flavour in turn."""
     return Flavour(request.param, namespace)
 
 
 @pytest.fixture
-def tap(monkeypatch: pytest.MonkeyPatch) -> Wiretap:
-    return Wiretap(monkeypatch)
+def log(monkeypatch: pytest.MonkeyPatch) -> RequestLog:
+    return RequestLog(monkeypatch)
 
 
 def description(namespace: LocalNamespace, path: str) -> Any:
@@ -184,7 +190,7 @@ def queues(namespace: LocalNamespace, primary: str) -> list[str]:
     """Return the paths of all entities below a name."""
     return namespace.call(
         lambda core: sorted(
-            one.path for one in core.entities.all() if one.path.startswith(f"{primary}/")
+            entity.path for entity in core.entities.all() if entity.path.startswith(f"{primary}/")
         )
     )
 
@@ -197,15 +203,17 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.rule("P3", "P4")
-async def test_queues_are_created_with_the_documented_settings(both: Flavour, tap: Wiretap) -> None:
-    assert await both.ensure() == both.paths
+async def test_queues_are_created_with_the_documented_settings(
+    flavour: Flavour, log: RequestLog
+) -> None:
+    assert await flavour.ensure() == flavour.paths
 
-    assert queues(both.namespace, both.primary) == [
-        f"{both.primary}/x-servicebus-transfer/{index}" for index in range(3)
+    assert queues(flavour.namespace, flavour.primary) == [
+        f"{flavour.primary}/x-servicebus-transfer/{index}" for index in range(3)
     ]
-    for path in both.paths:
+    for path in flavour.paths:
         # Everything else is the service's default.
-        assert description(both.namespace, path) == QueueDescription(
+        assert description(flavour.namespace, path) == QueueDescription(
             name=path,
             max_size_in_megabytes=5120,
             max_delivery_count=2147483647,
@@ -216,49 +224,49 @@ async def test_queues_are_created_with_the_documented_settings(both: Flavour, ta
             enable_batched_operations=True,
             support_ordering=True,
         )
-        created = next(r for r in tap.requests if (r.method, r.path) == ("PUT", path))
-        with both.administration() as administration:
+        created = next(r for r in log.requests if (r.method, r.path) == ("PUT", path))
+        with flavour.administration() as administration:
             await asyncio.to_thread(administration.get_queue, path)
         # Both requests and responses have the longest time span to the last digit.
-        for document in (created.body, tap.answers[-1].body):
+        for document in (created.body, log.answers[-1].body):
             for setting in (b"DefaultMessageTimeToLive", b"AutoDeleteOnIdle"):
                 assert b"<%b>%b</%b>" % (setting, LONGEST, setting) in document
 
 
 @pytest.mark.rule("P5")
-async def test_existing_queues_are_used_unchanged(both: Flavour, tap: Wiretap) -> None:
-    extra = f"{both.primary}/x-servicebus-transfer/7"
-    both.namespace.create_queue(both.paths[0], requires_session=True, max_delivery_count=3)
-    both.namespace.create_queue(extra)
-    before = [description(both.namespace, path) for path in (both.paths[0], extra)]
+async def test_existing_queues_are_used_unchanged(flavour: Flavour, log: RequestLog) -> None:
+    extra = f"{flavour.primary}/x-servicebus-transfer/7"
+    flavour.namespace.create_queue(flavour.paths[0], requires_session=True, max_delivery_count=3)
+    flavour.namespace.create_queue(extra)
+    before = [description(flavour.namespace, path) for path in (flavour.paths[0], extra)]
 
-    assert await both.ensure() == both.paths
-    assert await both.ensure() == both.paths
+    assert await flavour.ensure() == flavour.paths
+    assert await flavour.ensure() == flavour.paths
 
-    assert [description(both.namespace, path) for path in (both.paths[0], extra)] == before
-    assert queues(both.namespace, both.primary) == [*both.paths, extra]
+    assert [description(flavour.namespace, path) for path in (flavour.paths[0], extra)] == before
+    assert queues(flavour.namespace, flavour.primary) == [*flavour.paths, extra]
     first = [("GET", "0"), ("GET", "1"), ("PUT", "1"), ("GET", "2"), ("PUT", "2")]
-    assert tap.asked() == [*first, ("GET", "0"), ("GET", "1"), ("GET", "2")]
+    assert log.methods_and_names() == [*first, ("GET", "0"), ("GET", "1"), ("GET", "2")]
 
 
 @pytest.mark.rule("P5")
 async def test_queue_that_another_process_creates_meanwhile_is_used(
-    both: Flavour, tap: Wiretap
+    flavour: Flavour, log: RequestLog
 ) -> None:
     def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
-        if request.method == "PUT" and request.path == both.paths[1]:
-            admin._entities.create(QueueDescription(name=both.paths[1], max_delivery_count=3), 0)
+        if request.method == "PUT" and request.path == flavour.paths[1]:
+            admin._entities.create(QueueDescription(name=flavour.paths[1], max_delivery_count=3), 0)
 
-    tap.answer = overtake
+    log.answer = overtake
 
-    assert await both.ensure() == both.paths
+    assert await flavour.ensure() == flavour.paths
 
-    assert tap.statuses.count(409) == 1
-    assert description(both.namespace, both.paths[1]).max_delivery_count == 3
-    assert both.waits == []
+    assert log.statuses.count(409) == 1
+    assert description(flavour.namespace, flavour.paths[1]).max_delivery_count == 3
+    assert flavour.waits == []
 
 
-RACER = """
+QUEUE_CREATOR = """
 import sys, json
 from threading import Event
 from pairbus.pairing.backlog_queues import ensure_queues
@@ -276,30 +284,30 @@ with AdministrationClient(options) as administration:
 
 @pytest.mark.rule("P5")
 def test_two_processes_that_create_the_same_queues_both_succeed(
-    namespace: LocalNamespace, tap: Wiretap
+    namespace: LocalNamespace, log: RequestLog
 ) -> None:
-    command = [sys.executable, "-c", RACER, namespace.connection_string]
+    command = [sys.executable, "-c", QUEUE_CREATOR, namespace.connection_string]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as two:
-        for racer in (one, two):
-            assert racer.stdout.readline() == "ready\n"
+    with subprocess.Popen(command, **pipes) as first, subprocess.Popen(command, **pipes) as second:
+        for process in (first, second):
+            assert process.stdout.readline() == "ready\n"
         # Repeat until one process was refused a queue that the other had just created.
         for attempt in range(20):
             name = f"raced-{attempt}"
-            for racer in (one, two):
-                racer.stdin.write(f"{name}\n")
-                racer.stdin.flush()
-            results = [json.loads(racer.stdout.readline()) for racer in (one, two)]
+            for process in (first, second):
+                process.stdin.write(f"{name}\n")
+                process.stdin.flush()
+            results = [json.loads(process.stdout.readline()) for process in (first, second)]
 
             assert results == [backlog_paths(name, 10)] * 2
             assert queues(namespace, name) == backlog_paths(name, 10)
-            if 409 in tap.statuses:
+            if 409 in log.statuses:
                 break
-        for racer in (one, two):
-            racer.stdin.close()
+        for process in (first, second):
+            process.stdin.close()
 
-    assert 409 in tap.statuses
-    assert (one.returncode, two.returncode) == (0, 0)
+    assert 409 in log.statuses
+    assert (first.returncode, second.returncode) == (0, 0)
 
 
 # Queues that cannot be created.
@@ -307,153 +315,155 @@ def test_two_processes_that_create_the_same_queues_both_succeed(
 
 @pytest.mark.rule("P6")
 async def test_path_of_a_topic_is_left_out_with_a_warning(
-    both: Flavour, caplog: pytest.LogCaptureFixture
+    flavour: Flavour, caplog: pytest.LogCaptureFixture
 ) -> None:
-    both.namespace.create_topic(both.paths[1])
+    flavour.namespace.create_topic(flavour.paths[1])
 
-    assert await both.ensure() == [both.paths[0], both.paths[2]]
+    assert await flavour.ensure() == [flavour.paths[0], flavour.paths[2]]
 
     (warning,) = warnings(caplog)
-    assert both.paths[1] in warning
+    assert flavour.paths[1] in warning
     assert "is a topic, not a queue" in warning
-    assert both.waits == []
+    assert flavour.waits == []
 
 
 @pytest.mark.rule("P6")
-async def test_topic_created_meanwhile_is_not_used(both: Flavour, tap: Wiretap) -> None:
+async def test_topic_created_meanwhile_is_not_used(flavour: Flavour, log: RequestLog) -> None:
     def overtake(admin: AdministrationApi, request: HttpRequest) -> None:
-        if request.method == "PUT" and request.path == both.paths[0]:
-            admin._entities.create(TopicDescription(name=both.paths[0]), 0)
+        if request.method == "PUT" and request.path == flavour.paths[0]:
+            admin._entities.create(TopicDescription(name=flavour.paths[0]), 0)
 
-    tap.answer = overtake
+    log.answer = overtake
 
-    assert await both.ensure() == both.paths[1:]
-    assert tap.statuses.count(409) == 1
+    assert await flavour.ensure() == flavour.paths[1:]
+    assert log.statuses.count(409) == 1
 
 
 @pytest.mark.rule("P6")
-async def test_temporary_failure_is_retried(both: Flavour, tap: Wiretap) -> None:
+async def test_temporary_failure_is_retried(flavour: Flavour, log: RequestLog) -> None:
     failures = iter([503, 429, 500])
 
     def fail(admin: AdministrationApi, request: HttpRequest) -> HttpResponse | None:
-        status = next(failures, None) if request.path != both.paths[0] else None
+        status = next(failures, None) if request.path != flavour.paths[0] else None
         return None if status is None else HttpResponse(status=status)
 
-    tap.answer = fail
+    log.answer = fail
 
-    assert await both.ensure(limits=CreationLimits(attempts=4)) == both.paths
-    assert [status for status in tap.statuses if status >= 400] == [503, 429, 500]
-    assert both.waits == [0.5, 1.0, 2.0]
+    assert await flavour.ensure(limits=CreationLimits(attempts=4)) == flavour.paths
+    assert [status for status in log.statuses if status >= 400] == [503, 429, 500]
+    assert flavour.waits == [0.5, 1.0, 2.0]
 
 
 @pytest.mark.rule("P6")
 async def test_queue_that_keeps_failing_is_left_out(
-    both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
+    flavour: Flavour, log: RequestLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tap.answer = lambda _, request: (
-        HttpResponse(status=500) if request.path == both.paths[1] else None
+    log.answer = lambda _, request: (
+        HttpResponse(status=500) if request.path == flavour.paths[1] else None
     )
 
-    assert await both.ensure() == [both.paths[0], both.paths[2]]
+    assert await flavour.ensure() == [flavour.paths[0], flavour.paths[2]]
 
-    assert tap.statuses.count(500) == both.looks.count(both.paths[1]) == 3
+    assert log.statuses.count(500) == flavour.read_paths.count(flavour.paths[1]) == 3
     (warning,) = warnings(caplog)
-    assert both.paths[1] in warning
+    assert flavour.paths[1] in warning
 
 
 @pytest.mark.rule("P6")
-async def test_full_namespace_creates_as_many_queues_as_it_can(both: Flavour, tap: Wiretap) -> None:
-    tap.answer = lambda _, request: (
+async def test_full_namespace_creates_as_many_queues_as_it_can(
+    flavour: Flavour, log: RequestLog
+) -> None:
+    log.answer = lambda _, request: (
         HttpResponse(status=403)
-        if request.method == "PUT" and request.path != both.paths[0]
+        if request.method == "PUT" and request.path != flavour.paths[0]
         else None
     )
 
-    assert await both.ensure() == both.paths[:1]
-    assert tap.statuses.count(403) == 2  # each creation was tried once
+    assert await flavour.ensure() == flavour.paths[:1]
+    assert log.statuses.count(403) == 2  # each creation was tried once
 
 
 @pytest.mark.rule("P6")
 async def test_no_queue_at_all_raises_backlog_unavailable(
-    both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
+    flavour: Flavour, log: RequestLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tap.answer = lambda _, request: HttpResponse(status=500)
+    log.answer = lambda _, request: HttpResponse(status=500)
 
     with pytest.raises(BacklogUnavailable, match="any of 3 backlog queues") as caught:
-        await both.ensure()
+        await flavour.ensure()
 
     assert type(caught.value.__cause__) is Unavailable
-    assert f"localhost:{both.namespace.port}" in str(caught.value)
+    assert f"localhost:{flavour.namespace.port}" in str(caught.value)
     assert warnings(caplog) == []
-    assert len(tap.requests) == 9
+    assert len(log.requests) == 9
 
 
 @pytest.mark.rule("P6")
-async def test_missing_right_fails_immediately(both: Flavour, tap: Wiretap) -> None:
-    client = both.connect(both.namespace.connection_string_of(SEND.name, SEND.primary_key))
+async def test_missing_right_fails_immediately(flavour: Flavour, log: RequestLog) -> None:
+    client = flavour.connect(flavour.namespace.connection_string_of(SEND.name, SEND.primary_key))
 
     with pytest.raises(BacklogUnavailable, match="Manage right") as caught:
-        await both.ensure(client)
+        await flavour.ensure(client)
 
     assert isinstance(caught.value.__cause__, NotAuthorized)
-    assert tap.statuses == [401]
-    assert both.waits == []
-    assert queues(both.namespace, both.primary) == []
+    assert log.statuses == [401]
+    assert flavour.waits == []
+    assert queues(flavour.namespace, flavour.primary) == []
 
 
 @pytest.mark.rule("P6")
 async def test_unreachable_namespace_fails_after_the_attempts_for_one_queue(
-    both: Flavour,
+    flavour: Flavour,
 ) -> None:
     with LocalNamespace("down") as namespace:
-        client = both.connect(namespace.connection_string)
+        client = flavour.connect(namespace.connection_string)
         namespace.stop()
 
         with pytest.raises(BacklogUnavailable) as caught:
-            await both.ensure(client)
+            await flavour.ensure(client)
 
     assert isinstance(caught.value.__cause__, ConnectionLost)
-    assert both.looks == both.paths[:1] * 3
+    assert flavour.read_paths == flavour.paths[:1] * 3
 
 
 @pytest.mark.rule("P6", "S2a")
-async def test_frozen_namespace_fails_in_bounded_time(both: Flavour) -> None:
+async def test_frozen_namespace_fails_in_bounded_time(flavour: Flavour) -> None:
     with socket.create_server(
         ("127.0.0.1", 0)
     ) as frozen:  # it accepts connections and never answers
         key = "SharedAccessKeyName=root;SharedAccessKey=x;UseDevelopmentEmulator=true"
         port = frozen.getsockname()[1]
-        client = both.connect(f"Endpoint=sb://127.0.0.1:{port}/;{key}")
+        client = flavour.connect(f"Endpoint=sb://127.0.0.1:{port}/;{key}")
 
         with pytest.raises(BacklogUnavailable) as caught:
-            await both.ensure(client, CreationLimits(attempts=2, request_timeout_s=0.2))
+            await flavour.ensure(client, CreationLimits(attempts=2, request_timeout_s=0.2))
 
     assert isinstance(caught.value.__cause__, OperationTimeout)
-    assert both.looks == both.paths[:1] * 2
+    assert flavour.read_paths == flavour.paths[:1] * 2
 
 
 @pytest.mark.rule("P6")
 async def test_namespace_that_goes_down_keeps_the_queues_created_before(
-    both: Flavour, tap: Wiretap, caplog: pytest.LogCaptureFixture
+    flavour: Flavour, log: RequestLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tap.answer = lambda _, request: (
-        HttpResponse(status=503) if request.path == both.paths[1] else None
+    log.answer = lambda _, request: (
+        HttpResponse(status=503) if request.path == flavour.paths[1] else None
     )
     with LocalNamespace("vanishes") as namespace:
-        both.on_wait = namespace.stop
-        client = both.connect(namespace.connection_string)
-        assert await both.ensure(client) == both.paths[:1]
+        flavour.on_wait = namespace.stop
+        client = flavour.connect(namespace.connection_string)
+        assert await flavour.ensure(client) == flavour.paths[:1]
 
-    assert both.looks == [both.paths[0]] + [both.paths[1]] * 3
+    assert flavour.read_paths == [flavour.paths[0]] + [flavour.paths[1]] * 3
     of_one, of_two = warnings(caplog)
-    assert both.paths[1] in of_one
-    assert both.paths[2] in of_two
+    assert flavour.paths[1] in of_one
+    assert flavour.paths[2] in of_two
 
 
 # Decisions, without a namespace.
 
 
-class Script:
+class ScriptedAdministration:
     """An administration client that answers requests from a list, and a fake clock."""
 
     options = AdministrationOptions(host="secondary")
@@ -486,28 +496,28 @@ class Script:
     def names(self) -> list[str]:
         return [entry[0] for entry in self.done]
 
-    def play(self, paths: list[str], limits: CreationLimits) -> list[str]:
-        stopping = Pauses(self._sleep)
+    def ensure(self, paths: list[str], limits: CreationLimits) -> list[str]:
+        stopping = FakeStopEvent(self._sleep)
         return list(ensure_queues(self, paths, limits, stopping=stopping, clock=lambda: self.now))
 
 
 @pytest.mark.rule("P6", "S2a")
 def test_no_request_gets_more_time_than_is_left() -> None:
     limits = CreationLimits(request_timeout_s=10, deadline_s=25)
-    script = Script(*[None] * 9, seconds=10)
+    script = ScriptedAdministration(*[None] * 9, seconds=10)
 
-    assert script.play(["a", "b", "c", "d"], limits) == ["a", "b", "c"]
+    assert script.ensure(["a", "b", "c", "d"], limits) == ["a", "b", "c"]
     assert script.done == [("get_queue", "a", 10), ("get_queue", "b", 10), ("get_queue", "c", 5)]
 
 
 @pytest.mark.rule("P6", "S2a")
 def test_no_pause_exceeds_the_deadline() -> None:
-    script = Script(ConnectionLost("refused"), ConnectionLost("refused"))
+    script = ScriptedAdministration(ConnectionLost("refused"), ConnectionLost("refused"))
 
     with pytest.raises(
         BacklogUnavailable, match=r"time for all backlog queues \(2 s\) is over"
     ) as caught:
-        script.play(["a", "b"], CreationLimits(attempts=9, backoff_s=1, deadline_s=2))
+        script.ensure(["a", "b"], CreationLimits(attempts=9, backoff_s=1, deadline_s=2))
 
     assert script.done == [("get_queue", "a", 2), ("sleep", 1), ("get_queue", "a", 1)]
     assert isinstance(caught.value.__cause__, OperationTimeout)
@@ -516,18 +526,18 @@ def test_no_pause_exceeds_the_deadline() -> None:
 
 @pytest.mark.rule("P5")
 def test_creation_whose_response_was_lost_is_detected() -> None:
-    script = Script(EntityNotFound("no"), ConnectionLost("reset"), None)
+    script = ScriptedAdministration(EntityNotFound("no"), ConnectionLost("reset"), None)
 
-    assert script.play(["a"], CreationLimits()) == ["a"]
+    assert script.ensure(["a"], CreationLimits()) == ["a"]
     assert script.names() == ["get_queue", "create_queue", "sleep", "get_queue"]
 
 
 @pytest.mark.rule("P5")
 def test_conflict_with_a_creation_in_progress_is_retried() -> None:
     missing, conflict = EntityNotFound("no"), EntityExists("under way")
-    script = Script(missing, conflict, missing, None)
+    script = ScriptedAdministration(missing, conflict, missing, None)
 
-    assert script.play(["a"], CreationLimits()) == ["a"]
+    assert script.ensure(["a"], CreationLimits()) == ["a"]
     assert script.names() == [
         "get_queue",
         "create_queue",
@@ -538,7 +548,7 @@ def test_conflict_with_a_creation_in_progress_is_retried() -> None:
 
 
 def test_no_request_is_sent_after_the_creation_was_stopped() -> None:
-    script = Script(EntityNotFound("no"), ConnectionLost("reset"))
+    script = ScriptedAdministration(EntityNotFound("no"), ConnectionLost("reset"))
     stopping = Event()
     script.on_answer = lambda: stopping.set() if not script.answers else None
 
@@ -549,7 +559,7 @@ def test_no_request_is_sent_after_the_creation_was_stopped() -> None:
 
 
 def test_no_request_is_sent_without_paths() -> None:
-    assert Script().play([], CreationLimits()) == []
+    assert ScriptedAdministration().ensure([], CreationLimits()) == []
 
 
 # Credentials and connections.
@@ -562,9 +572,9 @@ def signature(namespace: LocalNamespace, *, key: str | None = None) -> str:
     return sign_token(address, parsed.key_name, given, int(time.time()) + 600)
 
 
-def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: Any) -> Any:
+def with_credential(kind: str, flavour: Flavour, *, tls: bool = False, **options: Any) -> Any:
     """Return a client with one kind of credential."""
-    namespace = both.namespace
+    namespace = flavour.namespace
     parsed = ConnectionString.parse(namespace.connection_string)
     emulator = "" if tls else ";UseDevelopmentEmulator=true"
     if tls:
@@ -572,16 +582,16 @@ def with_credential(kind: str, both: Flavour, *, tls: bool = False, **options: A
     endpoint = f"Endpoint=sb://localhost:{namespace.port}/"
     if kind == "connection string with a key":
         key = f"SharedAccessKeyName={parsed.key_name};SharedAccessKey={parsed.key}"
-        return both.connect(f"{endpoint};{key}{emulator}", **options)
+        return flavour.connect(f"{endpoint};{key}{emulator}", **options)
     if kind == "connection string with a signature":
         shared = f"SharedAccessSignature={signature(namespace)}"
-        return both.connect(f"{endpoint};{shared}{emulator}", **options)
+        return flavour.connect(f"{endpoint};{shared}{emulator}", **options)
     credential = {
         "named key": lambda: AzureNamedKeyCredential(parsed.key_name, parsed.key),
         "signature": lambda: AzureSasCredential(signature(namespace)),
-        "token": both.token_credential,
+        "token": flavour.token_credential,
     }[kind]()
-    return both.Client(f"localhost:{namespace.port}", credential, use_tls=tls, **options)
+    return flavour.Client(f"localhost:{namespace.port}", credential, use_tls=tls, **options)
 
 
 def over_tls(namespace: LocalNamespace) -> dict[str, Any]:
@@ -604,28 +614,28 @@ CREDENTIALS = [
 @pytest.mark.parametrize("kind", CREDENTIALS)
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_every_credential_can_administer(
-    both: Flavour, tap: Wiretap, kind: str, tls: bool
+    flavour: Flavour, log: RequestLog, kind: str, tls: bool
 ) -> None:
-    verify = both.namespace.ca_file if tls else None
-    client = with_credential(kind, both, tls=tls, connection_verify=verify)
+    verify = flavour.namespace.ca_file if tls else None
+    client = with_credential(kind, flavour, tls=tls, connection_verify=verify)
 
-    assert await both.ensure(client) == both.paths
+    assert await flavour.ensure(client) == flavour.paths
 
-    assert tap.schemes == {"https" if tls else "http"}
+    assert log.schemes == {"https" if tls else "http"}
     scheme = "Bearer token-for-" if kind == "token" else "SharedAccessSignature sr="
-    for request in tap.requests:
+    for request in log.requests:
         assert (request.header("Authorization") or "").startswith(scheme)
 
 
 @pytest.mark.rule("P7")
-async def test_signature_of_a_wrong_key_is_refused(both: Flavour) -> None:
+async def test_signature_of_a_wrong_key_is_refused(flavour: Flavour) -> None:
     for credential in (
-        AzureSasCredential(signature(both.namespace, key="another")),
+        AzureSasCredential(signature(flavour.namespace, key="another")),
         AzureNamedKeyCredential("RootManageSharedAccessKey", "another"),
     ):
-        client = both.Client(f"localhost:{both.namespace.port}", credential, use_tls=False)
+        client = flavour.Client(f"localhost:{flavour.namespace.port}", credential, use_tls=False)
         with pytest.raises(BacklogUnavailable):
-            await both.ensure(client)
+            await flavour.ensure(client)
 
 
 @pytest.mark.rule("P7")
@@ -652,89 +662,91 @@ def test_replaced_key_or_signature_is_used_immediately(
 
 @pytest.mark.rule("P7")
 async def test_certificate_is_checked_with_the_ca_of_the_client(
-    both: Flavour, tap: Wiretap
+    flavour: Flavour, log: RequestLog
 ) -> None:
-    client = with_credential("named key", both, tls=True)
+    client = with_credential("named key", flavour, tls=True)
 
     with pytest.raises(BacklogUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-        await both.ensure(client)
-    assert tap.requests == []
+        await flavour.ensure(client)
+    assert log.requests == []
 
 
 @pytest.mark.rule("P7")
-async def test_ssl_context_of_the_client_is_used_unchanged(both: Flavour, tap: Wiretap) -> None:
-    for ca_file in (both.namespace.ca_file, None):
+async def test_ssl_context_of_the_client_is_used_unchanged(
+    flavour: Flavour, log: RequestLog
+) -> None:
+    for ca_file in (flavour.namespace.ca_file, None):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if ca_file is not None:
             context.load_verify_locations(ca_file)
         before = context.cert_store_stats()
-        client = with_credential("named key", both, tls=True, ssl_context=context)
+        client = with_credential("named key", flavour, tls=True, ssl_context=context)
         if ca_file is not None:
-            assert await both.ensure(client) == both.paths
+            assert await flavour.ensure(client) == flavour.paths
         else:
             with pytest.raises(BacklogUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-                await both.ensure(client)
+                await flavour.ensure(client)
         assert context.cert_store_stats() == before
         assert context.verify_mode is ssl.CERT_REQUIRED
-    assert tap.schemes == {"https"}
+    assert log.schemes == {"https"}
 
 
 @pytest.mark.rule("P7")
 async def test_custom_endpoint_gets_the_namespace_in_the_host_header(
-    both: Flavour, tap: Wiretap
+    flavour: Flavour, log: RequestLog
 ) -> None:
-    parsed = ConnectionString.parse(both.namespace.connection_string)
+    parsed = ConnectionString.parse(flavour.namespace.connection_string)
     credential = AzureNamedKeyCredential(parsed.key_name, parsed.key)
-    options = over_tls(both.namespace) | {"connection_verify": both.namespace.ca_file}
-    client = both.Client("orders.servicebus.invalid", credential, **options)
+    options = over_tls(flavour.namespace) | {"connection_verify": flavour.namespace.ca_file}
+    client = flavour.Client("orders.servicebus.invalid", credential, **options)
 
-    assert await both.ensure(client) == both.paths
-    assert {request.header("Host") for request in tap.requests} == {"orders.servicebus.invalid"}
+    assert await flavour.ensure(client) == flavour.paths
+    assert {request.header("Host") for request in log.requests} == {"orders.servicebus.invalid"}
 
 
-async def test_host_is_used_as_it_is_written(both: Flavour, tap: Wiretap) -> None:
-    text = both.namespace.connection_string.replace("localhost", "127.0.0.1")
+async def test_host_is_used_as_it_is_written(flavour: Flavour, log: RequestLog) -> None:
+    text = flavour.namespace.connection_string.replace("localhost", "127.0.0.1")
 
-    assert await both.ensure(both.connect(text)) == both.paths
-    expected = f"127.0.0.1:{both.namespace.port}"
-    assert {request.header("Host") for request in tap.requests} == {expected}
+    assert await flavour.ensure(flavour.connect(text)) == flavour.paths
+    expected = f"127.0.0.1:{flavour.namespace.port}"
+    assert {request.header("Host") for request in log.requests} == {expected}
 
 
 @pytest.mark.rule("P7")
-async def test_proxy_of_the_client_is_used(both: Flavour, tap: Wiretap) -> None:
-    parsed = ConnectionString.parse(both.namespace.connection_string)
+async def test_proxy_of_the_client_is_used(flavour: Flavour, log: RequestLog) -> None:
+    parsed = ConnectionString.parse(flavour.namespace.connection_string)
     # A local namespace can act as a proxy: it accepts requests for any host.
-    proxy = {"proxy_hostname": "localhost", "proxy_port": both.namespace.port}
-    client = both.Client(
+    proxy = {"proxy_hostname": "localhost", "proxy_port": flavour.namespace.port}
+    client = flavour.Client(
         "orders.servicebus.invalid:5672",
         AzureNamedKeyCredential(parsed.key_name, parsed.key),
         use_tls=False,
         http_proxy=proxy | {"username": "me@home", "password": "p/w"},
     )
 
-    assert await both.ensure(client) == both.paths
+    assert await flavour.ensure(client) == flavour.paths
 
-    for request in tap.requests:
+    for request in log.requests:
         assert request.target.startswith("http://orders.servicebus.invalid:5672/")
         assert request.header("Proxy-Authorization") == "Basic bWVAaG9tZTpwL3c="
 
 
 @pytest.mark.rule("P7")
 async def test_proxies_of_the_environment_are_not_used_without_tls(
-    both: Flavour, monkeypatch: pytest.MonkeyPatch
+    flavour: Flavour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://localhost:1")
     monkeypatch.setenv("NO_PROXY", "")
 
-    assert await both.ensure() == both.paths
+    assert await flavour.ensure() == flavour.paths
 
 
-async def test_no_secret_is_logged(both: Flavour, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secret_is_logged(flavour: Flavour, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    both.namespace.create_topic(both.paths[1])  # which leads to a warning
+    flavour.namespace.create_topic(flavour.paths[1])  # which leads to a warning
     for kind in CREDENTIALS[:4]:
-        await both.ensure(with_credential(kind, both))
-    parsed = ConnectionString.parse(both.namespace.connection_string)
+        await flavour.ensure(with_credential(kind, flavour))
+    parsed = ConnectionString.parse(flavour.namespace.connection_string)
 
     assert caplog.records
     assert parsed.key not in caplog.text

@@ -13,7 +13,7 @@ from pairbus import PairingFaulted
 from pairbus.amqp.sections import Message
 from pairbus.errors import StateError
 from pairbus.events import Event, PathStatus, Pinged, StateChanged
-from tests.integration.pairs import MINUTE, SECOND, Make, Pair, caught, message, together, until
+from tests.integration.pairs import MINUTE, SECOND, Make, Pair, error_of, gather_all, message, until
 from tests.integration.raw_peer import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,7 +31,7 @@ CALLS: list[Callable[[Any], Awaitable[Any]]] = [
 ]
 
 
-def at_work(pair: Pair, path: str) -> list[Any]:
+def background_work(pair: Pair, path: str) -> list[Any]:
     """Return the background threads or tasks of a pairing."""
     if not pair.sync:
         return [task for task in pair.bus._driver._tasks if not task.done()]
@@ -48,13 +48,13 @@ async def test_closing_stops_pings_and_background_work_and_can_be_repeated(make:
     queue, other = pair.queues(2)
     senders = await pair.entered(queue, other)
     fault = pair.fault("internal-error", queue)
-    await together(sender.send_messages(message()) for sender in senders)
+    await gather_all(sender.send_messages(message()) for sender in senders)
     await until(lambda: pair.of(Pinged), "a ping")
-    assert at_work(pair, queue)
+    assert background_work(pair, queue)
     await asyncio.wait_for(pair.close(), DEADLINE_S)
-    await until(lambda: not at_work(pair, queue), "threads and tasks to end")
+    await until(lambda: not background_work(pair, queue), "threads and tasks to end")
     fired, events = fault.fired, list(pair.events)
-    await together((pair.close(), pair.close()))
+    await gather_all((pair.close(), pair.close()))
     assert pair.bus.status().closed
     assert (fault.fired, pair.events) == (fired, events)
     # Acknowledged messages are still there.
@@ -74,7 +74,7 @@ async def test_closed_pairing_refuses_every_call(make: Make) -> None:
     (sender,) = await pair.entered(queue)
     await pair.close()
     for call in CALLS:
-        error = await caught(call(sender))
+        error = await error_of(call(sender))
         assert isinstance(error, ValueError | StateError), error
         assert "pair" in str(error) or "shutdown" in str(error)
     for make_one in (pair.bus.get_queue_sender, pair.bus.get_topic_sender):
@@ -103,16 +103,18 @@ async def test_closing_during_sends_loses_no_acknowledged_message(make: Make) ->
             acknowledged[path].append(id_)
 
     tasks = [
-        asyncio.ensure_future(caught(keep_sending(path, str(number))))
+        asyncio.ensure_future(error_of(keep_sending(path, str(number))))
         for number, path in enumerate((healthy, broken) * 2)
     ]
     await until(lambda: all(len(ids) > 20 for ids in acknowledged.values()), "some messages")
     await asyncio.wait_for(pair.close(), DEADLINE_S)
-    errors = await asyncio.wait_for(together(tasks), DEADLINE_S)
+    errors = await asyncio.wait_for(gather_all(tasks), DEADLINE_S)
     assert all(error is not None for error in errors)
-    arrived = {Message.parse(one).read_properties().message_id for one in pair.arrived(healthy)}
+    arrived = {
+        Message.parse(payload).read_properties().message_id for payload in pair.arrived(healthy)
+    }
     assert set(acknowledged[healthy]) <= arrived
-    assert set(acknowledged[broken]) <= {one.message_id for one in pair.backlog(broken)}
+    assert set(acknowledged[broken]) <= {restored.message_id for restored in pair.backlog(broken)}
 
 
 class Lock:
@@ -150,7 +152,7 @@ async def test_call_that_waited_for_a_closed_sender_opens_no_link(make: Make) ->
             inner._links.lock = Lock()
         else:
             await inner._links.lock.acquire()
-        waiting = asyncio.ensure_future(caught(sender.send_messages(message())))
+        waiting = asyncio.ensure_future(error_of(sender.send_messages(message())))
         await until(lambda lock=inner._links.lock: lock._waiters, "the call to wait")
         inner._links.closed = True
         inner._links.lock.release()
@@ -170,9 +172,9 @@ async def test_faulted_pairing_raises_its_cause_and_can_be_paired_again(make: Ma
     cause = RuntimeError("the partner is gone")
     await asyncio.wait_for(pair.do(pair.bus.fault, cause), DEADLINE_S)
     await pair.do(pair.bus.fault, RuntimeError("another"))  # the first cause is kept
-    for one in (sender, failing, unused):
+    for closed_sender in (sender, failing, unused):
         for call in CALLS:
-            error = await caught(call(one))
+            error = await error_of(call(closed_sender))
             assert isinstance(error, PairingFaulted)
             assert error.__cause__ is cause
     for make_one in (
@@ -189,7 +191,7 @@ async def test_faulted_pairing_raises_its_cause_and_can_be_paired_again(make: Ma
     assert pair.bus.status().fault is cause
     await sender.close()
     await pair.close()
-    await until(lambda: not at_work(pair, down), "threads and tasks to end")
+    await until(lambda: not background_work(pair, down), "threads and tasks to end")
     again = await make(start=False)
     await again.start(primary=pair.clients[0])
     await again.sender(queue).send_messages(message())
@@ -202,10 +204,12 @@ async def test_many_senders_of_a_frozen_primary_are_closed_at_the_same_time(make
     queue = pair.queue()
     senders = await pair.entered(*(queue for _ in range(4)))
     fault = pair.fault("stop-reading", queue)
-    waiting = [asyncio.ensure_future(caught(one.send_messages(message()))) for one in senders]
+    waiting = [
+        asyncio.ensure_future(error_of(sender.send_messages(message()))) for sender in senders
+    ]
     await until(lambda: fault.fired == 4, "the host to freeze")
     await asyncio.wait_for(pair.close(), DEADLINE_S)
-    for error in await together(waiting):
+    for error in await gather_all(waiting):
         assert isinstance(error, ServiceBusError | ValueError | StateError)
 
 
@@ -219,27 +223,27 @@ async def test_every_state_change_is_an_event_with_path_cause_and_time(make: Mak
     queue = pair.queue()
     fault = pair.fault("internal-error", queue)
     sender = pair.sender(queue)
-    error = await caught(sender.send_messages(message()))
+    error = await error_of(sender.send_messages(message()))
     pair.advance(60)
     await pair.until_state(queue, FAILOVER)
     await sender.send_messages(message())
-    pair.mend(fault)
+    pair.remove_faults(fault)
     pair.advance(60)
     await pair.until_state(queue, HEALTHY)
     suspect, failover, ping, healthy = pair.events
     assert isinstance(ping, Pinged)
     assert (ping.path, ping.error, ping.refused) == (queue, None, False)
     reported = [
-        (one.path, one.from_state, one.to_state, one.cause)
-        for one in (suspect, failover, healthy)
-        if isinstance(one, StateChanged)
+        (event.path, event.from_state, event.to_state, event.cause)
+        for event in (suspect, failover, healthy)
+        if isinstance(event, StateChanged)
     ]
     assert reported == [
         (queue, HEALTHY, SUSPECT, error),
         (queue, SUSPECT, FAILOVER, error),
         (queue, FAILOVER, HEALTHY, None),
     ]
-    times = [one.when for one in pair.events]
+    times = [event.when for event in pair.events]
     assert times == sorted(times)
     assert all(before <= when <= datetime.now(UTC) for when in times)
 

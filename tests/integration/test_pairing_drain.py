@@ -26,9 +26,9 @@ from tests.integration.pairs import (
     SENDS,
     Make,
     Pair,
-    caught,
+    error_of,
+    gather_all,
     message,
-    together,
     until,
 )
 
@@ -40,7 +40,7 @@ CHECK_S = HOLD_S / 10
 
 
 @asynccontextmanager
-async def syphoning(pair: Pair) -> AsyncIterator[asyncio.Task[None]]:
+async def draining_backlog(pair: Pair) -> AsyncIterator[asyncio.Task[None]]:
     """Drain the backlog as a syphon does: complete a message after the primary accepted it, and
     keep the order."""
     stop = threading.Event()
@@ -106,7 +106,7 @@ async def peeks_done(pair: Pair, queue: str) -> None:
     )
 
 
-def held(pair: Pair, queue: str) -> bool:
+def is_held(pair: Pair, queue: str) -> bool:
     return pair.bus._pairing.path(queue).health.hold_until is not None
 
 
@@ -146,7 +146,7 @@ async def test_sessions_arrive_in_order_across_an_outage(make: Make) -> None:
     assert len(pair.backlog(queue)) == 12
     pair.primary.start()
     await until(lambda: pair.state(queue) is not FAILOVER, "the primary to be back")
-    async with syphoning(pair) as work:
+    async with draining_backlog(pair) as work:
         rounds = 0
         while pair.state(queue) is not HEALTHY:
             assert not work.done()
@@ -156,11 +156,11 @@ async def test_sessions_arrive_in_order_across_an_outage(make: Make) -> None:
             await asyncio.sleep(0.1)
         await send_round()
         await send_round()
-    arrived = [Message.parse(one).read_body()[1][0].decode() for one in pair.arrived(queue)]
+    arrived = [Message.parse(payload).read_body()[1][0].decode() for payload in pair.arrived(queue)]
     assert sorted(arrived) == sorted(sent)
     for session in ("a", "b", "c", "d"):
-        mine = [one for one in arrived if one[0] == session]
-        assert mine == [one for one in sent if one[0] == session]
+        mine = [body for body in arrived if body[0] == session]
+        assert mine == [body for body in sent if body[0] == session]
     assert pair.backlog() == []
     assert pair.changes(queue) == [(HEALTHY, FAILOVER), (FAILOVER, DRAINING), (DRAINING, HEALTHY)]
 
@@ -172,15 +172,15 @@ async def test_empty_backlog_needs_three_peeks_at_each_queue(make: Make) -> None
     pair, queue, sender = await draining(make, messages=0)
     await peeks_done(pair, queue)
     assert pair.state(queue) is DRAINING
-    assert [peeks(pair, one) for one in pair.backlog_queues] == [2, 2, 2]
+    assert [peeks(pair, name) for name in pair.backlog_queues] == [2, 2, 2]
     pair.advance(CHECK_S)
     await pair.until_state(queue, HEALTHY)
-    assert [peeks(pair, one) for one in pair.backlog_queues] == [3, 3, 3]
+    assert [peeks(pair, name) for name in pair.backlog_queues] == [3, 3, 3]
     await sender.send_messages(message(session_id="s"))
     assert len(pair.arrived(queue)) == 1
     pair.advance(3600)
     await sender.send_messages(message(session_id="s"))
-    assert [peeks(pair, one) for one in pair.backlog_queues] == [3, 3, 3]
+    assert [peeks(pair, name) for name in pair.backlog_queues] == [3, 3, 3]
     assert len(pair.of(Pinged)) == 1
 
 
@@ -195,7 +195,7 @@ async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(make: Ma
     await peeks_done(pair, queue)
     assert peeks(pair, backlog) == SMALL + 1  # no peek returns more
     for number in range(3):
-        assert not held(pair, queue)
+        assert not is_held(pair, queue)
         assert next_peek_at(pair, queue) == pair.clock.time + 1
         await sender.send_messages(message(session_id="s"))
         assert len(pair.backlog()) == SMALL + 3 + number
@@ -237,7 +237,7 @@ async def test_locked_message_keeps_the_path_draining(make: Make) -> None:
 async def test_held_sends_go_to_the_primary_when_the_backlog_is_empty(make: Make) -> None:
     pair, queue, sender = await draining(make)
     await peeks_done(pair, queue)
-    assert held(pair, queue)
+    assert is_held(pair, queue)
     waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
     pair.advance(CHECK_S)
     await peeks_done(pair, queue)
@@ -260,13 +260,13 @@ async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make
     await waiting
     assert len(pair.backlog(queue)) == 2
     await peeks_done(pair, queue)
-    assert not held(pair, queue)
+    assert not is_held(pair, queue)
     await sender.send_messages(message(session_id="s"))  # at once
     assert len(pair.backlog(queue)) == 3
     assert pair.arrived(queue) == []
     pair.advance(1)
     await peeks_done(pair, queue)
-    assert held(pair, queue)
+    assert is_held(pair, queue)
     empty(pair)
     for _ in range(2):
         pair.advance(CHECK_S)
@@ -278,7 +278,7 @@ async def test_no_send_is_held_longer_than_the_limit_and_holds_are_repeated(make
 async def test_held_send_fails_when_the_pairing_is_closed(make: Make) -> None:
     pair, queue, sender = await draining(make)
     await peeks_done(pair, queue)
-    waiting = asyncio.ensure_future(caught(sender.send_messages(message(session_id="s"))))
+    waiting = asyncio.ensure_future(error_of(sender.send_messages(message(session_id="s"))))
     await asyncio.sleep(0)
     await pair.close()
     assert await waiting is not None
@@ -312,16 +312,16 @@ async def test_drain_without_a_syphon_is_an_event_and_the_path_can_be_marked_hea
 async def test_missing_listen_right_keeps_the_path_draining_and_is_an_event(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scout = await make(start=False)
-    powerless = scout.secondary.connection_string_of(SENDS.name, SENDS.primary_key)
+    probe = await make(start=False)
+    send_only = probe.secondary.connection_string_of(SENDS.name, SENDS.primary_key)
 
-    async def make_it(**options: Any) -> Pair:
+    async def make_with_send_right(**options: Any) -> Pair:
         pair = await make(start=False)
         for index in range(3):
             pair.secondary.create_queue(f"{pair.name}/x-servicebus-transfer/{index}")
-        return await pair.start(secondary=pair.connect(powerless), create_backlog=False, **options)
+        return await pair.start(secondary=pair.connect(send_only), create_backlog=False, **options)
 
-    pair, queue, sender = await draining(make_it, drain_timeout=SECOND)
+    pair, queue, sender = await draining(make_with_send_right, drain_timeout=SECOND)
     await peeks_done(pair, queue)
     pair.advance(1)
     await until(lambda: pair.of(DrainStalled), "the event")
@@ -343,28 +343,34 @@ async def test_session_of_a_pulled_queue_never_moves_to_another(make: Make) -> N
     queue = pair.queue(requires_session=True)
     pair.fault("internal-error", queue)
     path = pair.bus._pairing.path(queue)
-    home = {str(n): pair.bus._pairing.queue_of_session(path, str(n)) for n in range(12)}
-    lost = home["0"]
+    queue_of = {str(n): pair.bus._pairing.queue_of_session(path, str(n)) for n in range(12)}
+    lost = queue_of["0"]
     fault = pair.secondary.add_fault("internal-error", lost)
-    one, other = pair.sender(queue), pair.sender(queue)
-    error = await caught(one.send_messages(message(session_id="0")))
+    first, second = pair.sender(queue), pair.sender(queue)
+    error = await error_of(first.send_messages(message(session_id="0")))
     assert fault.fired == 1
     assert isinstance(error, SendUnavailable)
     assert error.backlog_error is not None
-    met = await together(
-        caught(sender.send_messages(message(session_id=session)))
-        for sender, session in zip((one, other) * 6, home, strict=True)
+    errors = await gather_all(
+        error_of(sender.send_messages(message(session_id=session)))
+        for sender, session in zip((first, second) * 6, queue_of, strict=True)
     )
-    for session, what in zip(home, met, strict=True):
-        assert isinstance(what, SendUnavailable) == (home[session] == lost), session
+    for session, error in zip(queue_of, errors, strict=True):
+        assert isinstance(error, SendUnavailable) == (queue_of[session] == lost), session
     assert fault.fired == 1
     stored = {
-        moved.session: place for place in pair.backlog_queues for moved in pair.in_queue(place)
+        moved.session: backlog_queue
+        for backlog_queue in pair.backlog_queues
+        for moved in pair.in_queue(backlog_queue)
     }
-    assert stored == {session: place for session, place in home.items() if place != lost}
+    assert stored == {
+        session: backlog_queue
+        for session, backlog_queue in queue_of.items()
+        if backlog_queue != lost
+    }
     pair.secondary.clear_faults()
     pair.clock.time += 59.0
-    assert isinstance(await caught(one.send_messages(message(session_id="0"))), SendUnavailable)
+    assert isinstance(await error_of(first.send_messages(message(session_id="0"))), SendUnavailable)
     pair.clock.time += 1
-    await one.send_messages(message(session_id="0"))
+    await first.send_messages(message(session_id="0"))
     assert [moved.session for moved in pair.in_queue(lost)] == ["0"]

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyErr
 from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
-from tests.integration.pairs import MINUTE, Make, caught, message, together
+from tests.integration.pairs import MINUTE, Make, error_of, gather_all, message
 from tests.integration.raw_peer import DEADLINE_S
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S5")]
@@ -50,8 +50,10 @@ async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(make: Mak
     await senders[0].send_messages(message("before"))
     pair.primary.stop()
     pair.secondary.stop()
-    met = await together(caught(way(sender)) for way, sender in zip(WAYS, senders, strict=True))
-    for error in met:
+    errors = await gather_all(
+        error_of(way(sender)) for way, sender in zip(WAYS, senders, strict=True)
+    )
+    for error in errors:
         check(error)
     pair.primary.start()
     pair.secondary.start()
@@ -70,11 +72,11 @@ async def test_outage_of_the_secondary_alone_has_no_effect(make: Make) -> None:
     await sender.send_messages(message())
     assert pair.state(queue) is PathStatus.HEALTHY
     pair.primary.stop()
-    check(await caught(sender.send_messages(message())))
+    check(await error_of(sender.send_messages(message())))
     assert pair.state(queue) is PathStatus.FAILOVER
     assert len(pair.of(BacklogQueuePulled)) == 3
     # No namespace is called again while it is known to be down.
-    again = await caught(sender.send_messages(message()))
+    again = await error_of(sender.send_messages(message()))
     check(again)
 
 
@@ -95,11 +97,11 @@ async def test_secondary_that_goes_down_later_has_exactly_the_acknowledged_messa
     await send(1)
     pair.secondary.stop()
     for number in (2, 3):
-        check(await caught(send(number)))
+        check(await error_of(send(number)))
     pair.secondary.start()
     await send(4)
     assert acknowledged == ["1", "4"]
-    assert sorted(one.message_id for one in pair.backlog()) == acknowledged
+    assert sorted(restored.message_id for restored in pair.backlog()) == acknowledged
 
 
 async def test_messages_go_to_the_remaining_backlog_queues(make: Make) -> None:
@@ -107,9 +109,9 @@ async def test_messages_go_to_the_remaining_backlog_queues(make: Make) -> None:
     queue = pair.queue()
     pair.fault("internal-error", queue)
     *lost, left = pair.backlog_queues
-    faults = [pair.secondary.add_fault("internal-error", one) for one in lost]
+    faults = [pair.secondary.add_fault("internal-error", queue) for queue in lost]
     senders = [pair.sender(queue) for _ in range(6)]
-    await together(sender.send_messages(message()) for sender in senders)
+    await gather_all(sender.send_messages(message()) for sender in senders)
     assert len(pair.in_queue(left)) == 6
     assert len(pair.of(BacklogQueuePulled)) == sum(fault.fired > 0 for fault in faults)
 
@@ -122,18 +124,20 @@ async def test_list_with_an_unavailable_session_names_the_stored_messages(make: 
     by_queue = {pair.bus._pairing.queue_of_session(path, str(n)): str(n) for n in range(50)}
     assert set(by_queue) == set(pair.backlog_queues)
     lost = pair.backlog_queues[1]
-    sessions = [by_queue[one] for one in pair.backlog_queues]
+    sessions = [by_queue[queue] for queue in pair.backlog_queues]
     pair.fault("internal-error", queue)
     fault = pair.secondary.add_fault("internal-error", lost)
     sender = pair.sender(queue)
-    error = await caught(sender.send_messages([message(session_id=one) for one in sessions]))
+    error = await error_of(
+        sender.send_messages([message(session_id=session) for session in sessions])
+    )
     assert fault.fired == 1
     assert isinstance(error, PartlyStored)
     assert sorted((*error.stored, *error.not_stored)) == [0, 1, 2]
     assert 1 in error.not_stored
     assert error.primary_error is not None
     assert isinstance(error.backlog_error, ServiceBusError)
-    stored = {one.session for one in pair.backlog()}
+    stored = {restored.session for restored in pair.backlog()}
     assert stored == {sessions[place] for place in error.stored}
 
 
@@ -142,11 +146,11 @@ async def test_busy_backlog_raises_and_keeps_its_queues(make: Make) -> None:
     queue = pair.queue()
     pair.fault("internal-error", queue)
     fault = pair.secondary.add_fault("throttle")
-    error = await caught(pair.sender(queue).send_messages(message()))
+    error = await error_of(pair.sender(queue).send_messages(message()))
     assert fault.fired == 1
     assert isinstance(error, SendUnavailable)
     assert isinstance(error.backlog_error, ServiceBusServerBusyError)
-    assert all(one.in_rotation for one in pair.bus.status().backlog.values())
+    assert all(queue.in_rotation for queue in pair.bus.status().backlog.values())
     assert pair.backlog() == []
 
 
@@ -156,7 +160,7 @@ async def test_error_of_the_primary_is_raised_while_the_timer_runs(make: Make) -
     queue = pair.queue()
     pair.primary.stop()
     pair.secondary.stop()
-    error = await caught(pair.sender(queue).send_messages(message()))
+    error = await error_of(pair.sender(queue).send_messages(message()))
     assert isinstance(error, ServiceBusError)
     assert pair.state(queue) is PathStatus.SUSPECT
 
@@ -167,9 +171,9 @@ async def test_closing_ends_while_both_namespaces_are_down(make: Make) -> None:
     queues = pair.queues(3)
     senders = await pair.entered(*queues)
     pair.primary.stop()
-    await together(sender.send_messages(message()) for sender in senders)
+    await gather_all(sender.send_messages(message()) for sender in senders)
     pair.secondary.stop()
-    for error in await together(caught(sender.send_messages(message())) for sender in senders):
+    for error in await gather_all(error_of(sender.send_messages(message())) for sender in senders):
         check(error)
     await asyncio.wait_for(pair.close(), DEADLINE_S)
     assert pair.bus.status().closed

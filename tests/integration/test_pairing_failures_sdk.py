@@ -36,7 +36,7 @@ from pairbus.emulator.entities.descriptions import EntityStatus
 from pairbus.emulator.namespace import ROOT_RULE, LocalNamespace
 from pairbus.errors import AmqpError
 from pairbus.pairing.failures import CONDITIONS, FailureKind, classify_failure
-from tests.integration.emulator_clients import BRISK
+from tests.integration.emulator_clients import QUICK_CLOSE
 from tests.integration.pairs import LISTENS, QUICK, until
 from tests.integration.sdk_flavours import FLAVOURS, Awaited
 from tests.interop.sdk_cases import connection_string
@@ -85,7 +85,7 @@ OPENS: dict[str, Callable[[Any], Awaitable[Any]]] = {
 async def sender_of(client: Any, path: str, *, opened: bool = False) -> AsyncIterator[Any]:
     """Yield a sender of either flavour, whose methods are awaited."""
     sync = isinstance(client, FLAVOURS["sync"][0])
-    sender = client.get_queue_sender(path, **BRISK)
+    sender = client.get_queue_sender(path, **QUICK_CLOSE)
     sender = Awaited(sender) if sync else sender
     try:
         if opened:
@@ -112,18 +112,18 @@ async def failure_of(work: Awaitable[Any]) -> Failure:
     return type(caught.value), classify_failure(caught.value)
 
 
-async def failures_of(works: dict[str, Awaitable[Failure]]) -> dict[str, Failure]:
-    return dict(zip(works, await asyncio.gather(*works.values()), strict=True))
+async def failures_of(attempts: dict[str, Awaitable[Failure]]) -> dict[str, Failure]:
+    return dict(zip(attempts, await asyncio.gather(*attempts.values()), strict=True))
 
 
 async def failures_on_opening(flavour: str, address: str, path: str = "q") -> dict[str, Failure]:
     """Return the errors of all operations of a sender without a link."""
 
-    async def one(name: str) -> Failure:
+    async def attempt(name: str) -> Failure:
         async with sender_at(flavour, address, path) as sender:
             return await failure_of(OPENS[name](sender))
 
-    return await failures_of({name: one(name) for name in OPENS})
+    return await failures_of({name: attempt(name) for name in OPENS})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -205,20 +205,20 @@ ON_SEND = {
 async def test_fault_during_a_send(namespace: LocalNamespace, flavour: str) -> None:
     expected, faults = {}, {}
 
-    async def one(kind: str, name: str, path: str) -> Failure:
+    async def attempt(kind: str, name: str, path: str) -> Failure:
         async with sender_at(flavour, namespace.connection_string, path, opened=True) as sender:
             faults[path] = namespace.add_fault(kind, path, count=1)
             return await failure_of(SENDS[name](sender))
 
-    works = {}
+    attempts = {}
     for kind, (sending, scheduling) in ON_SEND.items():
         for name in SENDS:
             path = f"{kind}-{name}-{flavour}"
             namespace.create_queue(path)
-            works[path] = one(kind, name, path)
+            attempts[path] = attempt(kind, name, path)
             expected[path] = scheduling if name == "schedule" else sending
-    raised = await failures_of(works)
-    assert {path: fault.fired for path, fault in faults.items()} == dict.fromkeys(works, 1)
+    raised = await failures_of(attempts)
+    assert {path: fault.fired for path, fault in faults.items()} == dict.fromkeys(attempts, 1)
     assert raised == expected
 
 
@@ -292,11 +292,11 @@ async def test_status_decides_about_a_refused_token(
         for status in kinds
     }
 
-    async def one(status: int) -> Failure:
+    async def attempt(status: int) -> Failure:
         async with sender_at(flavour, namespace.connection_string, f"for-{status}") as sender:
             return await failure_of(sender.send_messages(message()))
 
-    raised = await failures_of({str(status): one(status) for status in kinds})
+    raised = await failures_of({str(status): attempt(status) for status in kinds})
     assert {fault.fired for fault in faults.values()} == {1}
     assert raised == {
         str(status): (ServiceBusAuthenticationError, kind) for status, kind in kinds.items()
@@ -338,7 +338,7 @@ class NoToken:
         raise self.error
 
 
-class NoTokenLater(NoToken):
+class AsyncNoToken(NoToken):
     async def get_token(self, *scopes: str, **options: Any) -> Any:
         raise self.error
 
@@ -367,13 +367,13 @@ async def test_status_decides_about_a_credential_without_a_token(
         "no answer": (ServiceRequestError("no server"), FailureKind.UNAVAILABLE),
         "no status": (ClientAuthenticationError("nothing configured"), FailureKind.UNAVAILABLE),
     }
-    credential = {"sync": NoToken, "aio": NoTokenLater}[flavour]
+    credential = {"sync": NoToken, "aio": AsyncNoToken}[flavour]
 
-    async def one(error: Exception) -> Failure:
+    async def attempt(error: Exception) -> Failure:
         async with sender_with(flavour, namespace, credential(error)) as sender:
             return await failure_of(sender.send_messages(message()))
 
-    raised = await failures_of({name: one(error) for name, (error, _) in errors.items()})
+    raised = await failures_of({name: attempt(error) for name, (error, _) in errors.items()})
     assert raised == {name: (ServiceBusError, kind) for name, (_, kind) in errors.items()}
 
 
@@ -457,21 +457,25 @@ CLASSES_OF = {
 """The classes of rejected messages; other conditions raise a plain ServiceBusError."""
 
 
-def said(condition: str) -> AmqpError:
-    return AmqpError("said so", condition=condition, info={"why": "a test"})
+def error_with(condition: str) -> AmqpError:
+    return AmqpError("an error of the test", condition=condition, info={"why": "a test"})
 
 
 @pytest.mark.rule("S2")
 async def test_condition_decides_about_a_rejected_message(
     server: MemoryServer, flavour: str
 ) -> None:
-    server.call(lambda: server.rejections.update({one: said(one) for one in CONDITIONS}))
+    server.call(
+        lambda: server.rejections.update(
+            {condition: error_with(condition) for condition in CONDITIONS}
+        )
+    )
 
-    async def one(condition: str) -> Failure:
+    async def attempt(condition: str) -> Failure:
         async with sender_at(flavour, connection_string(server), condition) as sender:
             return await failure_of(sender.send_messages(message()))
 
-    raised = await failures_of({condition: one(condition) for condition in CONDITIONS})
+    raised = await failures_of({condition: attempt(condition) for condition in CONDITIONS})
     assert {received.address for received in server.received} == CONDITIONS.keys()
     assert raised == {
         condition: (CLASSES_OF.get(condition, ServiceBusError), kind)
@@ -483,8 +487,8 @@ async def test_condition_decides_about_a_rejected_message(
 @pytest.mark.parametrize(
     "end",
     [
-        lambda link: link.detach(said("amqp:not-found")),
-        lambda link: link.session.connection.close(said("com.microsoft:server-busy")),
+        lambda link: link.detach(error_with("amqp:not-found")),
+        lambda link: link.session.connection.close(error_with("com.microsoft:server-busy")),
     ],
     ids=["link", "connection"],
 )
@@ -502,18 +506,18 @@ async def test_link_or_connection_that_ends_during_a_send_is_of_unknown_kind(
 
     server.call(lambda: setattr(server, "intercept", intercept))
 
-    async def one(name: str) -> Failure:
+    async def attempt(name: str) -> Failure:
         async with sender_at(flavour, connection_string(server), "q") as sender:
             return await failure_of(SENDS[name](sender))
 
-    raised = await failures_of({name: one(name) for name in SENDS})
+    raised = await failures_of({name: attempt(name) for name in SENDS})
     assert sorted(ended) == ["q", "q", "q", "q/$management"]
     assert raised == dict.fromkeys(SENDS, DETACHED) | {"schedule": MANAGEMENT_LOST}
 
 
 @pytest.mark.rule("S2")
 async def test_new_link_reveals_the_hidden_reason(server: MemoryServer, flavour: str) -> None:
-    gone = said("amqp:not-found")
+    gone = error_with("amqp:not-found")
 
     def delete() -> None:
         server.attach_errors["q"] = gone
@@ -531,12 +535,12 @@ async def test_new_link_reveals_the_hidden_reason(server: MemoryServer, flavour:
 async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condition(
     start_server: Callable[..., MemoryServer], flavour: str
 ) -> None:
-    async def one(condition: str) -> Failure:
+    async def attempt(condition: str) -> Failure:
         server = start_server()
 
         def intercept(peer: Any, event: ev.Event) -> bool:
             if isinstance(event, ev.Opened):
-                peer.engine.close(said(condition))
+                peer.engine.close(error_with(condition))
                 return True
             return False
 
@@ -546,7 +550,7 @@ async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condi
 
     raised = await failures_of(
         {
-            condition: one(condition)
+            condition: attempt(condition)
             for condition in (
                 "amqp:connection:forced",
                 "amqp:internal-error",
@@ -569,7 +573,7 @@ async def test_a_connection_that_is_closed_while_it_opens_is_judged_by_the_condi
 async def test_refused_management_link_is_of_unknown_kind(
     server: MemoryServer, flavour: str
 ) -> None:
-    refused = said("amqp:unauthorized-access")
+    refused = error_with("amqp:unauthorized-access")
     server.call(lambda: server.attach_errors.update({"q/$management": refused}))
     async with sender_at(flavour, connection_string(server), "q") as sender:
         raised = await failure_of(sender.schedule_messages(message(), LATER))
@@ -587,9 +591,9 @@ async def test_status_decides_about_a_management_response_without_a_condition(
         )
     )
 
-    async def one(status: int) -> Failure:
+    async def attempt(status: int) -> Failure:
         async with sender_at(flavour, connection_string(server), str(status)) as sender:
             return await failure_of(sender.schedule_messages(message(), LATER))
 
-    raised = await failures_of({str(status): one(status) for status in kinds})
+    raised = await failures_of({str(status): attempt(status) for status in kinds})
     assert raised == {str(status): expected for status, expected in kinds.items()}

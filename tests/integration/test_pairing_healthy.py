@@ -16,7 +16,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from pairbus.amqp.sections import MESSAGE_ID, Message
 from pairbus.events import PathStatus
 from tests.integration.deliveries import Deliveries, Delivery
-from tests.integration.pairs import LISTENS, Make, Pair, together
+from tests.integration.pairs import LISTENS, Make, Pair, gather_all
 from tests.unit.test_transfer import PLAIN, without_derived_times
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +26,7 @@ LATER = datetime(2999, 1, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 Call = Callable[[Any], Awaitable[Any]]
 
 
-class Twins:
+class SenderPair:
     """A plain and a paired sender, each with its own queue, and the same for a topic."""
 
     def __init__(self, pair: Pair, deliveries: Deliveries) -> None:
@@ -51,24 +51,24 @@ class Twins:
             self._deliveries.new(self.pair.primary, sender.entity_name)
             results.append(await call(sender))
             reached.append(self._deliveries.new(self.pair.primary, sender.entity_name))
-        assert [type(one) for one in results] == [type(results[0])] * 2
+        assert [type(result) for result in results] == [type(results[0])] * 2
         assert self.pair.new_in_backlog() == []
         return reached
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def twins(pair: Pair, deliveries: Deliveries) -> Twins:
-    return Twins(pair, deliveries)
+async def sender_pair(pair: Pair, deliveries: Deliveries) -> SenderPair:
+    return SenderPair(pair, deliveries)
 
 
-def shown(arrived: list[Delivery]) -> list[tuple[int | None, bytes]]:
+def comparable(arrived: list[Delivery]) -> list[tuple[int | None, bytes]]:
     """Return everything but the path, without the times that the SDK derives from the
     time-to-live when it sends."""
     return [
-        (one.message_format, without_derived_times(one.payload))
-        if one.message_format == 0
-        else (one.message_format, one.payload)
-        for one in arrived
+        (delivery.message_format, without_derived_times(delivery.payload))
+        if delivery.message_format == 0
+        else (delivery.message_format, delivery.payload)
+        for delivery in arrived
     ]
 
 
@@ -107,19 +107,19 @@ def add_to_batch(size: int | None, message: Any) -> Call:
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
 async def test_every_kind_of_message_reaches_the_primary_with_the_same_bytes(
-    twins: Twins, topic: bool
+    sender_pair: SenderPair, topic: bool
 ) -> None:
     for name, make in PLAIN.items():
         message = with_ids(make())
 
-        plain, paired = await twins.each(
+        plain, paired = await sender_pair.each(
             lambda sender, it=message: sender.send_messages(deepcopy(it)), topic=topic
         )
 
         assert len(plain) == 1, name
-        assert shown(paired) == shown(plain), name
+        assert comparable(paired) == comparable(plain), name
         if "time-to-live" not in name and name != "all of it":
-            assert [one.payload for one in paired] == [one.payload for one in plain], name
+            assert [item.payload for item in paired] == [item.payload for item in plain], name
 
 
 MANY = [
@@ -132,7 +132,7 @@ WAYS: dict[str, Call] = {
     "a list": lambda sender: sender.send_messages(deepcopy(MANY)),
     "a list of one": lambda sender: sender.send_messages(deepcopy(MANY[:1])),
     "a tuple": lambda sender: sender.send_messages(tuple(deepcopy(MANY))),
-    "a generator": lambda sender: sender.send_messages(one for one in deepcopy(MANY)),
+    "a generator": lambda sender: sender.send_messages(item for item in deepcopy(MANY)),
     "nothing": lambda sender: sender.send_messages([]),
     "a batch": in_a_batch(*MANY),
     "a batch of one": in_a_batch(MANY[0]),
@@ -144,11 +144,11 @@ WAYS: dict[str, Call] = {
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("call", WAYS.values(), ids=WAYS.keys())
 async def test_several_messages_are_one_delivery_with_the_same_bytes_and_envelope(
-    twins: Twins, call: Call
+    sender_pair: SenderPair, call: Call
 ) -> None:
-    plain, paired = await twins.each(call)
+    plain, paired = await sender_pair.each(call)
 
-    assert shown(paired) == shown(plain)
+    assert comparable(paired) == comparable(plain)
     assert len(plain) <= 1
 
 
@@ -157,23 +157,23 @@ async def test_several_messages_are_one_delivery_with_the_same_bytes_and_envelop
     "messages", [MANY[0], MANY, MANY[1:2], []], ids=["one", "several", "a list of one", "none"]
 )
 async def test_scheduling_sends_the_same_request_to_the_primary(
-    twins: Twins, messages: Any
+    sender_pair: SenderPair, messages: Any
 ) -> None:
-    plain, paired = await twins.each(
+    plain, paired = await sender_pair.each(
         lambda sender: sender.schedule_messages(deepcopy(messages), LATER)
     )
 
-    assert shown(paired) == shown(plain)
+    assert comparable(paired) == comparable(plain)
     assert len(plain) == (messages != [])
 
 
 @pytest.mark.rule("S1", "S11")
-async def test_message_without_an_id_differs_by_its_id_only(twins: Twins) -> None:
+async def test_message_without_an_id_differs_by_its_id_only(sender_pair: SenderPair) -> None:
     bare = AmqpAnnotatedMessage(
         data_body=b"body", properties=AmqpMessageProperties(subject="s", group_id="g")
     )
 
-    reached = await twins.each(lambda sender: sender.send_messages(deepcopy(bare)))
+    reached = await sender_pair.each(lambda sender: sender.send_messages(deepcopy(bare)))
 
     plain, paired = (Message.parse(delivery.payload) for (delivery,) in reached)
 
@@ -185,15 +185,17 @@ async def test_message_without_an_id_differs_by_its_id_only(twins: Twins) -> Non
 
 
 @pytest.mark.rule("S1")
-async def test_meter_of_the_primary_counts_the_same_with_and_without_pairing(twins: Twins) -> None:
-    senders = twins.both()
+async def test_meter_of_the_primary_counts_the_same_with_and_without_pairing(
+    sender_pair: SenderPair,
+) -> None:
+    senders = sender_pair.both()
     for sender in senders:
         for way in WAYS.values():
             await way(sender)
         number = await sender.schedule_messages(deepcopy(MANY[0]), LATER)
         await sender.cancel_scheduled_messages(number)
 
-    meter = twins.pair.primary.meter()
+    meter = sender_pair.pair.primary.meter()
     plain, paired = (
         {kind: reading for (path, kind), reading in meter.items() if path == sender.entity_name}
         for sender in senders
@@ -228,7 +230,7 @@ BAD: dict[str, Call] = {
         [ServiceBusMessage("b"), object()]
     ),
     "a list of lists": lambda sender: sender.send_messages([[ServiceBusMessage("b")]]),
-    "a generator that fails": lambda sender: sender.send_messages(1 / one for one in (0,)),
+    "a generator that fails": lambda sender: sender.send_messages(1 / number for number in (0,)),
     "not encodable": lambda sender: sender.send_messages(
         ServiceBusMessage("b", application_properties={"a": {1}})
     ),
@@ -265,11 +267,11 @@ BAD: dict[str, Call] = {
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("call", BAD.values(), ids=BAD.keys())
-async def test_bad_input_raises_the_error_of_the_sdk(twins: Twins, call: Call) -> None:
-    assert await outcome(call, twins.paired) == await outcome(call, twins.plain)
+async def test_bad_input_raises_the_error_of_the_sdk(sender_pair: SenderPair, call: Call) -> None:
+    assert await outcome(call, sender_pair.paired) == await outcome(call, sender_pair.plain)
 
-    assert twins.pair.state(twins.paired.entity_name) is PathStatus.HEALTHY
-    await twins.paired.send_messages(ServiceBusMessage("goes on"))
+    assert sender_pair.pair.state(sender_pair.paired.entity_name) is PathStatus.HEALTHY
+    await sender_pair.paired.send_messages(ServiceBusMessage("next"))
 
 
 CALLS: dict[str, Call] = {
@@ -284,17 +286,19 @@ CALLS: dict[str, Call] = {
 
 async def check_same_errors(plain: Callable[[], Any], paired: Callable[[], Any]) -> None:
     """Make each call with senders of both kinds, all calls at the same time."""
-    of_plain = together(outcome(call, plain()) for call in CALLS.values())
-    of_paired = together(outcome(call, paired()) for call in CALLS.values())
+    of_plain = gather_all(outcome(call, plain()) for call in CALLS.values())
+    of_paired = gather_all(outcome(call, paired()) for call in CALLS.values())
     assert await of_paired == await of_plain
 
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("topic", [False, True], ids=["queue", "topic"])
-async def test_missing_entity_raises_the_error_of_the_sdk(twins: Twins, topic: bool) -> None:
-    pair = twins.pair
+async def test_missing_entity_raises_the_error_of_the_sdk(
+    sender_pair: SenderPair, topic: bool
+) -> None:
+    pair = sender_pair.pair
     await check_same_errors(
-        lambda: pair.sender("nowhere", topic=topic, client=twins.plain_client),
+        lambda: pair.sender("nowhere", topic=topic, client=sender_pair.plain_client),
         lambda: pair.sender("nowhere", topic=topic),
     )
 
@@ -317,8 +321,8 @@ async def test_missing_right_raises_the_error_of_the_sdk(make: Make) -> None:
 
 
 @pytest.mark.rule("S1", "S14")
-async def test_closed_sender_raises_the_error_of_the_sdk(twins: Twins) -> None:
-    plain, paired = twins.both()
+async def test_closed_sender_raises_the_error_of_the_sdk(sender_pair: SenderPair) -> None:
+    plain, paired = sender_pair.both()
     async with plain, paired:
         pass
     for sender in (plain, paired):
@@ -346,28 +350,31 @@ async def test_closing_a_client_closes_its_senders_and_can_be_repeated(make: Mak
 
 
 @pytest.mark.rule("S1")
-async def test_sender_has_the_properties_of_an_sdk_sender(twins: Twins) -> None:
-    for client in (twins.plain_client, twins.pair.bus):
-        sender = twins.pair.sender("Some-Queue", client=client, client_identifier="mine")
+async def test_sender_has_the_properties_of_an_sdk_sender(sender_pair: SenderPair) -> None:
+    for client in (sender_pair.plain_client, sender_pair.pair.bus):
+        sender = sender_pair.pair.sender("Some-Queue", client=client, client_identifier="mine")
         assert sender.client_identifier == "mine"
         assert sender.entity_name == "Some-Queue"
-        assert sender.fully_qualified_namespace == twins.plain.fully_qualified_namespace
-        text = str(twins.pair.inner(sender))
+        assert sender.fully_qualified_namespace == sender_pair.plain.fully_qualified_namespace
+        text = str(sender_pair.pair.inner(sender))
         assert text == "Sender client id: mine, entity: Some-Queue"
-    assert twins.pair.bus.fully_qualified_namespace == twins.plain_client.fully_qualified_namespace
-    assert twins.paired.client_identifier.startswith("SBSender-")
-    assert twins.paired.client_identifier == twins.paired.client_identifier
-    assert str(twins.pair.inner(twins.paired)).startswith("Sender client id: SBSender-")
+    assert (
+        sender_pair.pair.bus.fully_qualified_namespace
+        == sender_pair.plain_client.fully_qualified_namespace
+    )
+    assert sender_pair.paired.client_identifier.startswith("SBSender-")
+    assert sender_pair.paired.client_identifier == sender_pair.paired.client_identifier
+    assert str(sender_pair.pair.inner(sender_pair.paired)).startswith("Sender client id: SBSender-")
 
 
 @pytest.mark.rule("S1")
-async def test_batch_is_an_sdk_batch_with_the_requested_limit(twins: Twins) -> None:
+async def test_batch_is_an_sdk_batch_with_the_requested_limit(sender_pair: SenderPair) -> None:
     sizes = set()
-    for sender in (twins.plain, twins.paired):
-        for asked, given in ((None, 256 * 1024), (0, 256 * 1024), (1000, 1000)):
-            batch = await sender.create_message_batch(asked)
+    for sender in (sender_pair.plain, sender_pair.paired):
+        for requested, expected in ((None, 256 * 1024), (0, 256 * 1024), (1000, 1000)):
+            batch = await sender.create_message_batch(requested)
             assert isinstance(batch, ServiceBusMessageBatch)
-            assert batch.max_size_in_bytes == given
+            assert batch.max_size_in_bytes == expected
         batch.add_message(ServiceBusMessage("b", message_id="1"))
         batch.add_message({"body": "b", "message_id": "2"})
         assert len(batch) == 2
@@ -377,16 +384,17 @@ async def test_batch_is_an_sdk_batch_with_the_requested_limit(twins: Twins) -> N
 
 
 @pytest.mark.rule("S1")
-async def test_receivers_are_those_of_the_primary(twins: Twins) -> None:
-    path, topic = twins.pair.queue(), twins.pair.topic()
+async def test_receivers_are_those_of_the_primary(sender_pair: SenderPair) -> None:
+    path, topic = sender_pair.pair.queue(), sender_pair.pair.topic()
     for make, names in (
         ("get_queue_receiver", (path,)),
         ("get_subscription_receiver", (topic, "all")),
     ):
         plain, paired = (
-            getattr(client, make)(*names) for client in (twins.plain_client, twins.pair.bus)
+            getattr(client, make)(*names)
+            for client in (sender_pair.plain_client, sender_pair.pair.bus)
         )
-        twins.pair.keep(plain)
-        twins.pair.keep(paired)
+        sender_pair.pair.keep(plain)
+        sender_pair.pair.keep(paired)
         assert type(paired) is type(plain)
         assert paired.entity_path == plain.entity_path

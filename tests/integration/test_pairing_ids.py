@@ -73,7 +73,7 @@ async def test_message_without_an_id_gets_one_on_a_copy_for_each_call(
 
     given = sent(pair, sender)
     assert len(set(given)) == len(given) == 6
-    assert all(isinstance(one, str) and len(one) >= 32 for one in given)
+    assert all(isinstance(item, str) and len(item) >= 32 for item in given)
     assert own_id(message) is None
 
 
@@ -81,8 +81,8 @@ async def test_message_without_an_id_gets_one_on_a_copy_for_each_call(
 async def test_message_id_of_any_type_is_kept(pair: Pair, sender: Any) -> None:
     given = ["text", "", 17]
     messages = [
-        AmqpAnnotatedMessage(data_body=b"b", properties=AmqpMessageProperties(message_id=one))
-        for one in given
+        AmqpAnnotatedMessage(data_body=b"b", properties=AmqpMessageProperties(message_id=item))
+        for item in given
     ]
     own = ServiceBusMessage("b")
     sent(pair, sender)
@@ -170,7 +170,7 @@ async def test_message_whose_acknowledgement_was_lost_is_delivered_once(
             again.send(from_backlog(payload).payload)
         again.send(Message.build(data=b"the last").encode())
 
-    assert [body_of(one) for one in pair.new_in(pair.primary, path)] == [b"the last"]
+    assert [body_of(payload) for payload in pair.new_in(pair.primary, path)] == [b"the last"]
 
 
 # The check for duplicate detection.
@@ -178,9 +178,9 @@ async def test_message_whose_acknowledgement_was_lost_is_delivered_once(
 
 def warnings_of(caplog: pytest.LogCaptureFixture, path: str) -> list[str]:
     return [
-        one.getMessage()
-        for one in caplog.records
-        if one.levelno >= logging.WARNING and path.lower() in one.getMessage().lower()
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and path.lower() in record.getMessage().lower()
     ]
 
 

@@ -29,19 +29,19 @@ def files(folder: Path) -> list[Path]:
 
 def records(folder: Path) -> list[dict[str, Any]]:
     lines = [line for file in files(folder) for line in file.read_bytes().splitlines()]
-    return [one for one in map(json.loads, lines) if "format" not in one]
+    return [record for record in map(json.loads, lines) if "format" not in record]
 
 
 def written(folder: Path, *, answered: bool = True) -> dict[tuple[str, str], list[int]]:
     """Return operations, messages, bytes and units of the ledger, by namespace and kind."""
     sums: dict[tuple[str, str], list[int]] = {}
-    for one in records(folder):
-        if "kind" not in one or one["answered"] is not answered:
+    for record in records(folder):
+        if "kind" not in record or record["answered"] is not answered:
             continue
-        kind = {"ping": "send", "poll": "receive"}.get(one["kind"], one["kind"])
-        total = sums.setdefault((one["namespace"], kind), [0, 0, 0, 0])
+        kind = {"ping": "send", "poll": "receive"}.get(record["kind"], record["kind"])
+        total = sums.setdefault((record["namespace"], kind), [0, 0, 0, 0])
         for place, name in enumerate(("operations", "messages", "bytes", "units")):
-            total[place] += one[name]
+            total[place] += record[name]
     return sums
 
 
@@ -50,9 +50,11 @@ def metered(pair: Pair) -> dict[tuple[str, str], list[int]]:
     sums: dict[tuple[str, str], list[int]] = {}
     for namespace in (pair.primary, pair.secondary):
         host = f"localhost:{namespace.port}"
-        for (_, kind), one in namespace.meter().items():
+        for (_, kind), reading in namespace.meter().items():
             total = sums.setdefault((host, kind), [0, 0, 0, 0])
-            for place, value in enumerate((one.operations, one.messages, one.bytes, one.units)):
+            for place, value in enumerate(
+                (reading.operations, reading.messages, reading.bytes, reading.units)
+            ):
                 total[place] += value
     return sums
 
@@ -89,7 +91,7 @@ async def test_ledger_agrees_with_the_meters_to_the_operation_and_the_byte(
         await sender.send_messages(ServiceBusMessage("stored"))
         await sender.send_messages([ServiceBusMessage("x" * n) for n in range(20)])
         assert fault.fired
-        pair.mend(fault)
+        pair.remove_faults(fault)
         await pair.until_state(queue, PathStatus.HEALTHY)
         await sender.send_messages(ServiceBusMessage("back again"))
     await pair.close()
@@ -130,8 +132,8 @@ async def test_state_changes_are_in_the_ledger(make: Make, tmp_path: Path) -> No
         await pair.until_state(queue, PathStatus.HEALTHY)
     await pair.close()
 
-    changes = [one for one in records(tmp_path) if "to_state" in one]
-    assert [(one["entity"], one["from_state"], one["to_state"]) for one in changes] == [
+    changes = [record for record in records(tmp_path) if "to_state" in record]
+    assert [(change["entity"], change["from_state"], change["to_state"]) for change in changes] == [
         (queue, "healthy", "failover"),
         (queue, "failover", "healthy"),
     ]
@@ -153,7 +155,9 @@ async def test_peeks_of_a_drain_are_in_the_ledger(make: Make, tmp_path: Path) ->
     await pair.close()
 
     assert written(tmp_path)[secondary, "peek"][:2] == since(pair, before)[secondary, "peek"][:2]
-    parts = Counter(one["purpose"] for one in records(tmp_path) if one.get("kind") == "peek")
+    parts = Counter(
+        record["purpose"] for record in records(tmp_path) if record.get("kind") == "peek"
+    )
     assert set(parts) == {"drain"}
 
 

@@ -50,8 +50,8 @@ class Limits:
     def sizes_in_backlog(self) -> list[int]:
         """Return the sizes of the deliveries to the backlog since the last call."""
         made = self._deliveries.new(self.pair.secondary, self.backlog)
-        assert {one.message_format for one in made} <= {BATCH_FORMAT}
-        return [len(one.payload) for one in made]
+        assert {delivery.message_format for delivery in made} <= {BATCH_FORMAT}
+        return [len(delivery.payload) for delivery in made]
 
     def nothing_was_sent(self) -> bool:
         return not any(
@@ -111,7 +111,7 @@ RESERVED: dict[str, Callable[[Any, dict[Any, Any]], Awaitable[Any]]] = {
         [ServiceBusMessage("fine"), ServiceBusMessage("b", application_properties=names)]
     ),
     "in a generator": lambda sender, names: sender.send_messages(
-        one for one in (ServiceBusMessage("fine"), annotated(names))
+        item for item in (ServiceBusMessage("fine"), annotated(names))
     ),
     "in a batch": lambda sender, names: batch_of(sender, annotated(names)),
     "in a batch, a dictionary": lambda sender, names: batch_of(
@@ -154,7 +154,7 @@ async def test_batch_can_be_used_after_it_refused_a_message(limits: Limits, send
     await sender.send_messages(batch)
 
     stored = pair.new_in(pair.primary, sender.entity_name) + pair.new_in_backlog()
-    assert [body_of(one) for one in stored] == [b"one", b"two"]
+    assert [body_of(payload) for payload in stored] == [b"one", b"two"]
     assert (pair.state(sender.entity_name) is PathStatus.FAILOVER) == (sender is limits.failed)
 
 
@@ -210,30 +210,30 @@ async def test_message_size_in_the_backlog_is_limited_to_the_byte(
     await limits.healthy.send_messages(sized(most + 1, **options))
 
 
-def headed(size: int) -> ServiceBusMessage:
+def message_with_header(size: int) -> ServiceBusMessage:
     return ServiceBusMessage(b"body", message_id="id", application_properties={"large": "h" * size})
 
 
-def head_of(payload: bytes) -> int:
+def header_size(payload: bytes) -> int:
     return len(payload) - len(Message.parse(payload).body)
 
 
 @pytest.mark.rule("S8")
 async def test_header_size_in_the_backlog_is_limited_to_the_byte(limits: Limits) -> None:
-    await limits.failed.send_messages(headed(60 * KB))
+    await limits.failed.send_messages(message_with_header(60 * KB))
     (stored,) = limits.pair.new_in_backlog()
-    most = 60 * KB + 64 * KB - head_of(stored)
+    most = 60 * KB + 64 * KB - header_size(stored)
 
-    await limits.failed.send_messages(headed(most))
+    await limits.failed.send_messages(message_with_header(most))
 
     (stored,) = limits.pair.new_in_backlog()
-    assert head_of(stored) == 64 * KB
+    assert header_size(stored) == 64 * KB
     limits.forget()
     with pytest.raises(MessageTooLargeForBacklog, match=f"{64 * KB + 1} bytes.*{64 * KB}"):
-        await limits.failed.send_messages(headed(most + 1))
+        await limits.failed.send_messages(message_with_header(most + 1))
     assert limits.nothing_was_sent()
     # The message fits the primary.
-    await limits.healthy.send_messages(headed(most + 1))
+    await limits.healthy.send_messages(message_with_header(most + 1))
 
 
 @pytest.mark.rule("S8", "S9")
@@ -266,7 +266,7 @@ async def test_check_backlog_size_refuses_large_messages_while_healthy(
     for send in (
         sender.send_messages(sized(most + 1)),
         sender.send_messages([sized(1), sized(most + 1)]),
-        sender.send_messages(headed(64 * KB - 50)),
+        sender.send_messages(message_with_header(64 * KB - 50)),
         sender.schedule_messages(sized(scheduled + 1), LATER),
     ):
         with pytest.raises(MessageTooLargeForBacklog):
@@ -373,12 +373,12 @@ async def test_failure_of_the_second_batch_names_the_stored_messages(
     limits: Limits, several: Callable[[Any], Awaitable[Any]], fault: str, error: type[Exception]
 ) -> None:
     batch = await several(limits.failed)
-    trouble = limits.pair.secondary.add_fault(fault, limits.backlog, after=1)
+    injected = limits.pair.secondary.add_fault(fault, limits.backlog, after=1)
 
     with pytest.raises(PartlyStored) as raised:
         await limits.failed.send_messages(batch)
 
-    assert trouble.fired == 1
+    assert injected.fired == 1
     limits.pair.secondary.clear_faults()
     partly = raised.value
     assert partly.stored
@@ -404,12 +404,12 @@ async def test_messages_that_were_not_stored_can_be_sent_again(limits: Limits) -
 
 @pytest.mark.rule("S9")
 async def test_failure_of_the_first_batch_is_not_partly_stored(limits: Limits) -> None:
-    trouble = limits.pair.secondary.add_fault("throttle", limits.backlog, count=1)
+    injected = limits.pair.secondary.add_fault("throttle", limits.backlog, count=1)
 
     with pytest.raises(Exception, match="Nothing was sent") as raised:
         await limits.failed.send_messages(await full_batch(limits.failed))
 
-    assert trouble.fired == 1
+    assert injected.fired == 1
     assert not isinstance(raised.value, PartlyStored)
     assert limits.pair.new_in_backlog() == []
 
@@ -455,4 +455,4 @@ async def test_message_that_cannot_be_encoded_raises_in_failover_too(limits: Lim
 
     assert limits.nothing_was_sent()
     assert limits.is_in_rotation()
-    await limits.failed.send_messages(ServiceBusMessage("goes on"))
+    await limits.failed.send_messages(ServiceBusMessage("next"))

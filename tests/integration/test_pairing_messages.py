@@ -83,7 +83,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-class Lane:
+class SenderPair:
     """A plain sender of the SDK, and a paired sender whose path is in failover."""
 
     def __init__(self, pair: Pair, deliveries: Deliveries, *, topic: bool) -> None:
@@ -93,14 +93,14 @@ class Lane:
         self.plain = pair.sender(make(), topic=topic, client=pair.connect())
         self.paired = pair.sender(make(), topic=topic)
 
-    async def plainly(self, message: Any) -> bytes:
+    async def payload_of_plain_send(self, message: Any) -> bytes:
         """Return the bytes that the plain SDK sends."""
         await self.plain.send_messages(message)
         (made,) = self._deliveries.new(self._pair.primary, self.plain.entity_name)
         return made.payload
 
     def reached_the_primary(self) -> bool:
-        """Return whether a message of the paired sender reached the primary since the last call."""
+        """Return True if the paired sender reached the primary since the last call."""
         return bool(self._deliveries.new(self._pair.primary, self.paired.entity_name))
 
 
@@ -110,7 +110,7 @@ class Failover:
     def __init__(self, pair: Pair, deliveries: Deliveries, backlog: Receiver) -> None:
         self.pair = pair
         self.deliveries = deliveries
-        self.lanes = {topic: Lane(pair, deliveries, topic=topic) for topic in (False, True)}
+        self.senders = {topic: SenderPair(pair, deliveries, topic=topic) for topic in (False, True)}
         self._backlog = backlog
 
     def received(self, count: int) -> list[bytes]:
@@ -122,16 +122,16 @@ class Failover:
             self._backlog.settle(some)
             deliveries += some
         assert len(self.pair.new_in_backlog()) <= count  # those that are not settled yet
-        return [bytes(one.payload) for one in deliveries]
+        return [bytes(delivery.payload) for delivery in deliveries]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def failover(pair: Pair, deliveries: Deliveries) -> AsyncIterator[Failover]:
     with client_of(pair.secondary) as client:
         failover = Failover(pair, deliveries, Receiver(client, pair.backlog_queues[0]))
-        for lane in failover.lanes.values():
-            await pair.fail_over(lane.paired)
-            lane.reached_the_primary()
+        for sender_pair in failover.senders.values():
+            await pair.fail_over(sender_pair.paired)
+            sender_pair.reached_the_primary()
         failover.received(2)
         yield failover
 
@@ -151,11 +151,11 @@ def with_id(message: Any, message_id: Any) -> Any:
 def snapshot(value: Any) -> Any:
     """Return all values inside an object, with their types."""
     if isinstance(value, dict):
-        return dict, [(snapshot(key), snapshot(one)) for key, one in value.items()]
+        return dict, [(snapshot(key), snapshot(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):
-        return type(value), [snapshot(one) for one in value]
+        return type(value), [snapshot(item) for item in value]
     if type(value).__module__.startswith("azure.") and not isinstance(value, Enum | type):
-        return type(value), {key: snapshot(one) for key, one in vars(value).items()}
+        return type(value), {key: snapshot(item) for key, item in vars(value).items()}
     return type(value), value
 
 
@@ -165,21 +165,24 @@ def snapshot(value: Any) -> Any:
 async def test_restored_message_equals_the_message_of_the_sdk(
     failover: Failover, make: Callable[[], Any], topic: bool
 ) -> None:
-    lane = failover.lanes[topic]
+    sender_pair = failover.senders[topic]
     message = make()
     before = snapshot(message)
 
-    await lane.paired.send_messages(message)
+    await sender_pair.paired.send_messages(message)
 
     assert snapshot(message) == before
     (stored,) = failover.pair.new_in_backlog()
     (received,) = failover.received(1)
     back = from_backlog(received)
-    assert (back.path, back.payload) == (lane.paired.entity_name, from_backlog(stored).payload)
-    plain = await lane.plainly(with_id(message, back.message_id))
+    assert (back.path, back.payload) == (
+        sender_pair.paired.entity_name,
+        from_backlog(stored).payload,
+    )
+    plain = await sender_pair.payload_of_plain_send(with_id(message, back.message_id))
     check_same(back.payload, without_derived_times(plain))
-    check_stored(Message.parse(stored), Message.parse(plain), lane.paired.entity_name)
-    assert not lane.reached_the_primary()
+    check_stored(Message.parse(stored), Message.parse(plain), sender_pair.paired.entity_name)
+    assert not sender_pair.reached_the_primary()
 
 
 def check_stored(stored: Message, plain: Message, path: str) -> None:
@@ -193,7 +196,7 @@ def check_stored(stored: Message, plain: Message, path: str) -> None:
         "x-ms-scheduledenqueuetimeutc": scheduled,
         "x-ms-path": path,
     }
-    assert same(aliases, {name: one for name, one in expected.items() if one is not None})
+    assert same(aliases, {name: item for name, item in expected.items() if item is not None})
     cleared: dict[int, None] = {GROUP_ID: None}
     if header.ttl:
         cleared |= {ABSOLUTE_EXPIRY_TIME: None, CREATION_TIME: None}
@@ -215,23 +218,25 @@ def check_stored(stored: Message, plain: Message, path: str) -> None:
 @pytest.mark.rule("S6")
 @pytest.mark.parametrize("how", ["list", "generator", "batch"])
 async def test_list_of_all_kinds_is_stored_in_order(failover: Failover, how: str) -> None:
-    lane = failover.lanes[False]
+    sender_pair = failover.senders[False]
     messages = [make() for name, make in KINDS.items() if name != "large body"]
-    before = [snapshot(one) for one in messages]
+    before = [snapshot(item) for item in messages]
 
     if how == "batch":
-        batch = await lane.paired.create_message_batch()
+        batch = await sender_pair.paired.create_message_batch()
         for message in deepcopy(messages):
             batch.add_message(message)
-        await lane.paired.send_messages(batch)
+        await sender_pair.paired.send_messages(batch)
     else:
-        await lane.paired.send_messages(messages if how == "list" else (one for one in messages))
+        await sender_pair.paired.send_messages(
+            messages if how == "list" else (item for item in messages)
+        )
 
-    assert [snapshot(one) for one in messages] == before
+    assert [snapshot(item) for item in messages] == before
     received = failover.received(len(messages))
     for message, payload in zip(messages, received, strict=True):
         back = from_backlog(payload)
-        plain = await lane.plainly(with_id(message, back.message_id))
+        plain = await sender_pair.payload_of_plain_send(with_id(message, back.message_id))
         check_same(back.payload, without_derived_times(plain))
 
 
@@ -255,12 +260,12 @@ async def test_message_that_failed_at_the_primary_is_stored_unchanged(failover: 
 async def test_destination_is_spelled_as_the_sender_was_opened(failover: Failover) -> None:
     pair = failover.pair
     path = pair.queue()
-    senders = [pair.sender(spelt) for spelt in (path.lower(), path.upper(), path)]
+    senders = [pair.sender(spelled) for spelled in (path.lower(), path.upper(), path)]
     await pair.fail_over(senders[0])
     for sender in senders:
         await sender.send_messages(ServiceBusMessage("b"))
 
-    paths = [from_backlog(one).path for one in failover.received(4)]
+    paths = [from_backlog(payload).path for payload in failover.received(4)]
 
     assert paths == [path.lower(), path.lower(), path.upper(), path]
     assert list(pair.bus.status().paths).count(path.lower()) == 1
@@ -268,7 +273,7 @@ async def test_destination_is_spelled_as_the_sender_was_opened(failover: Failove
 
 @pytest.mark.rule("S6")
 async def test_received_message_can_be_sent_to_the_backlog(failover: Failover) -> None:
-    lane, pair = failover.lanes[False], failover.pair
+    sender_pair, pair = failover.senders[False], failover.pair
     path, client = pair.queue(), pair.connect()
     await pair.sender(path, client=client).send_messages(
         ServiceBusMessage("b", application_properties={"a": "text", "n": 1}, message_id="id")
@@ -277,12 +282,12 @@ async def test_received_message_can_be_sent_to_the_backlog(failover: Failover) -
     (message,) = await receiver.receive_messages(1, max_wait_time=20)
     before = snapshot(message.raw_amqp_message)
 
-    await lane.paired.send_messages(message)
+    await sender_pair.paired.send_messages(message)
 
     assert snapshot(message.raw_amqp_message) == before
     (received,) = failover.received(1)
     back = Message.parse(from_backlog(received).payload)
-    plain = Message.parse(await lane.plainly(message))
+    plain = Message.parse(await sender_pair.payload_of_plain_send(message))
     assert back.read_application_properties() == plain.read_application_properties()
     assert same(fields_of(back), fields_of(plain))
     assert back.body == plain.body
@@ -293,7 +298,7 @@ async def test_backlog_neither_schedules_nor_expires_nor_groups_messages(
     failover: Failover,
 ) -> None:
     (queue,) = failover.pair.backlog_queues
-    await failover.lanes[False].paired.send_messages(PLAIN["all of it"]())
+    await failover.senders[False].paired.send_messages(PLAIN["all of it"]())
 
     (stored,) = failover.pair.secondary.call(
         lambda core: core.entities.get(queue).queue.peek(0, 100)

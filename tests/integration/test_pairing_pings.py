@@ -15,7 +15,7 @@ from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.events import PathStatus, Pinged
 from pairbus.pairing.ping import PING_CONTENT_TYPE
 from tests.integration.encoded_messages import payload
-from tests.integration.pairs import LISTENS, Make, Pair, message, together, until
+from tests.integration.pairs import LISTENS, Make, Pair, gather_all, message, until
 from tests.integration.raw_peer import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -27,10 +27,10 @@ async def fail_over(pair: Pair, *paths: str, session_id: str | None = None) -> l
     """Let paths fail over, and then remove the faults."""
     faults = [pair.fault("internal-error", path) for path in paths]
     senders = [pair.sender(path) for path in paths]
-    await together(one.send_messages(message(session_id=session_id)) for one in senders)
+    await gather_all(sender.send_messages(message(session_id=session_id)) for sender in senders)
     assert all(fault.fired == 1 for fault in faults)
     assert all(pair.state(path) is FAILOVER for path in paths)
-    pair.mend(*faults)
+    pair.remove_faults(*faults)
     return senders
 
 
@@ -47,12 +47,12 @@ async def test_ping_has_the_documented_form_and_is_not_delivered(
     plain, with_sessions, topic = pair.queue(), pair.queue(requires_session=True), pair.topic()
     await fail_over(pair, plain, with_sessions, topic, session_id="s")
     assert [sends(pair, path) for path in (plain, with_sessions, topic)] == [0, 0, 0]
-    taken: list[bytes] = []
+    payloads: list[bytes] = []
     take = IncomingLink._store
 
     def record(inlet: Any, delivery: Any) -> None:
         if inlet.path in (plain, with_sessions, topic):
-            taken.append(bytes(delivery.payload))
+            payloads.append(bytes(delivery.payload))
         take(inlet, delivery)
 
     monkeypatch.setattr(IncomingLink, "_store", record)
@@ -64,15 +64,15 @@ async def test_ping_has_the_documented_form_and_is_not_delivered(
     assert (
         pair.primary.call(
             lambda core: sum(
-                len(one) for one in core.entities.get(f"{topic}/Subscriptions/all").queues
+                len(queue) for queue in core.entities.get(f"{topic}/Subscriptions/all").queues
             )
         )
         == 0
     )
     sessions = set()
-    assert len(taken) == 3
-    for one in taken:
-        ping = Message.parse(one)
+    assert len(payloads) == 3
+    for encoded in payloads:
+        ping = Message.parse(encoded)
         kind, body = ping.read_body()
         assert b"".join(body) == b""
         assert (kind, len(body)) == (DATA, 1)
@@ -107,10 +107,10 @@ async def test_pings_keep_the_interval_and_stop_after_the_first_success(make: Ma
         assert last.error is not None
         assert not last.refused
         await until(lambda: pair.bus._pairing.next_step(path).at > pair.clock.time, "the next")
-    pair.mend(fault)
+    pair.remove_faults(fault)
     pair.advance(60)
     await pair.until_state(queue, HEALTHY)
-    assert [one.error is None for one in pair.of(Pinged)] == [False, False, False, True]
+    assert [event.error is None for event in pair.of(Pinged)] == [False, False, False, True]
     assert sends(pair, queue) == 1  # rejected pings are not billed
     assert pair.bus._pairing.next_step(path) is None
     pair.advance(3600)
@@ -131,10 +131,10 @@ async def test_pings_of_many_paths_are_spread(make: Make) -> None:
     pair.advance(min(due))
     first = paths[due.index(min(due))]
     await pair.until_state(first, HEALTHY)
-    assert [one.path for one in pair.of(Pinged)] == [first]
+    assert [event.path for event in pair.of(Pinged)] == [first]
     pair.advance(90)
-    await together(pair.until_state(path, HEALTHY) for path in paths)
-    assert sorted(one.path for one in pair.of(Pinged)) == sorted(paths)
+    await gather_all(pair.until_state(path, HEALTHY) for path in paths)
+    assert sorted(event.path for event in pair.of(Pinged)) == sorted(paths)
 
 
 @pytest.mark.rule("G4")
@@ -151,13 +151,13 @@ async def test_refused_ping_is_an_event_and_messages_go_to_the_backlog(make: Mak
         assert ping.refused
         assert ping.error is not None
         assert pair.bus.status().paths[ping.path].last_ping is ping
-    await together(sender.send_messages(message()) for sender in senders)
+    await gather_all(sender.send_messages(message()) for sender in senders)
     assert [pair.state(path) for path in (gone, forbidden)] == [FAILOVER, FAILOVER]
     assert [len(pair.backlog(path)) for path in (gone, forbidden)] == [2, 2]
     pair.primary.create_queue(gone)
-    pair.mend(fault)
+    pair.remove_faults(fault)
     pair.advance(66)
-    await together(pair.until_state(path, HEALTHY) for path in (gone, forbidden))
+    await gather_all(pair.until_state(path, HEALTHY) for path in (gone, forbidden))
 
 
 @pytest.mark.rule("G3")
@@ -188,7 +188,7 @@ async def test_drop_pings_completes_delivered_pings(make: Make) -> None:
         )
     drop = pairbus.drop_pings if pair.sync else pairbus.aio.drop_pings
     kept = await pair.do(drop, receiver, messages)
-    assert [str(one) for one in kept] == ["one", "two"]
+    assert [str(item) for item in kept] == ["one", "two"]
     assert len(pair.arrived(queue)) == 2
     await pair.do(receiver.close)
 

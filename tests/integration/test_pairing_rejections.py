@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import (
 from pairbus import FailureKind, PartlyStored, SendUnavailable
 from pairbus.events import BacklogQueuePulled, PathStatus
 from pairbus.pairing.failures import classify_failure
-from tests.integration.pairs import LISTENS, MINUTE, Make, Pair, caught, message
+from tests.integration.pairs import LISTENS, MINUTE, Make, Pair, error_of, message
 from tests.integration.sdk_flavours import Awaited
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S4")]
@@ -80,13 +80,13 @@ async def test_rejected_message_raises_the_error_of_the_sdk_and_pulls_no_queue(
 ) -> None:
     pair = await make()
     healthy = pair.queue()
-    by_primary = await caught(pair.sender(healthy).send_messages(bad()))
+    by_primary = await error_of(pair.sender(healthy).send_messages(bad()))
     assert pair.state(healthy) is PathStatus.HEALTHY
     path, sender = await failed_over(pair)
     _, other = await failed_over(pair)
     stored = len(pair.backlog())
 
-    error = await caught(WAYS[way](sender))
+    error = await error_of(WAYS[way](sender))
 
     assert type(error) is type(by_primary) is ServiceBusError
     assert str(error) == str(by_primary)
@@ -104,7 +104,7 @@ async def test_rejected_message_of_the_call_that_fails_over_raises_too(make: Mak
     path = pair.queue()
     fault = pair.fault("internal-error", path)
 
-    error = await caught(pair.sender(path).send_messages(bad()))
+    error = await error_of(pair.sender(path).send_messages(bad()))
 
     assert fault.fired == 1
     assert pair.state(path) is PathStatus.FAILOVER
@@ -121,7 +121,7 @@ async def test_rejection_in_the_second_batch_names_the_stored_messages(make: Mak
     _, other = await failed_over(pair)
     large = [message("x" * 200 * KB) for _ in range(2)]  # one batch takes 256 KB
 
-    error = await caught(sender.send_messages([*large, bad()]))
+    error = await error_of(sender.send_messages([*large, bad()]))
 
     assert isinstance(error, PartlyStored)
     assert (error.stored, error.not_stored) == ((0,), (1, 2))
@@ -162,7 +162,7 @@ async def test_deleted_queue_is_pulled_with_the_error_of_a_new_link(make: Make) 
     (queue,) = pair.backlog_queues
     pair.secondary.call(lambda core: core.entities.delete(queue))
 
-    error = await caught(sender.send_messages(message()))
+    error = await error_of(sender.send_messages(message()))
 
     assert isinstance(error, SendUnavailable)
     assert isinstance(error.backlog_error, MessagingEntityNotFoundError)
@@ -180,12 +180,12 @@ async def test_missing_send_right_pulls_every_queue(make: Make) -> None:
     path = pair.queue()
     fault = pair.fault("internal-error", path)
 
-    error = await caught(pair.sender(path).send_messages(message()))
+    error = await error_of(pair.sender(path).send_messages(message()))
 
     assert fault.fired == 1
     assert isinstance(error, SendUnavailable)
     assert isinstance(error.backlog_error, ServiceBusAuthorizationError)
-    assert {one.queue for one in pair.of(BacklogQueuePulled)} == set(pair.backlog_queues)
+    assert {event.queue for event in pair.of(BacklogQueuePulled)} == set(pair.backlog_queues)
 
 
 async def test_link_that_is_detached_once_is_reopened(make: Make) -> None:
@@ -224,7 +224,7 @@ async def test_message_that_detaches_every_link_pulls_no_queue(make: Make) -> No
     _, other = await failed_over(pair)
     faults = [pair.secondary.add_fault("detach", queue, count=2) for queue in pair.backlog_queues]
 
-    error = await caught(sender.send_messages(message("poison")))
+    error = await error_of(sender.send_messages(message("poison")))
 
     assert sorted(fault.fired for fault in faults) == [1, 2]
     pair.secondary.clear_faults()

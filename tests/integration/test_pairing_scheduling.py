@@ -46,7 +46,7 @@ def scheduled(pair: Pair, sender: Any) -> list[int]:
     found = pair.primary.call(
         lambda core: core.entities.get(sender.entity_name).queue.peek(0, 1000)
     )
-    return [one.sequence for one in found]
+    return [item.sequence for item in found]
 
 
 def kinds() -> list[Any]:
@@ -64,13 +64,13 @@ def kinds() -> list[Any]:
 async def test_messages_scheduled_at_the_primary_can_be_cancelled(pair: Pair, healthy: Any) -> None:
     sender = healthy
 
-    (one,) = await sender.schedule_messages(kinds()[0], LATER)
+    (single,) = await sender.schedule_messages(kinds()[0], LATER)
     several = await sender.schedule_messages(kinds(), LATER)
     from_generator = await sender.schedule_messages((message for message in kinds()), LATER)
 
-    assert scheduled(pair, sender) == [one, *several, *from_generator]
-    assert all(type(number) is int for number in (one, *several))
-    await sender.cancel_scheduled_messages(one)
+    assert scheduled(pair, sender) == [single, *several, *from_generator]
+    assert all(type(number) is int for number in (single, *several))
+    await sender.cancel_scheduled_messages(single)
     await sender.cancel_scheduled_messages(several)
     await sender.cancel_scheduled_messages(number for number in from_generator)
     assert scheduled(pair, sender) == []
@@ -104,7 +104,7 @@ async def test_list_scheduled_in_failover_returns_none_for_each_message(
     deliveries.new(pair.secondary, pair.backlog_queues[0])
 
     assert await failed.schedule_messages(kinds(), LATER) == [None] * 4
-    assert await failed.schedule_messages((one for one in kinds()), LATER) == [None] * 4
+    assert await failed.schedule_messages((item for item in kinds()), LATER) == [None] * 4
     assert await failed.schedule_messages([], LATER) == []
 
     assert len(deliveries.new(pair.secondary, pair.backlog_queues[0])) == 2
@@ -141,7 +141,7 @@ async def test_call_that_fails_at_the_primary_continues_with_the_backlog(pair: P
     assert fault.fired == 1
     assert numbers == [None, None]
     assert pair.state(sender.entity_name) is PathStatus.FAILOVER
-    assert [from_backlog(one).scheduled_ms for one in pair.new_in_backlog()] == [LATER_MS] * 2
+    assert [from_backlog(item).scheduled_ms for item in pair.new_in_backlog()] == [LATER_MS] * 2
 
 
 @pytest.mark.rule("S10")
@@ -163,7 +163,7 @@ async def test_partly_stored_names_the_scheduled_messages(pair: Pair, failed: An
     assert fault.fired == 1
     assert (raised.value.stored, raised.value.not_stored) == ((0, 1), (2, 3))
     assert isinstance(raised.value.backlog_error, ServiceBusServerBusyError)
-    assert [id_of(one) for one in pair.new_in_backlog()] == ["0", "1"]
+    assert [id_of(item) for item in pair.new_in_backlog()] == ["0", "1"]
 
 
 @pytest.mark.rule("S10")
@@ -205,12 +205,12 @@ async def test_scheduled_message_gets_an_id_in_every_state(
 
     assert bare.properties is None or bare.properties.message_id is None
     (in_primary,) = (
-        one
-        for one in pair.new_in(pair.primary, healthy.entity_name)
-        if Message.parse(one).body.endswith(b"b")
+        item
+        for item in pair.new_in(pair.primary, healthy.entity_name)
+        if Message.parse(item).body.endswith(b"b")
     )
     (in_backlog,) = pair.new_in_backlog()
-    given = [id_of(one) for one in (in_primary, in_backlog)]
+    given = [id_of(item) for item in (in_primary, in_backlog)]
     assert None not in given
     assert given[0] != given[1]
     await healthy.cancel_scheduled_messages(number)

@@ -31,9 +31,9 @@ from tests.integration.pairs import (
     SECOND,
     Make,
     Pair,
-    caught,
+    error_of,
+    gather_all,
     message,
-    together,
     until,
 )
 
@@ -107,10 +107,10 @@ async def faults_of(pair: Pair) -> dict[str, tuple[str, Fault, Any]]:
 async def test_each_kind_of_outage_starts_the_timer_and_raises_its_error(make: Make) -> None:
     pair = await make(failover_interval=MINUTE, operation_timeout=5 * SECOND)
     faults = await faults_of(pair)
-    met = await together(
-        caught(sender.send_messages(message())) for _, _, sender in faults.values()
+    errors = await gather_all(
+        error_of(sender.send_messages(message())) for _, _, sender in faults.values()
     )
-    for (kind, (queue, fault, _)), error in zip(faults.items(), met, strict=True):
+    for (kind, (queue, fault, _)), error in zip(faults.items(), errors, strict=True):
         assert fault.fired, kind
         assert isinstance(error, UNAVAILABLE[kind][0]), (kind, error)
         assert pair.state(queue) is SUSPECT, kind
@@ -123,25 +123,25 @@ async def test_each_kind_of_outage_starts_the_timer_and_raises_its_error(make: M
 async def test_each_kind_of_outage_fails_over_immediately_without_an_interval(make: Make) -> None:
     pair = await make(operation_timeout=12 * SECOND)
     faults = await faults_of(pair)
-    await together(sender.send_messages(message()) for _, _, sender in faults.values())
+    await gather_all(sender.send_messages(message()) for _, _, sender in faults.values())
     for kind, (queue, fault, _) in faults.items():
         assert fault.fired, kind
         assert pair.state(queue) is FAILOVER, kind
         assert len(pair.backlog(queue)) == 1, kind
         assert len(pair.arrived(queue)) == (kind in TWICE), kind
-        (change,) = [one for one in pair.of(StateChanged) if one.path == queue]
+        (change,) = [event for event in pair.of(StateChanged) if event.path == queue]
         assert isinstance(change.cause, UNAVAILABLE[kind][0]), kind
 
 
 @pytest.mark.rule("S2", "S3")
 async def test_refused_connections_start_the_timer_or_fail_over(make: Make) -> None:
-    slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
+    slow, fast = await gather_all((make(failover_interval=MINUTE), make(start=False)))
     await fast.start(primary=fast.connect(fast.primary.connection_string))
     queue, other = slow.queues(2)
     fault = slow.fault("refuse-connections")
-    error, _ = await together(
+    error, _ = await gather_all(
         (
-            caught(slow.sender(queue).send_messages(message())),
+            error_of(slow.sender(queue).send_messages(message())),
             fast.sender(other).send_messages(message()),
         )
     )
@@ -149,7 +149,7 @@ async def test_refused_connections_start_the_timer_or_fail_over(make: Make) -> N
     assert classify_failure(error) is FailureKind.UNAVAILABLE
     assert slow.state(queue) is SUSPECT
     assert fast.state(other) is FAILOVER
-    assert [one.path for one in fast.backlog()] == [other]
+    assert [restored.path for restored in fast.backlog()] == [other]
 
 
 @pytest.mark.rule("S2")
@@ -158,7 +158,7 @@ async def test_stopped_namespace_fails_over_every_kind_of_send(make: Make) -> No
     targets = [(name, topic) for name in SENDS for topic in (False, True)]
     paths = [pair.topic() if topic else pair.queue() for _, topic in targets]
     pair.primary.stop()
-    results = await together(
+    results = await gather_all(
         SENDS[name][0](pair.sender(path, topic=topic))
         for (name, topic), path in zip(targets, paths, strict=True)
     )
@@ -169,7 +169,7 @@ async def test_stopped_namespace_fails_over_every_kind_of_send(make: Make) -> No
         assert len(stored) == number, (name, topic)
         if name.startswith("schedule"):
             assert result == [None] * number
-            assert all(one.scheduled_ms == LATER.timestamp() * 1000 for one in stored)
+            assert all(item.scheduled_ms == LATER.timestamp() * 1000 for item in stored)
 
 
 @pytest.mark.rule("S2", "S3")
@@ -180,11 +180,11 @@ async def test_every_kind_of_send_starts_the_timer_and_raises_the_error_of_the_s
     targets = [(name, topic) for name in SENDS for topic in (False, True)]
     paths = [pair.topic() if topic else pair.queue() for _, topic in targets]
     faults = [pair.fault("internal-error", path) for path in paths]
-    met = await together(
-        caught(SENDS[name][0](pair.sender(path, topic=topic)))
+    errors = await gather_all(
+        error_of(SENDS[name][0](pair.sender(path, topic=topic)))
         for (name, topic), path in zip(targets, paths, strict=True)
     )
-    for target, path, fault, error in zip(targets, paths, faults, met, strict=True):
+    for target, path, fault, error in zip(targets, paths, faults, errors, strict=True):
         assert fault.fired, target
         assert isinstance(error, ServiceBusError), target
         assert pair.state(path) is SUSPECT, target
@@ -193,7 +193,7 @@ async def test_every_kind_of_send_starts_the_timer_and_raises_the_error_of_the_s
 
 @pytest.mark.rule("S1", "S2")
 async def test_entering_and_creating_a_batch_start_the_timer_and_do_not_fail(make: Make) -> None:
-    slow, fast = await together((make(failover_interval=MINUTE), make(start=False)))
+    slow, fast = await gather_all((make(failover_interval=MINUTE), make(start=False)))
     await fast.start(primary=fast.connect(fast.primary.connection_string))
     paths = slow.queues(4)
     slow.primary.stop()
@@ -202,7 +202,7 @@ async def test_entering_and_creating_a_batch_start_the_timer_and_do_not_fail(mak
         lambda sender: sender.create_message_batch(),
     ]
     targets = list(zip((slow, slow, fast, fast), paths, ways * 2, strict=True))
-    results = await together(way(pair.sender(path)) for pair, path, way in targets)
+    results = await gather_all(way(pair.sender(path)) for pair, path, way in targets)
     assert [pair.state(path) for pair, path, _ in targets] == [SUSPECT] * 2 + [FAILOVER] * 2
     assert [results[1].max_size_in_bytes, results[3].max_size_in_bytes] == [256 * 1024] * 2
 
@@ -214,7 +214,7 @@ async def test_entering_and_creating_a_batch_do_not_stop_the_timer(make: Make) -
     (sender,) = await pair.entered(queue)
     fault = pair.fault("internal-error", queue)
     for _ in range(3):
-        error = await caught(send_batch(sender))
+        error = await error_of(send_batch(sender))
         assert isinstance(error, ServiceBusError)
         await pair.entered(queue)
         pair.advance(25)
@@ -252,12 +252,13 @@ async def test_throttling_and_caller_errors_do_not_start_the_timer(make: Make) -
         (odd, unencodable(), {}, Exception),
         (late, message(), {"timeout": -1}, ValueError),
     ]
-    met = await together(
-        caught(pair.sender(path).send_messages(what, **options)) for path, what, options, _ in cases
+    errors = await gather_all(
+        error_of(pair.sender(path).send_messages(what, **options))
+        for path, what, options, _ in cases
     )
     assert throttled.fired
     assert all(fault.fired for fault in refused)
-    for (path, _, _, kind), error in zip(cases, met, strict=True):
+    for (path, _, _, kind), error in zip(cases, errors, strict=True):
         assert isinstance(error, kind), (path, error)
         assert pair.state(path) is HEALTHY, path
     assert pair.of(StateChanged) == []
@@ -270,8 +271,8 @@ def fill(pair: Pair, path: str) -> None:
 
     def send(core: Any) -> None:
         large = [parse_message(payload("x" * 250_000)) for _ in range(4)]
-        for one in large:
-            core.entities.router.send(core.entities.get(path), [one], core.now_ms())
+        for item in large:
+            core.entities.router.send(core.entities.get(path), [item], core.now_ms())
 
     pair.primary.call(send)
 
@@ -282,13 +283,13 @@ async def test_missing_send_right_raises_on_entering_and_sending(make: Make) -> 
     text = pair.primary.connection_string_of(LISTENS.name, LISTENS.primary_key)
     await pair.start(primary=pair.connect(text))
     queue = pair.queue()
-    met = await together(
+    errors = await gather_all(
         (
-            caught(pair.sender(queue).__aenter__()),
-            caught(pair.sender(queue).send_messages(message())),
+            error_of(pair.sender(queue).__aenter__()),
+            error_of(pair.sender(queue).send_messages(message())),
         )
     )
-    assert [type(error) for error in met] == [ServiceBusAuthorizationError] * 2
+    assert [type(error) for error in errors] == [ServiceBusAuthorizationError] * 2
     assert pair.of(StateChanged) == []
 
 
@@ -304,8 +305,8 @@ async def test_messages_that_cannot_be_encoded_never_start_a_failover(make: Make
         lambda sender: sender.schedule_messages(unencodable(), LATER),
         lambda sender: asyncio.to_thread(batch.add_message, unencodable()),
     ]
-    for one in broken:
-        assert await caught(one(bad)) is not None
+    for send in broken:
+        assert await error_of(send(bad)) is not None
         assert pair.state(queue) is HEALTHY
         await good.send_messages(message())
     assert len(pair.arrived(queue)) == len(broken)
@@ -322,7 +323,7 @@ async def test_detach_of_a_deleted_entity_is_no_failover(make: Make) -> None:
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
     fault = pair.fault("detach", queue, count=1)
-    sending = caught(sender.send_messages(message()))
+    sending = error_of(sender.send_messages(message()))
     # The entity is deleted between the send and the ping.
     pair.primary.call(lambda core: watch_detach(core, fault, queue))
     error = await sending
@@ -338,10 +339,10 @@ def watch_detach(core: Any, fault: Fault, path: str) -> None:
     fire = core.faults.fire
 
     def fired(*args: Any) -> Any:
-        met = fire(*args)
-        if met is fault:
+        fired_fault = fire(*args)
+        if fired_fault is fault:
             core.entities.delete(path)
-        return met
+        return fired_fault
 
     core.faults.fire = fired
 
@@ -352,12 +353,12 @@ async def test_detach_of_every_link_is_an_outage_and_a_single_one_is_not(make: M
     once, always = pair.queues(2)
     senders = await pair.entered(once, always)
     faults = [pair.fault("detach", once, count=1), pair.fault("detach", always)]
-    met = await together(caught(sender.send_messages(message())) for sender in senders)
+    errors = await gather_all(error_of(sender.send_messages(message())) for sender in senders)
     assert [fault.fired for fault in faults] == [1, 2]  # the message and the ping
-    assert isinstance(met[0], ServiceBusConnectionError)
-    assert met[1] is None
+    assert isinstance(errors[0], ServiceBusConnectionError)
+    assert errors[1] is None
     assert [pair.state(once), pair.state(always)] == [HEALTHY, FAILOVER]
-    assert [one.path for one in pair.backlog()] == [always]
+    assert [restored.path for restored in pair.backlog()] == [always]
     await senders[0].send_messages(message("again"))
     assert len(pair.arrived(once)) == 1
 
@@ -369,7 +370,7 @@ async def test_expired_tokens_are_no_outage(make: Make) -> None:
     (sender,) = await pair.entered(queue)
     fault = pair.fault("expire-tokens", queue, count=1)
     await until(lambda: fault.fired == 1, "the token to expire")
-    error = await caught(sender.send_messages(message()))
+    error = await error_of(sender.send_messages(message()))
     assert isinstance(error, ServiceBusConnectionError)  # the SDK does not retry here
     await sender.send_messages(message())
     assert len(pair.arrived(queue)) == 1
@@ -383,9 +384,9 @@ async def test_unknown_failure_is_probed_when_the_timer_fires(make: Make) -> Non
     passing, lasting = pair.queues(2)
     senders = await pair.entered(passing, lasting)
     faults = [pair.fault("detach", passing, count=1), pair.fault("detach", lasting)]
-    met = await together(caught(sender.send_messages(message())) for sender in senders)
+    errors = await gather_all(error_of(sender.send_messages(message())) for sender in senders)
     assert [fault.fired for fault in faults] == [1, 1]
-    assert all(isinstance(error, ServiceBusConnectionError) for error in met)
+    assert all(isinstance(error, ServiceBusConnectionError) for error in errors)
     assert [pair.state(passing), pair.state(lasting)] == [SUSPECT, SUSPECT]
     pair.advance(60)
     await pair.until_state(passing, HEALTHY)
@@ -404,15 +405,15 @@ async def test_original_errors_are_raised_until_the_timer_fires(make: Make) -> N
     fault = pair.fault("internal-error", queue)
     for seconds in (0, 30, 29.999):
         pair.advance(seconds)
-        assert isinstance(await caught(first.send_messages(message())), ServiceBusError)
-        assert isinstance(await caught(second.send_messages(message())), ServiceBusError)
+        assert isinstance(await error_of(first.send_messages(message())), ServiceBusError)
+        assert isinstance(await error_of(second.send_messages(message())), ServiceBusError)
         assert pair.state(queue) is SUSPECT
     assert fault.fired == 6
     cause = pair.bus.status().paths[queue].cause
     pair.advance(0.001)
     await pair.until_state(queue, FAILOVER)
     assert pair.bus.status().paths[queue].cause is cause
-    await together(sender.send_messages(message()) for sender in (first, second))
+    await gather_all(sender.send_messages(message()) for sender in (first, second))
     assert fault.fired == 6
     assert len(pair.backlog(queue)) == 2
     assert pair.changes(queue) == [(HEALTHY, SUSPECT), (SUSPECT, FAILOVER)]
@@ -426,14 +427,14 @@ async def test_success_of_another_sender_stops_the_timer_and_a_failure_starts_a_
     queue = pair.queue()
     first, second = await pair.entered(queue, queue)
     fault = pair.fault("internal-error", queue, count=1)
-    assert await caught(first.send_messages(message())) is not None
+    assert await error_of(first.send_messages(message())) is not None
     pair.advance(59)
     await second.send_messages(message("a success"))
     assert pair.state(queue) is HEALTHY
     again = pair.fault("internal-error", queue)
-    assert await caught(first.send_messages(message())) is not None
+    assert await error_of(first.send_messages(message())) is not None
     pair.advance(59)
-    assert await caught(second.send_messages(message())) is not None
+    assert await error_of(second.send_messages(message())) is not None
     assert (fault.fired, again.fired) == (1, 2)
     assert pair.state(queue) is SUSPECT
     pair.advance(1)
@@ -454,11 +455,11 @@ async def test_sends_go_to_the_backlog_after_an_interval_of_one_second(make: Mak
     (sender,) = await pair.entered(queue)
     pair.primary.stop()
     assert (
-        classify_failure(await caught(sender.send_messages(message()))) is FailureKind.UNAVAILABLE
+        classify_failure(await error_of(sender.send_messages(message()))) is FailureKind.UNAVAILABLE
     )
     await pair.until_state(queue, FAILOVER)
     await sender.send_messages(message("stored"))
-    assert [one.path for one in pair.backlog()] == [queue]
+    assert [restored.path for restored in pair.backlog()] == [queue]
 
 
 # The option `classify`.
@@ -466,10 +467,10 @@ async def test_sends_go_to_the_backlog_after_an_interval_of_one_second(make: Mak
 
 @pytest.mark.rule("S2")
 async def test_classify_option_replaces_the_default(make: Make) -> None:
-    asked: list[BaseException] = []
+    classified: list[BaseException] = []
 
     def classify(error: BaseException) -> FailureKind:
-        asked.append(error)
+        classified.append(error)
         return (
             FailureKind.UNAVAILABLE
             if isinstance(error, ServiceBusServerBusyError)
@@ -479,15 +480,15 @@ async def test_classify_option_replaces_the_default(make: Make) -> None:
     pair = await make(classify=classify)
     busy, broken = pair.queues(2)
     faults = [pair.fault("throttle", busy), pair.fault("internal-error", broken)]
-    met = await together(
-        caught(pair.sender(path).send_messages(message())) for path in (busy, broken)
+    errors = await gather_all(
+        error_of(pair.sender(path).send_messages(message())) for path in (busy, broken)
     )
     assert all(fault.fired for fault in faults)
-    assert met[0] is None
-    assert isinstance(met[1], ServiceBusError)
+    assert errors[0] is None
+    assert isinstance(errors[1], ServiceBusError)
     assert [pair.state(busy), pair.state(broken)] == [FAILOVER, HEALTHY]
-    assert [one.path for one in pair.backlog()] == [busy]
-    assert {type(error) for error in asked} == {ServiceBusServerBusyError, ServiceBusError}
+    assert [restored.path for restored in pair.backlog()] == [busy]
+    assert {type(error) for error in classified} == {ServiceBusServerBusyError, ServiceBusError}
 
 
 @pytest.mark.rule("S2")

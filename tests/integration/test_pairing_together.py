@@ -6,7 +6,7 @@ import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 
 from pairbus.events import BacklogQueuePulled, BacklogQueueRestored, PathStatus, Pinged
-from tests.integration.pairs import MINUTE, Make, Pair, message, together, until
+from tests.integration.pairs import MINUTE, Make, Pair, gather_all, message, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,7 +20,7 @@ async def in_failover(pair: Pair, number: int) -> tuple[str, list[Any]]:
     senders = [pair.sender(queue) for _ in range(number)]
     await senders[0].send_messages(message("0"))
     assert fault.fired == 1
-    await together(one.send_messages(message(str(i))) for i, one in enumerate(senders) if i)
+    await gather_all(sender.send_messages(message(str(i))) for i, sender in enumerate(senders) if i)
     assert fault.fired == 1
     return queue, senders
 
@@ -30,9 +30,9 @@ def queues_of(pair: Pair, number: int) -> list[str]:
     from pairbus.amqp.sections import Message
 
     places = {
-        int(Message.parse(one.payload).read_body()[1][0]): queue
+        int(Message.parse(restored.payload).read_body()[1][0]): queue
         for queue in pair.backlog_queues
-        for one in pair.in_queue(queue)
+        for restored in pair.in_queue(queue)
     }
     return [places[sender] for sender in range(number)]
 
@@ -45,21 +45,21 @@ async def test_all_senders_of_a_path_fail_over_and_back_together(make: Make) -> 
     publisher = pair.sender(topic, topic=True)
     fault = pair.fault("internal-error", broken)
     await senders[0].send_messages(message())
-    await together(sender.send_messages(message()) for sender in (*senders[1:], other, publisher))
+    await gather_all(sender.send_messages(message()) for sender in (*senders[1:], other, publisher))
     assert fault.fired == 1  # later sends did not call the primary
     assert [pair.state(path) for path in (broken, fine, topic)] == [FAILOVER, HEALTHY, HEALTHY]
-    assert {one.path for one in pair.backlog()} == {broken}
+    assert {restored.path for restored in pair.backlog()} == {broken}
     assert len(pair.backlog()) == 3
     assert pair.arrived(broken) == []
     assert len(pair.arrived(fine)) == 1
 
-    pair.mend(fault)
+    pair.remove_faults(fault)
     pair.advance(60)
     await pair.until_state(broken, HEALTHY)
-    await together(sender.send_messages(message()) for sender in senders)
+    await gather_all(sender.send_messages(message()) for sender in senders)
     assert len(pair.arrived(broken)) == 3
     assert len(pair.backlog()) == 3
-    assert [one.error for one in pair.of(Pinged)] == [None]
+    assert [event.error for event in pair.of(Pinged)] == [None]
     assert pair.changes(broken) == [(HEALTHY, FAILOVER), (FAILOVER, HEALTHY)]
     assert pair.changes(fine) == pair.changes(topic) == []
 
@@ -70,7 +70,7 @@ async def test_sender_keeps_its_backlog_queue(make: Make) -> None:
     path, senders = await in_failover(pair, 3)
     chosen = queues_of(pair, 3)
     for _ in range(5):
-        await together(sender.send_messages(message(str(i))) for i, sender in enumerate(senders))
+        await gather_all(sender.send_messages(message(str(i))) for i, sender in enumerate(senders))
     held = {queue: len(pair.in_queue(queue)) for queue in pair.backlog_queues}
     assert held == {queue: 6 * chosen.count(queue) for queue in pair.backlog_queues}
     assert set(pair.bus.status().paths[path].backlog_queues) == set(chosen)
@@ -83,7 +83,7 @@ async def test_failed_backlog_queue_is_left_by_all_senders(make: Make, lost: str
     _, senders = await in_failover(pair, 3)
     chosen = queues_of(pair, 3)
     queue = max(chosen, key=chosen.count)  # two of three senders have the same queue
-    sharing = [sender for sender, one in zip(senders, chosen, strict=True) if one == queue]
+    sharing = [sender for sender, name in zip(senders, chosen, strict=True) if name == queue]
     (left,) = set(pair.backlog_queues) - {queue}
     if lost == "deleted":
         pair.secondary.call(lambda core: core.entities.delete(queue))
@@ -100,7 +100,7 @@ async def test_failed_backlog_queue_is_left_by_all_senders(make: Make, lost: str
     if lost == "fails":
         assert fault.fired == 1
         assert isinstance(pulled.cause, kind)
-    await together(sender.send_messages(message("moved")) for sender in senders)
+    await gather_all(sender.send_messages(message("moved")) for sender in senders)
     assert pair.of(BacklogQueuePulled) == [pulled]
     if lost == "fails":
         assert fault.fired == 1
@@ -124,8 +124,8 @@ async def test_pulled_queue_is_restored_after_its_cool_down(make: Make) -> None:
     pair.clock.time += 1
     await sender.send_messages(message())
     assert len(pair.in_queue(first)) == 2
-    assert [one.queue for one in pair.of(BacklogQueuePulled)] == [first, second]
-    assert [one.queue for one in pair.of(BacklogQueueRestored)] == [first]
+    assert [event.queue for event in pair.of(BacklogQueuePulled)] == [first, second]
+    assert [event.queue for event in pair.of(BacklogQueueRestored)] == [first]
     assert pair.bus.status().backlog[first].in_rotation
     await sender.send_messages(message())
     assert len(pair.in_queue(first)) == 3

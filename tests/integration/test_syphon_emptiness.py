@@ -1,4 +1,4 @@
-"""The check whether queues are empty, against an emulator, with locks of the SDK."""
+"""The check that queues are empty, against an emulator, with locks of the SDK."""
 
 from collections import Counter
 from collections.abc import Iterator

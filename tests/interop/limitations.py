@@ -1,4 +1,4 @@
-"""The table of what AMQP peers cannot do.
+"""The limitations of AMQP peers, and the tests that they exclude.
 
 A test that needs a capability declares it with `needs`, and runs with the peers that have it.
 """
@@ -171,11 +171,11 @@ CANNOT: dict[str, dict[str, str]] = {
     "server: own process": {"proton": "Proton runs in the process of the test."},
     "server: reports fields": {"rhea": "The script reports few fields of open and attach."},
 }
-"""What peers cannot do, by capability and peer, with the reason. Tests do not run with such peers.
+"""The limitations of peers, by capability and peer, with the reason.
 
-A capability that a peer does have is not listed."""
+A test does not run with a peer that lacks a capability. Capabilities of a peer are not listed."""
 
-_NO_SUCH_TYPE = "The SDK does not know the type."
+_NO_SUCH_TYPE = "The SDK does not support the type."
 _CHARS = ("char 97", "char 382", "char 8364", "char 119070", "array of char")
 _DECIMALS = ("decimal32", "decimal64", "array of decimal32", "array of decimal64")
 _EQUAL_KEYS = "map with keys that are equal in Python"

@@ -142,7 +142,7 @@ class ProtonClient(ProtonHandler, PeerClient):
         Accepted(),
         Released(),
         Rejected(),
-        Rejected(Error(Symbol("test:stain"), "a stain", {Symbol("where"): "the sleeve"})),
+        Rejected(Error(Symbol("test:error"), "test error", {Symbol("detail"): "test"})),
         Modified(),
         Modified(delivery_failed=True),
         Modified(undeliverable_here=True),

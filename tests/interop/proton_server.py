@@ -289,7 +289,7 @@ class ProtonServer(ProtonHandler, PeerServer):
 
     def on_transport_closed(self, event: Event) -> None:
         self.links = [link for link in self.links if link.connection != event.connection]
-        self.connections = [one for one in self.connections if one != event.connection]
+        self.connections = [item for item in self.connections if item != event.connection]
         count = self.closed_connections + 1
         self._submit(lambda: setattr(self, "closed_connections", count))
 

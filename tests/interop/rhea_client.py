@@ -144,7 +144,7 @@ class RheaClient(PeerClient):
         Accepted(),
         Released(),
         Rejected(),
-        Rejected(Error(Symbol("test:stain"), "a stain", {Symbol("where"): "the sleeve"})),
+        Rejected(Error(Symbol("test:error"), "test error", {Symbol("detail"): "test"})),
         Modified(delivery_failed=True),
         Modified(undeliverable_here=True),
         Modified(True, True, {Symbol("x-opt-why"): UInt(1)}),

@@ -261,7 +261,7 @@ class RheaProcess:
             return list(iter(lambda: self._take((name,), fields), None))
 
     def has(self, name: str, **fields: Any) -> bool:
-        """Return whether such an event has arrived."""
+        """Return True if such an event has arrived."""
         with self._changed:
             return self._find((name,), fields) is not None
 

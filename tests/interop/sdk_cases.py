@@ -22,13 +22,13 @@ from pairbus.amqp.types import (
     UShort,
 )
 
-PATIENT = {"retry_total": 3, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
+RETRIES = {"retry_total": 3, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
 """Options of a client that retries quickly."""
 
-IMPATIENT = PATIENT | {"retry_total": 0}
+NO_RETRIES = RETRIES | {"retry_total": 0}
 """Options of a client that does not retry."""
 
-BRISK = {"keep_alive": 0, "socket_timeout": 0.05}
+QUICK_CLOSE = {"keep_alive": 0, "socket_timeout": 0.05}
 """Options of a sender or receiver that closes quickly: no keep-alive thread, which wakes once a
 second, and short waits for the last frames."""
 

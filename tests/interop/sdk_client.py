@@ -27,7 +27,7 @@ from tests.interop.peers import (
     PeerReceiver,
     PeerSender,
 )
-from tests.interop.sdk_cases import BRISK, IMPATIENT, PATIENT
+from tests.interop.sdk_cases import NO_RETRIES, QUICK_CLOSE, RETRIES
 from tests.interop.sdk_values import (
     as_read_by_sdk,
     error_from_sdk,
@@ -118,7 +118,7 @@ class SdkClient(PeerClient):
     def __init__(self, port: int, options: ConnectOptions) -> None:
         host = f"127.0.0.1:{port}" if options.tls is None else "localhost"
         text = f"Endpoint=sb://{host}/;SharedAccessKeyName=root;SharedAccessKey=a2V5;"
-        native: dict[str, Any] = dict(PATIENT if options.reconnect else IMPATIENT)
+        native: dict[str, Any] = dict(RETRIES if options.reconnect else NO_RETRIES)
         if options.tls is None:
             text += "UseDevelopmentEmulator=true;"
         else:
@@ -138,7 +138,7 @@ class SdkClient(PeerClient):
         return as_read_by_sdk(value)
 
     def sender(self, address: str, *, settled: bool | None = None, session: int = 0) -> SdkSender:
-        return SdkSender(self._attach(self.client.get_queue_sender(address, **BRISK)))
+        return SdkSender(self._attach(self.client.get_queue_sender(address, **QUICK_CLOSE)))
 
     def receiver(
         self,
@@ -151,7 +151,7 @@ class SdkClient(PeerClient):
     ) -> SdkReceiver:
         if settled:
             options["receive_mode"] = ServiceBusReceiveMode.RECEIVE_AND_DELETE
-        receiver = self.client.get_queue_receiver(address, **(BRISK | options))
+        receiver = self.client.get_queue_receiver(address, **(QUICK_CLOSE | options))
         return SdkReceiver(self._attach(receiver))
 
     def _attach(self, link: Any) -> Any:

@@ -29,8 +29,8 @@ ERRORS = [
     MessageTooLarge("the message is too large", info=INFO),
     AmqpError("a bug", info=INFO),
 ]
-WHY = AmqpError("a stain", condition="test:stain", info={Symbol("where"): "the sleeve"})
-WHY_ON_THE_WIRE = Error(Symbol("test:stain"), "a stain", {Symbol("where"): "the sleeve"})
+ERROR = AmqpError("test error", condition="test:error", info={Symbol("detail"): "test"})
+SENT_ERROR = Error(Symbol("test:error"), "test error", {Symbol("detail"): "test"})
 
 
 def assert_reports(error: Error | None, expected: AmqpError) -> None:
@@ -111,10 +111,10 @@ def test_detached_link_reports_its_error(server: MemoryServer, connect: Connect)
     peer.sender("q")
     [endpoint] = server.endpoints
 
-    server.call(lambda: endpoint.link.detach(WHY))
+    server.call(lambda: endpoint.link.detach(ERROR))
 
     error = peer.next_error()
-    assert (error.endpoint, error.error) == ("link", WHY_ON_THE_WIRE)
+    assert (error.endpoint, error.error) == ("link", SENT_ERROR)
     peer.until(lambda: not open_endpoints(server))
 
 
@@ -126,13 +126,13 @@ def test_ended_session_and_closed_connection_report_their_errors(
     peer.sender("q")
     [endpoint] = server.endpoints
 
-    server.call(lambda: endpoint.link.session.end(WHY))
+    server.call(lambda: endpoint.link.session.end(ERROR))
     session_error = peer.next_error()
-    server.call(lambda: endpoint.connection.engine.close(WHY))
+    server.call(lambda: endpoint.connection.engine.close(ERROR))
     connection_error = peer.next_error()
 
-    assert (session_error.endpoint, session_error.error) == ("session", WHY_ON_THE_WIRE)
-    assert (connection_error.endpoint, connection_error.error) == ("connection", WHY_ON_THE_WIRE)
+    assert (session_error.endpoint, session_error.error) == ("session", SENT_ERROR)
+    assert (connection_error.endpoint, connection_error.error) == ("connection", SENT_ERROR)
 
 
 @needs("ends with an error")

@@ -24,7 +24,7 @@ from tests.interop.limitations import needs
 from tests.interop.messages import text, texts
 from tests.unit.amqp.same import same
 
-STAIN = Error(Symbol("test:stain"), "a stain", {Symbol("where"): "the sleeve"})
+ERROR = Error(Symbol("test:error"), "test error", {Symbol("detail"): "test"})
 
 
 @needs("presettled send")
@@ -190,7 +190,7 @@ def test_our_outcomes_reach_a_sender(server: MemoryServer, connect: Connect) -> 
         Accepted(),
         Released(),
         Rejected(),
-        Rejected(STAIN),
+        Rejected(ERROR),
         Modified(),
         Modified(delivery_failed=True),
         Modified(True, True, {Symbol("x-opt-why"): "because"}),

@@ -1,4 +1,4 @@
-"""The table of what peers cannot do is complete and has no unused entries."""
+"""The table of limitations is complete and has no unused entries."""
 
 import importlib
 from pathlib import Path

@@ -210,12 +210,12 @@ def test_engine_settles_after_the_outcome_in_mode_second(peer: PeerServer) -> No
         assert session.outgoing.unsettled == {}
 
 
-STAIN = Error(Symbol("test:stain"), "a stain", {Symbol("where"): "the sleeve"})
+ERROR = Error(Symbol("test:error"), "test error", {Symbol("detail"): "test"})
 OUTCOMES: dict[str, Any] = {
     "accepted": Accepted(),
     "released": Released(),
     "rejected": Rejected(),
-    "rejected with an error": Rejected(STAIN),
+    "rejected with an error": Rejected(ERROR),
     "modified": Modified(delivery_failed=True),
     "modified with all fields": Modified(True, True, {Symbol("x-opt-why"): UInt(1)}),
 }
@@ -231,9 +231,9 @@ def test_outcomes_of_a_receiver_reach_a_peer(
     receiver = Receiver(open_client(peer), "q", confirm=confirm)
     deliveries = receiver.receive()
 
-    if confirm and state == Rejected(STAIN):
+    if confirm and state == Rejected(ERROR):
         # The peers confirm with the same state, which the client reports as a failure.
-        with pytest.raises(AmqpError, match="'q' did not settle a message: a stain"):
+        with pytest.raises(AmqpError, match="'q' did not settle a message: test error"):
             receiver.settle(deliveries, state)
     else:
         receiver.settle(deliveries, state)
@@ -293,12 +293,12 @@ def test_sender_raises_the_error_for_an_outcome(
 
 def test_rejection_carries_the_info_of_its_error(peer: PeerServer, open_client: OpenClient) -> None:
     info = {Symbol("colour"): "red", Symbol("n"): UInt(3)}
-    peer.settle_with("q", Rejected(Error("test:stain", "a stain", info)))
+    peer.settle_with("q", Rejected(Error("test:error", "test error", info)))
 
     with pytest.raises(Unavailable) as caught:
         Sender(open_client(peer), "q").send(payload())
 
-    assert caught.value.condition == "test:stain"
+    assert caught.value.condition == "test:error"
     assert caught.value.info == info
     assert type(caught.value.info["n"]) is UInt
 
