@@ -19,6 +19,7 @@ from tests.interop.peers import (
 from tests.interop.rhea_messages import OUTCOME_EVENTS, encode, message_from_json, message_to_json
 from tests.interop.rhea_process import (
     RheaProcess,
+    connection_limits,
     error_to_json,
     from_json,
     state_to_json,
@@ -267,13 +268,7 @@ def _native_options(port: int, options: ConnectOptions) -> dict[str, Any]:
         native["password"] = options.password
     if not options.sasl or options.certificate:
         native["username"] = None
-    if options.max_frame_size is not None:
-        native["max_frame_size"] = options.max_frame_size
-    if options.window is not None:
-        native["session_buffer_size"] = options.window
-    if options.idle_timeout_s is not None:
-        # rhea announces the whole timeout, and waits twice as long.
-        native["idle_time_out"] = int(options.idle_timeout_s * 500)
+    native |= connection_limits(options)
     if options.container_id is not None:
         native["container_id"] = options.container_id
     if options.hostname is not None:

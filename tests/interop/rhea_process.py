@@ -38,6 +38,7 @@ from pairbus.amqp.types import (
     ULong,
     UShort,
 )
+from tests.interop.peers import ConnectOptions, ServerOptions
 
 T = TypeVar("T")
 PEERS = Path(__file__).parents[1] / "peers"
@@ -70,6 +71,19 @@ TYPES_BY_NAME: dict[str, type] = {
     "array": Array,
 }
 NAMES_BY_TYPE = {kind: name for name, kind in TYPES_BY_NAME.items()}
+
+
+def connection_limits(options: ConnectOptions | ServerOptions) -> dict[str, int]:
+    """Return the limits of a connection as options of rhea."""
+    limits: dict[str, int] = {}
+    if options.max_frame_size is not None:
+        limits["max_frame_size"] = options.max_frame_size
+    if options.window is not None:
+        limits["session_buffer_size"] = options.window
+    if options.idle_timeout_s is not None:
+        # rhea announces the whole timeout, and waits twice as long.
+        limits["idle_time_out"] = int(options.idle_timeout_s * 500)
+    return limits
 
 
 def to_json(value: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tests.interop.peers import (
 from tests.interop.rhea_messages import OUTCOME_EVENTS, encode, message_from_json, message_to_json
 from tests.interop.rhea_process import (
     RheaProcess,
+    connection_limits,
     error_to_json,
     from_json,
     state_to_json,
@@ -34,12 +35,7 @@ class RheaServer(PeerServer):
         if options.max_message_size is not None:
             receiver_options["max_message_size"] = options.max_message_size
         native["receiver_options"] = receiver_options
-        if options.max_frame_size is not None:
-            native["max_frame_size"] = options.max_frame_size
-        if options.window is not None:
-            native["session_buffer_size"] = options.window
-        if options.idle_timeout_s is not None:
-            native["idle_time_out"] = int(options.idle_timeout_s * 500)
+        native |= connection_limits(options)
         if options.tls is not None:
             native |= {
                 "transport": "tls",
