@@ -28,7 +28,13 @@ lock = StoreLock(sys.argv[1])
 """
 ANNOUNCE = "print(child, flush=True); sys.stdin.read()\n"
 # The child outlives its parent: it ends when the test closes the pipe that is its input.
-FORKED = "child = os.fork()\nif child == 0:\n    sys.stdin.read(); os._exit(0)\n"
+# It has the lock until its code runs, so its parent waits for it.
+FORKED = (
+    "reader, writer = os.pipe()\n"
+    "child = os.fork()\n"
+    "if child == 0:\n    os.write(writer, b'.'); sys.stdin.read(); os._exit(0)\n"
+    "os.read(reader, 1)\n"
+)
 FORKED_AND_RELEASED = (
     "child = os.fork()\n"
     "if child == 0:\n    lock.release(); os._exit(0)\n"
