@@ -158,6 +158,25 @@ class TestLocks:
             await receiver.complete_message(message)
         assert sdk.stored_count(queue) == 0
 
+    @pytest.mark.rule("N1")
+    async def test_sdk_renews_the_locks_of_many_messages_at_once(self, sdk: Flavour) -> None:
+        """The sync SDK renews in threads, and so sends delivery ids out of order."""
+        queue = sdk.queue(lock_duration=5 * SECOND)
+        lost: list[ServiceBusReceivedMessage] = []
+        renewer = sdk.lock_renewer(on_lock_renew_failure=lambda message, _: lost.append(message))
+        async with sdk.awaitable(renewer):
+            sender, receiver = await sdk.pair(queue)
+            await sender.send_messages([ServiceBusMessage(f"{i}") for i in range(10)])
+            messages = await take(receiver, 10)
+            end = messages[-1].locked_until_utc + SECOND
+            for message in messages:
+                renewer.register(sdk.native(receiver), message, max_lock_renewal_duration=30)
+            await eventually(lambda: now() > end)
+            assert lost == []
+            for message in messages:
+                await receiver.complete_message(message)
+        assert sdk.stored_count(queue) == 0
+
 
 class TestTimeToLive:
     async def test_expired_message_is_dropped(self, sdk: Flavour) -> None:
