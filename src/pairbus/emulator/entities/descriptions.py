@@ -16,8 +16,6 @@ from pairbus.servicebus.atom import property_name, property_text
 from pairbus.servicebus.entity_paths import (
     check_name,
     check_path,
-    normalize_path,
-    path_from_address,
     subscription_path,
 )
 from pairbus.servicebus.entity_status import EntityStatus
@@ -230,17 +228,6 @@ def _check(description: EntityDescription, path: str) -> None:
             raise ConfigurationError(
                 f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection."
             )
-    if not isinstance(description, TopicDescription):
-        for name in FORWARDING_FIELDS:
-            target = getattr(description, name)
-            if target is None:
-                continue
-            if normalize_path(path_from_address(target)) == normalize_path(path):
-                raise ConfigurationError(
-                    f"{property_name(name)} of {path!r} is the entity itself. Name another one."
-                )
-        if description.requires_session and description.forward_to is not None:
-            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo.")
 
 
 def _check_authorization_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:

@@ -180,7 +180,11 @@ class EntityRegistry:
     def _check_forwarding_targets(self, description: EntityDescription) -> None:
         for field in FORWARDING_FIELDS:
             target = getattr(description, field, None)
-            if target is not None and self.find(path_from_address(target)) is None:
+            if target is None:
+                continue
+            path = path_from_address(target)
+            is_itself = normalize_path(path) == normalize_path(description.path)
+            if not is_itself and self.find(path) is None:
                 raise EntityNotFound(
                     f"Forwarding target {target!r} of {description.path!r} does not exist. "
                     f"Create it first, or remove {property_name(field)}."
