@@ -7,7 +7,7 @@ from uuid import UUID
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.entity import Entity
-from pairbus.emulator.entities.message_codec import encode_delivery, encode_peeked, parse_message
+from pairbus.emulator.entities.message_codec import encode_deferred, encode_peeked, parse_message
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.queue_settings import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.sessions import Sessions
@@ -215,9 +215,7 @@ def _receive(request: ManagementRequest) -> tuple[int, Any]:
         numbers, request.now_ms, locked=locked, session=session, max_bytes=request.max_bytes
     ):
         entry: dict[str, Any] = {
-            "message": encode_delivery(
-                stored, stored.deliveries, None if lock is None else lock.until_ms
-            )
+            "message": encode_deferred(stored, None if lock is None else lock.until_ms)
         }
         if lock is not None:
             entry["lock-token"] = UUID(bytes_le=lock.token)
