@@ -24,7 +24,12 @@ from enum import StrEnum
 from urllib.parse import quote_plus, unquote_plus
 
 from pairbus.errors import ConfigurationError, NotAuthorized
-from pairbus.servicebus.entity_paths import covers, normalize_path, path_from_address
+from pairbus.servicebus.entity_paths import (
+    covers,
+    normalize_path,
+    path_from_address,
+    without_management_node,
+)
 
 GRACE_S = 300.0
 """Time for which an expired token is still accepted. The SDK's administration client renews its
@@ -209,11 +214,13 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _resource_path(resource: str) -> str:
-    """Return the normalized path in `sr`, which may have a scheme or not."""
+    """Return the normalized path in `sr`, which may have a scheme or not.
+
+    The JavaScript SDK names the `$management` node for requests about the entity."""
     address = unquote_plus(resource)
     if "://" not in address:
         address = f"sb://{address}"
-    return normalize_path(path_from_address(address))
+    return without_management_node(normalize_path(path_from_address(address)))
 
 
 def _spellings(resource: str) -> list[str]:
