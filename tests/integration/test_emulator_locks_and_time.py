@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
-from azure.servicebus.exceptions import MessageLockLostError, MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusAuthenticationError
 
 from pairbus.amqp.client import Management, Receiver
 from pairbus.amqp.performatives import Modified, Rejected, Released
@@ -245,7 +245,7 @@ class TestIdleness:
         assert len(paths(namespace)) == 5
         clock.ahead = 6 * 60
         await eventually(lambda: paths(namespace) == ["kept", "news", "news/Subscriptions/kept"])
-        with pytest.raises(MessagingEntityNotFoundError):
+        with pytest.raises(ServiceBusAuthenticationError):
             await own_sdk.sender("idle").send_messages(ServiceBusMessage("x"))
         clock.ahead = 21 * 60
         await eventually(lambda: paths(namespace) == ["kept"])

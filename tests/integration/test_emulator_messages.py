@@ -14,15 +14,17 @@ from azure.servicebus.exceptions import (
     MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
 
-from pairbus.amqp.client import Receiver
+from pairbus.amqp.client import Management, Receiver, Sender
 from pairbus.amqp.performatives import Modified, Released
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.entities.descriptions import EntityStatus
+from pairbus.errors import EntityNotFound
+from pairbus.servicebus.entity_paths import DEAD_LETTER_QUEUE
 from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
@@ -147,11 +149,30 @@ class TestSendingAndReceiving:
         dead = sdk.dead_letters(path.swapcase())
         assert str(await take_one(dead)) == "found"
 
-    async def test_missing_entity_is_not_found(self, sdk: Flavour) -> None:
-        with pytest.raises(MessagingEntityNotFoundError):
-            await sdk.sender("nowhere").send_messages(ServiceBusMessage("x"))
-        with pytest.raises(MessagingEntityNotFoundError):
-            await sdk.receiver("nowhere").receive_messages(1, max_wait_time=5)
+    @pytest.mark.rule("N1")
+    async def test_token_for_a_missing_entity_is_refused(self, sdk: Flavour) -> None:
+        """The service answers the token with status 404, and the SDK raises its error of 401."""
+        for call in (
+            lambda: sdk.sender("nowhere").send_messages(ServiceBusMessage("x")),
+            lambda: sdk.receiver("nowhere").receive_messages(1, max_wait_time=5),
+        ):
+            with pytest.raises(ServiceBusAuthenticationError) as raised:
+                await call()
+            assert raised.value.inner_exception.status_code == 404
+
+    @pytest.mark.rule("N1")
+    async def test_missing_entity_is_not_found_by_our_own_client(self, sdk: Flavour) -> None:
+        queue = sdk.queue()
+        client = sdk.raw()
+        for path in ("nowhere", f"{queue}/Subscriptions/s", f"nowhere/{DEAD_LETTER_QUEUE}"):
+            with pytest.raises(EntityNotFound, match="could not be found"):
+                Sender(client, path).open()
+            with pytest.raises(EntityNotFound, match="could not be found"):
+                Receiver(client, path).open()
+            with pytest.raises(EntityNotFound, match="could not be found"):
+                Management(client, path).peek(1, 1)
+        Receiver(client, f"{queue}/{DEAD_LETTER_QUEUE}").open()
+        assert client.generation == 1
 
 
 class TestSettling:

@@ -20,6 +20,7 @@ from pairbus.servicebus.entity_paths import (
 )
 from pairbus.servicebus.entity_status import EntityStatus
 from pairbus.servicebus.limits import (
+    KB,
     MAX_AUTHORIZATION_RULES,
     MAX_DELIVERY_COUNT,
     MAX_MESSAGE_KB_PREMIUM,
@@ -131,6 +132,12 @@ DESCRIPTION_TYPES: Mapping[str, type[EntityDescription]] = {
     "Topic": TopicDescription,
     "Subscription": SubscriptionDescription,
 }
+
+
+def max_message_size(description: EntityDescription) -> int:
+    """Return the largest size of a message in bytes. A subscription has no limit of its own."""
+    kilobytes = getattr(description, "max_message_size_in_kilobytes", MAX_MESSAGE_KB_STANDARD)
+    return KB * int(kilobytes)
 
 
 def kind_of(description: EntityDescription) -> str:

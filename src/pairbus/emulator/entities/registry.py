@@ -36,6 +36,7 @@ from pairbus.servicebus.entity_paths import (
     TRANSFER_DEAD_LETTER_QUEUE,
     normalize_path,
     path_from_address,
+    without_management_node,
 )
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
@@ -109,6 +110,15 @@ class EntityRegistry:
                 return entity, entity.queues[subqueue]
         entity = self.get(path)
         return entity, entity.queue
+
+    def has_address(self, address: str) -> bool:
+        """Return True if an entity, one of its sub-queues or its `$management` node is there."""
+        path = normalize_path(path_from_address(address))
+        try:
+            self.source(without_management_node(path))
+        except EntityNotFound:
+            return False
+        return True
 
     # Lifecycle.
 
