@@ -9,6 +9,7 @@ from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     AttachReceived,
     Authenticated,
+    Begun,
     Closed,
     Delivery,
     Detached,
@@ -38,16 +39,22 @@ from pairbus.errors import (
     EncodeError,
     LinkLost,
     NotAuthorized,
+    QuotaExceeded,
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.limits import KB
 
 logger = logging.getLogger(__name__)
 
 MAX_FRAME_SIZE = 65536
 IDLE_TIMEOUT_S = 240.0
-CHANNEL_MAX, HANDLE_MAX = 63, 127
-"""Low, because every link keeps its attach: a client should not be able to fill the memory."""
+CHANNEL_MAX, HANDLE_MAX, MAX_LINKS = 4999, 4999, 5000
+"""As in the service. The JavaScript SDK uses a session for each link."""
+MAX_ATTACH_SIZE = 8 * KB
+"""Every link keeps its attach: a client should not be able to fill the memory."""
+MAX_ENDPOINTS_WITHOUT_TOKEN = 32
+"""Sessions and links of a client that has not sent a valid token."""
 OPEN_TIMEOUT_S = 30.0
 """Time for a client to open its connection."""
 CLAIMS_CHECK_S = 1.0
@@ -85,6 +92,8 @@ class AmqpConnection:
                 max_frame_size=MAX_FRAME_SIZE,
                 channel_max=CHANNEL_MAX,
                 handle_max=HANDLE_MAX,
+                max_links=MAX_LINKS,
+                max_attach_size=MAX_ATTACH_SIZE,
                 idle_timeout_s=IDLE_TIMEOUT_S,
             ),
             sasl=SaslServer(
@@ -287,7 +296,10 @@ class AmqpConnection:
                 if (sending := self._sending.get(link)) is not None:
                     sending.on_flow()
         elif isinstance(event, AttachReceived):
-            self._attach(event.link)
+            if self._allows_endpoint():
+                self._attach(event.link)
+        elif isinstance(event, Begun):
+            self._allows_endpoint()
         elif isinstance(event, Detached):
             if event.error is not None and not event.by_peer:
                 logger.warning("The link of a client was detached: %s", event.error)
@@ -303,6 +315,20 @@ class AmqpConnection:
             self._end_all()
         elif isinstance(event, Authenticated) and isinstance(event.identity, Claims):
             self.claims["SASL"] = event.identity
+
+    def _allows_endpoint(self) -> bool:
+        """Return True if the client may have all of its sessions and links, or else close the
+        connection."""
+        if self.claims:
+            return True
+        engine = self.engine
+        if engine.link_count + len(engine.sessions) <= MAX_ENDPOINTS_WITHOUT_TOKEN:
+            return True
+        error = QuotaExceeded("The client has too many sessions and links for one without a token.")
+        logger.warning("The connection of a client was closed: %s", error)
+        self._end_all()
+        engine.close(error)
+        return False
 
     def _attach(self, link: Link) -> None:
         handler: LinkHandler
