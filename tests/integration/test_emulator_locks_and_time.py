@@ -158,7 +158,6 @@ class TestLocks:
             await receiver.complete_message(message)
         assert sdk.stored_count(queue) == 0
 
-    @pytest.mark.rule("N1")
     async def test_sdk_renews_the_locks_of_many_messages_at_once(self, sdk: Flavour) -> None:
         """The sync SDK renews in threads, and so sends delivery ids out of order."""
         queue = sdk.queue(lock_duration=5 * SECOND)

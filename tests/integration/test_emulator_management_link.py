@@ -189,7 +189,6 @@ class TestOthers:
         assert sdk.runtime(queue).counts.dead_letter == 1
 
 
-@pytest.mark.rule("N1")
 class TestRules:
     """Requests as the JavaScript and .NET SDKs send them. The Python SDK has none."""
 

@@ -19,7 +19,7 @@ from tests.integration.emulator_clients import round_trip
 from tests.integration.sdk_flavours import SDK_SOCKETS
 from tests.interop.engine_client import EngineClient
 
-pytestmark = [*SDK_SOCKETS, pytest.mark.rule("N1")]
+pytestmark = [*SDK_SOCKETS, pytest.mark.rule("N6")]
 
 
 def engine_client(namespace: LocalNamespace) -> EngineClient:

@@ -149,7 +149,6 @@ class TestSendingAndReceiving:
         dead = sdk.dead_letters(path.swapcase())
         assert str(await take_one(dead)) == "found"
 
-    @pytest.mark.rule("N1")
     async def test_token_for_a_missing_entity_is_refused(self, sdk: Flavour) -> None:
         """The service answers the token with status 404, and the SDK raises its error of 401."""
         for call in (
@@ -160,7 +159,6 @@ class TestSendingAndReceiving:
                 await call()
             assert raised.value.inner_exception.status_code == 404
 
-    @pytest.mark.rule("N1")
     async def test_missing_entity_is_not_found_by_our_own_client(self, sdk: Flavour) -> None:
         queue = sdk.queue()
         client = sdk.raw()
@@ -188,7 +186,6 @@ class TestSettling:
             await receiver.abandon_message(message)
         assert sdk.stored_count(queue) == 1
 
-    @pytest.mark.rule("N1")
     async def test_message_that_a_receiver_releases_keeps_its_delivery_count(
         self, sdk: Flavour
     ) -> None:
@@ -207,7 +204,6 @@ class TestSettling:
         assert {str(first), *bodies(released)} == {"0", "1", "2"}
         assert [message.delivery_count for message in released] == [0, 0]
 
-    @pytest.mark.rule("N1")
     async def test_released_message_is_never_dead_lettered(self, sdk: Flavour) -> None:
         queue = sdk.queue(max_delivery_count=1)
         sender, receiver = await sdk.pair(queue)
@@ -465,7 +461,6 @@ class TestLimits:
 
 
 class TestFidelity:
-    @pytest.mark.rule("N1")
     async def test_lock_token_is_a_delivery_annotation(self, sdk: Flavour) -> None:
         queue = sdk.queue()
         sender, receiver = await sdk.pair(queue)
@@ -483,7 +478,6 @@ class TestFidelity:
         for message in (first, second):
             await receiver.complete_message(message)
 
-    @pytest.mark.rule("N1")
     async def test_delivery_annotations_are_empty_without_a_lock(self, sdk: Flavour) -> None:
         queue = sdk.queue()
         sender, receiver = await sdk.pair(
@@ -492,7 +486,6 @@ class TestFidelity:
         await sender.send_messages(ServiceBusMessage("x"))
         assert (await take_one(receiver)).raw_amqp_message.delivery_annotations == {}
 
-    @pytest.mark.rule("N1")
     async def test_message_without_an_id_gets_one(self, sdk: Flavour) -> None:
         queue = sdk.queue(requires_duplicate_detection=True)
         sender, receiver = await sdk.pair(queue)
@@ -507,7 +500,6 @@ class TestFidelity:
         assert len(ids) == 3
         assert all(len(bytes.fromhex(text)) == 16 for text in ids)
 
-    @pytest.mark.rule("N1")
     async def test_copies_of_subscriptions_have_the_same_id(self, sdk: Flavour) -> None:
         topic = sdk.topic()
         for name in ("a", "b"):

@@ -252,7 +252,6 @@ class TestForwarding:
         assert sdk.runtime(queue).counts.transfer_dead_letter == 1
         assert str(await take_one(sdk.receiver(target, session_id="s"))) == "found"
 
-    @pytest.mark.rule("N1")
     async def test_queue_can_forward_to_itself_and_a_queue_with_sessions_can_forward(
         self, sdk: Flavour
     ) -> None:

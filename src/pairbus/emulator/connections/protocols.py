@@ -1,20 +1,15 @@
-"""The protocols of a connection: AMQP or HTTP, detected from the first byte."""
+"""Detection of the protocol of a connection, AMQP or HTTP, from its first byte."""
 
 import asyncio
-import logging
-from collections.abc import Callable
 from typing import Protocol
 
 from pairbus.emulator.connections.amqp_connection import HIGH_WATER, AmqpConnection
-from pairbus.emulator.connections.http import HttpConnection, HttpRequest, HttpResponse
+from pairbus.emulator.connections.http_protocol import HttpProtocol, RequestHandler
 from pairbus.emulator.connections.transports import OpenTransports
+from pairbus.emulator.connections.unauthenticated import UnauthenticatedConnection
 from pairbus.emulator.runtime import NamespaceRuntime
-from pairbus.emulator.storage.database import StoreFailed
 
-logger = logging.getLogger(__name__)
-
-RequestHandler = Callable[[HttpRequest, str], HttpResponse]
-"""Responds to a request that was received over `http` or `https`."""
+__all__ = ["DetectedProtocol", "ProtocolDetection", "RequestHandler"]
 
 
 class DetectedProtocol(Protocol):
@@ -24,6 +19,12 @@ class DetectedProtocol(Protocol):
 
     def resume(self) -> None:
         """The client has read its output: read from it again."""
+
+    def tick(self) -> None:
+        """Let time pass: end what has timed out."""
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection with an error, because the client showed no token in time."""
 
     def lost(self, reason: str) -> None: ...
 
@@ -35,13 +36,15 @@ class ProtocolDetection(asyncio.Protocol):
         self,
         runtime: NamespaceRuntime,
         transports: OpenTransports,
-        amqp_connections: set[AmqpConnection],
+        connections: set[DetectedProtocol],
         admin: RequestHandler,
+        unauthenticated: UnauthenticatedConnection,
     ) -> None:
         self._runtime = runtime
         self._transports = transports
-        self._amqp_connections = amqp_connections
+        self._connections = connections
         self._admin = admin
+        self._unauthenticated = unauthenticated
         self._transport: asyncio.Transport | None = None
         self._protocol: DetectedProtocol | None = None
 
@@ -50,6 +53,7 @@ class ProtocolDetection(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER)
         self._transports.add(transport)
+        self._unauthenticated.abort = transport.abort
         if self._has_failed:
             transport.abort()
 
@@ -58,15 +62,20 @@ class ProtocolDetection(asyncio.Protocol):
             return
         if self._protocol is None:
             assert self._transport is not None
-            self._protocol = self._detect(data, self._transport)
+            is_amqp = data.startswith(b"A")
+            if is_amqp and self._runtime.faults.fire(("refuse-connections",)):
+                self._transport.abort()
+                return
+            self._protocol = self._create_protocol(is_amqp, self._transport)
+            self._connections.add(self._protocol)
+            self._unauthenticated.close = self._protocol.refuse
         self._protocol.receive(data)
 
-    def _detect(self, data: bytes, transport: asyncio.Transport) -> DetectedProtocol:
-        if not data.startswith(b"A"):
-            return HttpProtocol(self._runtime, transport, self._admin)
-        connection = AmqpConnection(self._runtime, transport, asyncio.get_running_loop())
-        self._amqp_connections.add(connection)
-        return connection
+    def _create_protocol(self, is_amqp: bool, transport: asyncio.Transport) -> DetectedProtocol:
+        loop, on_token = asyncio.get_running_loop(), self._unauthenticated.remove
+        if is_amqp:
+            return AmqpConnection(self._runtime, transport, loop, on_token)
+        return HttpProtocol(self._runtime, transport, self._admin, loop, on_token)
 
     def pause_writing(self) -> None:
         """Read no further requests from a client that does not read its replies."""
@@ -80,53 +89,13 @@ class ProtocolDetection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._transports.remove(self._transport)
+        self._unauthenticated.remove()
         protocol = self._protocol
-        if isinstance(protocol, AmqpConnection):
-            self._amqp_connections.discard(protocol)
+        if protocol is not None:
+            self._connections.discard(protocol)
         if protocol is not None and not self._has_failed:
             protocol.lost("the client closed the connection" if exc is None else str(exc))
 
     @property
     def _has_failed(self) -> bool:
         return self._runtime.store.failure is not None
-
-
-class HttpProtocol:
-    """A connection on which a client speaks HTTP."""
-
-    def __init__(
-        self, runtime: NamespaceRuntime, transport: asyncio.Transport, admin: RequestHandler
-    ) -> None:
-        self._runtime = runtime
-        self._transport = transport
-        self._admin = admin
-        self._http = HttpConnection()
-        self._scheme = "http" if transport.get_extra_info("sslcontext") is None else "https"
-
-    def receive(self, data: bytes) -> None:
-        request = self._http.receive(data)
-        while request is not None:
-            try:
-                response = self._respond(request)
-                self._runtime.turn()  # changes are on disk before the client knows of them
-            except StoreFailed:
-                return
-            request = self._http.respond(response)
-        self._transport.write(self._http.output())
-        if self._http.closing:
-            self._transport.close()
-
-    def _respond(self, request: HttpRequest) -> HttpResponse:
-        try:
-            return self._admin(request, self._scheme)
-        except StoreFailed:
-            raise
-        except Exception:  # a defect of the emulator costs this request, and no other
-            logger.exception("%s %s failed.", request.method, request.path[:200])
-            return HttpResponse(status=500)
-
-    def resume(self) -> None:
-        self._transport.resume_reading()
-
-    def lost(self, reason: str) -> None:
-        pass

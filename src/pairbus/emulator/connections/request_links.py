@@ -79,6 +79,7 @@ class CbsNode:
         token = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         runtime = self._connection.runtime
         claims = runtime.authority.claims_of_token(token, runtime.now_ms() / 1000)
+        self._connection.on_token()
         path = path_from_address(audience)
         # As in the service. A client without rights over the path does not learn that it is free.
         if path and covers(claims.path, path) and not runtime.entities.has_address(path):
