@@ -8,7 +8,7 @@ from typing import Any
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.peek import connected
-from pairbus.errors import AmqpError, NotAuthorized, PairbusError
+from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, PairbusError
 from pairbus.servicebus.addresses import format_address
 
 GRACE_S = 2.0
@@ -71,13 +71,16 @@ def probe_namespaces(
 
 
 def probe_namespace(options: ClientOptions, path: str) -> ProbeResult:
-    """Connect and authorize for a path, together within the operation timeout."""
+    """Connect and authorize for a path, together within the operation timeout. The path need not
+    exist: Service Bus refuses a token for it, but has answered."""
     host = format_address(options.host, options.port)
     try:
         with connected(options) as client:
             deadline = client.deadline(None)
             client.connect(options.operation_timeout_s)
             client.authorize(path, deadline)
+    except EntityNotFound:
+        return ProbeResult(host)
     except AmqpError as exc:
         return ProbeResult(host, exc.description, unauthorized=isinstance(exc, NotAuthorized))
     except PairbusError as exc:
