@@ -11,7 +11,8 @@ def payload(body: str = "x", **properties: Any) -> bytes:
 
 def sized(size: int) -> bytes:
     """Return an encoded message of exactly this size."""
-    body = size - len(Message.build(data=b"x" * 1000).encode()) + 1000
-    message = Message.build(data=b"x" * body).encode()
+    properties = Properties(message_id="m")
+    body = size - len(Message.build(properties=properties, data=b"x" * 1000).encode()) + 1000
+    message = Message.build(properties=properties, data=b"x" * body).encode()
     assert len(message) == size
     return message

@@ -21,7 +21,7 @@ from pairbus.amqp.client import (
     SharedAccessKey,
     SharedAccessSignature,
 )
-from pairbus.amqp.performatives import Accepted, Error, Rejected, Target
+from pairbus.amqp.performatives import Accepted, Error, Rejected, Target, Transfer
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol, Timestamp
@@ -707,16 +707,16 @@ def test_protocol_violation_in_a_session_is_an_error_and_the_next_call_works(
     receiver = Receiver(client, "orders")
     receiver.open()
 
-    def skip_delivery_ids() -> None:
+    def send_without_a_link() -> None:
         for end in server.endpoints:
-            end.link.session.outgoing.next_delivery_id += 5
+            end.link.session.write(Transfer(99, 5, b"tag", 0))
 
     server.put("orders", HELLO)
     assert [each.payload for each in receiver.receive()] == [HELLO]
-    server.call(skip_delivery_ids)
+    server.call(send_without_a_link)
     server.put("orders", WORLD)
 
-    with pytest.raises(ProtocolError, match="delivery") as caught:
+    with pytest.raises(ProtocolError, match="handle 99") as caught:
         receiver.receive()
 
     assert type(caught.value) is ProtocolError

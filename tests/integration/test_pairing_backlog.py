@@ -167,7 +167,12 @@ class RequestLog:
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[LocalNamespace]:
-    with LocalNamespace("secondary", rules=[SEND], trust_bearer_tokens=True) as namespace:
+    with LocalNamespace(
+        "secondary",
+        rules=[SEND],
+        trust_bearer_tokens=True,
+        host_names=["orders.servicebus.invalid"],
+    ) as namespace:
         yield namespace
 
 
