@@ -4,7 +4,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
-from random import Random
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
@@ -119,15 +118,7 @@ class Driver(Protocol):
 class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     """A paired client without its I/O."""
 
-    def __init__(
-        self,
-        plan: PairingPlan,
-        queues: tuple[str, ...],
-        driver: Driver,
-        *,
-        now: Callable[[], float],
-        random: Random | None,
-    ) -> None:
+    def __init__(self, plan: PairingPlan, queues: tuple[str, ...], driver: Driver) -> None:
         self.fully_qualified_namespace: str = plan.primary.fully_qualified_namespace
         self._plan = plan
         self._driver = driver
@@ -142,8 +133,8 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             on_change=driver.wake,
             start_recovery=self._start_recovery,
             record_change=None if plan.usage is None else plan.usage.add_change,
-            now=now,
-            random=random,
+            now=plan.now,
+            random=plan.random,
         )
         self.primary: NamespaceClient[R] = NamespaceClient(
             self._pairing.primary, self._close_primary
