@@ -58,7 +58,9 @@ class PairedClient(PairedClientBase[None, PairedSender, ServiceBusReceiver, Item
 
     def close(self) -> None:
         """End the pairing: close the senders, stop the pings and the embedded syphon. Takes a
-        bounded time, and can be called repeatedly."""
+        bounded time, and can be called repeatedly. In a forked child it does nothing."""
+        if self._is_forked:
+            return
         if self._embedded_syphon is not None:
             self._embedded_syphon.stop()
         self.primary.close()

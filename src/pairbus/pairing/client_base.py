@@ -236,7 +236,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         """Return a function that faults a client from another thread."""
 
     def _open_primary(self) -> Any:
-        """Return the SDK client of the primary. Raises PairingFaulted or StateError."""
+        """Return the SDK client of the primary. Raises StateError."""
         self._pairing.check_open()
         return self._plan.primary
 
@@ -265,8 +265,14 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     def _start_recovery(self, path: PathState) -> None:
         self._driver.start(recover(self._pairing, self._factory, path), f"recovery of {path.name}")
 
+    @property
+    def _is_forked(self) -> bool:
+        """True in a child process, where nothing can be closed: connections, locks and threads are
+        those of the parent."""
+        return self._pairing.primary.forked
+
     def _close_primary_operation(self) -> Operation[None]:
-        if not self._pairing.mark_closed(self._pairing.primary):
+        if self._is_forked or not self._pairing.mark_closed(self._pairing.primary):
             return
         try:
             for links in list(self._open_links):
@@ -276,5 +282,5 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             self._plan.release()
 
     def _close_secondary_operation(self) -> Operation[None]:
-        if self._pairing.mark_closed(self._pairing.secondary):
+        if not self._is_forked and self._pairing.mark_closed(self._pairing.secondary):
             yield from self._plan.close_secondary()

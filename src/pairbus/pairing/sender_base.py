@@ -119,6 +119,8 @@ class SenderLinks:
     def close(self) -> Operation[None]:
         """Close all SDK senders. Calls that wait for their turn fail."""
         self.closed = True
+        if self.pairing.primary.forked:  # the connections and locks are those of the parent
+            return
         with (yield AcquireLock(self.lock)):
             senders = [*self._backlog.values(), self._primary]
             self._backlog.clear()

@@ -1,8 +1,10 @@
 """The states of the two clients of a pairing, and the monitor that compares them."""
 
+import os
+
 import pytest
 
-from pairbus.errors import PairingFaulted, StateError
+from pairbus.errors import PairingFaulted, PairingForked, StateError
 from pairbus.pairing.client_state import (
     PARTNER_TIMEOUT_S,
     ClientState,
@@ -51,6 +53,25 @@ def test_faulted_client_raises_its_first_cause(closed: bool) -> None:
     with pytest.raises(PairingFaulted, match="gone") as caught:
         client.check_open()
     assert caught.value.__cause__ is CAUSE
+
+
+@pytest.mark.parametrize("before", ["open", "closed", "faulted"])
+def test_client_in_a_child_process_says_which_process_made_it(before: str) -> None:
+    client = ClientState("one")
+    if before == "closed":
+        client.set_closed()
+    if before == "faulted":
+        client.set_fault(CAUSE)
+    assert not client.forked
+
+    client.set_forked()
+    client.set_fault(RuntimeError("later, in the child"))
+
+    assert (client.forked, client.down) == (True, True)
+    with pytest.raises(PairingForked, match=f"made in process {os.getpid()}") as caught:
+        client.check_open()
+    assert caught.value.pid == os.getpid()
+    assert client.error() is not client.error()  # each call gets its own traceback
 
 
 @pytest.mark.rule("Y7")

@@ -64,7 +64,9 @@ class PairedClient(
 
     async def close(self) -> None:
         """End the pairing: close the senders, stop the pings and the embedded syphon. Takes a
-        bounded time, and can be called repeatedly."""
+        bounded time, and can be called repeatedly. In a forked child it does nothing."""
+        if self._is_forked:
+            return
         if self._embedded_syphon is not None:
             self._embedded_syphon.stop()
         await self.primary.close()
@@ -79,10 +81,14 @@ class PairedClient(
         await self.close()
 
     async def _close_primary(self) -> None:
+        if self._is_forked:
+            return
         async with self._closing:
             await self._driver.run(self._close_primary_operation())
 
     async def _close_secondary(self) -> None:
+        if self._is_forked:
+            return
         async with self._closing:
             await self._driver.run(self._close_secondary_operation())
 
