@@ -16,6 +16,7 @@ from azure.servicebus import (
 )
 
 from pairbus.pairing.client_state import ClientState
+from pairbus.pairing.close_hooks import CloseHook
 from pairbus.pairing.duplicates import check_duplicate_detection
 from pairbus.pairing.effects import Operation, StopBackground
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon, Fault
@@ -144,6 +145,8 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         )
         self._open_links: WeakSet[SenderLinks] = WeakSet()
         self._checked_paths: set[str] = set()
+        self._primary_hook = CloseHook(plan.primary, self._on_primary_closing)
+        self._secondary_hook = CloseHook(plan.secondary, self._on_secondary_closing)
         logger.info(
             "%s is paired with %s, with %d of %d backlog queues",
             plan.primary_id,
@@ -235,6 +238,16 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     def _fault_from_thread(self, client: NamespaceClient[R]) -> Fault:
         """Return a function that faults a client from another thread."""
 
+    def _on_primary_closing(self) -> R:
+        """Close the client of the primary before the application closes its SDK client."""
+        _log_closing(self._pairing.primary)
+        return self.primary.close()
+
+    def _on_secondary_closing(self) -> R:
+        """Close the client of the secondary before the application closes its SDK client."""
+        _log_closing(self._pairing.secondary)
+        return self.secondary.close()
+
     def _open_primary(self) -> Any:
         """Return the SDK client of the primary. Raises StateError."""
         self._pairing.check_open()
@@ -279,8 +292,17 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
                 yield from links.close()
             yield StopBackground()
         finally:
+            self._primary_hook.remove()
             self._plan.release()
 
     def _close_secondary_operation(self) -> Operation[None]:
         if not self._is_forked and self._pairing.mark_closed(self._pairing.secondary):
+            self._secondary_hook.remove()
             yield from self._plan.close_secondary()
+
+
+def _log_closing(client: ClientState) -> None:
+    if client.set_closed_by_application():
+        logger.warning(
+            "The application closes its client of %s, which a pairing still uses", client.name
+        )

@@ -21,6 +21,8 @@ class ClientState:
         self.fault: BaseException | None = None
         self.down = False
         """True if the client is closed or faulted. An attribute, because every send reads it."""
+        self.closed_by_application = False
+        """True if the application closed its SDK client, and with it this client."""
         self._pid = os.getpid()
 
     def set_closed(self) -> bool:
@@ -28,6 +30,14 @@ class ClientState:
         if self.closed:
             return False
         self.closed = self.down = True
+        return True
+
+    def set_closed_by_application(self) -> bool:
+        """Record that the application closes its SDK client. Return False if this client was closed
+        before, or in a child process."""
+        if self.closed or self.forked:
+            return False
+        self.closed_by_application = self.down = True
         return True
 
     def set_fault(self, cause: BaseException) -> bool:
@@ -57,6 +67,11 @@ class ClientState:
             error = PairingFaulted(f"The pairing was faulted: {self.fault}")
             error.__cause__ = self.fault
             return error
+        if self.closed_by_application:
+            return StateError(
+                f"The application closed its ServiceBusClient of {self.name}, which the pairing "
+                "uses. Pair the namespaces again, and close the pairing before its clients."
+            )
         if self.closed:
             return StateError("The pairing is closed. Pair the namespaces again.")
         return None

@@ -181,7 +181,8 @@ class PairedSenderBase(Generic[DriverT]):
 
     def _check_usable(self, timeout: float | None) -> None:
         if self._links.closed or self._pairing.primary.down:
-            if self._pairing.primary.fault is not None or not self._links.closed:
+            primary = self._pairing.primary
+            if primary.fault is not None or primary.closed_by_application or not self._links.closed:
                 self._pairing.check_open()
             # The error of the SDK.
             raise ValueError(

@@ -40,6 +40,30 @@ def test_closed_client_raises_state_error() -> None:
 
 
 @pytest.mark.rule("Y7")
+def test_client_that_the_application_closed_says_so() -> None:
+    client = ClientState("one")
+
+    assert client.set_closed_by_application()
+    assert client.down
+    assert client.set_closed()  # everything that depends on it is closed afterwards
+    assert not client.set_closed_by_application()
+
+    with pytest.raises(StateError, match="The application closed its ServiceBusClient of one"):
+        client.check_open()
+
+
+@pytest.mark.rule("Y7")
+def test_client_that_was_closed_before_is_not_closed_by_the_application() -> None:
+    client = ClientState("one")
+    client.set_closed()
+
+    assert not client.set_closed_by_application()
+
+    with pytest.raises(StateError, match="The pairing is closed"):
+        client.check_open()
+
+
+@pytest.mark.rule("Y7")
 @pytest.mark.parametrize("closed", [True, False])
 def test_faulted_client_raises_its_first_cause(closed: bool) -> None:
     client = ClientState("one")
