@@ -17,6 +17,7 @@ import pairbus.events
 import pairbus.options
 import pairbus.pairing.client_base
 import pairbus.pairing.snapshots
+import pairbus.syphon
 
 PUBLIC = [
     "BacklogUnavailable",
@@ -43,6 +44,7 @@ MODULES = [
     pairbus.options,
     pairbus.pairing.client_base,
     pairbus.pairing.snapshots,
+    pairbus.syphon,
 ]
 CONNECTION_STRING = (
     "Endpoint=sb://{}.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
