@@ -10,7 +10,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.section_edit import read_fields
-from pairbus.amqp.sections import GROUP_ID
+from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID
 from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import batch_settings, encode, members, with_new_id
@@ -132,8 +132,15 @@ class Payloads:
 
     def sessions(self) -> list[str | None]:
         """Return the session id of each message."""
+        return self._fields(GROUP_ID)
+
+    def ids(self) -> list[Any]:
+        """Return the message id of each message."""
+        return self._fields(MESSAGE_ID)
+
+    def _fields(self, index: int) -> list[Any]:
         return [
-            read_fields(AmqpMessage.parse(payload).properties, (GROUP_ID,))[0]
+            read_fields(AmqpMessage.parse(payload).properties, (index,))[0]
             for payload in self.encoded()
         ]
 

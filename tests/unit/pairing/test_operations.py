@@ -71,7 +71,7 @@ KB = 1024
 class FakeSender:
     """A sender of the SDK that records its calls and fails on request."""
 
-    _open = _handler = None
+    _open = _handler = _create_handler = None
     _running = True
     client_identifier = "fake"
     fully_qualified_namespace = "one"
@@ -89,6 +89,12 @@ class FakeSender:
         """The number of sends that succeed before they fail."""
         self.failures: int | None = None
         """The number of sends that fail before they succeed."""
+        self.loses_answers = False
+        """A send that fails was transferred, and its answer was lost."""
+        self.stores_unanswered = False
+        """A send whose answer is lost stores the messages."""
+        self.lost: list[list[bytes]] = []
+        """The messages that were stored without an answer, by call."""
         self.duration_s = 0.0
         self.on_call: Callable[[], object] = lambda: None
         """Called at the beginning of each call."""
@@ -123,13 +129,27 @@ class FakeSender:
         size = self.limit if max_size_in_bytes is None else max_size_in_bytes
         return ServiceBusMessageBatch(max_size_in_bytes=size)
 
+    def transfer(self, messages: Any) -> None:
+        """Accept the messages, or fail."""
+        self.pairbus_transfers: list[Any]
+        transferred = SimpleNamespace(reason=None, delivery=SimpleNamespace(frame=None))
+        self.pairbus_transfers.append(transferred)
+        try:
+            self.accept_or_fail()
+        except BaseException:
+            if self.loses_answers:
+                transferred.delivery.frame = {"delivery_id": 1}
+                if self.stores_unanswered:
+                    self.lost.append(payloads_of(messages))
+            raise
+
     def send_messages(self, messages: Any, **options: Any) -> None:
-        self.accept_or_fail()
+        self.transfer(messages)
         self.harness.options.append(options)
         self.sent.append(payloads_of(messages))
 
     def schedule_messages(self, messages: Any, at: datetime, **options: Any) -> list[int]:
-        self.accept_or_fail()
+        self.transfer(messages)
         self.sent.append(payloads_of(messages))
         return list(range(101, 101 + len(self.sent[-1])))
 
@@ -869,7 +889,7 @@ def test_failure_of_a_later_batch_names_the_stored_messages(
     with pytest.raises(PartlyStored, match="2 of 5") as caught:
         failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
-    assert (caught.value.stored, caught.value.not_stored) == ((0, 1), (2, 3, 4))
+    assert (caught.value.stored, caught.value.not_sent) == ((0, 1), (2, 3, 4))
     assert ids(failed_over.stored()) == ["0", "1"]
     assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, error)
     assert isinstance(caught.value.__cause__, ExceptionGroup)
@@ -907,7 +927,7 @@ def test_partly_stored_has_the_primary_error_of_the_same_call(harness: PairingHa
         harness.send([sized(str(number), 200 * KB) for number in range(5)])
 
     assert caught.value.primary_error is harness.primary.open_error
-    assert (caught.value.stored, caught.value.not_stored) == ((0, 1, 2), (3, 4))
+    assert (caught.value.stored, caught.value.not_sent) == ((0, 1, 2), (3, 4))
 
 
 # Timeouts.
@@ -1275,8 +1295,8 @@ def test_error_names_the_messages_whose_session_queue_failed(ordered: PairingHar
 
     stored = {sessions.index(message_id.split()[0]) for message_id in ids(ordered.stored())}
     assert set(caught.value.stored) == stored
-    assert stored.isdisjoint(caught.value.not_stored)
-    assert sorted((*caught.value.stored, *caught.value.not_stored)) == list(range(8))
+    assert stored.isdisjoint(caught.value.not_sent)
+    assert sorted((*caught.value.stored, *caught.value.not_sent)) == list(range(8))
     assert all(queues[index] != failed for index in stored)
 
 

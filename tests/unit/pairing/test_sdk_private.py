@@ -102,8 +102,8 @@ def test_pin_the_members_of_a_batch():
     batch.add_message(message)
     sections = must_have(batch, "_message", "sdk.members")
     assert isinstance(sections, list), "_message of a batch is no longer a list: see sdk.members"
-    assert [bytes(member) for member in sections[sdk._DATA_SECTION]] == [sdk.encode(message)], (
-        f"the members of a batch are not in _message[{sdk._DATA_SECTION}]: see sdk.members"
+    assert [bytes(member) for member in sections[sdk.DATA_SECTION]] == [sdk.encode(message)], (
+        f"the members of a batch are not in _message[{sdk.DATA_SECTION}]: see sdk.members"
     )
 
 
