@@ -220,7 +220,9 @@ async def test_split_batch_has_the_outcome_of_each_part(make: Make, schedule: bo
     assert (error.stored, error.unknown, error.not_sent) == ((0, 1), (2, 3), (4, 5))
     assert [each.message_id for each in error.messages] == [f"id-{number}" for number in range(6)]
     assert set(ids_in_backlog(pair)[1:]) == {f"id-{number}" for number in range(4)}
-    assert str(error).startswith(f"2 of 6 messages for {sender.entity_name!r} are stored:")
+    assert str(error).startswith(
+        f"2 of 6 messages for {sender.entity_name!r} are known to be stored:"
+    )
     assert "Stored: positions 0, 1. Not sent: positions 4, 5." in str(error)
     assert "Not known whether sent: positions 2 ('id-2'), 3 ('id-3')." in str(error)
 
