@@ -231,8 +231,8 @@ class PartlyStored(SendUnavailable):
 
 
 class MessageTooLargeForBacklog(PairbusError, ValueError):
-    """A message fits the primary, but not the backlog, where it carries additional properties. It
-    was not sent."""
+    """A message fits the primary, but not the backlog, where it carries additional properties. No
+    message of the call was sent; otherwise it is the `backlog_error` of SendUnavailable."""
 
 
 class AmqpError(PairbusError):

@@ -102,7 +102,8 @@ def _store_in_queue(
                 raise
             except MessageSizeExceededError as exc:
                 raise MessageTooLargeForBacklog(
-                    f"Backlog queue {queue} rejected a message that is too large. It was not sent."
+                    f"Backlog queue {queue} rejected a message that is too large. Send a smaller "
+                    "message."
                 ) from exc
             except Exception as exc:
                 error = exc

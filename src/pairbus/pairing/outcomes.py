@@ -65,7 +65,8 @@ def describe(path: str, messages: Sequence[MessageOutcome], reason: str) -> str:
     if len(not_sent) == len(messages):
         return f"Nothing was sent to {path!r} ({len(messages)} messages): {reason}. Retry later."
     verb = "is" if len(stored) == 1 else "are"
-    text = f"{len(stored)} of {len(messages)} messages for {path!r} {verb} known to be stored: {reason}."
+    count = f"{len(stored)} of {len(messages)} messages"
+    text = f"{count} for {path!r} {verb} known to be stored: {reason}."
     for heading, group, name in (
         ("Stored", stored, _position),
         ("Not sent", not_sent, _position),

@@ -156,14 +156,14 @@ def check_size(payload: bytes, limit: int) -> None:
     if size > limit:
         raise MessageTooLargeForBacklog(
             f"A message of {size} bytes does not fit into the backlog, which allows {limit} bytes. "
-            "It was not sent."
+            "Send a smaller message."
         )
     if len(payload) > MAX_HEADER_SIZE:
         headers = len(payload) - len(AmqpMessage.parse(payload).body)
         if headers > MAX_HEADER_SIZE:
             raise MessageTooLargeForBacklog(
                 f"The headers and properties of a message take {headers} bytes in the backlog, "
-                f"which allows {MAX_HEADER_SIZE} bytes. It was not sent."
+                f"which allows {MAX_HEADER_SIZE} bytes. Send a smaller message."
             )
 
 
