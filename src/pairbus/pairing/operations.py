@@ -16,6 +16,7 @@ from pairbus.options import FailureKind
 from pairbus.pairing.backlog_send import store
 from pairbus.pairing.effects import Operation, WaitForChange
 from pairbus.pairing.health import FailureAction, InFlightSend
+from pairbus.pairing.outcomes import CallOutcomes
 from pairbus.pairing.payloads import (
     Payloads,
     check_backlog_size,
@@ -40,10 +41,12 @@ def send(
 ) -> Operation[None]:
     """Send prepared messages (`send_messages`). `failure` is the error of the primary, if it was
     called already."""
+    payloads = Payloads(messages)
     yield from _send_to_primary_or_backlog(
         call,
         lambda sender: sender.send_messages(messages, timeout=timeout, **options),
-        lambda error: store(call, Payloads(messages), None, error),
+        lambda error: store(call, payloads, None, error),
+        messages=payloads,
         failure=failure,
     )
 
@@ -72,6 +75,7 @@ def schedule(
         call,
         lambda sender: sender.schedule_messages(prepared, enqueue_at, timeout=timeout, **options),
         store_scheduled,
+        messages=payloads,
         usage=ManagementUsage(
             OperationKind.SCHEDULE, lambda: [len(payload) for payload in payloads.encoded()]
         ),
@@ -168,11 +172,12 @@ def _send_to_primary_or_backlog(
     on_primary: Callable[[Any], Any],
     on_backlog: Callable[[BaseException | None], Operation[T]],
     *,
+    messages: Payloads | None = None,
     proves_health: bool = True,
     failure: Exception | None = None,
     usage: ManagementUsage | None = None,
 ) -> Operation[T]:
-    """Call the primary or, in failover, the backlog.
+    """Call the primary or, in failover, the backlog. `messages` are those that the call sends.
 
     `proves_health`: a success stops the failover timer. Creating a batch does not: while the link
     is open, the SDK does that without contacting the service.
@@ -180,7 +185,7 @@ def _send_to_primary_or_backlog(
     pairing, path = call.pairing, call.path
     in_flight: InFlightSend | None = None
     if failure is None:
-        in_flight = yield from _route(call)
+        in_flight = yield from _route(call, messages)
         if in_flight is None:
             try:
                 result: T = yield from call.links.call_primary(
@@ -203,14 +208,14 @@ def _send_to_primary_or_backlog(
         return (yield from on_backlog(failure))
 
 
-def _route(call: SenderCall) -> Operation[InFlightSend | None]:
+def _route(call: SenderCall, messages: Payloads | None) -> Operation[InFlightSend | None]:
     """Decide between primary (None) and backlog, and wait while sends are held."""
     pairing = call.pairing
     while isinstance(route := pairing.route(call.path), Hold):
         if call.left_s == 0:
-            raise SendUnavailable(
-                f"Nothing was sent to {call.path.name!r}: the call timed out while sends wait for "
-                "the rest of the backlog to be drained. Retry.",
+            raise CallOutcomes(Payloads([]) if messages is None else messages).error(
+                call.path.name,
+                "the call timed out while sends wait for the rest of the backlog to be drained",
                 primary_error=call.path.health.cause,
             )
         changed = pairing.changed_since(route.version)

@@ -19,8 +19,9 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
     """Sends to a queue or topic of the primary, or to the backlog while the primary is down.
 
     It has the methods of `ServiceBusSender`. When a call returns, the primary or the backlog has
-    accepted the messages. When a call raises, no message was sent, unless the error is PartlyStored
-    or the acknowledgement was lost. Several threads can use a sender; their calls take turns.
+    accepted the messages. SendUnavailable and PartlyStored have the outcome of each message; after
+    an error of the SDK a message may have been sent, as without pairing. Several threads can use a
+    sender; their calls take turns.
     """
 
     def __enter__(self) -> Self:

@@ -258,10 +258,11 @@ class PairingState:
             path.queue_of_sender.pop(sender, None)
 
     def send_unavailable(self, path: PathState, error: BaseException | None) -> SendUnavailable:
-        """Return the error for a message that neither the primary nor the backlog accepted."""
+        """Return the error for a call that no backlog queue acknowledged. Its text is the reason;
+        the outcomes of the messages are added to it (see `pairing.outcomes`)."""
         return SendUnavailable(
-            f"Nothing was sent to {path.name!r}: the primary is down, and none of the "
-            f"{len(self.rotation.queues)} backlog queues accepts the message. Retry later.",
+            "the primary is down, and no acknowledgement came from any of the "
+            f"{len(self.rotation.queues)} backlog queues",
             primary_error=path.health.cause,
             backlog_error=self.secondary.error() or error or self.rotation.last_cause,
         )

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbus.pairing.sdk import encode, record_transfers, take_transfers
+from pairbus.pairing.sdk import encode
+from pairbus.pairing.sdk_transfers import take_sizes
 from pairbus.usage.ledger import Ledger
 from pairbus.usage.operations import OperationKind, Purpose
 
@@ -35,13 +36,9 @@ class PairingUsage:
         self._primary = primary
         self._secondary = secondary
 
-    def watch(self, sender: Any) -> None:
-        """Record the transfers of a sender of the SDK from now on."""
-        record_transfers(sender)
-
     def add_transfers(self, sender: Any, path: str, purpose: Purpose, *, answered: bool) -> None:
         """Add the transfers of a call that has ended."""
-        for sizes in take_transfers(sender):
+        for sizes in take_sizes(sender):
             namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
             kind = _PING if purpose is _PINGS else _SEND
             self._ledger.add_messages(sizes, namespace, path, kind, purpose, answered)

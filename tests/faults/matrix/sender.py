@@ -123,7 +123,7 @@ class SenderThread:
                 self._call(sender, messages)
             except PartlyStored as exc:
                 self._record("acknowledged", [messages[index] for index in exc.stored])
-                messages = [messages[index] for index in exc.not_stored]
+                messages = [messages[index] for index in (*exc.not_sent, *exc.unknown)]
                 self._record("failed", messages, error=type(exc).__name__)
             except EXPECTED_ERRORS as exc:
                 self._record("failed", messages, error=type(exc).__name__)
