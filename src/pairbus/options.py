@@ -89,7 +89,10 @@ class SendAvailabilityOptions:
     """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
     means."""
     on_event: Callable[[Event], None] | None = None
-    """Called with every event, in the thread in which it occurs. Must return quickly."""
+    """Called with every event, one at a time, in the order in which they occurred. With threads,
+    it is called in one of the threads that use the pairing; with `aio`, in the event loop. It may
+    call the pairing. Must return quickly: it delays later events, and the call in whose thread it
+    runs."""
 
     def __post_init__(self) -> None:
         if (

@@ -115,6 +115,8 @@ class Driver(Protocol):
 
     def wake(self) -> None: ...
 
+    def call_handler(self, function: Callable[[], None]) -> None: ...
+
 
 class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     """A paired client without its I/O."""
@@ -142,6 +144,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             on_change=driver.wake,
             start_recovery=self._start_recovery,
             record_change=None if plan.usage is None else plan.usage.add_change,
+            call_handler=driver.call_handler,
             now=now,
             random=random,
         )

@@ -3,10 +3,9 @@
 Operations ask it what to do and report the results. Its methods can be called from any thread.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from random import Random
 from threading import RLock
 from time import monotonic
@@ -33,8 +32,6 @@ from pairbus.pairing.reporter import ChangeRecorder, PairingReporter, utc_now
 from pairbus.pairing.rotation import QueueClaim, Rotation
 from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus, PathSnapshot
 
-logger = logging.getLogger("pairbus.pairing")
-
 
 class Hold(NamedTuple):
     """A send waits for the end of a hold, at most so many seconds."""
@@ -47,9 +44,11 @@ class Hold(NamedTuple):
 class PathState:
     """A queue or topic of the primary that has a sender."""
 
-    def __init__(self, name: str, health: PathHealth) -> None:
+    def __init__(self, name: str, health: PathHealth, since: datetime) -> None:
         self.name = name
         self.health = health
+        self.since = since
+        """The time of the last change of its status."""
         self.queue_of_sender: dict[object, str] = {}
         """The backlog queue that each sender stays with."""
         self.last_ping: Pinged | None = None
@@ -63,7 +62,7 @@ class PairingState:
 
     After each change, `version` grows and `on_change` is called, without the lock.
     `start_recovery` is called when a path begins to need a recovery operation, `record_change` for
-    each change of a path's status.
+    each change of a path's status. `call_handler` is that of `PairingReporter`.
     """
 
     def __init__(
@@ -76,7 +75,9 @@ class PairingState:
         on_change: Callable[[], None],
         start_recovery: Callable[[PathState], None],
         record_change: ChangeRecorder | None = None,
+        call_handler: Callable[[Callable[[], None]], None] | None = None,
         now: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], datetime] = utc_now,
         random: Random | None = None,
     ) -> None:
         self.options = options
@@ -89,12 +90,14 @@ class PairingState:
         """Grows with each change, so that a waiter can tell whether it missed one."""
         self._on_change = on_change
         self._start_recovery = start_recovery
-        self.reporter = PairingReporter(options.on_event, record_change)
+        self.reporter = PairingReporter(options.on_event, record_change, call_handler)
+        self._wall_clock = wall_clock
         self._random = Random() if random is None else random
         self._paths: dict[str, PathState] = {}
         self.rotation = Rotation(
             queues, cool_down_s=options.backlog_cool_down.total_seconds(), random=self._random
         )
+        self._pulled_at: dict[str, datetime] = {}
         self._settings = HealthSettings(
             failover_interval_s=options.failover_interval.total_seconds(),
             ping_interval_s=options.ping_primary_interval.total_seconds(),
@@ -115,7 +118,9 @@ class PairingState:
             key = name.casefold()
             if key not in self._paths:
                 self._paths[key] = PathState(
-                    name, PathHealth(self._settings, self._random, self.now())
+                    name,
+                    PathHealth(self._settings, self._random, self.now()),
+                    self._wall_clock(),
                 )
             return self._paths[key]
 
@@ -231,16 +236,18 @@ class PairingState:
     def pull_queue(self, queue: str, error: BaseException) -> None:
         """Take a backlog queue out of the rotation for the cool-down."""
         with self.lock:
-            was_in_rotation = self.rotation.failed(queue, error, self.now())
-        if was_in_rotation:
-            self.reporter.queue_pulled(queue, error)
+            if self.rotation.failed(queue, error, self.now()):
+                when = self._pulled_at[queue] = self._wall_clock()
+                self.reporter.queue_pulled(queue, error, when)
+        self.reporter.deliver()
 
     def _restore_queue(self, queue: str) -> None:
         """Put a backlog queue that accepted a message back into the rotation."""
         with self.lock:
-            was_pulled = self.rotation.succeeded(queue)
-        if was_pulled:
-            self.reporter.queue_restored(queue)
+            if self.rotation.succeeded(queue):
+                self._pulled_at.pop(queue, None)
+                self.reporter.queue_restored(queue, self._wall_clock())
+        self.reporter.deliver()
 
     def forget_sender(self, path: PathState, sender: object) -> None:
         """Forget the backlog queue of a sender that was closed."""
@@ -282,10 +289,10 @@ class PairingState:
     def pinged(self, path: PathState, error: BaseException | None) -> None:
         """Record the result of a ping."""
         refused = self._kind_of(error) is FailureKind.CALLER
-        ping = Pinged(when=utc_now(), path=path.name, error=error, refused=refused)
-        path.last_ping = ping
-        self.reporter.pinged(ping)
         with self._changing(path) as now:
+            ping = Pinged(when=self._wall_clock(), path=path.name, error=error, refused=refused)
+            path.last_ping = ping
+            self.reporter.pinged(ping)  # before the change that it causes
             path.health.pinged(error is None, now)
 
     def mark_healthy(self, path: PathState) -> None:
@@ -312,15 +319,16 @@ class PairingState:
 
     def peek_failed(self, path: PathState, error: BaseException) -> None:
         """Record that a peek at the backlog failed."""
-        if not path.peek_failure_logged:  # a peek is tried every second
-            logger.warning("%s: the peek at the backlog failed: %s", path.name, error)
-        path.peek_failure_logged = True
         with self._changing(path, error) as now:
+            if not path.peek_failure_logged:  # a peek is tried every second
+                self.reporter.peek_failed(path.name, error)
+            path.peek_failure_logged = True
             path.health.peek_failed(now)
 
     @contextmanager
     def _changing(self, path: PathState, error: BaseException | None = None) -> Iterator[float]:
-        """Change the health of a path under the lock, and report the changes afterwards."""
+        """Change the health of a path under the lock. The changes are reported without it, in the
+        order in which they happened."""
         health = path.health
         with self.lock:
             yield self.now()
@@ -328,13 +336,17 @@ class PairingState:
             stalled, health.stalled = health.stalled, False
             start = not path.recovering and health.next_step() is not None and not self.primary.down
             path.recovering = path.recovering or start
-        for change in changes:
-            self.reporter.status_changed(path.name, change)
-        if stalled:
-            self.reporter.drain_stalled(path.name, self.options.drain_timeout, error)
+            if changes or stalled:
+                when = self._wall_clock()
+            for change in changes:
+                path.since = when
+                self.reporter.status_changed(path.name, change, when)
+            if stalled:
+                self.reporter.drain_stalled(path.name, self.options.drain_timeout, error, when)
         if start:
             self._start_recovery(path)
         self.notify()
+        self.reporter.deliver()  # last: a handler that blocks delays nothing else
 
     # Status.
 
@@ -350,7 +362,7 @@ class PairingState:
                     queue: BacklogQueueSnapshot(
                         in_rotation=False,
                         cause=pulled[queue].cause,
-                        since=self._to_datetime(pulled[queue].since),
+                        since=self._pulled_at.get(queue),
                     )
                     if queue in pulled
                     else BacklogQueueSnapshot(in_rotation=True)
@@ -363,11 +375,8 @@ class PairingState:
     def _path_snapshot(self, path: PathState) -> PathSnapshot:
         return PathSnapshot(
             status=path.health.status,
-            since=self._to_datetime(path.health.since),
+            since=path.since,
             cause=path.health.cause,
             backlog_queues=tuple(sorted(set(path.queue_of_sender.values()))),
             last_ping=path.last_ping,
         )
-
-    def _to_datetime(self, at: float) -> datetime:
-        return datetime.fromtimestamp(utc_now().timestamp() - (self.now() - at), UTC)

@@ -711,6 +711,7 @@ def test_closed_or_faulted_pairing_refuses_calls(
 
 
 def test_status_has_paths_and_backlog_queues(immediate: PairingHarness) -> None:
+    before = datetime.now(UTC)
     immediate.pairing.path("bills")
     immediate.fail()
     chosen = {immediate.claim(sender) for sender in range(20)}
@@ -726,7 +727,7 @@ def test_status_has_paths_and_backlog_queues(immediate: PairingHarness) -> None:
     assert set(status.paths) == {"orders", "bills"}
     orders, bills = status.paths["orders"], status.paths["bills"]
     assert (orders.status, orders.cause) == (FAILOVER, DOWN)
-    assert abs(now - 30 * SECOND - orders.since) < 5 * SECOND
+    assert before <= orders.since <= now
     assert orders.backlog_queues == tuple(sorted(filter(None, chosen)))
     assert orders.last_ping is immediate.orders.last_ping is not None
     assert (bills.status, bills.cause, bills.backlog_queues, bills.last_ping) == (
@@ -739,7 +740,7 @@ def test_status_has_paths_and_backlog_queues(immediate: PairingHarness) -> None:
     out = status.backlog[QUEUES[2]]
     assert (out.in_rotation, out.cause) == (False, DOWN)
     assert out.since is not None
-    assert abs(now - 30 * SECOND - out.since) < 5 * SECOND
+    assert before <= out.since <= now
     assert all(
         (queue_status.in_rotation, queue_status.cause, queue_status.since) == (True, None, None)
         for queue, queue_status in status.backlog.items()
