@@ -102,6 +102,7 @@ def _store_in_queue(
                     case BacklogFailure.MESSAGE_REJECTED:
                         raise
                     case BacklogFailure.BUSY:
+                        pairing.recorder.throttled(path, len(positions))
                         busy = pairing.send_unavailable(path, exc)
                         raise busy from busy.__cause__
                     case BacklogFailure.LINK_LOST:
@@ -115,6 +116,7 @@ def _store_in_queue(
                     pairing.pull_queue(lost_queue, cause)
                 links_lost.clear()
                 stored.extend(filled)
+                pairing.recorder.stored(path, len(filled))
                 positions = positions[len(filled) :]
 
 

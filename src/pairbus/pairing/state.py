@@ -28,9 +28,14 @@ from pairbus.pairing.health import (
     Step,
     is_small,
 )
+from pairbus.pairing.path_state import PathState
+from pairbus.pairing.recorder import SendRecorder
 from pairbus.pairing.reporter import ChangeRecorder, PairingReporter, utc_now
 from pairbus.pairing.rotation import QueueClaim, Rotation
-from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus, PathSnapshot
+from pairbus.pairing.snapshots import PairingStatus
+from pairbus.pairing.status import make_status
+
+__all__ = ["Hold", "PairingState", "PathState"]
 
 
 class Hold(NamedTuple):
@@ -39,22 +44,6 @@ class Hold(NamedTuple):
     seconds: float
     version: int
     """The version of the shared state on which the decision is based."""
-
-
-class PathState:
-    """A queue or topic of the primary that has a sender."""
-
-    def __init__(self, name: str, health: PathHealth, since: datetime) -> None:
-        self.name = name
-        self.health = health
-        self.since = since
-        """The time of the last change of its status."""
-        self.queue_of_sender: dict[object, str] = {}
-        """The backlog queue that each sender stays with."""
-        self.last_ping: Pinged | None = None
-        self.recovering = False
-        """A recovery operation carries out the steps of this path."""
-        self.peek_failure_logged = False
 
 
 class PairingState:
@@ -92,6 +81,7 @@ class PairingState:
         self._start_recovery = start_recovery
         self.reporter = PairingReporter(options.on_event, record_change, call_handler)
         self._wall_clock = wall_clock
+        self.recorder = SendRecorder(self.lock, self.classify, wall_clock)
         self._random = Random() if random is None else random
         self._paths: dict[str, PathState] = {}
         self.rotation = Rotation(
@@ -168,16 +158,21 @@ class PairingState:
             return Hold(health.hold_until - now, self.version)
 
     def send_succeeded(self, path: PathState) -> None:
-        """Record that the primary accepted a message."""
+        """Record that the primary accepted messages."""
         if path.health.status is PathStatus.SUSPECT:
             with self._changing(path) as now:
                 path.health.succeeded(now)
 
-    def send_failed(self, path: PathState, error: BaseException) -> FailureAction | InFlightSend:
-        """Record that a send to the primary failed. Return what the call does: raise the error,
-        probe the primary, or send to the backlog."""
+    def send_failed(
+        self, path: PathState, error: BaseException, messages: int = 0
+    ) -> FailureAction | InFlightSend:
+        """Record that a send of so many messages to the primary failed. Return what the call does:
+        raise the error, probe the primary, or send to the backlog."""
         kind = self.classify(error)
         with self._changing(path) as now:
+            path.record_error(error, kind, self._wall_clock())
+            if kind is FailureKind.BUSY:
+                path.counters.throttled += messages
             action = path.health.failed(kind, error, now)
             return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else action
 
@@ -187,6 +182,7 @@ class PairingState:
         """Record the result of a probe that a failed call made. Return None if the call raises its
         `error`."""
         with self._changing(path) as now:
+            path.counters.add_ping(probe_error)
             action = path.health.probed(self._kind_of(probe_error), error, now)
             return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else None
 
@@ -283,6 +279,7 @@ class PairingState:
     def probed_in_background(self, path: PathState, probe_error: BaseException | None) -> None:
         """Record the result of a probe that the recovery operation made."""
         with self._changing(path) as now:
+            path.counters.add_ping(probe_error)
             error = path.health.cause or TimeoutError()
             path.health.probed(self._kind_of(probe_error), error, now)
 
@@ -292,6 +289,7 @@ class PairingState:
         with self._changing(path) as now:
             ping = Pinged(when=self._wall_clock(), path=path.name, error=error, refused=refused)
             path.last_ping = ping
+            path.counters.add_ping(error)
             self.reporter.pinged(ping)  # before the change that it causes
             path.health.pinged(error is None, now)
 
@@ -353,30 +351,6 @@ class PairingState:
     def status(self) -> PairingStatus:
         """Return the current status of the pairing."""
         with self.lock:
-            pulled = self.rotation.pulled()
-            return PairingStatus(
-                primary=self.primary.name,
-                secondary=self.secondary.name,
-                paths={path.name: self._path_snapshot(path) for path in self._paths.values()},
-                backlog={
-                    queue: BacklogQueueSnapshot(
-                        in_rotation=False,
-                        cause=pulled[queue].cause,
-                        since=self._pulled_at.get(queue),
-                    )
-                    if queue in pulled
-                    else BacklogQueueSnapshot(in_rotation=True)
-                    for queue in self.rotation.queues
-                },
-                fault=self.primary.fault,
-                closed=self.primary.closed,
+            return make_status(
+                self.primary, self.secondary, self._paths.values(), self.rotation, self._pulled_at
             )
-
-    def _path_snapshot(self, path: PathState) -> PathSnapshot:
-        return PathSnapshot(
-            status=path.health.status,
-            since=path.since,
-            cause=path.health.cause,
-            backlog_queues=tuple(sorted(set(path.queue_of_sender.values()))),
-            last_ping=path.last_ping,
-        )

@@ -125,7 +125,7 @@ def test_state_changes_of_many_threads_are_reported_as_a_chain(
 
     for path in paths:
         changes = [e for e in events if isinstance(e, StateChanged) and e.path == path.name]
-        assert len(changes) > ROUNDS // 2
+        assert len(changes) > 10
         states = [HEALTHY, *(change.to_state for change in changes)]
         assert [change.from_state for change in changes] == states[:-1]
         assert states[-1] is path.health.status
@@ -155,7 +155,7 @@ def test_ping_is_reported_before_the_change_that_it_causes() -> None:
         for index, event in enumerate(events)
         if isinstance(event, StateChanged) and event.to_state is HEALTHY
     ]
-    assert len(ends) > ROUNDS // 2
+    assert len(ends) > 10
     for index in ends:
         ping = events[index - 1]
         assert isinstance(ping, Pinged)
@@ -169,12 +169,11 @@ def test_queue_is_reported_as_pulled_and_restored_in_turns() -> None:
 
     def use_queues(number: int) -> None:
         for count in range(ROUNDS):
-            queue = QUEUES[count % 2]
-            claim = pairing.claim_queue(queue)
-            if claim is None:
+            claim = pairing.claim_queue(QUEUES[count % 2])
+            if claim is None:  # another thread tries the queue
                 continue
             with claim:
-                if number % 2:
+                if (number + count // 2) % 2:
                     claim.succeeded()
                 else:
                     claim.failed(DOWN)
@@ -187,7 +186,7 @@ def test_queue_is_reported_as_pulled_and_restored_in_turns() -> None:
             for event in events
             if isinstance(event, BacklogQueuePulled | BacklogQueueRestored) and event.queue == queue
         ]
-        assert len(kinds) > 2
+        assert len(kinds) > 10
         expected = [BacklogQueuePulled, BacklogQueueRestored] * len(kinds)
         assert kinds == expected[: len(kinds)]
 
