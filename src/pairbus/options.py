@@ -53,8 +53,8 @@ class SendAvailabilityOptions:
     backlog_queue_count: int = 10
     """The number of backlog queues, at least 1."""
     create_backlog: bool = True
-    """Create backlog queues that do not exist. False: assume that they exist, which requires the
-    Send right only."""
+    """Create backlog queues that do not exist, and check the settings of those that do. False:
+    assume that they exist with the right settings, which requires the Send right only."""
     failover_interval: timedelta = timedelta(minutes=1)
     """The time that sends to a path may fail before it fails over, 0 to 60 min. With 0, the
     messages of the first failed call go to the backlog."""

@@ -2,12 +2,13 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Lock
 
 from pairbus.events import (
+    BacklogQueueMismatch,
     BacklogQueuePulled,
     BacklogQueueRestored,
     DrainStalled,
@@ -16,6 +17,7 @@ from pairbus.events import (
     Pinged,
     StateChanged,
 )
+from pairbus.pairing.backlog_settings import SettingMismatch, group_mismatches
 from pairbus.pairing.health import StatusChange
 
 logger = logging.getLogger("pairbus.pairing")
@@ -162,6 +164,31 @@ class PairingReporter:
         """Report that a backlog queue is in the rotation again."""
         self._add_log(logging.INFO, "Backlog queue %s accepts messages again", queue)
         self._add_event(BacklogQueueRestored(when=when, queue=queue))
+
+    def settings_differ(self, mismatches: Sequence[SettingMismatch], when: datetime) -> None:
+        """Report settings of backlog queues: a warning for each value, an event for each queue."""
+        for group in group_mismatches(mismatches):
+            self._add_log(
+                logging.WARNING,
+                "%s of %s is %s instead of %s: %s. The queues are used as they are; change the "
+                "setting, or delete the queues while they are empty and pair again",
+                group.first.setting,
+                ", ".join(group.queues),
+                group.first.value,
+                group.first.expected or "empty",
+                group.first.consequence,
+            )
+        for item in mismatches:
+            self._add_event(
+                BacklogQueueMismatch(
+                    when=when,
+                    queue=item.queue,
+                    setting=item.setting,
+                    value=item.value,
+                    expected=item.expected,
+                    consequence=item.consequence,
+                )
+            )
 
 
 def utc_now() -> datetime:

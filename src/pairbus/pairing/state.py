@@ -3,7 +3,7 @@
 Operations ask it what to do and report the results. Its methods can be called from any thread.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from random import Random
@@ -15,6 +15,7 @@ from zlib import crc32
 from pairbus.errors import SendUnavailable
 from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
+from pairbus.pairing.backlog_settings import SettingMismatch
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.failures import classify_failure
 from pairbus.pairing.health import (
@@ -243,6 +244,12 @@ class PairingState:
             if self.rotation.succeeded(queue):
                 self._pulled_at.pop(queue, None)
                 self.reporter.queue_restored(queue, self._wall_clock())
+        self.reporter.deliver()
+
+    def report_mismatches(self, mismatches: Sequence[SettingMismatch]) -> None:
+        """Report the settings of existing backlog queues that are worse than ours."""
+        with self.lock:
+            self.reporter.settings_differ(mismatches, self._wall_clock())
         self.reporter.deliver()
 
     def forget_sender(self, path: PathState, sender: object) -> None:
