@@ -23,6 +23,8 @@ class PathState:
         self.last_ping: Pinged | None = None
         self.last_error: LastError | None = None
         self.counters = PathCounters()
+        self._sent_before_busy = 0
+        """The messages that the primary had accepted when it last throttled a send."""
         self.recovering = False
         """A recovery operation carries out the steps of this path."""
         self.peek_failure_logged = False
@@ -30,6 +32,13 @@ class PathState:
     def record_error(self, error: BaseException, kind: FailureKind, when: datetime) -> None:
         """Record the error of a send."""
         self.last_error = LastError(error=error, kind=kind, when=when)
+
+    def sent_since_busy(self) -> bool:
+        """Record a throttled send. Return whether the primary accepted messages after the previous
+        one. Healthy sends do not report their success; they only count their messages."""
+        sent, before = self.counters.sent, self._sent_before_busy
+        self._sent_before_busy = sent
+        return sent != before
 
     def snapshot(self) -> PathSnapshot:
         """Return the state as data."""

@@ -96,6 +96,11 @@ class PairingState:
             after_drain=options.failback == "after-drain",
             hold_s=options.failback_hold.total_seconds(),
             drain_timeout_s=options.drain_timeout.total_seconds(),
+            failover_on_busy_s=(
+                None
+                if options.failover_on_busy is None
+                else options.failover_on_busy.total_seconds()
+            ),
         )
         self.after_drain = self._settings.after_drain
         self.operation_timeout_s = options.operation_timeout.total_seconds()
@@ -174,6 +179,8 @@ class PairingState:
             path.record_error(error, kind, self._wall_clock())
             if kind is FailureKind.BUSY:
                 path.counters.throttled += messages
+                if self._settings.failover_on_busy_s is not None and path.sent_since_busy():
+                    path.health.accepted_since_busy()
             action = path.health.failed(kind, error, now)
             return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else action
 

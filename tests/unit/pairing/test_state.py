@@ -385,6 +385,44 @@ def test_error_that_is_no_outage_leaves_the_path_healthy(
     assert harness.events == []
 
 
+def test_sustained_throttling_fails_over_if_that_is_enabled() -> None:
+    harness = PairingHarness(failover_on_busy=5 * MINUTE)
+    sent = harness.pairing.recorder.add_sender(harness.orders, harness)
+    sent.messages += 7  # before the throttling
+
+    assert harness.fail(error=BUSY) is FailureAction.RAISE
+    harness.clock.forward(299)
+    assert harness.fail(error=BUSY) is FailureAction.RAISE
+    assert harness.recoveries == []
+    harness.clock.forward(1)
+
+    with harness.fail(error=BUSY) as action:
+        assert isinstance(action, InFlightSend)
+    assert harness.states() == [(HEALTHY, FAILOVER)]
+    assert harness.recoveries == [harness.orders]
+    assert harness.orders.health.cause is BUSY
+
+
+@pytest.mark.parametrize("counted_by", ["sender", "operation"])
+def test_success_of_any_sender_restarts_the_time_of_throttling(counted_by: str) -> None:
+    harness = PairingHarness(failover_on_busy=MINUTE)
+    sent = harness.pairing.recorder.add_sender(harness.orders, harness)
+    harness.fail(error=BUSY)
+    harness.clock.forward(59)
+    if counted_by == "sender":  # a healthy send reports nothing else
+        sent.messages += 1
+    else:
+        harness.pairing.recorder.sent(harness.orders, 1)
+    harness.clock.forward(1)
+
+    assert harness.fail(error=BUSY) is FailureAction.RAISE
+
+    harness.clock.forward(59)
+    assert harness.fail(error=BUSY) is FailureAction.RAISE
+    harness.clock.forward(1)
+    assert isinstance(harness.fail(error=BUSY), InFlightSend)
+
+
 @pytest.mark.rule("S2")
 def test_classify_option_decides_about_failures() -> None:
     harness = PairingHarness(
