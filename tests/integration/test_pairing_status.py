@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus import FailureKind, SendUnavailable
-from pairbus.events import PathStatus
+from pairbus.events import Event, PathStatus, Pinged, StateChanged
 from tests.integration.pairs import (
     MINUTE,
     Make,
@@ -24,6 +24,7 @@ from tests.integration.pairs import (
     message,
     until,
 )
+from tests.integration.raw_peer import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -164,6 +165,64 @@ async def test_failed_messages_are_counted_by_the_kind_of_the_error(make: Make) 
     assert status.counters.failed == dict.fromkeys(FailureKind, 6)
     assert status.last_error in [path.last_error for path in status.paths.values()]
     assert status == pair.bus.status()  # nothing changes from call to call
+
+
+@pytest.mark.rule("S13")
+async def test_event_handler_can_use_the_pairing_and_send(make: Make) -> None:
+    pair = await make(start=False)
+    statuses: list[PathStatus] = []
+    alerts: list[Any] = []
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def handle(event: Event) -> None:
+        pair.events.append(event)
+        if isinstance(event, StateChanged) and event.path == queue:
+            statuses.append(pair.bus.status().paths[queue].status)
+            if pair.sync:  # the alert fails over as well, inside of the handler
+                pair.inner(alerts[0]).send_messages(message("alert"))
+                loop.call_soon_threadsafe(done.set)
+            else:
+                task = asyncio.get_running_loop().create_task(alerts[0].send_messages(message()))
+                task.add_done_callback(lambda task: done.set())
+
+    await pair.start(on_event=handle)
+    queue, alert_queue = pair.queues(2)
+    alerts.append(pair.sender(alert_queue))
+    faults = [pair.fault("disable", path) for path in (queue, alert_queue)]
+
+    await pair.sender(queue).send_messages(message())
+    await asyncio.wait_for(done.wait(), DEADLINE_S)
+
+    assert all(fault.fired for fault in faults)
+    assert statuses == [FAILOVER]
+    assert [event.path for event in pair.of(StateChanged)] == [queue, alert_queue]
+    assert len(pair.backlog(queue)) == len(pair.backlog(alert_queue)) == 1
+
+
+@pytest.mark.rule("S13")
+async def test_events_of_concurrent_senders_form_a_chain(make: Make) -> None:
+    pair = await make(fake_clock=True, ping_jitter=0.0)
+    paths = pair.queues(3)
+    senders = [pair.sender(path) for path in paths for _ in range(4)]
+    for _ in range(3):
+        faults = [pair.fault("disable", path) for path in paths]
+        await gather_all(sender.send_messages(message()) for sender in senders)
+        assert all(fault.fired for fault in faults)
+        pair.remove_faults(*faults)
+        pair.advance(60)
+        for path in paths:
+            await pair.until_state(path, HEALTHY)
+
+    for path in paths:
+        assert pair.changes(path) == [(HEALTHY, FAILOVER), (FAILOVER, HEALTHY)] * 3
+    times = [event.when for event in pair.events]
+    assert times == sorted(times)
+    for index, event in enumerate(pair.events):
+        if isinstance(event, StateChanged) and event.to_state is HEALTHY:
+            ping = pair.events[index - 1]
+            assert isinstance(ping, Pinged)
+            assert (ping.path, ping.error) == (event.path, None)
 
 
 async def test_messages_that_neither_namespace_accepts_are_counted_as_failed(make: Make) -> None:
