@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from pairbus.events import (
+    BacklogQueueMismatch,
     BacklogQueuePulled,
     BacklogQueueRestored,
     DrainStalled,
@@ -25,8 +27,10 @@ from pairbus.events import (
 )
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.aio.driver import LoopDriver
+from pairbus.pairing.backlog_settings import find_mismatches
 from pairbus.pairing.health import InFlightSend
 from pairbus.pairing.state import PairingState, PathState
+from pairbus.servicebus.atom import QueueProperties
 
 DOWN = ServiceBusConnectionError(message="down")
 HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
@@ -34,6 +38,15 @@ QUEUES = ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
 THREADS, ROUNDS = 8, 150
 DEADLINE_S = 30.0
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
+WITH_SESSIONS = QueueProperties(
+    path=QUEUES[0],
+    status="Active",
+    requires_session=True,
+    requires_duplicate_detection=False,
+    active_message_count=0,
+    dead_letter_message_count=0,
+    size_in_bytes=0,
+)
 
 
 def make_pairing(
@@ -367,3 +380,94 @@ def test_event_after_the_end_of_the_event_loop_is_delivered_in_the_thread_of_the
     pairing.reporter.emit(SyphonStarted(when=NOON))
 
     assert [type(event) for event in events] == [SyphonStarted]
+
+
+@pytest.mark.rule("S13")
+def test_changes_are_queued_and_timed_while_the_lock_is_held() -> None:
+    queued: list[bool] = []
+    timed: list[bool] = []
+
+    class CheckedQueue(deque[Callable[[], None]]):
+        def append(self, report: Callable[[], None]) -> None:
+            queued.append(is_locked())
+            super().append(report)
+
+    def is_locked() -> bool:
+        """Return whether another thread cannot take the lock."""
+        taken: list[bool] = []
+
+        def take() -> None:
+            taken.append(pairing.lock.acquire(blocking=False))
+            if taken[0]:
+                pairing.lock.release()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join(DEADLINE_S)
+        return taken == [False]
+
+    def wall_clock() -> datetime:
+        timed.append(is_locked())
+        return NOON
+
+    events: list[Event] = []
+    pairing = make_pairing(
+        events.append, options={"failback": "after-drain"}, wall_clock=wall_clock
+    )
+    pairing.reporter._reports = CheckedQueue()
+    path = pairing.path("orders")
+    fail(pairing, path)
+    pairing.pull_queue(QUEUES[0], DOWN)
+    claim = pairing.claim_queue(QUEUES[0])
+    assert claim is not None
+    with claim:
+        claim.succeeded()
+    pairing.pinged(path, None)
+    pairing.peek_failed(path, DOWN)
+    pairing.mark_healthy(path)
+    pairing.report_mismatches(find_mismatches(WITH_SESSIONS, ordered=False))
+
+    assert [type(event) for event in events] == [
+        StateChanged,
+        BacklogQueuePulled,
+        BacklogQueueRestored,
+        Pinged,
+        StateChanged,
+        StateChanged,
+        BacklogQueueMismatch,
+    ]
+    assert len(queued) > len(events)  # log lines, too
+    assert all(queued)
+    assert all(timed)
+
+
+@pytest.mark.rule("S13")
+def test_event_that_is_added_at_the_end_of_a_delivery_is_not_left_behind() -> None:
+    class Turn:
+        """A lock; while it is released for the first time, another thread reports an event."""
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.acquire = self.lock.acquire
+            self.released = 0
+
+        def release(self) -> None:
+            self.released += 1
+            if self.released == 1:
+                thread = threading.Thread(target=pairing.mark_healthy, args=(path,))
+                thread.start()
+                thread.join(DEADLINE_S)
+                assert not thread.is_alive()
+                assert len(events) == 1  # that thread found this one delivering
+            self.lock.release()
+
+    events: list[Event] = []
+    pairing = make_pairing(events.append)
+    path = pairing.path("orders")
+    turn = Turn()
+    pairing.reporter._delivering = turn  # type: ignore[assignment]
+
+    fail(pairing, path)
+
+    assert turn.released == 2
+    assert [type(event) for event in events] == [StateChanged, StateChanged]
