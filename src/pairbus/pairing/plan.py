@@ -2,8 +2,11 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
@@ -46,6 +49,9 @@ class PairingPlan:
     """The event loop of asynchronous clients, in which their credentials run."""
     mismatches: list[SettingMismatch] = field(default_factory=list)
     """The settings of existing backlog queues that are worse than ours, after `backlog_queues`."""
+    now: Callable[[], float] = monotonic
+    random: Random | None = None
+    """Clock and randomness, which tests replace."""
 
     def open_administration(self, *, secondary: bool = False) -> AdministrationClient:
         """Return an administration client of one namespace. Its requests are recorded in the
