@@ -1,6 +1,8 @@
 """Counters of a path."""
 
 import gc
+import os
+import signal
 import threading
 from datetime import UTC, datetime
 from random import Random
@@ -70,6 +72,32 @@ def test_deleted_senders_of_many_threads_keep_their_counts() -> None:
 
     assert path.counters.sent == 8 * 100 * 5
     assert path.counters._senders == set()
+
+
+def test_deleting_a_sender_in_a_forked_child_does_not_wait_for_a_lock_of_the_parent() -> None:
+    pairing = make_pairing()
+    sender = Sender()
+    pairing.recorder.add_sender(pairing.path("orders"), sender)
+    held, leave = threading.Event(), threading.Event()
+
+    def hold_lock() -> None:
+        with pairing.lock:
+            held.set()
+            leave.wait(DEADLINE_S)
+
+    holder = threading.Thread(target=hold_lock)
+    holder.start()
+    assert held.wait(DEADLINE_S)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(DEADLINE_S))  # ends the child if it hangs
+        del sender
+        os._exit(0)
+    leave.set()
+    holder.join(DEADLINE_S)
+
+    assert os.waitpid(child, 0) == (child, 0)
 
 
 def test_snapshot_is_a_copy() -> None:
