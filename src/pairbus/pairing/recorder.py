@@ -1,5 +1,6 @@
 """Counts the messages of a pairing, and keeps the last error of each path."""
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from threading import RLock
@@ -24,6 +25,7 @@ class SendRecorder:
         self._lock = lock
         self._classify = classify
         self._wall_clock = wall_clock
+        self._pid = os.getpid()
 
     def add_sender(self, path: PathState, sender: object) -> SentCounter:
         """Return a new counter for a sender. Its messages are kept when the sender is deleted."""
@@ -34,6 +36,8 @@ class SendRecorder:
         return counter
 
     def _remove_sender(self, path: PathState, counter: SentCounter) -> None:
+        if os.getpid() != self._pid:  # in a forked child the lock may be held for ever
+            return
         with self._lock:
             path.counters.remove_sender(counter)
 

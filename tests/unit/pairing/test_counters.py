@@ -1,13 +1,21 @@
 """Counters of a path."""
 
 import gc
+import os
+import signal
 import threading
 from datetime import UTC, datetime
 from random import Random
 
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
-from pairbus.errors import PartlyStored, ReservedProperty, SendUnavailable
+from pairbus.errors import (
+    MessageOutcome,
+    PartlyStored,
+    ReservedProperty,
+    SendOutcome,
+    SendUnavailable,
+)
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.counters import PathCounters, SentCounter, total
 from pairbus.pairing.state import PairingState
@@ -72,6 +80,32 @@ def test_deleted_senders_of_many_threads_keep_their_counts() -> None:
     assert path.counters._senders == set()
 
 
+def test_deleting_a_sender_in_a_forked_child_does_not_wait_for_a_lock_of_the_parent() -> None:
+    pairing = make_pairing()
+    sender = Sender()
+    pairing.recorder.add_sender(pairing.path("orders"), sender)
+    held, leave = threading.Event(), threading.Event()
+
+    def hold_lock() -> None:
+        with pairing.lock:
+            held.set()
+            leave.wait(DEADLINE_S)
+
+    holder = threading.Thread(target=hold_lock)
+    holder.start()
+    assert held.wait(DEADLINE_S)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(DEADLINE_S))  # ends the child if it hangs
+        del sender
+        os._exit(0)
+    leave.set()
+    holder.join(DEADLINE_S)
+
+    assert os.waitpid(child, 0) == (child, 0)
+
+
 def test_snapshot_is_a_copy() -> None:
     counters = PathCounters()
     before = counters.snapshot()
@@ -103,7 +137,10 @@ def test_total_adds_all_counters() -> None:
 def test_errors_of_pairbus_have_a_kind_and_a_time() -> None:
     pairing = make_pairing()
     path = pairing.path("orders")
-    partly = PartlyStored("partly", stored=(0, 2), not_stored=(1,))
+    outcomes = (SendOutcome.STORED, SendOutcome.UNKNOWN, SendOutcome.STORED)
+    partly = PartlyStored(
+        "partly", messages=tuple(MessageOutcome(n, n, each) for n, each in enumerate(outcomes))
+    )
     errors = [
         (SendUnavailable("down"), UNAVAILABLE, 3),
         (partly, UNAVAILABLE, 1),
