@@ -12,6 +12,7 @@
     ├── EncodeError (ValueError)          a value that AMQP cannot carry; nothing was sent
     ├── StateError (RuntimeError)         a call that is invalid now: closed, or no credit
     │   ├── PairingFaulted                the pairing was faulted; the cause says why
+    │   ├── PairingForked                 the pairing was made in the parent of this process
     │   └── CannotCancel                  the message was scheduled into the backlog
     ├── NotTransferable (ValueError)      a backlog message that cannot be restored
     ├── BacklogUnavailable                no backlog queue exists or could be created
@@ -69,6 +70,7 @@ __all__ = [
     "OptionsMissing",
     "PairbusError",
     "PairingFaulted",
+    "PairingForked",
     "PartlyStored",
     "ProtocolError",
     "QuotaExceeded",
@@ -134,6 +136,15 @@ class ReservedProperty(ConfigurationError):
 
 class PairingFaulted(StateError):
     """The pairing was faulted; `__cause__` says why. Every later call raises this error."""
+
+
+class PairingForked(StateError):
+    """The pairing was made before this process was forked, so it belongs to the process with the
+    id `pid`. Every call in this process raises this error. Pair in each worker process."""
+
+    def __init__(self, description: str, *, pid: int = 0) -> None:
+        super().__init__(description)
+        self.pid = pid
 
 
 class CannotCancel(StateError):

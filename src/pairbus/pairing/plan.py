@@ -2,8 +2,11 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from random import Random
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
@@ -42,6 +45,9 @@ class PairingPlan:
     """The writer of the usage ledger, if one is kept."""
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop of asynchronous clients, in which their credentials run."""
+    now: Callable[[], float] = monotonic
+    random: Random | None = None
+    """Clock and randomness, which tests replace."""
 
     def open_administration(self, *, secondary: bool = False) -> AdministrationClient:
         """Return an administration client of one namespace. Its requests are recorded in the

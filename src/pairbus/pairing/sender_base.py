@@ -126,6 +126,8 @@ class SenderLinks:
     def close(self) -> Operation[None]:
         """Close all SDK senders. Calls that wait for their turn fail."""
         self.closed = True
+        if self.pairing.primary.forked:  # the connections and locks are those of the parent
+            return
         with (yield AcquireLock(self.lock)):
             senders = [*self._backlog.values(), self._primary]
             self._backlog.clear()
@@ -186,7 +188,8 @@ class PairedSenderBase(Generic[DriverT]):
 
     def _check_usable(self, timeout: float | None) -> None:
         if self._links.closed or self._pairing.primary.down:
-            if self._pairing.primary.fault is not None or not self._links.closed:
+            primary = self._pairing.primary
+            if primary.fault is not None or primary.closed_by_application or not self._links.closed:
                 self._pairing.check_open()
             # The error of the SDK.
             raise ValueError(

@@ -18,6 +18,7 @@ from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.failures import classify_failure
+from pairbus.pairing.forks import notify_after_fork
 from pairbus.pairing.health import (
     FailureAction,
     HealthSettings,
@@ -108,6 +109,15 @@ class PairingState:
         self.primary_share = 0.5 if self._settings.failover_interval_s == 0 else 1.0
         """The fraction of a call's time that may be spent on the primary. A call that may continue
         with the backlog keeps half of its time for that."""
+        notify_after_fork(self)
+
+    def after_fork_in_child(self) -> None:
+        """Let every call fail, and do not wait for the threads of the parent."""
+        self.primary.set_forked()
+        self.secondary.set_forked()
+        self.lock = RLock()
+        self._on_change = lambda: None
+        self._start_recovery = lambda path: None
 
     def path(self, name: str) -> PathState:
         """Return the state of a path. Case does not distinguish paths."""
@@ -132,7 +142,7 @@ class PairingState:
     # Clients.
 
     def check_open(self) -> None:
-        """Raise PairingFaulted or StateError if the client of the primary is not open."""
+        """Raise a StateError if the client of the primary is not open."""
         if self.primary.down:
             self.primary.check_open()
 

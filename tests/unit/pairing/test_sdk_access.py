@@ -76,7 +76,7 @@ def test_missing_name_is_reported_with_the_version_of_the_sdk() -> None:
     assert "SimpleNamespace has no '_handler'" in text
 
 
-@pytest.mark.parametrize("name", ["_config", "_credential", "_entity_name"])
+@pytest.mark.parametrize("name", ["_config", "_credential", "_entity_name", "_handlers"])
 def test_client_without_a_private_name_is_refused(name: str) -> None:
     client = ServiceBusClient.from_connection_string(
         "Endpoint=sb://name.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"

@@ -4,6 +4,7 @@
 """
 
 import inspect
+from copy import copy
 from types import ModuleType
 from typing import Any
 
@@ -266,6 +267,25 @@ def test_pin_the_socket_of_a_transport():
 def test_pin_the_stream_of_an_async_transport():
     assert "self.writer" in inspect.getsource(transport_async.AsyncTransport.connect), (
         "AsyncTransport of the SDK no longer has a StreamWriter `writer`: see sdk.abort_connection"
+    )
+
+
+# Closing of clients.
+
+
+@each_flavour
+def test_pin_that_a_client_closes_the_links_in_its_set_of_handlers(flavour: Any):
+    see = "sdk_clients.forget_links"
+    client = client_of(flavour)
+    sender = client.get_queue_sender("q")
+    assert list(must_have(client, "_handlers", see)) == [sender], f"handlers are elsewhere: {see}"
+    assert must_have(copy(client), "_handlers", see) is client._handlers, (
+        f"a copy of a client has other handlers: see {see}"
+    )
+    sdk_clients.forget_links(client, [sender])
+    assert len(client._handlers) == 0
+    assert "in self._handlers:" in inspect.getsource(type(client).close), (
+        f"`close` no longer closes the handlers: see {see}"
     )
 
 
