@@ -115,6 +115,7 @@ def _store_in_queue(
                     case BacklogFailure.MESSAGE_REJECTED:
                         raise
                     case BacklogFailure.BUSY:
+                        pairing.recorder.throttled(path, len(positions))
                         busy = pairing.send_unavailable(path, exc)
                         raise busy from busy.__cause__
                     case BacklogFailure.LINK_LOST:
@@ -128,6 +129,7 @@ def _store_in_queue(
                     pairing.pull_queue(lost_queue, cause)
                 links_lost.clear()
                 outcomes.stored.update(filled)
+                pairing.recorder.stored(path, len(filled))
                 positions = positions[len(filled) :]
 
 

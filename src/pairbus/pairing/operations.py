@@ -4,7 +4,8 @@ A call goes to the primary or, in failover, to the backlog. While a path is heal
 calls the SDK directly; the operation `send` starts when that failed, or in any other state.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from pairbus.pairing.outcomes import CallOutcomes
 from pairbus.pairing.payloads import (
     Payloads,
     check_backlog_size,
+    message_count,
     not_a_message,
     prepare,
 )
@@ -41,14 +43,16 @@ def send(
 ) -> Operation[None]:
     """Send prepared messages (`send_messages`). `failure` is the error of the primary, if it was
     called already."""
+    call = call.of(message_count(messages))
     payloads = Payloads(messages)
-    yield from _send_to_primary_or_backlog(
-        call,
-        lambda sender: sender.send_messages(messages, timeout=timeout, **options),
-        lambda error: store(call, payloads, None, error),
-        messages=payloads,
-        failure=failure,
-    )
+    with _failures_counted(call):
+        yield from _send_to_primary_or_backlog(
+            call,
+            lambda sender: sender.send_messages(messages, timeout=timeout, **options),
+            lambda error: store(call, payloads, None, error),
+            messages=payloads,
+            failure=failure,
+        )
 
 
 def schedule(
@@ -66,21 +70,35 @@ def schedule(
     if call.pairing.options.check_backlog_size:
         check_backlog_size(prepared, call.links.entity, enqueue_at)
     payloads = Payloads(prepared)
+    call = call.of(message_count(prepared))
 
     def store_scheduled(error: BaseException | None) -> Operation[list[int | None]]:
         count = yield from store(call, payloads, enqueue_at, error)
         return [None] * count
 
-    result: list[int | None] = yield from _send_to_primary_or_backlog(
-        call,
-        lambda sender: sender.schedule_messages(prepared, enqueue_at, timeout=timeout, **options),
-        store_scheduled,
-        messages=payloads,
-        usage=ManagementUsage(
-            OperationKind.SCHEDULE, lambda: [len(payload) for payload in payloads.encoded()]
-        ),
+    usage = ManagementUsage(
+        OperationKind.SCHEDULE, lambda: [len(payload) for payload in payloads.encoded()]
     )
+    with _failures_counted(call):
+        result: list[int | None] = yield from _send_to_primary_or_backlog(
+            call,
+            lambda sender: sender.schedule_messages(
+                prepared, enqueue_at, timeout=timeout, **options
+            ),
+            store_scheduled,
+            messages=payloads,
+            usage=usage,
+        )
     return result
+
+
+@contextmanager
+def _failures_counted(call: SenderCall) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        call.pairing.recorder.call_failed(call.path, error, call.messages)
+        raise
 
 
 def cancel(
@@ -197,6 +215,7 @@ def _send_to_primary_or_backlog(
                 failure = error
             else:
                 if proves_health:
+                    pairing.recorder.sent(path, call.messages)
                     pairing.send_succeeded(path)
                 return result
     if failure is not None:
@@ -225,7 +244,7 @@ def _route(call: SenderCall, messages: Payloads | None) -> Operation[InFlightSen
 
 def _handle_failure(call: SenderCall, failure: Exception) -> Operation[InFlightSend | None]:
     """Record a failure of the primary. Return None if the caller gets the error."""
-    action = call.pairing.send_failed(call.path, failure)
+    action = call.pairing.send_failed(call.path, failure, call.messages)
     if isinstance(action, InFlightSend):
         return action
     if action is FailureAction.PROBE:

@@ -74,6 +74,11 @@ def _check_reserved(properties: Mapping[Any, Any] | None) -> None:
         )
 
 
+def message_count(messages: Any) -> int:
+    """Return the number of messages in a result of `prepare`."""
+    return len(messages) if isinstance(messages, list | ServiceBusMessageBatch) else 1
+
+
 def not_a_message(value: object) -> TypeError:
     """Return the error that the SDK raises for a value that is not a message."""
     return TypeError(

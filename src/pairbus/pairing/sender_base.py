@@ -47,6 +47,8 @@ class SenderLinks:
         self.pairing = pairing
         self.path = path
         self.factory = factory
+        self.sent = pairing.recorder.add_sender(path, self)
+        """The messages that a healthy primary accepted. Changed while the lock is held."""
         self._usage = factory.usage
         self._create_primary = create_primary
         self._primary: Any = factory.primary_sender(create_primary)
@@ -145,11 +147,17 @@ class SenderCall(NamedTuple):
     path: PathState
     links: SenderLinks
     deadline: float
+    messages: int = 0
+    """The number of messages to send."""
 
     @property
     def left_s(self) -> float:
         """The time that is left for the call."""
         return max(0.0, self.deadline - self.pairing.now())
+
+    def of(self, messages: int) -> "SenderCall":
+        """Return this call with a number of messages."""
+        return SenderCall(self.pairing, self.path, self.links, self.deadline, messages)
 
 
 class PairedSenderBase(Generic[DriverT]):
@@ -157,6 +165,7 @@ class PairedSenderBase(Generic[DriverT]):
 
     def __init__(self, links: SenderLinks, driver: DriverT, identifier: str | None) -> None:
         self._links = links
+        self._sent = links.sent
         self._driver = driver
         self._pairing = links.pairing
         self._path = links.path

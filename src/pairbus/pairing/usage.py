@@ -6,6 +6,7 @@ have been answered, and only if the call succeeded: the SDK retries when a messa
 
 import os
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,7 +84,9 @@ class PairingUsage:
             answered=answered,
         )
 
-    def add_change(self, path: str, from_state: str, to_state: str, cause: str | None) -> None:
+    def add_change(
+        self, path: str, from_state: str, to_state: str, cause: str | None, when: datetime
+    ) -> None:
         """Add a change of the status of a path."""
         self._ledger.add_state_change(
             namespace=self._primary,
@@ -91,6 +94,7 @@ class PairingUsage:
             from_state=from_state,
             to_state=to_state,
             cause=cause,
+            at=when.timestamp(),
         )
 
     def close(self) -> None:
