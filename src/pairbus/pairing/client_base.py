@@ -115,6 +115,8 @@ class Driver(Protocol):
 
     def wake(self) -> None: ...
 
+    def call_handler(self, function: Callable[[], None]) -> None: ...
+
 
 class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     """A paired client without its I/O."""
@@ -134,6 +136,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             on_change=driver.wake,
             start_recovery=self._start_recovery,
             record_change=None if plan.usage is None else plan.usage.add_change,
+            call_handler=driver.call_handler,
             now=plan.now,
             random=plan.random,
         )
@@ -154,6 +157,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             len(queues),
             plan.options.backlog_queue_count,
         )
+        self._pairing.report_mismatches(plan.mismatches)
         self._embedded_syphon: EmbeddedSyphon | None = None
         if plan.syphon is not None:
             self._embedded_syphon = EmbeddedSyphon(
