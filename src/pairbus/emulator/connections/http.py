@@ -107,6 +107,10 @@ class HttpConnection:
         self._h11.start_next_cycle()
         return self._next()
 
+    def trailing_data(self) -> bytes:
+        """Return the input after a request that asks for another protocol."""
+        return self._h11.trailing_data[0]
+
     def output(self) -> bytes:
         """Return the bytes to write, once."""
         data = bytes(self._output)

@@ -1,4 +1,4 @@
-"""The protocols of a connection: AMQP or HTTP, detected from the first byte."""
+"""The protocols of a connection: AMQP or HTTP, detected from the first byte, or a WebSocket."""
 
 import asyncio
 import logging
@@ -8,6 +8,13 @@ from typing import Protocol
 from pairbus.emulator.connections.amqp_connection import HIGH_WATER, AmqpConnection
 from pairbus.emulator.connections.http import HttpConnection, HttpRequest, HttpResponse
 from pairbus.emulator.connections.transports import OpenTransports
+from pairbus.emulator.connections.websocket import (
+    AcceptedUpgrade,
+    UpgradedTransport,
+    WebSocketProtocol,
+    accept_upgrade,
+    is_websocket_request,
+)
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.database import StoreFailed
 
@@ -44,6 +51,7 @@ class ProtocolDetection(asyncio.Protocol):
         self._admin = admin
         self._transport: asyncio.Transport | None = None
         self._protocol: DetectedProtocol | None = None
+        self._amqp: AmqpConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -63,10 +71,23 @@ class ProtocolDetection(asyncio.Protocol):
 
     def _detect(self, data: bytes, transport: asyncio.Transport) -> DetectedProtocol:
         if not data.startswith(b"A"):
-            return HttpProtocol(self._runtime, transport, self._admin)
-        connection = AmqpConnection(self._runtime, transport, asyncio.get_running_loop())
-        self._amqp_connections.add(connection)
-        return connection
+            return HttpProtocol(self._runtime, transport, self._admin, self._open_websocket)
+        return self._open_amqp(transport)
+
+    def _open_amqp(self, transport: asyncio.Transport) -> AmqpConnection:
+        self._amqp = AmqpConnection(self._runtime, transport, asyncio.get_running_loop())
+        self._amqp_connections.add(self._amqp)
+        return self._amqp
+
+    def _open_websocket(self, upgrade: AcceptedUpgrade, data: bytes) -> None:
+        """Speak AMQP over a WebSocket from now on. `data` arrived after the request."""
+        assert self._transport is not None
+        self._transport.write(upgrade.response)
+        loop = asyncio.get_running_loop()
+        transport = UpgradedTransport(self._transport, upgrade.stream, loop)
+        amqp = self._open_amqp(transport)
+        self._protocol = WebSocketProtocol(transport, upgrade.stream, amqp)
+        self._protocol.receive(data)
 
     def pause_writing(self) -> None:
         """Read no further requests from a client that does not read its replies."""
@@ -80,11 +101,10 @@ class ProtocolDetection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._transports.remove(self._transport)
-        protocol = self._protocol
-        if isinstance(protocol, AmqpConnection):
-            self._amqp_connections.discard(protocol)
-        if protocol is not None and not self._has_failed:
-            protocol.lost("the client closed the connection" if exc is None else str(exc))
+        if self._amqp is not None:
+            self._amqp_connections.discard(self._amqp)
+        if self._protocol is not None and not self._has_failed:
+            self._protocol.lost("the client closed the connection" if exc is None else str(exc))
 
     @property
     def _has_failed(self) -> bool:
@@ -95,19 +115,29 @@ class HttpProtocol:
     """A connection on which a client speaks HTTP."""
 
     def __init__(
-        self, runtime: NamespaceRuntime, transport: asyncio.Transport, admin: RequestHandler
+        self,
+        runtime: NamespaceRuntime,
+        transport: asyncio.Transport,
+        admin: RequestHandler,
+        open_websocket: Callable[[AcceptedUpgrade, bytes], None],
     ) -> None:
         self._runtime = runtime
         self._transport = transport
         self._admin = admin
+        self._open_websocket = open_websocket
         self._http = HttpConnection()
         self._scheme = "http" if transport.get_extra_info("sslcontext") is None else "https"
 
     def receive(self, data: bytes) -> None:
         request = self._http.receive(data)
         while request is not None:
+            upgrade = accept_upgrade(request) if is_websocket_request(request) else None
+            if isinstance(upgrade, AcceptedUpgrade):
+                self._transport.write(self._http.output())  # responses to earlier requests
+                self._open_websocket(upgrade, self._http.trailing_data())
+                return
             try:
-                response = self._respond(request)
+                response = self._respond(request) if upgrade is None else upgrade
                 self._runtime.turn()  # changes are on disk before the client knows of them
             except StoreFailed:
                 return
