@@ -6,7 +6,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from tests.integration.sdk_flavours import SDK_MARKS, Flavour, take, take_one
+from tests.integration.sdk_flavours import SDK_MARKS, WEBSOCKET_TIMEOUTS, Flavour, take, take_one
 from tests.interop.tls import TlsFiles
 
 pytestmark = [
@@ -28,6 +28,14 @@ def sdk_over(sdk: Flavour, scheme: str, ca_file: str | None = None) -> Any:
     )
 
 
+def sender_of(sdk: Flavour, client: Any, queue: str) -> Any:
+    return sdk.keep(client.get_queue_sender(queue, **WEBSOCKET_TIMEOUTS))
+
+
+def receiver_of(sdk: Flavour, client: Any, queue: str) -> Any:
+    return sdk.keep(client.get_queue_receiver(queue, **WEBSOCKET_TIMEOUTS))
+
+
 @pytest.mark.rule("N2")
 @schemes
 async def test_sdk_sends_and_receives(sdk: Flavour, scheme: str) -> None:
@@ -36,7 +44,7 @@ async def test_sdk_sends_and_receives(sdk: Flavour, scheme: str) -> None:
     bodies = ["small", "x" * 200_000]
     async with sdk.awaitable(client):
         sender, receiver = await sdk.open(
-            sdk.sender(queue, client=client), sdk.receiver(queue, client=client)
+            sender_of(sdk, client, queue), receiver_of(sdk, client, queue)
         )
         for body in bodies:
             await sender.send_messages(ServiceBusMessage(body))
@@ -47,12 +55,12 @@ async def test_sdk_sends_and_receives(sdk: Flavour, scheme: str) -> None:
     assert sdk.stored_count(queue) == 0
 
 
-async def test_sdk_uses_management_and_scheduling(sdk: Flavour) -> None:
+async def test_sdk_uses_the_management_link(sdk: Flavour) -> None:
     queue = sdk.queue()
     client = sdk_over(sdk, "ws")
     async with sdk.awaitable(client):
         sender, receiver = await sdk.open(
-            sdk.sender(queue, client=client), sdk.receiver(queue, client=client)
+            sender_of(sdk, client, queue), receiver_of(sdk, client, queue)
         )
         await sender.send_messages(ServiceBusMessage("x"))
         (peeked,) = await receiver.peek_messages(1)
@@ -67,5 +75,5 @@ async def test_sdk_with_another_ca_cannot_connect(sdk: Flavour, tls_files: TlsFi
     client = sdk_over(sdk, "wss", str(tls_files.ca))
     async with sdk.awaitable(client):
         with pytest.raises(ServiceBusConnectionError):
-            await sdk.sender(queue, client=client).send_messages(ServiceBusMessage("x"))
+            await sender_of(sdk, client, queue).send_messages(ServiceBusMessage("x"))
     assert sdk.stored_count(queue) == 0

@@ -15,6 +15,8 @@ from pairbus.servicebus.sockets import Clock
 HTTP_PORT = 80
 MAX_HEAD = 16 * 1024
 """A response of a proxy with a longer head is an error."""
+CREDENTIAL_STATUSES = (401, 407)
+"""407 is the standard; tinyproxy answers wrong credentials with 401."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
 
 
@@ -128,7 +130,7 @@ def _read_head(sock: socket.socket, deadline: float, clock: Clock) -> bytes:
 
 def _refusal(proxy: Proxy, target: str, status: int) -> str:
     answer = f"{status} {status_phrase(status)}".strip()
-    if status == http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+    if status in CREDENTIAL_STATUSES:
         if proxy.username:
             return (
                 f"proxy {proxy.address} rejected the user name or the password ({answer}). "

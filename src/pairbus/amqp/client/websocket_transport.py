@@ -59,8 +59,8 @@ class WebSocketTransport:
                 raise OperationTimeout(f"{server} did not answer the WebSocket upgrade in time")
             output = b""
             protocol.receive_data(data)
-        if protocol.state is not State.OPEN:
-            error = protocol.handshake_exc
+        error = protocol.handshake_exc
+        if error is not None or protocol.state is State.CONNECTING:
             raise ConnectionLost(_refusal(server, error, lost)) from (error or lost)
         return cls(transport, WebSocketStream(protocol), clock)
 
