@@ -6,9 +6,8 @@ import gc
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from tests.integration.clocks import Clock
 from tests.integration.deliveries import Deliveries
 from tests.integration.emulator_clients import client_of
 from tests.integration.pairs import LISTENS, SENDS, Make, Pair, gather_all
-from tests.integration.proxies import ProxyProcess
 from tests.integration.raw_peer import RawPeer, Script
 from tests.integration.sdk_flavours import FLAVOURS, Flavour
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
@@ -80,17 +78,6 @@ def raw_peer() -> Iterator[Callable[[Script], RawPeer]]:
     yield start
     for peer in peers:
         peer.close()
-
-
-@pytest.fixture
-def start_proxy(tmp_path: Path) -> Iterator[Callable[..., ProxyProcess]]:
-    """Start HTTP proxies, with the arguments of `ProxyProcess` except for the folder."""
-    with ExitStack() as stack:
-
-        def start(**options: Any) -> ProxyProcess:
-            return stack.enter_context(closing(ProxyProcess(tmp_path, **options)))
-
-        yield start
 
 
 @pytest.fixture(scope="module")

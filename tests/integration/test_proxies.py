@@ -15,9 +15,9 @@ from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.proxy import Proxy
 from tests.integration.amqp_clients import Connect
 from tests.integration.emulator_clients import TIMEOUT_S
-from tests.integration.proxies import PASSWORD, USERNAME, ProxyProcess
 from tests.integration.raw_peer import DEADLINE_S, RawPeer
 from tests.interop.fixture_types import StartPeer
+from tests.proxies import PASSWORD, USERNAME, ProxyProcess
 
 StartProxy = Callable[..., ProxyProcess]
 CREDENTIALS = {"username": USERNAME, "password": PASSWORD}

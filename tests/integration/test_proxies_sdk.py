@@ -7,8 +7,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from tests.integration.proxies import PASSWORD, USERNAME, ProxyProcess
 from tests.integration.sdk_flavours import SDK_MARKS, WEBSOCKET_TIMEOUTS, Flavour, take_one
+from tests.proxies import PASSWORD, USERNAME, ProxyProcess
 
 pytestmark = [
     *SDK_MARKS,
