@@ -35,10 +35,13 @@ def test_syphon_drains_over_websockets_through_a_proxy(
         primary=over_proxy(options.primary, backlog.primary.ca_file),
         secondary=over_proxy(options.secondary, backlog.secondary.ca_file),
     )
-    with Syphon(options, spark=session) as syphon:
-        syphon.start(once=True)
+    syphon = Syphon(options, spark=session)
+    syphon.start(once=True)
+    try:
         assert syphon.wait(DEADLINE_S)
-        status = syphon.status()
+    finally:
+        syphon.stop()
+    status = syphon.status()
 
     assert status.failure is None
     assert status.moved == {path: 300}
@@ -50,21 +53,18 @@ def test_syphon_drains_over_websockets_through_a_proxy(
 
 
 def test_connector_reads_over_a_websocket_through_a_proxy(
-    session: SparkSession,
-    backlog: Backlog,
-    start_proxy: StartProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    session: SparkSession, backlog: Backlog, start_proxy: StartProxy
 ) -> None:
     backlog.put("orders", numbered(5))
     process = start_proxy(protected=True)
-    monkeypatch.setenv("THE_PROXY", f"http://{USERNAME}:{PASSWORD}@127.0.0.1:{process.port}")
+    url = f"http://{USERNAME}:{PASSWORD}@127.0.0.1:{process.port}"
     text = backlog.secondary.connection_string.replace("UseDevelopmentEmulator=true;", "")
     rows = (
         session.read.format("servicebus")
         .option("connectionString", text)
         .option("queue", backlog.queues[0])
         .option("transport", "websocket")
-        .option("proxyEnv", "THE_PROXY")
+        .option("proxy", url)
         .option("caFile", backlog.secondary.ca_file)
         .load()
     )
