@@ -25,11 +25,13 @@ class Proxy:
     """An HTTP proxy. `repr` does not show the password."""
 
     host: str
+    """The host. A scheme is removed: the async SDK requires `http://host` in its `http_proxy`."""
     port: int
     username: str | None = None
     password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "host", self.host.removeprefix("http://").rstrip("/"))
         if not self.host or not 0 < self.port < 65536:
             raise ConfigurationError("the proxy needs a host, and a port from 1 to 65535")
 

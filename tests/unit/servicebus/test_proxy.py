@@ -46,6 +46,10 @@ def test_invalid_url_is_refused_without_quoting_it(url: str):
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
+def test_scheme_of_the_host_is_removed():
+    assert Proxy(host="http://proxy/", port=3128) == Proxy(host="proxy", port=3128)
+
+
 def test_password_is_not_shown():
     assert "p@ss" not in repr(WITH_PASSWORD)
     assert WITH_PASSWORD.address == "proxy:3128"
