@@ -25,6 +25,7 @@ from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.encode import encode
 from pairbus.amqp.section_edit import (
     APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -47,6 +48,7 @@ from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
 from pairbus.servicebus.annotations import (
     ENQUEUED_TIME,
+    LOCK_TOKEN,
     SCHEDULED_ENQUEUE_TIME,
     SET_BY_SERVICE,
 )
@@ -68,6 +70,7 @@ _RESERVED_NAMES = frozenset((*ALIASES, *(name.encode() for name in ALIASES)))
 _ALIAS_KEYS = EncodedKeys(ALIASES)
 _SCHEDULE_KEYS = EncodedKeys((SCHEDULED_ENQUEUE_TIME,))
 _SERVICE_KEYS = EncodedKeys(SET_BY_SERVICE)
+_LOCK_TOKEN_KEYS = EncodedKeys((LOCK_TOKEN,))
 _SERVICE_AND_SCHEDULE_KEYS = EncodedKeys((*SET_BY_SERVICE, SCHEDULED_ENQUEUE_TIME))
 _SESSION_ALIAS_KEY, _TTL_ALIAS_KEY, _SCHEDULE_ALIAS_KEY, _PATH_ALIAS_KEY = (
     encode(name) for name in ALIASES
@@ -218,6 +221,10 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMes
         if scheduled is not None:
             count, entries = count + 2, _SCHEDULE_ANNOTATION_KEY + raw_schedule + entries
         message.message_annotations = _map_section(MESSAGE_ANNOTATIONS, count, entries)
+    if message.delivery_annotations:
+        count, entries, extracted = extract_entries(message.delivery_annotations, _LOCK_TOKEN_KEYS)
+        if extracted:
+            message.delivery_annotations = _map_section(DELIVERY_ANNOTATIONS, count, entries)
     message.properties = _with_session(
         message.properties, None if session is None else raw_session, ttl
     )

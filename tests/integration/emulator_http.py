@@ -16,7 +16,9 @@ from tests.waiting import DEADLINE_S
 def send_http_request(
     namespace: LocalNamespace, method: str, path: str, body: Any = None, *, key: str | None = None
 ) -> tuple[int, Any]:
-    """Return the status and body of a request to the emulator's HTTP API."""
+    """Return the status and body of a request to the emulator's HTTP API.
+
+    A body of bytes is sent unchanged, any other one as JSON."""
     parsed = ConnectionString.parse(namespace.connection_string)
     assert parsed.key_name is not None
     assert parsed.key is not None
@@ -27,7 +29,7 @@ def send_http_request(
     request = urllib.request.Request(
         f"{address}/$pairbus/{path}",
         method=method,
-        data=None if body is None else json.dumps(body).encode(),
+        data=body if body is None or isinstance(body, bytes) else json.dumps(body).encode(),
         headers={"Authorization": token},
     )
     context = ssl.create_default_context(cafile=namespace.ca_file)

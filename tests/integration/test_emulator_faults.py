@@ -8,6 +8,8 @@ import logging
 import time
 
 import pytest
+from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import Client, Management, Receiver, Sender
 from pairbus.amqp.sections import Message
@@ -476,6 +478,51 @@ def test_fault_with_a_delay_can_be_added_over_http(
         client.close(timeout_s=0.1)
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_control_api_is_reachable_while_all_connections_are_refused(
+    queue_namespace: LocalNamespace, secure: bool
+) -> None:
+    _, added = send_http_request(queue_namespace, "POST", "faults", {"kind": "refuse-connections"})
+    options = {"tls": True, "ca_file": queue_namespace.ca_file} if secure else {}
+    for refused in (1, 2):
+        with pytest.raises(ConnectionLost):
+            client_of(queue_namespace, **options).connect()
+        ((number, _, fired),) = fired_by_http(queue_namespace)
+        assert (number, fired) == (added["number"], refused)
+    assert send_http_request(queue_namespace, "DELETE", f"faults/{number}") == (200, [])
+    with client_of(queue_namespace, **options) as client, Sender(client, "q") as sender:
+        sender.send(payload())
+
+
+def test_administration_api_is_refused_with_all_connections(
+    queue_namespace: LocalNamespace,
+) -> None:
+    fault = queue_namespace.add_fault("refuse-connections", count=1)
+    with ServiceBusAdministrationClient.from_connection_string(
+        queue_namespace.connection_string,
+        connection_verify=queue_namespace.ca_file,
+        retry_total=0,
+    ) as administration:
+        with pytest.raises((ServiceRequestError, ServiceResponseError)):
+            administration.get_queue("q")
+        assert fault.fired == 1
+        assert administration.get_queue("q").name == "q"
+
+
+def test_open_http_connection_is_not_affected_by_refused_ones(
+    queue_namespace: LocalNamespace,
+) -> None:
+    with ServiceBusAdministrationClient.from_connection_string(
+        queue_namespace.connection_string,
+        connection_verify=queue_namespace.ca_file,
+        retry_total=0,
+    ) as administration:
+        administration.get_queue("q")
+        fault = queue_namespace.add_fault("refuse-connections")
+        administration.get_queue("q")
+    assert fault.fired == 0
+
+
 def test_refused_connections_over_http_include_the_http_connection(
     queue_namespace: LocalNamespace,
 ) -> None:
@@ -537,6 +584,16 @@ def test_invalid_fault_is_refused_with_a_reason(
     assert status == 400
     assert answer["error"]
     assert send_http_request(queue_namespace, "GET", "faults") == (200, [])
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"kind":' * 100_000, b"{", b"\xff"])
+def test_body_that_cannot_be_parsed_is_refused_with_a_reason(
+    queue_namespace: LocalNamespace, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    status, answer = send_http_request(queue_namespace, "POST", "faults", body)
+    assert status == 400
+    assert "not JSON" in answer["error"]
+    assert [record for record in caplog.records if record.exc_info is not None] == []
 
 
 def test_faults_cannot_be_added_without_a_token(queue_namespace: LocalNamespace) -> None:

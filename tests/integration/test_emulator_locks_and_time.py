@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
-from azure.servicebus.exceptions import MessageLockLostError, MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusAuthenticationError
 
 from pairbus.amqp.client import Management, Receiver
 from pairbus.amqp.performatives import Modified, Rejected, Released
@@ -158,6 +158,24 @@ class TestLocks:
             await receiver.complete_message(message)
         assert sdk.stored_count(queue) == 0
 
+    async def test_sdk_renews_the_locks_of_many_messages_at_once(self, sdk: Flavour) -> None:
+        """The sync SDK renews in threads, and so sends delivery ids out of order."""
+        queue = sdk.queue(lock_duration=5 * SECOND)
+        lost: list[ServiceBusReceivedMessage] = []
+        renewer = sdk.lock_renewer(on_lock_renew_failure=lambda message, _: lost.append(message))
+        async with sdk.awaitable(renewer):
+            sender, receiver = await sdk.pair(queue)
+            await sender.send_messages([ServiceBusMessage(f"{i}") for i in range(10)])
+            messages = await take(receiver, 10)
+            end = messages[-1].locked_until_utc + SECOND
+            for message in messages:
+                renewer.register(sdk.native(receiver), message, max_lock_renewal_duration=30)
+            await eventually(lambda: now() > end)
+            assert lost == []
+            for message in messages:
+                await receiver.complete_message(message)
+        assert sdk.stored_count(queue) == 0
+
 
 class TestTimeToLive:
     async def test_expired_message_is_dropped(self, sdk: Flavour) -> None:
@@ -226,7 +244,7 @@ class TestIdleness:
         assert len(paths(namespace)) == 5
         clock.ahead = 6 * 60
         await eventually(lambda: paths(namespace) == ["kept", "news", "news/Subscriptions/kept"])
-        with pytest.raises(MessagingEntityNotFoundError):
+        with pytest.raises(ServiceBusAuthenticationError):
             await own_sdk.sender("idle").send_messages(ServiceBusMessage("x"))
         clock.ahead = 21 * 60
         await eventually(lambda: paths(namespace) == ["kept"])

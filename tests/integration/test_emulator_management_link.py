@@ -4,21 +4,33 @@ The SDK settles over the management link after its own link is detached.
 """
 
 import datetime
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus.management import FalseRuleFilter
 
-from pairbus.amqp.client import Management, Receiver, lock_token
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, lock_token
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
-from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.amqp.types import Described, Int32, Symbol, Timestamp, ULong
+from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.runtime import NamespaceRuntime
-from pairbus.errors import LinkLost, LockLost, MessageNotFound, Refused
+from pairbus.errors import (
+    EntityExists,
+    EntityNotFound,
+    LinkLost,
+    LockLost,
+    MessageNotFound,
+    NotAuthorized,
+    Refused,
+)
 from pairbus.servicebus.management import ABANDONED, DEAD_LETTERED, DEFERRED
 from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
     bodies,
+    listed,
     take,
     take_one,
 )
@@ -175,6 +187,142 @@ class TestOthers:
         (again,) = await dead.receive_deferred_messages(first.sequence_number)
         await dead.complete_message(again)
         assert sdk.runtime(queue).counts.dead_letter == 1
+
+
+class TestRules:
+    """Requests as the JavaScript and .NET SDKs send them. The Python SDK has none."""
+
+    def rules(self, sdk: Flavour) -> tuple[str, Management]:
+        topic = sdk.topic()
+        sdk.namespace.create_subscription(topic, "s")
+        return topic, Management(sdk.raw(), f"{topic}/Subscriptions/s")
+
+    async def test_added_rules_are_listed_and_select_messages(self, sdk: Flavour) -> None:
+        topic, management = self.rules(sdk)
+        add_rule(
+            management,
+            "red",
+            {
+                "correlation-filter": {
+                    "label": "fruit",
+                    "to": None,
+                    "properties": {"color": "red", "size": Int32(5)},
+                }
+            },
+        )
+        add_rule(
+            management,
+            "sql",
+            {
+                "sql-filter": {"expression": "size = 2"},
+                "sql-rule-action": {"expression": "SET a=1"},
+            },
+        )
+        remove_rule(management, "$Default")
+
+        red, sql = list_rules(management)
+        empty = [None] * 3
+        assert red.value[:3] == [
+            Described(
+                ULong(0x1370000009),
+                [None, *empty, "fruit", *empty, {"color": "red", "size": 5}],
+            ),
+            Described(ULong(0x13700000005), []),
+            "red",
+        ]
+        assert red.descriptor == ULong(0x13700000004)
+        assert type(red.value[3]) is Timestamp
+        assert sql.value[:3] == [
+            Described(ULong(0x1370000006), ["size = 2", 20]),
+            Described(ULong(0x13700000006), ["SET a=1", 20]),
+            "sql",
+        ]
+        sender, receiver = await sdk.open(sdk.topic_sender(topic), sdk.receiver(topic, "s"))
+        properties = {"color": "red", "size": 5}
+        await sender.send_messages(
+            [
+                ServiceBusMessage("a", subject="fruit", application_properties=properties),
+                ServiceBusMessage("b", application_properties=properties),
+                ServiceBusMessage("c", application_properties={"size": 2}),
+            ]
+        )
+        first, second = await take(receiver, 2)
+        assert bodies([first, second]) == ["a", "c"]
+        assert second.application_properties[b"a"] == 1
+
+    async def test_rules_are_those_of_the_administration_client(self, sdk: Flavour) -> None:
+        topic, management = self.rules(sdk)
+        async with sdk.administration() as administration:
+            await administration.create_rule(topic, "s", "none", filter=FalseRuleFilter())
+            rules = list_rules(management)
+            assert [(rule.value[0].descriptor, rule.value[2]) for rule in rules] == [
+                (ULong(0x1370000007), "$Default"),
+                (ULong(0x1370000008), "none"),
+            ]
+            remove_rule(management, "NONE")
+            add_rule(management, "new", {"sql-filter": {"expression": "1=0"}})
+            listed_rules = await listed(administration.list_rules(topic, "s"))
+        assert [rule.name for rule in listed_rules] == ["$Default", "new"]
+
+    async def test_rules_are_listed_in_pages(self, sdk: Flavour) -> None:
+        _, management = self.rules(sdk)
+        for name in "abc":
+            add_rule(management, name, {"sql-filter": {"expression": "1=1"}})
+        assert [rule.value[2] for rule in list_rules(management, skip=1, top=2)] == ["a", "b"]
+        assert list_rules(management, skip=4) == []
+        assert list_rules(management, top=-1) == []
+
+    async def test_invalid_requests_are_refused_and_change_nothing(self, sdk: Flavour) -> None:
+        _, management = self.rules(sdk)
+        valid = {"sql-filter": {"expression": "1=1"}}
+        with pytest.raises(EntityExists):
+            add_rule(management, "$default", valid)
+        with pytest.raises(EntityNotFound, match=r"The messaging entity .* could not be found"):
+            remove_rule(management, "none")
+        for name, description in (
+            ("x/y", valid),
+            ("x", {}),
+            ("x", {"sql-filter": {"expression": "a =="}}),
+            ("x", {"sql-filter": {"expression": 5}}),
+            ("x", {"sql-filter": "1=1"}),
+            ("x", {**valid, "sql-rule-action": {"expression": "SET"}}),
+            ("x", {"correlation-filter": {"label": 5}}),
+            ("x", {"correlation-filter": {"properties": {"a": None}}}),
+            ("x", {"correlation-filter": {"properties": {5: "a"}}}),
+        ):
+            with pytest.raises(Refused):
+                add_rule(management, name, description)
+        assert [rule.value[2] for rule in list_rules(management)] == ["$Default"]
+
+    async def test_queue_has_no_rules(self, sdk: Flavour) -> None:
+        management = Management(sdk.raw(), sdk.queue())
+        with pytest.raises(Refused, match="not a subscription"):
+            list_rules(management)
+
+    async def test_listen_right_is_required(self, sdk: Flavour) -> None:
+        topic, _ = self.rules(sdk)
+        rule = SharedAccessRule(name="send", primary_key="a2V5", rights=frozenset({Right.SEND}))
+        sdk.update(topic, authorization_rules=(rule,))
+        options = ClientOptions.from_connection_string(
+            sdk.namespace.connection_string_of("send", "a2V5")
+        )
+        with Client(options) as client, pytest.raises(NotAuthorized):
+            list_rules(Management(client, f"{topic}/Subscriptions/s"))
+
+
+def add_rule(management: Management, name: str, description: dict[str, Any]) -> None:
+    body = {"rule-name": name, "rule-description": description}
+    management._request("com.microsoft:add-rule", body, None)
+
+
+def remove_rule(management: Management, name: str) -> None:
+    management._request("com.microsoft:remove-rule", {"rule-name": name}, None)
+
+
+def list_rules(management: Management, skip: int = 0, top: int = 100) -> list[Described]:
+    body = {"skip": Int32(skip), "top": Int32(top)}
+    response = management._request("com.microsoft:enumerate-rules", body, None)
+    return [] if response is None else [entry["rule-description"] for entry in response["rules"]]
 
 
 def detach_all(core: NamespaceRuntime, queue: str) -> None:

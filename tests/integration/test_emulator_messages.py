@@ -14,15 +14,17 @@ from azure.servicebus.exceptions import (
     MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
 
-from pairbus.amqp.client import Receiver
-from pairbus.amqp.performatives import Modified
+from pairbus.amqp.client import Management, Receiver, Sender
+from pairbus.amqp.performatives import Modified, Released
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.entities.descriptions import EntityStatus
+from pairbus.errors import EntityNotFound
+from pairbus.servicebus.entity_paths import DEAD_LETTER_QUEUE
 from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
@@ -38,6 +40,10 @@ pytestmark = SDK_MARKS
 
 def in_(seconds: float) -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+
+
+def locked_count(sdk: Flavour, queue: str) -> int:
+    return sdk.namespace.call(lambda core: len(core.entities.get(queue).queue._locks))
 
 
 class TestSendingAndReceiving:
@@ -143,11 +149,28 @@ class TestSendingAndReceiving:
         dead = sdk.dead_letters(path.swapcase())
         assert str(await take_one(dead)) == "found"
 
-    async def test_missing_entity_is_not_found(self, sdk: Flavour) -> None:
-        with pytest.raises(MessagingEntityNotFoundError):
-            await sdk.sender("nowhere").send_messages(ServiceBusMessage("x"))
-        with pytest.raises(MessagingEntityNotFoundError):
-            await sdk.receiver("nowhere").receive_messages(1, max_wait_time=5)
+    async def test_token_for_a_missing_entity_is_refused(self, sdk: Flavour) -> None:
+        """The service answers the token with status 404, and the SDK raises its error of 401."""
+        for call in (
+            lambda: sdk.sender("nowhere").send_messages(ServiceBusMessage("x")),
+            lambda: sdk.receiver("nowhere").receive_messages(1, max_wait_time=5),
+        ):
+            with pytest.raises(ServiceBusAuthenticationError) as raised:
+                await call()
+            assert raised.value.inner_exception.status_code == 404
+
+    async def test_missing_entity_is_not_found_by_our_own_client(self, sdk: Flavour) -> None:
+        queue = sdk.queue()
+        client = sdk.raw()
+        for path in ("nowhere", f"{queue}/Subscriptions/s", f"nowhere/{DEAD_LETTER_QUEUE}"):
+            with pytest.raises(EntityNotFound, match="could not be found"):
+                Sender(client, path).open()
+            with pytest.raises(EntityNotFound, match="could not be found"):
+                Receiver(client, path).open()
+            with pytest.raises(EntityNotFound, match="could not be found"):
+                Management(client, path).peek(1, 1)
+        Receiver(client, f"{queue}/{DEAD_LETTER_QUEUE}").open()
+        assert client.generation == 1
 
 
 class TestSettling:
@@ -162,6 +185,34 @@ class TestSettling:
             assert message.delivery_count == deliveries
             await receiver.abandon_message(message)
         assert sdk.stored_count(queue) == 1
+
+    async def test_message_that_a_receiver_releases_keeps_its_delivery_count(
+        self, sdk: Flavour
+    ) -> None:
+        """The SDK releases messages that it has prefetched when a receiver is closed."""
+        queue = sdk.queue(max_delivery_count=2)
+        sender, closed, receiver = await sdk.open(
+            sdk.sender(queue), sdk.receiver(queue, prefetch_count=3), sdk.receiver(queue)
+        )
+        await sender.send_messages([ServiceBusMessage(f"{i}") for i in range(3)])
+        first = await take_one(closed)
+        await eventually(lambda: locked_count(sdk, queue) == 3)
+        await closed.close()
+        await eventually(lambda: locked_count(sdk, queue) == 1)
+        assert sdk.namespace.meter()[queue, "abandon"].operations == 2
+        released = await take(receiver, 2)
+        assert {str(first), *bodies(released)} == {"0", "1", "2"}
+        assert [message.delivery_count for message in released] == [0, 0]
+
+    async def test_released_message_is_never_dead_lettered(self, sdk: Flavour) -> None:
+        queue = sdk.queue(max_delivery_count=1)
+        sender, receiver = await sdk.pair(queue)
+        await sender.send_messages(ServiceBusMessage("x"))
+        raw = Receiver(sdk.raw(), queue)
+        for _ in range(3):
+            raw.settle(raw.receive(1), Released())
+        raw.close()
+        assert (await take_one(receiver)).delivery_count == 0
 
     async def test_message_beyond_the_maximum_delivery_count_is_dead_lettered(
         self, sdk: Flavour
@@ -219,6 +270,7 @@ class TestSettling:
         again = await receiver.receive_deferred_messages(numbers)
         assert bodies(again) == ["a", "b"]
         assert [message.delivery_count for message in again] == [1, 1]
+        assert [message.state for message in again] == [ServiceBusMessageState.DEFERRED] * 2
         await receiver.complete_message(again[0])
         await receiver.abandon_message(again[1])
         with pytest.raises(MessageNotFoundError):
@@ -240,7 +292,7 @@ class TestSettling:
         message = await take_one(receiver)
         await receiver.defer_message(message)
         (again,) = await deleting.receive_deferred_messages(message.sequence_number)
-        assert str(again) == "a"
+        assert (str(again), again.state) == ("a", ServiceBusMessageState.DEFERRED)
         assert sdk.stored_count(queue) == 0
 
     async def test_settling_can_change_properties(self, sdk: Flavour) -> None:
@@ -281,6 +333,15 @@ class TestPeeking:
         assert bodies(await receiver.peek_messages(1, sequence_number=3)) == ["2"]
         await receiver.complete_message(locked)
         assert str(await take_one(receiver)) == "2"
+
+    async def test_peek_does_not_show_that_a_message_is_locked(self, sdk: Flavour) -> None:
+        queue = sdk.queue()
+        sender, receiver = await sdk.pair(queue)
+        await sender.send_messages(ServiceBusMessage("x"))
+        assert (await take_one(receiver)).locked_until_utc is not None
+        (peeked,) = await receiver.peek_messages(1, sequence_number=1)
+        assert peeked.locked_until_utc is None
+        assert peeked.lock_token is None
 
     async def test_peek_continues_after_the_last_message_and_ends_empty(self, sdk: Flavour) -> None:
         queue = sdk.queue()
@@ -400,6 +461,57 @@ class TestLimits:
 
 
 class TestFidelity:
+    async def test_lock_token_is_a_delivery_annotation(self, sdk: Flavour) -> None:
+        queue = sdk.queue()
+        sender, receiver = await sdk.pair(queue)
+        message = ServiceBusMessage("x")
+        message.raw_amqp_message.delivery_annotations = {"own": 1}
+        await sender.send_messages([ServiceBusMessage("x"), message])
+        first, second = await take(receiver, 2)
+        assert first.raw_amqp_message.delivery_annotations == {
+            b"x-opt-lock-token": first.lock_token
+        }
+        assert second.raw_amqp_message.delivery_annotations == {
+            b"own": 1,
+            b"x-opt-lock-token": second.lock_token,
+        }
+        for message in (first, second):
+            await receiver.complete_message(message)
+
+    async def test_delivery_annotations_are_empty_without_a_lock(self, sdk: Flavour) -> None:
+        queue = sdk.queue()
+        sender, receiver = await sdk.pair(
+            queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
+        )
+        await sender.send_messages(ServiceBusMessage("x"))
+        assert (await take_one(receiver)).raw_amqp_message.delivery_annotations == {}
+
+    async def test_message_without_an_id_gets_one(self, sdk: Flavour) -> None:
+        queue = sdk.queue(requires_duplicate_detection=True)
+        sender, receiver = await sdk.pair(queue)
+        messages = [ServiceBusMessage(f"{i}") for i in range(3)]
+        for message in messages:
+            message.message_id = None
+        await sender.send_messages(messages[:2])
+        await sender.send_messages(messages[2])
+        received = await take(receiver, 3)
+        assert bodies(received) == ["0", "1", "2"]
+        ids = {message.message_id for message in received}
+        assert len(ids) == 3
+        assert all(len(bytes.fromhex(text)) == 16 for text in ids)
+
+    async def test_copies_of_subscriptions_have_the_same_id(self, sdk: Flavour) -> None:
+        topic = sdk.topic()
+        for name in ("a", "b"):
+            sdk.namespace.create_subscription(topic, name)
+        message = ServiceBusMessage("x")
+        message.message_id = None
+        await sdk.topic_sender(topic).send_messages(message)
+        first = await take_one(sdk.receiver(topic, "a"))
+        second = await take_one(sdk.receiver(topic, "b"))
+        assert first.message_id == second.message_id
+        assert first.message_id
+
     async def test_properties_are_delivered_unchanged(self, sdk: Flavour) -> None:
         sender, receiver = await sdk.pair(sdk.queue())
         properties: dict[str, Any] = {

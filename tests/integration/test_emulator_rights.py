@@ -2,12 +2,15 @@
 
 import logging
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.amqp.client import (
@@ -29,9 +32,14 @@ from pairbus.errors import ConfigurationError, NotAuthorized
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
 from tests.integration.clocks import Clock
-from tests.integration.emulator_clients import client_of, round_trip
+from tests.integration.emulator_clients import (
+    client_of,
+    round_trip,
+    sdk_client,
+    send_with_sdk,
+)
 from tests.integration.sdk_flavours import SDK_SOCKETS
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = SDK_SOCKETS
 
@@ -338,6 +346,49 @@ class TestExpiry:
             wait_until(lambda: fault.fired == 1, "the fault")
 
             assert isinstance(self.ended(client, sender), NotAuthorized)
+
+
+@pytest.mark.parametrize(
+    ("host", "accepted"),
+    [
+        ("localhost", True),
+        ("{name}.servicebus.windows.net", True),
+        ("another.servicebus.windows.net", False),
+    ],
+)
+def test_token_must_be_for_the_host_of_the_namespace(
+    namespace: LocalNamespace, host: str, accepted: bool
+) -> None:
+    parsed = ConnectionString.parse(namespace.connection_string)
+    assert parsed.key_name is not None
+    assert parsed.key is not None
+    host = host.format(name=namespace.name)
+    token = sign_token(f"sb://{host}/orders", parsed.key_name, parsed.key, 4_000_000_000)
+    with client_of(namespace, tokens=SharedAccessSignature(token)) as client:
+        assert may_send(client, "orders") is accepted
+    with sdk_client(
+        namespace,
+        f"Endpoint=sb://localhost:{namespace.port}/;SharedAccessSignature={token};"
+        "UseDevelopmentEmulator=true;",
+    ) as sdk:
+        if accepted:
+            send_with_sdk(sdk, "orders", "x")
+        else:
+            with pytest.raises(ServiceBusAuthenticationError):
+                send_with_sdk(sdk, "orders", "x")
+    for_namespace = sign_token(f"https://{host}", parsed.key_name, parsed.key, 4_000_000_000)
+    request = urllib.request.Request(
+        f"http://localhost:{namespace.port}/orders?api-version=2021-05",
+        headers={"Authorization": for_namespace},
+    )
+    if accepted:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:
+            assert response.status == 200
+    else:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=DEADLINE_S)
+        with refused.value:
+            assert refused.value.code == 401
 
 
 def test_secrets_are_never_logged(

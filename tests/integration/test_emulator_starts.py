@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
 from pairbus.emulator.config import read_config
 from pairbus.emulator.namespace import LocalNamespace
@@ -105,7 +105,7 @@ async def test_reset_deletes_all_data_but_keeps_the_address(own_sdk: Flavour) ->
     await asyncio.to_thread(own_sdk.namespace.reset)
 
     assert own_sdk.namespace.connection_string == before
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         await own_sdk.sender("q").send_messages(ServiceBusMessage("x"))
     own_sdk.namespace.create_queue("q")
     (receiver,) = await own_sdk.open(own_sdk.receiver("q", prefetch_count=0))

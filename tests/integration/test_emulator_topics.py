@@ -251,3 +251,22 @@ class TestForwarding:
         assert letter.dead_letter_reason
         assert sdk.runtime(queue).counts.transfer_dead_letter == 1
         assert str(await take_one(sdk.receiver(target, session_id="s"))) == "found"
+
+    async def test_queue_can_forward_to_itself_and_a_queue_with_sessions_can_forward(
+        self, sdk: Flavour
+    ) -> None:
+        """The SDK's administration client creates such queues in its own tests."""
+        queue, target = sdk.queue(), sdk.queue()
+        async with sdk.administration() as administration:
+            properties = await administration.get_queue(queue)
+            properties.forward_to = properties.forward_dead_lettered_messages_to = queue
+            await administration.update_queue(properties)
+            updated = await administration.get_queue(queue)
+            with_sessions = await administration.create_queue(
+                f"{queue}-sessions", requires_session=True, forward_to=target
+            )
+        assert updated.forward_to.endswith(f"/{queue}")
+        assert updated.forward_dead_lettered_messages_to.endswith(f"/{queue}")
+        sender, receiver = await sdk.open(sdk.sender(with_sessions.name), sdk.receiver(target))
+        await sender.send_messages(ServiceBusMessage("x", session_id="s"))
+        assert str(await take_one(receiver)) == "x"

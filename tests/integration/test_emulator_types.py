@@ -68,8 +68,10 @@ async def test_message_of_the_sdk_is_delivered_with_all_its_types(sdk: Flavour) 
     annotations = arrived.read_message_annotations()
     kept = {name: value for name, value in annotations.items() if str(name) not in ADDED}
     assert exactly(kept) == expected
-    for section in (arrived.delivery_annotations, arrived.footer):
-        assert exactly(decode_whole(section).value) == expected
+    delivery_annotations = decode_whole(arrived.delivery_annotations).value
+    assert type(delivery_annotations.pop("x-opt-lock-token")) is uuid.UUID
+    assert exactly(delivery_annotations) == expected
+    assert exactly(decode_whole(arrived.footer).value) == expected
     assert exactly(arrived.read_application_properties()) == exactly(
         {name: value for name, _, value in FROM_THE_SDK}
     )
@@ -154,7 +156,10 @@ async def test_every_section_and_body_is_delivered_to_the_sdk(sdk: Flavour) -> N
         assert (raw.body if body_type == AmqpMessageBodyType.VALUE else list(raw.body)) == body
         assert {name: getattr(raw.header, name) for name in HEADER} == HEADER
         assert raw.header.delivery_count == 0
-        assert raw.delivery_annotations == {b"x-delivery": b"d"}
+        assert raw.delivery_annotations == {
+            b"x-delivery": b"d",
+            b"x-opt-lock-token": message.lock_token,
+        }
         assert (raw.annotations[b"x-mine"], raw.annotations[b"x-number"]) == (b"a", 5)
         assert raw.application_properties == APPLICATION_PROPERTIES
         assert raw.footer == {b"x-footer": b"f"}
@@ -196,7 +201,11 @@ async def test_payload_is_delivered_unchanged(sdk: Flavour) -> None:
     first = Message.parse(receive_raw(client, queue))
     Sender(client, other).send(first.encode())
     second = Message.parse(receive_raw(client, other))
-    assert second.delivery_annotations == first.delivery_annotations != b""
+    first_annotations = decode_whole(first.delivery_annotations).value
+    second_annotations = decode_whole(second.delivery_annotations).value
+    token = "x-opt-lock-token"
+    assert second_annotations.pop(token) != first_annotations.pop(token)
+    assert second_annotations == first_annotations != {}
     assert second.properties == first.properties != b""
     assert second.application_properties == first.application_properties != b""
     assert second.body == first.body != b""

@@ -177,7 +177,7 @@ async def test_missing_entity_or_right_and_wrong_key_are_of_kind_caller(
     namespace: LocalNamespace, flavour: str
 ) -> None:
     for error, rule, key, path in (
-        (MessagingEntityNotFoundError, None, None, "nowhere"),
+        (ServiceBusAuthenticationError, None, None, "nowhere"),
         (ServiceBusAuthorizationError, LISTENS.name, LISTENS.primary_key, "q"),
         (ServiceBusAuthenticationError, ROOT_RULE, "wrong", "q"),
     ):

@@ -10,7 +10,6 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
@@ -244,7 +243,7 @@ async def test_throttling_and_caller_errors_do_not_start_the_timer(make: Make) -
         (busy, message(), {}, ServiceBusServerBusyError),
         (unauthorized, message(), {}, ServiceBusAuthenticationError),
         (gone, message(), {}, ServiceBusAuthenticationError),
-        ("nowhere", message(), {}, MessagingEntityNotFoundError),
+        ("nowhere", message(), {}, ServiceBusAuthenticationError),
         (small, message("x" * 2**19), {}, MessageSizeExceededError),
         (full, message("x" * 100_000), {}, ServiceBusQuotaExceededError),
         (with_sessions, message(), {}, ServiceBusError),

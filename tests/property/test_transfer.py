@@ -121,7 +121,8 @@ def received(payload: bytes, deliveries: int) -> bytes:
     stored = message_codec.to_stored(
         message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
     )
-    return message_codec.encode_delivery(stored, deliveries, ENQUEUED + 60_000)
+    stored.deliveries = deliveries
+    return message_codec.encode_delivery(stored, bytes(range(16)), ENQUEUED + 60_000)
 
 
 def fields_of(message: Message) -> list[Any]:

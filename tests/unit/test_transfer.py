@@ -58,7 +58,8 @@ def received(payload: bytes, deliveries: int = 1) -> bytes:
     stored = message_codec.to_stored(
         message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
     )
-    return message_codec.encode_delivery(stored, deliveries, ENQUEUED + 60_000)
+    stored.deliveries = deliveries
+    return message_codec.encode_delivery(stored, bytes(range(16)), ENQUEUED + 60_000)
 
 
 def aliases_of(payload: bytes) -> dict[str, Any]:

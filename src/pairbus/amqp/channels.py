@@ -29,11 +29,13 @@ class Channels:
 
     def new_session(self) -> Session | None:
         """Return a new session on a free channel, or None if all channels are in use."""
-        for channel in range(self.channel_max + 1):
-            if channel not in self.local:
-                session = self.local[channel] = Session(self._connection, channel)
-                return session
-        return None
+        channel = len(self.local)
+        if channel in self.local:
+            channel = next(number for number in range(channel) if number not in self.local)
+        if channel > self.channel_max:
+            return None
+        session = self.local[channel] = Session(self._connection, channel)
+        return session
 
     def on_begin(self, channel: int, begin: Begin, events: list[Event]) -> None:
         """Process the peer's begin: the answer to ours, or the begin of a new session."""
@@ -63,7 +65,8 @@ class Channels:
 
     def remove(self, session: Session) -> None:
         """Remove a session that both peers ended."""
-        self.local.pop(session.channel, None)
+        if self.local.pop(session.channel, None) is not None:
+            self._connection.link_count -= len(session.links)
         if session.remote_channel is not None:
             self.remote.pop(session.remote_channel, None)
             self._ended.add(session.remote_channel)

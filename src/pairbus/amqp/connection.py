@@ -30,7 +30,7 @@ from pairbus.amqp.frames import (
 )
 from pairbus.amqp.idle import IdleTimer
 from pairbus.amqp.negotiation import Negotiation
-from pairbus.amqp.performatives import Begin, Close, Detach, Error, Open, Transfer
+from pairbus.amqp.performatives import Attach, Begin, Close, Detach, Error, Open, Transfer
 from pairbus.amqp.sasl import SaslClient, SaslServer
 from pairbus.amqp.session import Session, exception_from
 from pairbus.amqp.settings import ConnectionSettings
@@ -68,6 +68,7 @@ class Connection:
         self.closed = False
         """True once no more data is processed. Close the socket when the output is written."""
         self.buffered = 0
+        self.link_count = 0
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self._opened = self._closing = False
         self._input = bytearray()
@@ -329,6 +330,11 @@ class Connection:
                     return  # The Azure SDK ends a session before it detaches its links.
                 raise _no_session(channel)
             if not isinstance(performative, Transfer):
+                is_attach = isinstance(performative, Attach) and not session.ended
+                if is_attach and len(body) > self.settings.max_attach_size:
+                    raise SessionError(
+                        conditions.RESOURCE_LIMIT_EXCEEDED, "the attach of a link is too large"
+                    )
                 session.on_performative(performative, events)
             elif not session.ended:
                 # The descriptor has an unusual encoding. Encode it the usual way.

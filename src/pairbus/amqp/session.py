@@ -245,6 +245,7 @@ class Session:
     def _send_attach(self, link: Link, attach: Attach) -> None:
         self.write(attach)
         link.on_attach_sent(attach)
+        self.connection.link_count += 1
         self._by_handle[link.handle] = link
         self._by_name[link.name, link.role] = link
 
@@ -288,12 +289,17 @@ class Session:
 
     def _on_new_link(self, attach: Attach, role: bool, events: list[Event]) -> None:
         handle = self._free_handle()
-        if handle is None:
-            raise SessionError(conditions.RESOURCE_LIMIT_EXCEEDED, "the session has too many links")
+        connection = self.connection
+        if handle is None or connection.link_count >= connection.settings.max_links:
+            owner = "session" if handle is None else "connection"
+            raise SessionError(
+                conditions.RESOURCE_LIMIT_EXCEEDED, f"the {owner} has too many links"
+            )
         kind = SenderLink if role == SENDER else ReceiverLink
         link = kind(self, attach.name, handle, LinkState.ATTACH_RECEIVED)
         link.remote_handle = attach.handle
         link.on_attach_received(attach)
+        connection.link_count += 1
         self._by_handle[handle] = link
         self._by_remote_handle[attach.handle] = link
         self._by_name[attach.name, role] = link
@@ -311,6 +317,7 @@ class Session:
             link.refuse(ProtocolError("the link was detached before its attach was answered"))
         elif link.state is LinkState.ATTACHED:
             self.write(Detach(link.handle, detach.closed))
+        self.connection.link_count -= 1
         del self._by_handle[link.handle]
         del self._by_remote_handle[detach.handle]
         del self._by_name[link.name, link.role]

@@ -15,6 +15,10 @@ class ConnectionSettings:
     max_frame_size: int = 65536
     channel_max: int = 255
     handle_max: int = 255
+    max_links: int = 10_000
+    """The number of links of all sessions."""
+    max_attach_size: int = 65536
+    """The size of the frame with which the peer attaches a link, in bytes: a link keeps it."""
     idle_timeout_s: float | None = None
     """Close the connection if the peer sends nothing for this time. Our open announces half of it,
     so that heartbeats arrive early enough."""

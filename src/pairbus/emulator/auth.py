@@ -3,7 +3,7 @@
 A shared access signature is verified in full: the signature with both keys of the rule that it
 names, the expiry, and the path that it covers. A token for the namespace covers every entity. One
 for an entity also covers the paths below it (`/Subscriptions/x`, `/$management`,
-`/$DeadLetterQueue`). The host is not compared, because a local namespace has many names.
+`/$DeadLetterQueue`). A token for the host of another namespace is refused.
 
 Other tokens (JWTs of Microsoft Entra ID) cannot be verified without the keys of their issuer. They
 are refused, unless the namespace trusts all bearer tokens.
@@ -24,7 +24,12 @@ from enum import StrEnum
 from urllib.parse import quote_plus, unquote_plus
 
 from pairbus.errors import ConfigurationError, NotAuthorized
-from pairbus.servicebus.entity_paths import covers, normalize_path, path_from_address
+from pairbus.servicebus.entity_paths import (
+    covers,
+    normalize_path,
+    path_from_address,
+    without_management_node,
+)
 
 GRACE_S = 300.0
 """Time for which an expired token is still accepted. The SDK's administration client renews its
@@ -108,7 +113,7 @@ class Authority:
     """Verifies tokens and keys, and returns their claims.
 
     `entity_rules` returns the rules of an entity by its path in lower case, or none if there is no
-    such entity.
+    such entity. `accepts_host` returns True if an address is one of this namespace.
     """
 
     def __init__(
@@ -117,7 +122,9 @@ class Authority:
         *,
         entity_rules: Callable[[str], Iterable[SharedAccessRule]] = lambda _: (),
         trust_bearer_tokens: bool = False,
+        accepts_host: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        self._accepts_host = accepts_host
         self._rules = tuple(rules)
         self._entity_rules = entity_rules
         self._trust_bearer_tokens = trust_bearer_tokens
@@ -171,7 +178,8 @@ class Authority:
             raise NotAuthorized("MalformedToken: sig is not base64") from None
         if not (expiry.isascii() and expiry.isdecimal() and len(expiry) <= 15):
             raise NotAuthorized("MalformedToken: se is not a number of seconds since 1970")
-        path = _resource_path(resource)
+        address = _resource_address(resource)
+        path = _resource_path(address)
         # The SDK encodes the name twice.
         names = {unquote_plus(fields["skn"]), unquote_plus(unquote_plus(fields["skn"]))}
         for rule in self._rules_over(path):
@@ -179,6 +187,8 @@ class Authority:
                 continue
             for spelling in _spellings(resource):
                 if rule.signed(f"{spelling}\n{expiry}", signature):
+                    if not self._accepts_host(address):
+                        raise NotAuthorized("InvalidAudience: the token is for another namespace")
                     return Claims(
                         issuer=rule.name, path=path, rights=rule.rights, expires_at=float(expiry)
                     )
@@ -208,12 +218,17 @@ def _fields(text: str) -> dict[str, str]:
     return fields
 
 
-def _resource_path(resource: str) -> str:
-    """Return the normalized path in `sr`, which may have a scheme or not."""
+def _resource_address(resource: str) -> str:
+    """Return the address in `sr`, which may have a scheme or not."""
     address = unquote_plus(resource)
-    if "://" not in address:
-        address = f"sb://{address}"
-    return normalize_path(path_from_address(address))
+    return address if "://" in address else f"sb://{address}"
+
+
+def _resource_path(address: str) -> str:
+    """Return the normalized path of an address.
+
+    The JavaScript SDK names the `$management` node for requests about the entity."""
+    return without_management_node(normalize_path(path_from_address(address)))
 
 
 def _spellings(resource: str) -> list[str]:

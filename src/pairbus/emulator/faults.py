@@ -2,7 +2,7 @@
 
 | kind | effect |
 | --- | --- |
-| refuse-connections | a new connection is closed at once |
+| refuse-connections | a new connection is aborted when its first bytes arrive |
 | cut | the connection is aborted when a message arrives, before it is stored |
 | lose-answer | messages are stored, but the connection is aborted instead of a reply |
 | answer-late | messages are stored, and the reply is sent `seconds` later |
@@ -19,6 +19,8 @@ Messages that are scheduled over the management link arrive like messages that a
 messages of one request trigger a fault once. They are rejected with a response: status 503 for
 throttle, 500 for internal-error, 400 for disable, and the condition. The fault `detach` detaches
 the link that carries requests. Other requests (cancel, settle, peek and so on) trigger no fault.
+
+Requests to the control API (`/$pairbus`), which removes faults, are never refused.
 
 A fault can be limited to an entity (except refuse-connections) and to a number of times, and it can
 skip the first `after` occasions. The entity of a token is the path in its audience.

@@ -39,6 +39,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.filters.rules import Rule
+from pairbus.emulator.host_names import HostNames, is_any, is_loopback
 from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.port import ReservedPort
 from pairbus.emulator.provisioning import create_missing
@@ -46,7 +47,7 @@ from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import ConfigurationError, StateError
-from pairbus.servicebus.addresses import LOCALHOST, format_address, parse_ip_address
+from pairbus.servicebus.addresses import LOCALHOST, format_address
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,8 @@ class LocalNamespace:
 
     `rules` are shared access rules of the namespace, in addition to the root rule. If `host` is
     reachable from the network, only TLS is served. The certificate is valid for `host` and for
-    `host_names`. `allow_plaintext` also serves connections without TLS, over which anyone on the
+    `host_names`. Tokens must be for one of these, for a loopback address, or for a host whose first
+    label is `name`. `allow_plaintext` also serves connections without TLS, over which anyone on the
     network can read tokens and messages.
 
     If the disk fails (it is full or broken), the namespace stops by itself: it confirms nothing
@@ -91,7 +93,7 @@ class LocalNamespace:
     ) -> None:
         self.name = name
         self._rules = _checked_rules(rules)
-        self._tls_only = not (_is_loopback(host) or allow_plaintext)
+        self._tls_only = not (is_loopback(host) or allow_plaintext)
         self._folder_is_temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,9 @@ class LocalNamespace:
         self._port = ReservedPort(host, port)
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
-        self._public_host = LOCALHOST if _is_loopback(host) or _is_any(host) else host
+        self._public_host = LOCALHOST if is_loopback(host) or is_any(host) else host
+        host_names = tuple(host_names)
+        self._host_names = HostNames(name, host, host_names)
         self._database = self.folder / "namespace.db"
         with StoreLock(self._database):  # two first starts at once would create two keys
             self._certificates = ensure_certificates(
@@ -342,6 +346,7 @@ class LocalNamespace:
             now_ms=self._now_ms,
             call_soon=asyncio.get_running_loop().call_soon,
             trust_bearer_tokens=self._trust_bearer_tokens,
+            accepts_host=self._host_names.accepts,
         )
 
     def _administration(self, runtime: NamespaceRuntime) -> RequestHandler:
@@ -358,17 +363,6 @@ class LocalNamespace:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _is_loopback(host: str) -> bool:
-    address = parse_ip_address(host)
-    return host.lower() == LOCALHOST if address is None else address.is_loopback
-
-
-def _is_any(host: str) -> bool:
-    """Return True if a server on this host listens on every interface."""
-    address = parse_ip_address(host)
-    return not host if address is None else address.is_unspecified
 
 
 def _checked_rules(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:

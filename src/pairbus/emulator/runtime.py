@@ -47,8 +47,10 @@ class NamespaceRuntime:
         now_ms: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         trust_bearer_tokens: bool = False,
+        accepts_host: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`call_soon` schedules a callback for the next round of the event loop."""
+        """`call_soon` schedules a callback for the next round of the event loop. `accepts_host`
+        returns True if a token for an address is for this namespace."""
         self.name = name
         self.store = store
         self.now_ms = now_ms
@@ -68,6 +70,7 @@ class NamespaceRuntime:
             rules,
             entity_rules=self._entity_rules,
             trust_bearer_tokens=trust_bearer_tokens,
+            accepts_host=accepts_host,
         )
         self._call_soon = call_soon
         self._turn_scheduled = False

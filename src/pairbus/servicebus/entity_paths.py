@@ -22,6 +22,7 @@ DEFAULT_RULE: Final = "$Default"
 
 # Not "." or "..": HTTP clients remove such segments from a URL before they send it.
 _SEGMENT = re.compile(r"(?!\.{1,2}\Z)[\w.~-]+")
+_STARTS_AND_ENDS_ALPHANUMERIC = re.compile(r"[^\W_](?:.*[^\W_])?", re.DOTALL)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*(?P<path>[^?#]*)")
 _MANAGEMENT_SUFFIX = f"/{MANAGEMENT_NODE}"
 
@@ -36,6 +37,7 @@ def check_path(kind: str, path: str) -> None:
     for segment in segments:
         if _SEGMENT.fullmatch(segment) is None:
             raise _invalid_name(kind, path)
+    _check_ends(kind, path)
     if any(segment.lower() == SUBSCRIPTIONS.lower() for segment in segments):
         raise ConfigurationError(
             f"{path!r} cannot be a {kind} name: the segment {SUBSCRIPTIONS!r} is reserved for "
@@ -50,8 +52,11 @@ def check_name(kind: str, name: str) -> None:
             f"the name of a {kind} must have 1 to {MAX_NAME} characters, not {len(name)}"
         )
     is_default = kind == "rule" and name.lower() == DEFAULT_RULE.lower()
-    if _SEGMENT.fullmatch(name) is None and not is_default:
+    if is_default:
+        return
+    if _SEGMENT.fullmatch(name) is None:
         raise _invalid_name(kind, name)
+    _check_ends(kind, name)
 
 
 def normalize_path(path: str) -> str:
@@ -90,6 +95,13 @@ def management_path(path: str) -> str:
 def without_management_node(path: str) -> str:
     """Return the path of the entity, for the address of its `$management` node or its own path."""
     return path.removesuffix(_MANAGEMENT_SUFFIX)
+
+
+def _check_ends(kind: str, name: str) -> None:
+    if _STARTS_AND_ENDS_ALPHANUMERIC.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{name!r} cannot be a {kind} name: it must start and end with a letter or digit"
+        )
 
 
 def _invalid_name(kind: str, name: str) -> ConfigurationError:

@@ -345,3 +345,70 @@ def test_links_of_one_name_in_both_directions_are_two_links() -> None:
 
     assert [event.link for event in events_of(Attached, reported.client)] == [sender, receiver]
     assert sender.handle != receiver.handle
+
+
+def test_links_of_all_sessions_are_limited() -> None:
+    settings = ConnectionSettings(container_id="engine", max_links=3)
+    peer = ScriptedPeer(settings)
+    peer.open()
+    first, second = peer.begin(), only(Begun, peer.deliver(BEGIN, channel=1)).session
+    peer.deliver(sender_attach("a", 0), receiver_attach("b", 1))
+    peer.deliver(sender_attach("c", 0), channel=1)
+    assert peer.engine.link_count == 3
+
+    ended = only(Ended, peer.deliver(sender_attach("d", 1), channel=1))
+
+    assert ended.session is second
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:resource-limit-exceeded"
+    assert not first.ended
+    # The links of the session count until the peer has ended it, too.
+    assert peer.engine.link_count == 3
+    peer.deliver(End(), channel=1)
+    assert peer.engine.link_count == 2
+    assert only(AttachReceived, peer.deliver(sender_attach("e", 2)))
+
+
+def test_detached_link_does_not_count() -> None:
+    peer, session = ScriptedPeer.in_session(ConnectionSettings(container_id="engine", max_links=1))
+
+    for number in range(3):
+        peer.attach_sender(f"link {number}")
+        peer.deliver(Detach(0, True))
+
+    assert peer.engine.link_count == 0
+    session.attach_receiver("ours", source=Source("q"))
+    assert peer.engine.link_count == 1
+
+
+def test_attach_beyond_the_maximum_size_ends_the_session() -> None:
+    peer, session = ScriptedPeer.in_session(
+        ConnectionSettings(container_id="engine", max_attach_size=1000)
+    )
+    peer.deliver(sender_attach("a", 0, properties={Symbol("x"): "y" * 500}))
+
+    ended = only(Ended, peer.deliver(sender_attach("b", 1, properties={Symbol("x"): "y" * 1000})))
+
+    assert ended.session is session
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:resource-limit-exceeded"
+    # The session has ended, so what is in transit is dropped.
+    assert peer.deliver(sender_attach("c", 2, properties={Symbol("x"): "y" * 1000})) == []
+
+
+def test_lowest_free_channel_is_used() -> None:
+    peer = ScriptedPeer()
+    peer.open()
+    for channel in range(4):
+        peer.deliver(BEGIN, channel=channel)
+    peer.deliver(End(), channel=1)
+    peer.frames()
+
+    session = only(Begun, peer.deliver(BEGIN, channel=9)).session
+
+    assert session.channel == 1
+    assert [other.channel for other in peer.engine.sessions] == [0, 2, 3, 1]
+    assert only(Begun, peer.deliver(BEGIN, channel=10)).session.channel == 4
+
+
+BEGIN = Begin(None, 0, 1000, 1000)

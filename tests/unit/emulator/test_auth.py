@@ -114,7 +114,7 @@ def test_entity_rule_signs_for_its_entity_and_paths_below():
 
         claims = AUTHORITY.claims_of_token(token, NOW)
 
-        assert claims.path == path.lower()
+        assert claims.path == path.lower().removesuffix("/$management")
         assert claims.rights == {Right.SEND}
 
 
@@ -311,3 +311,27 @@ def test_no_error_shows_a_token_or_a_key():
 def test_invalid_rule_is_refused(settings: dict[str, object], reason: str):
     with pytest.raises(ConfigurationError, match=reason):
         SharedAccessRule(**{"name": "r", "primary_key": KEY, **settings})
+
+
+@pytest.mark.parametrize("resource", ["sb://other/orders", "other/orders", "https://other"])
+def test_token_for_another_host_is_refused(resource: str):
+    addresses: list[str] = []
+
+    def accepts(address: str) -> bool:
+        addresses.append(address)
+        return "other" not in address
+
+    authority = Authority([ROOT], accepts_host=accepts)
+    token = sign_token(resource, ROOT.name, KEY, NOW + 60)
+    with pytest.raises(NotAuthorized, match="InvalidAudience"):
+        authority.claims_of_token(token, NOW)
+    own = sign_token(resource.replace("other", "own"), ROOT.name, KEY, NOW + 60)
+    assert authority.claims_of_token(own, NOW).issuer == ROOT.name
+    assert all(address.startswith(("sb://", "https://")) for address in addresses)
+
+
+def test_host_is_compared_after_the_signature():
+    """A client without a key does not learn the names of the namespace."""
+    authority = Authority([ROOT], accepts_host=lambda _: False)
+    with pytest.raises(NotAuthorized, match="InvalidSignature"):
+        authority.claims_of_token(sign_token("sb://h/q", ROOT.name, "wrong", NOW + 60), NOW)

@@ -233,7 +233,6 @@ R = N + r"\.Topics\[0\]\.Subscriptions\[0\]\.Rules\[0\]"
             r"Topics\[0\]: another entity has the name 'q'",
         ),
         (config(Queues=[queue(ForwardTo="x")]), r"Queues\[0\]: ForwardTo of 'q' is 'x', which"),
-        (config(Queues=[queue(ForwardTo="q")]), "ForwardTo of 'q' is the entity itself"),
         (config(Topics=[TOPIC]), r"Subscriptions\[1\]: another subscription has the name 'S'"),
         (
             config(Topics=[{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [RULES] * 2}]}]),

@@ -281,3 +281,40 @@ def test_responses_to_pipelined_requests_are_read_by_an_h11_client():
         events = [client.next_event() for _ in range(3)]
         assert [type(event) for event in events] == [h11.Response, h11.Data, h11.EndOfMessage]
         client.start_next_cycle()
+
+
+@pytest.mark.parametrize("data", [GET[:1], GET[:-1], PUT[:-1], CHUNKED[:-1]])
+def test_request_that_times_out_gets_an_error_and_is_closed(data: bytes):
+    connection = HttpConnection()
+    connection.receive(data)
+    assert connection.has_partial_request
+
+    connection.time_out("Too slow.")
+
+    output = connection.output()
+    assert status_of(output) == 408
+    assert output.endswith(b"Too slow.\n")
+    assert connection.closing
+
+
+def test_idle_connection_that_times_out_is_closed_without_a_response():
+    connection = HttpConnection()
+    assert connection.receive(GET) is not None
+    connection.respond(OK)
+    connection.output()
+    assert not connection.has_partial_request
+
+    connection.time_out("Too slow.")
+
+    assert connection.output() == b""
+    assert connection.closing
+    assert not connection.has_unread_input
+
+
+def test_client_of_a_refused_request_may_still_be_sending():
+    connection = HttpConnection(max_body=10)
+
+    connection.receive(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n")
+
+    assert status_of(connection.output()) == 413
+    assert connection.has_unread_input

@@ -17,7 +17,8 @@ from pairbus.servicebus.entity_paths import (
 
 
 @pytest.mark.parametrize(
-    "path", ["q", "a/b/c", "txt/.-_123", "ns/x-servicebus-transfer/0", "Größe", "a" * 260, "a~b"]
+    "path",
+    ["q", "a/b/c", "txt/.-_123", "ns/x-servicebus-transfer/0", "Größe", "a" * 260, "a~b", "a/-b/c"],
 )
 def test_valid_path_is_accepted(path: str):
     check_path("queue", path)
@@ -28,6 +29,7 @@ def test_valid_path_is_accepted(path: str):
     [
         *("", "/a", "a/", "a//b", "a b", "a?b", "a#b", "a@b", "a*b", "a\\b", "$management", "a/$x"),
         *("a" * 261, "a\n", ".", "..", "a/../b", "a%2Fb"),
+        *("-a", "a-", "_a", "a_", ".a", "a.", "~a", "a~", "-", "a/b-", "-a/b"),
     ],
 )
 def test_invalid_path_is_refused(path: str):
@@ -41,7 +43,7 @@ def test_path_with_a_segment_subscriptions_is_refused(path: str):
         check_path("topic", path)
 
 
-@pytest.mark.parametrize("name", ["", "a" * 51, "a/b", "$Default", "a b", ".."])
+@pytest.mark.parametrize("name", ["", "a" * 51, "a/b", "$Default", "a b", "..", "-a", "a-"])
 def test_invalid_subscription_name_is_refused(name: str):
     with pytest.raises(ConfigurationError):
         check_name("subscription", name)

@@ -68,8 +68,8 @@ class ControlApi:
 def _parse_fault(body: bytes) -> Fault:
     try:
         content = json.loads(body)
-    except ValueError as exc:
-        raise ConfigurationError(f"The body is not JSON: {exc}") from exc
+    except (ValueError, RecursionError) as exc:
+        raise ConfigurationError(f"The body is not JSON, or is nested too deeply: {exc}") from exc
     if (
         not isinstance(content, dict)
         or "kind" not in content

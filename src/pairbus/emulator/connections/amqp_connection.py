@@ -9,6 +9,7 @@ from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     AttachReceived,
     Authenticated,
+    Begun,
     Closed,
     Delivery,
     Detached,
@@ -28,6 +29,7 @@ from pairbus.emulator.connections.handlers import LinkHandler, ReceivingHandler,
 from pairbus.emulator.connections.incoming_links import IncomingLink
 from pairbus.emulator.connections.management import error_for_status
 from pairbus.emulator.connections.outgoing_links import OutgoingLink
+from pairbus.emulator.connections.transports import CLOSE_TIMEOUT_S, close_transport
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.database import StoreFailed
@@ -35,19 +37,26 @@ from pairbus.errors import (
     AmqpError,
     Busy,
     ConfigurationError,
+    ConnectionLost,
     EncodeError,
     LinkLost,
     NotAuthorized,
+    QuotaExceeded,
     Refused,
     Unavailable,
 )
+from pairbus.servicebus.limits import KB
 
 logger = logging.getLogger(__name__)
 
 MAX_FRAME_SIZE = 65536
 IDLE_TIMEOUT_S = 240.0
-CHANNEL_MAX, HANDLE_MAX = 63, 127
-"""Low, because every link keeps its attach: a client should not be able to fill the memory."""
+CHANNEL_MAX, HANDLE_MAX, MAX_LINKS = 4999, 4999, 5000
+"""As in the service. The JavaScript SDK uses a session for each link."""
+MAX_ATTACH_SIZE = 8 * KB
+"""Every link keeps its attach: a client should not be able to fill the memory."""
+MAX_ENDPOINTS_WITHOUT_TOKEN = 32
+"""Sessions and links of a client that has not sent a valid token."""
 OPEN_TIMEOUT_S = 30.0
 """Time for a client to open its connection."""
 CLAIMS_CHECK_S = 1.0
@@ -64,8 +73,11 @@ class AmqpConnection:
         runtime: NamespaceRuntime,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
+        on_token: Callable[[], None],
     ) -> None:
+        """`on_token` is called when the client has shown a valid token or key."""
         self.runtime = runtime
+        self.on_token = on_token
         self.claims: dict[str, Claims] = {}
         """The rights that the client has proved, by the path that each token is for."""
         self._transport = transport
@@ -79,12 +91,16 @@ class AmqpConnection:
         """True if a message was not delivered because too many bytes are unread."""
         self._discards_input = False
         """True if a fault discards everything that the client sends."""
+        self._abort_at: float | None = None
+        """Time at which the connection is aborted, if the client does not close it before."""
         self.engine = Connection(
             ConnectionSettings(
                 container_id=runtime.name,
                 max_frame_size=MAX_FRAME_SIZE,
                 channel_max=CHANNEL_MAX,
                 handle_max=HANDLE_MAX,
+                max_links=MAX_LINKS,
+                max_attach_size=MAX_ATTACH_SIZE,
                 idle_timeout_s=IDLE_TIMEOUT_S,
             ),
             sasl=SaslServer(
@@ -113,7 +129,10 @@ class AmqpConnection:
         """Let time pass: send heartbeats, and end what has timed out or expired."""
         now = self._loop.time()
         if self.engine.remote is None and now - self._created_at > OPEN_TIMEOUT_S:
-            self._transport.close()
+            close_transport(self._transport)
+            return
+        if self._abort_at is not None and now >= self._abort_at:
+            self._transport.abort()
             return
         deadline = self.engine.deadline
         if deadline is not None and now >= deadline:
@@ -134,7 +153,7 @@ class AmqpConnection:
         if data:
             self._transport.write(data)
         if self.engine.closed:
-            self._transport.close()
+            close_transport(self._transport)
         elif self._delivery_paused and self.writable_bytes >= 0:
             self._resume_delivery()
 
@@ -267,8 +286,17 @@ class AmqpConnection:
 
     def fail(self) -> None:
         """Close the connection with an error, because of a defect of the emulator."""
+        self._close(Unavailable("The emulator failed to process a request."))
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection with an error, because the client showed no token in time."""
+        logger.info("The connection of a client was closed: %s", reason)
+        self._close(ConnectionLost(reason))
+
+    def _close(self, error: AmqpError) -> None:
         self._end_all()
-        self.engine.close(Unavailable("The emulator failed to process a request."))
+        self.engine.close(error)
+        self._abort_at = self._loop.time() + CLOSE_TIMEOUT_S
         self.flush_after_turn()
 
     def _handle_event(self, event: Event) -> None:
@@ -287,7 +315,10 @@ class AmqpConnection:
                 if (sending := self._sending.get(link)) is not None:
                     sending.on_flow()
         elif isinstance(event, AttachReceived):
-            self._attach(event.link)
+            if self._allows_endpoint():
+                self._attach(event.link)
+        elif isinstance(event, Begun):
+            self._allows_endpoint()
         elif isinstance(event, Detached):
             if event.error is not None and not event.by_peer:
                 logger.warning("The link of a client was detached: %s", event.error)
@@ -303,6 +334,20 @@ class AmqpConnection:
             self._end_all()
         elif isinstance(event, Authenticated) and isinstance(event.identity, Claims):
             self.claims["SASL"] = event.identity
+            self.on_token()
+
+    def _allows_endpoint(self) -> bool:
+        """Return True if the client may have all of its sessions and links, or else close the
+        connection."""
+        if self.claims:
+            return True
+        engine = self.engine
+        if engine.link_count + len(engine.sessions) <= MAX_ENDPOINTS_WITHOUT_TOKEN:
+            return True
+        error = QuotaExceeded("The client has too many sessions and links for one without a token.")
+        logger.warning("The connection of a client was closed: %s", error)
+        self._close(error)
+        return False
 
     def _attach(self, link: Link) -> None:
         handler: LinkHandler

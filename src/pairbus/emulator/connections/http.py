@@ -81,6 +81,8 @@ class HttpConnection:
         self._ahead = 0  # bytes that arrived before the last request was answered
         self._bodiless = False
         self.closing = False
+        self.has_unread_input = False
+        """True if a request was refused before its end: the client may still be sending it."""
 
     def receive(self, data: bytes) -> HttpRequest | None:
         if self._waiting:
@@ -106,6 +108,17 @@ class HttpConnection:
             return None
         self._h11.start_next_cycle()
         return self._next()
+
+    def time_out(self, reason: str) -> None:
+        """End the connection, and answer a request of which a part has arrived."""
+        if self.has_partial_request and not self.closing:
+            self._refuse(408, reason)
+        self.closing = True
+
+    @property
+    def has_partial_request(self) -> bool:
+        """True if a part of a request has arrived."""
+        return self._request is not None or bool(self._h11.trailing_data[0])
 
     def trailing_data(self) -> bytes:
         """Return the input after a request that asks for another protocol."""
@@ -175,7 +188,7 @@ class HttpConnection:
 
     def _refuse(self, status: int, reason: str) -> None:
         """Answer invalid input, if the state allows it, and end the connection."""
-        self.closing = True
+        self.closing = self.has_unread_input = True
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             close = (("Connection", "close"),)
             body = f"{reason}\n".encode()

@@ -9,12 +9,12 @@ from pairbus.amqp.performatives import SETTLE_FIRST, Accepted, Error, Rejected
 from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Symbol, ULong
 from pairbus.emulator.auth import Right
+from pairbus.emulator.entities.descriptions import max_message_size
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.faults import ON_SEND, Fault
 from pairbus.errors import AmqpError, EntityNotFound, Refused
 from pairbus.servicebus import conditions, links
-from pairbus.servicebus.limits import KB, MAX_MESSAGE_KB_STANDARD
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -38,9 +38,7 @@ class IncomingLink:
         self._detached_by_fault = False
 
     def accept(self) -> None:
-        limit = KB * getattr(
-            self.entity.description, "max_message_size_in_kilobytes", MAX_MESSAGE_KB_STANDARD
-        )
+        limit = max_message_size(self.entity.description)
         self.link.accept(
             # The Azure SDK requests settlement by the receiver second, but waits for it first.
             rcv_settle_mode=SETTLE_FIRST,

@@ -1,4 +1,5 @@
-"""The operations of an entity's `$management` node: peek, settle, renew, schedule, sessions."""
+"""The operations of an entity's `$management` node: peek, settle, renew, schedule, sessions,
+rules."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -6,8 +7,10 @@ from uuid import UUID
 
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.emulator.auth import Right
+from pairbus.emulator.connections.rule_codec import encode_rule, parse_rule_map
+from pairbus.emulator.entities.descriptions import SubscriptionDescription
 from pairbus.emulator.entities.entity import Entity
-from pairbus.emulator.entities.message_codec import encode_delivery, encode_peeked, parse_message
+from pairbus.emulator.entities.message_codec import encode_deferred, encode_peeked, parse_message
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.queue_settings import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.sessions import Sessions
@@ -17,6 +20,7 @@ from pairbus.errors import (
     ConfigurationError,
     DecodeError,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     LockLost,
     MessageNotFound,
@@ -29,6 +33,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus import conditions, management
+from pairbus.servicebus.limits import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -37,6 +42,7 @@ _STATUSES: tuple[tuple[type[PairbusError], int], ...] = (
     (NotAuthorized, 401),
     (EntityNotFound, 404),
     (MessageNotFound, 404),
+    (EntityExists, 409),
     (LockLost, 410),
     (QuotaExceeded, 403),
     (MessageTooLarge, 400),
@@ -118,6 +124,11 @@ class ManagementRequest:
         if self.queue.sessions is None:
             raise Refused(f"{self.queue.path!r} does not require sessions.")
         return self.queue.sessions
+
+    def subscription(self) -> Entity:
+        if not isinstance(self.entity.description, SubscriptionDescription):
+            raise Refused(f"{self.entity.path!r} is not a subscription. It has no rules.")
+        return self.entity
 
     def count(self, kind: str, size: int = 0) -> None:
         """Meter an operation on a message."""
@@ -215,9 +226,7 @@ def _receive(request: ManagementRequest) -> tuple[int, Any]:
         numbers, request.now_ms, locked=locked, session=session, max_bytes=request.max_bytes
     ):
         entry: dict[str, Any] = {
-            "message": encode_delivery(
-                stored, stored.deliveries, None if lock is None else lock.until_ms
-            )
+            "message": encode_deferred(stored, None if lock is None else lock.until_ms)
         }
         if lock is not None:
             entry["lock-token"] = UUID(bytes_le=lock.token)
@@ -259,6 +268,43 @@ def _get_message_sessions(request: ManagementRequest) -> tuple[int, Any]:
     return 200, {"skip": skip + len(ids), "sessions-ids": Array(str, tuple(ids))}
 
 
+def _add_rule(request: ManagementRequest) -> tuple[int, Any]:
+    name = request.required("rule-name", str)
+    description = request.required("rule-description", dict)
+    try:
+        rule = parse_rule_map(name, description)
+        request.runtime.entities.create_rule(request.subscription().path, rule, request.now_ms)
+    except ConfigurationError as exc:
+        raise Refused(str(exc), condition=conditions.ARGUMENT_ERROR) from exc
+    request.count_without_message("management")
+    return 200, None
+
+
+def _remove_rule(request: ManagementRequest) -> tuple[int, Any]:
+    name, path = request.required("rule-name", str), request.subscription().path
+    try:
+        request.runtime.entities.delete_rule(path, name, request.now_ms)
+    except EntityNotFound as exc:
+        # The JavaScript SDK retries any other wording.
+        raise EntityNotFound(
+            f"The messaging entity '{path}/Rules/{name}' could not be found."
+        ) from exc
+    request.count_without_message("management")
+    return 200, None
+
+
+def _enumerate_rules(request: ManagementRequest) -> tuple[int, Any]:
+    skip, top = request.required("skip", int), request.required("top", int)
+    subscription = request.subscription()
+    rules = sorted(subscription.rules.values(), key=lambda rule: rule.name.lower())
+    page = rules[max(0, skip) :][: max(0, min(top, MAX_PAGE_SIZE))]
+    request.count_without_message("management")
+    if not page:
+        return 204, None
+    created_ms = subscription.row.created_ms
+    return 200, {"rules": [{"rule-description": encode_rule(rule, created_ms)} for rule in page]}
+
+
 _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any]]]] = {
     _bare(management.PEEK_MESSAGE): (Right.LISTEN, _peek),
     _bare(management.UPDATE_DISPOSITION): (Right.LISTEN, _update_disposition),
@@ -270,6 +316,10 @@ _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any
     _bare(management.GET_MESSAGE_SESSIONS): (Right.LISTEN, _get_message_sessions),
     _bare(management.SCHEDULE_MESSAGE): (Right.SEND, _schedule),
     _bare(management.CANCEL_SCHEDULED_MESSAGE): (Right.SEND, _cancel),
+    # As in the service: over AMQP the Listen right is enough.
+    _bare(management.ADD_RULE): (Right.LISTEN, _add_rule),
+    _bare(management.REMOVE_RULE): (Right.LISTEN, _remove_rule),
+    _bare(management.ENUMERATE_RULES): (Right.LISTEN, _enumerate_rules),
 }
 
 

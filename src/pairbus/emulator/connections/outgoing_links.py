@@ -21,7 +21,7 @@ from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Described, Symbol
 from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.entity import Entity
-from pairbus.emulator.entities.message_codec import encode_delivery
+from pairbus.emulator.entities.message_codec import encode_delivery, encode_removed
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.errors import (
     AmqpError,
@@ -179,9 +179,9 @@ class OutgoingLink:
         for stored, lock in received:
             size += stored.size
             if lock is None:
-                payload, tag = encode_delivery(stored, stored.deliveries, None), runtime.new_token()
+                payload, tag = encode_removed(stored), runtime.new_token()
             else:
-                payload, tag = encode_delivery(stored, stored.deliveries, lock.until_ms), lock.token
+                payload, tag = encode_delivery(stored, lock.token, lock.until_ms), lock.token
             link.send(payload, tag=tag, settled=lock is None)
             runtime.meter.add(self.path, "receive", stored.size)
         if received:
@@ -258,7 +258,7 @@ class OutgoingLink:
             self.queue.complete(lock_token, now_ms)
             meter.add(self.path, "complete")
         elif isinstance(outcome, Released):
-            self.queue.abandon(lock_token, {}, now_ms)
+            self.queue.release(lock_token, now_ms)
             meter.add(self.path, "abandon")
         elif isinstance(outcome, Modified):
             changes = _text_keys(outcome.message_annotations)

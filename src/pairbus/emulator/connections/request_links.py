@@ -13,13 +13,22 @@ from pairbus.amqp.link import Link, ReceiverLink, SenderLink
 from pairbus.amqp.performatives import Accepted, Error, Rejected, Source, Target
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Int32, Symbol
+from pairbus.emulator.auth import MAX_TOKEN
 from pairbus.emulator.connections import management
+from pairbus.emulator.entities.descriptions import max_message_size
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
-from pairbus.errors import AmqpError, DecodeError, NotAuthorized, PairbusError, QuotaExceeded
+from pairbus.errors import (
+    AmqpError,
+    DecodeError,
+    EntityNotFound,
+    NotAuthorized,
+    PairbusError,
+    QuotaExceeded,
+)
 from pairbus.servicebus import management as protocol
-from pairbus.servicebus.entity_paths import CBS_NODE, path_from_address
+from pairbus.servicebus.entity_paths import CBS_NODE, covers, path_from_address
 
 if TYPE_CHECKING:
     from pairbus.emulator.connections.amqp_connection import AmqpConnection
@@ -36,6 +45,7 @@ class RequestNode(Protocol):
     status_code: str
     """Application property of a response that holds the status."""
     status_description: str
+    max_request_size: int
 
     def fault(self, request: dict[Any, Any]) -> Fault | None:
         """Return the injected fault that this request triggers, if any."""
@@ -50,6 +60,7 @@ class CbsNode:
     path = CBS_NODE
     status_code = protocol.CBS_STATUS_CODE
     status_description = protocol.CBS_STATUS_DESCRIPTION
+    max_request_size = 2 * MAX_TOKEN
 
     def __init__(self, connection: "AmqpConnection") -> None:
         self._connection = connection
@@ -68,7 +79,12 @@ class CbsNode:
         token = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         runtime = self._connection.runtime
         claims = runtime.authority.claims_of_token(token, runtime.now_ms() / 1000)
-        self._connection.claims[path_from_address(audience)] = claims
+        self._connection.on_token()
+        path = path_from_address(audience)
+        # As in the service. A client without rights over the path does not learn that it is free.
+        if path and covers(claims.path, path) and not runtime.entities.has_address(path):
+            raise EntityNotFound(f"The messaging entity {audience!r} could not be found.")
+        self._connection.claims[path] = claims
         return 200, None
 
 
@@ -85,6 +101,8 @@ class ManagementNode:
         self.path = path
         self.entity = entity
         self._queue = queue
+        # A request has at most one batch of messages, and one that is too large gets an answer.
+        self.max_request_size = 4 * max_message_size(entity.description)
 
     def fault(self, request: dict[Any, Any]) -> Fault | None:
         if management.carries_messages(str(request.get("operation", ""))):
@@ -107,6 +125,7 @@ class RequestLink:
 
     def accept(self) -> None:
         self.link.accept()
+        self.link.max_message_size = self.node.max_request_size
         self.link.flow(CREDIT)
 
     def on_delivery(self, delivery: Delivery) -> None:

@@ -10,9 +10,16 @@ import logging
 import socket
 import ssl
 
-from pairbus.emulator.connections.amqp_connection import AmqpConnection
-from pairbus.emulator.connections.protocols import ProtocolDetection, RequestHandler
-from pairbus.emulator.connections.transports import OpenTransports
+from pairbus.emulator.connections.protocols import (
+    DetectedProtocol,
+    ProtocolDetection,
+    RequestHandler,
+)
+from pairbus.emulator.connections.transports import CLOSE_TIMEOUT_S, OpenTransports
+from pairbus.emulator.connections.unauthenticated import (
+    UnauthenticatedConnection,
+    UnauthenticatedConnections,
+)
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.database import StoreFailed
 
@@ -21,7 +28,6 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.05
 FIRST_BYTE_TIMEOUT_S = 30.0
 TLS_HANDSHAKE_TIMEOUT_S = 30.0
-CLOSE_TIMEOUT_S = 5.0
 _TLS_HELLO = 0x16
 
 
@@ -45,7 +51,8 @@ class Listener:
         self._admin = admin
         self._tls_only = tls_only
         self._loop = asyncio.get_running_loop()
-        self._amqp_connections: set[AmqpConnection] = set()
+        self._connections: set[DetectedProtocol] = set()
+        self._unauthenticated = UnauthenticatedConnections()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -69,8 +76,9 @@ class Listener:
         self._ticker = self._loop.call_later(TICK_S, self._tick)
         with contextlib.suppress(StoreFailed):
             self._runtime.tick()
-            for connection in list(self._amqp_connections):
+            for connection in list(self._connections):
                 connection.tick()
+            self._unauthenticated.tick(self._loop.time())
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = self._loop.create_task(work)
@@ -85,43 +93,56 @@ class Listener:
                 logger.warning("A connection could not be accepted: %s", exc)
                 await asyncio.sleep(0.1)
                 continue
-            faults = self._runtime.faults
-            refused = faults and faults.fire(("refuse-connections",))
-            if refused or self._runtime.store.failure is not None:
+            if self._runtime.store.failure is not None:
                 accepted.close()
                 continue
             self._spawn(self._open(accepted))
 
     async def _open(self, accepted: socket.socket) -> None:
-        """Detect TLS without consuming the first byte, then hand over to ProtocolDetection."""
+        task = asyncio.current_task()
+        assert task is not None
+        unauthenticated = self._unauthenticated.add(self._loop.time(), task.cancel)
+        try:
+            opened = await self._hand_over(accepted, unauthenticated)
+        except (TimeoutError, OSError, ssl.SSLError) as exc:
+            logger.info("Connection failed during protocol detection or the TLS handshake: %s", exc)
+            opened = False
+        except asyncio.CancelledError:  # the namespace stops, or there are too many connections
+            unauthenticated.remove()
+            accepted.close()
+            raise
+        if not opened:
+            unauthenticated.remove()
+            accepted.close()
+
+    async def _hand_over(
+        self, accepted: socket.socket, unauthenticated: UnauthenticatedConnection
+    ) -> bool:
+        """Detect TLS without consuming the first byte, then hand over to ProtocolDetection.
+
+        Return False if the connection is to be closed.
+        """
         accepted.setblocking(False)
         with contextlib.suppress(OSError):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            async with asyncio.timeout(FIRST_BYTE_TIMEOUT_S):
-                first = await self._peek(accepted)
-            if not first:
-                accepted.close()
-                return
-            secure = first[0] == _TLS_HELLO
-            if not secure and self._tls_only:
-                logger.warning("A connection without TLS was closed: this address requires TLS.")
-                accepted.close()
-                return
-            await self._loop.connect_accepted_socket(
-                lambda: ProtocolDetection(
-                    self._runtime, self._transports, self._amqp_connections, self._admin
-                ),
-                accepted,
-                ssl=self._tls if secure else None,
-                ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S if secure else None,
-            )
-        except (TimeoutError, OSError, ssl.SSLError) as exc:
-            logger.info("Connection failed during protocol detection or the TLS handshake: %s", exc)
-            accepted.close()
-        except asyncio.CancelledError:  # the namespace stops
-            accepted.close()
-            raise
+        async with asyncio.timeout(FIRST_BYTE_TIMEOUT_S):
+            first = await self._peek(accepted)
+        if not first:
+            return False
+        secure = first[0] == _TLS_HELLO
+        if not secure and self._tls_only:
+            logger.warning("A connection without TLS was closed: this address requires TLS.")
+            return False
+        await self._loop.connect_accepted_socket(
+            lambda: ProtocolDetection(
+                self._runtime, self._transports, self._connections, self._admin, unauthenticated
+            ),
+            accepted,
+            ssl=self._tls if secure else None,
+            ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S if secure else None,
+            ssl_shutdown_timeout=CLOSE_TIMEOUT_S if secure else None,
+        )
+        return True
 
     async def _peek(self, accepted: socket.socket) -> bytes:
         readable = asyncio.Event()

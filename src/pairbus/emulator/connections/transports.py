@@ -3,6 +3,16 @@
 import asyncio
 import contextlib
 
+CLOSE_TIMEOUT_S = 5.0
+"""Time to write the output of a connection that is closed."""
+
+
+def close_transport(transport: asyncio.Transport) -> None:
+    """Close a connection when its output is written, or abort it if the client does not read."""
+    if not transport.is_closing():
+        transport.close()
+        asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, transport.abort)
+
 
 class OpenTransports:
     """The transports of all connections, to abort them at once."""

@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 from pairbus.amqp.websocket import MAX_SIZE, WebSocketStream, frame_logger
 from pairbus.emulator.connections.amqp_connection import AmqpConnection
 from pairbus.emulator.connections.http import HttpRequest, HttpResponse
+from pairbus.emulator.connections.transports import CLOSE_TIMEOUT_S
 from pairbus.servicebus.websockets import (
     SERVICE_SUBPROTOCOL,
     STANDARD_SUBPROTOCOL,
@@ -19,8 +20,6 @@ from pairbus.servicebus.websockets import (
 )
 
 SUBPROTOCOLS = (Subprotocol(SERVICE_SUBPROTOCOL), Subprotocol(STANDARD_SUBPROTOCOL))
-CLOSE_TIMEOUT_S = 5.0
-"""Time for a client to answer a close frame, and to read what it was sent before."""
 SWITCHING_PROTOCOLS = 101
 
 
@@ -145,6 +144,12 @@ class WebSocketProtocol:
 
     def resume(self) -> None:
         self._amqp.resume()
+
+    def tick(self) -> None:
+        self._amqp.tick()
+
+    def refuse(self, reason: str) -> None:
+        self._amqp.refuse(reason)
 
     def lost(self, reason: str) -> None:
         self._transport.stop_timer()

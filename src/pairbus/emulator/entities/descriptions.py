@@ -16,12 +16,11 @@ from pairbus.servicebus.atom import property_name, property_text
 from pairbus.servicebus.entity_paths import (
     check_name,
     check_path,
-    normalize_path,
-    path_from_address,
     subscription_path,
 )
 from pairbus.servicebus.entity_status import EntityStatus
 from pairbus.servicebus.limits import (
+    KB,
     MAX_AUTHORIZATION_RULES,
     MAX_DELIVERY_COUNT,
     MAX_MESSAGE_KB_PREMIUM,
@@ -135,6 +134,12 @@ DESCRIPTION_TYPES: Mapping[str, type[EntityDescription]] = {
 }
 
 
+def max_message_size(description: EntityDescription) -> int:
+    """Return the largest size of a message in bytes. A subscription has no limit of its own."""
+    kilobytes = getattr(description, "max_message_size_in_kilobytes", MAX_MESSAGE_KB_STANDARD)
+    return KB * int(kilobytes)
+
+
 def kind_of(description: EntityDescription) -> str:
     """Return `Queue`, `Topic` or `Subscription`."""
     return type(description).__name__.removesuffix("Description")
@@ -230,17 +235,6 @@ def _check(description: EntityDescription, path: str) -> None:
             raise ConfigurationError(
                 f"{path!r} cannot have both EnableExpress and RequiresDuplicateDetection."
             )
-    if not isinstance(description, TopicDescription):
-        for name in FORWARDING_FIELDS:
-            target = getattr(description, name)
-            if target is None:
-                continue
-            if normalize_path(path_from_address(target)) == normalize_path(path):
-                raise ConfigurationError(
-                    f"{property_name(name)} of {path!r} is the entity itself. Name another one."
-                )
-        if description.requires_session and description.forward_to is not None:
-            raise ConfigurationError(f"{path!r} cannot have both RequiresSession and ForwardTo.")
 
 
 def _check_authorization_rules(rules: tuple[SharedAccessRule, ...], path: str) -> None:

@@ -5,19 +5,23 @@ message annotations, and the rest. The first two change from delivery to deliver
 delivered byte for byte as it was sent.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
+from uuid import UUID, uuid4
 
 from pairbus.amqp.encode import encode
 from pairbus.amqp.section_edit import (
+    DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
     EncodedKeys,
+    edit_map,
     encode_section,
     map_entries,
     read_fields,
 )
-from pairbus.amqp.sections import DELIVERY_COUNT, Message
+from pairbus.amqp.sections import DELIVERY_COUNT, MESSAGE_ID, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, Refused
@@ -32,6 +36,8 @@ _SCHEDULED_TIME_BYTES = annotations.SCHEDULED_ENQUEUE_TIME.encode()
 _ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
 _SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
 _LOCKED_UNTIL_KEY = encode(Symbol(annotations.LOCKED_UNTIL))
+_LOCK_TOKEN_KEY = encode(Symbol(annotations.LOCK_TOKEN))
+_LOCK_TOKEN_KEYS = EncodedKeys((annotations.LOCK_TOKEN,))
 _STATE_KEY = encode(Symbol(annotations.MESSAGE_STATE))
 _DEAD_LETTER_SOURCE = Symbol(annotations.DEAD_LETTER_SOURCE)
 _DEAD_LETTER_SOURCE_BYTES = annotations.DEAD_LETTER_SOURCE.encode()
@@ -67,6 +73,11 @@ def parse_message(payload: bytes) -> IncomingMessage:
         section = message.message_annotations
         if _SCHEDULED_TIME_BYTES in section or _DEAD_LETTER_SOURCE_BYTES in section:
             scheduled = message.read_message_annotations().get(annotations.SCHEDULED_ENQUEUE_TIME)
+    if message.delivery_annotations:
+        # A delivery adds entries to them, so they must be valid from the start.
+        message.delivery_annotations, _ = edit_map(
+            message.delivery_annotations, DELIVERY_ANNOTATIONS, {}, _LOCK_TOKEN_KEYS
+        )
     if message.application_properties:
         # Rules read them and settlements change them, so they must be valid from the start.
         message.read_application_properties()
@@ -99,6 +110,16 @@ def parse_message(payload: bytes) -> IncomingMessage:
     )
 
 
+def with_message_id(
+    message: IncomingMessage, new_id: Callable[[], UUID] = uuid4
+) -> IncomingMessage:
+    """Return a message that was sent without a message id with one, as the service does."""
+    message_id = new_id().hex
+    sections = Message.parse(message.sections.encode())
+    sections.edit_properties({MESSAGE_ID: message_id})
+    return replace(message, sections=sections, message_id=message_id)
+
+
 def to_stored(
     message: IncomingMessage,
     sequence: int,
@@ -125,40 +146,71 @@ def to_stored(
     )
 
 
-_HEADER_CACHE: dict[tuple[bytes, int], bytes] = {}
+_HEADER_CACHE: dict[tuple[bytes, int], tuple[bytes, int, bytes]] = {}
 """Headers by their original form and delivery count: there are few different ones."""
 
 
-def _header(original: bytes, deliveries: int) -> bytes:
-    """Return the header and delivery annotations with the delivery count set."""
+def _header(original: bytes, deliveries: int) -> tuple[bytes, int, bytes]:
+    """Return the header with the delivery count set, and the number and the bytes of the keys and
+    values of the sender's delivery annotations."""
     key = original, deliveries
-    header = _HEADER_CACHE.get(key)
-    if header is None:
+    parts = _HEADER_CACHE.get(key)
+    if parts is None:
         message = Message.parse(original)
         message.edit_header({DELIVERY_COUNT: UInt(deliveries)})
-        header = message.encode()
+        parts = message.header, *map_entries(message.delivery_annotations)
         if len(_HEADER_CACHE) > 4096:
             _HEADER_CACHE.clear()
         if len(original) <= 64:  # longer ones have delivery annotations, which do not repeat
-            _HEADER_CACHE[key] = header
-    return header
+            _HEADER_CACHE[key] = parts
+    return parts
 
 
-def encode_delivery(message: StoredMessage, deliveries: int, locked_until_ms: int | None) -> bytes:
-    """Return the bytes of a message for delivery."""
-    if locked_until_ms is None:
-        return _encode(message, deliveries, b"", 0)
+def encode_delivery(message: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes:
+    """Return the bytes of a message for delivery with a lock."""
+    header, count, entries = _header(message.header, message.deliveries)
+    # A lock token is a GUID in the byte order of .NET; AMQP has it in that of the network.
+    token = lock_token[3::-1] + lock_token[5:3:-1] + lock_token[7:5:-1] + lock_token[8:]
+    entries += _LOCK_TOKEN_KEY + b"\x98" + token
     lock = _LOCKED_UNTIL_KEY + _pack_64_bits(0x83, locked_until_ms)
-    return _encode(message, deliveries, lock, 2)
+    delivery_annotations = encode_section(DELIVERY_ANNOTATIONS, 0xC1, count + 2, entries)
+    return header + delivery_annotations + _annotations(message, lock, 2) + message.rest
+
+
+def encode_removed(message: StoredMessage) -> bytes:
+    """Return the bytes of a message for delivery without a lock (receive and delete)."""
+    header, count, entries = _header(message.header, message.deliveries)
+    # As in the service, the section is there even if it is empty.
+    delivery_annotations = encode_section(DELIVERY_ANNOTATIONS, 0xC1, count, entries)
+    return header + delivery_annotations + _annotations(message, b"", 0) + message.rest
 
 
 def encode_peeked(message: StoredMessage) -> bytes:
-    """Return the bytes of a message for peeking: with its state, and without a lock."""
-    return _encode(message, message.deliveries, _STATE_KEY + encode(Int32(message.state)), 2)
+    """Return the bytes of a message for peeking: with its state.
+
+    As in the service, a peek does not show if a message is locked.
+    """
+    return _encode_with_state(message, b"", 0)
 
 
-def _encode(message: StoredMessage, deliveries: int, further: bytes, further_count: int) -> bytes:
-    """Return the bytes of a message with its delivery count and the annotations of the service.
+def encode_deferred(message: StoredMessage, locked_until_ms: int | None) -> bytes:
+    """Return the bytes of a deferred message for the response to a request: with its state, and
+    with the end of its lock if it has one. The lock token is next to it in the response."""
+    if locked_until_ms is None:
+        return _encode_with_state(message, b"", 0)
+    return _encode_with_state(message, _LOCKED_UNTIL_KEY + _pack_64_bits(0x83, locked_until_ms), 2)
+
+
+def _encode_with_state(message: StoredMessage, further: bytes, further_count: int) -> bytes:
+    header, count, entries = _header(message.header, message.deliveries)
+    if count:
+        header += encode_section(DELIVERY_ANNOTATIONS, 0xC1, count, entries)
+    further += _STATE_KEY + encode(Int32(message.state))
+    return header + _annotations(message, further, further_count + 2) + message.rest
+
+
+def _annotations(message: StoredMessage, further: bytes, further_count: int) -> bytes:
+    """Return the message annotations, with those of the service.
 
     `further` are encoded keys and values of annotations, and `further_count` is their number.
     """
@@ -171,11 +223,7 @@ def _encode(message: StoredMessage, deliveries: int, further: bytes, further_cou
         + further
     )
     count = message.annotation_count + 4 + further_count
-    return (
-        _header(message.header, deliveries)
-        + encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
-        + message.rest
-    )
+    return encode_section(MESSAGE_ANNOTATIONS, 0xC1, count, entries)
 
 
 def encode_original(message: StoredMessage) -> bytes:

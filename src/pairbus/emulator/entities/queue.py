@@ -185,9 +185,8 @@ class MessageQueue:
         """Lock or remove deferred messages by their sequence numbers, and return them.
 
         It stops after the message with which they reach `max_bytes` bytes. Raises MessageNotFound
-        if one of the messages does not exist or is locked, and LockLost if their session is not
-        locked; then no message is received.
-        """
+        if one does not exist or is locked, and LockLost if their session is not locked, and then
+        receives none."""
         if self.sessions is not None:
             self.sessions.messages(session, now_ms)
         messages: list[StoredMessage] = []
@@ -239,6 +238,10 @@ class MessageQueue:
 
     def abandon(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
         self._return(self._unlock(token, changes, now_ms), now_ms)
+
+    def release(self, token: bytes, now_ms: int) -> None:
+        """Make a message available again, without increasing its delivery count."""
+        self._put_back(self._unlock(token, {}, now_ms))
 
     def defer(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
         message = self._unlock(token, changes, now_ms)

@@ -36,6 +36,7 @@ from pairbus.servicebus.entity_paths import (
     TRANSFER_DEAD_LETTER_QUEUE,
     normalize_path,
     path_from_address,
+    without_management_node,
 )
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 
@@ -110,6 +111,15 @@ class EntityRegistry:
         entity = self.get(path)
         return entity, entity.queue
 
+    def has_address(self, address: str) -> bool:
+        """Return True if an entity, one of its sub-queues or its `$management` node is there."""
+        path = normalize_path(path_from_address(address))
+        try:
+            self.source(without_management_node(path))
+        except EntityNotFound:
+            return False
+        return True
+
     # Lifecycle.
 
     def create(
@@ -180,7 +190,11 @@ class EntityRegistry:
     def _check_forwarding_targets(self, description: EntityDescription) -> None:
         for field in FORWARDING_FIELDS:
             target = getattr(description, field, None)
-            if target is not None and self.find(path_from_address(target)) is None:
+            if target is None:
+                continue
+            path = path_from_address(target)
+            is_itself = normalize_path(path) == normalize_path(description.path)
+            if not is_itself and self.find(path) is None:
                 raise EntityNotFound(
                     f"Forwarding target {target!r} of {description.path!r} does not exist. "
                     f"Create it first, or remove {property_name(field)}."

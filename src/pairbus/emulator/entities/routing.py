@@ -10,7 +10,12 @@ from pairbus.emulator.entities.descriptions import (
     TopicDescription,
 )
 from pairbus.emulator.entities.entity import Entity
-from pairbus.emulator.entities.message_codec import IncomingMessage, encode_original, parse_message
+from pairbus.emulator.entities.message_codec import (
+    IncomingMessage,
+    encode_original,
+    parse_message,
+    with_message_id,
+)
 from pairbus.emulator.entities.queue_settings import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.rule_messages import RuleMessage, apply_changes
 from pairbus.emulator.storage.messages import StoredMessage
@@ -42,12 +47,21 @@ class MessageRouter:
     def send(self, entity: Entity, messages: Sequence[IncomingMessage], now_ms: int) -> list[int]:
         """Send messages to a queue or topic, all or none, and return their sequence numbers.
 
-        The number of a message that was discarded as a duplicate is 0. Raises Refused,
-        QuotaExceeded, MessageTooLarge, EntityDisabled or EntityNotFound.
+        A message without a message id gets one. The number of a message that was discarded as a
+        duplicate is 0. Raises Refused, QuotaExceeded, MessageTooLarge, EntityDisabled or
+        EntityNotFound.
         """
         self._check(entity, messages)
         self._registry.touch(entity, now_ms)
-        return [self._send(entity, message, now_ms, 0) for message in messages]
+        return [
+            self._send(
+                entity,
+                message if message.message_id is not None else with_message_id(message),
+                now_ms,
+                0,
+            )
+            for message in messages
+        ]
 
     def _check(self, entity: Entity, messages: Sequence[IncomingMessage]) -> None:
         """Raise an error if the entity cannot accept all of the messages."""

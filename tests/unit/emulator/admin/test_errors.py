@@ -297,11 +297,6 @@ INVALID: dict[str, tuple[Callable[[Client], Any], str]] = {
         lambda c: c.create_queue("x", forward_dead_lettered_messages_to="t/subscriptions/s"),
         "does not exist",
     ),
-    "forward to itself": (update_with("queue", "forward_to", "Q"), "itself"),
-    "forward with sessions": (
-        lambda c: c.create_queue("x", requires_session=True, forward_to="q"),
-        "both RequiresSession and ForwardTo",
-    ),
     "negative skip": (lambda c: list(c.list_queues(start_index=-1)), "'skip' should be"),
     "negative top": (lambda c: list(c.list_topics(max_page_size=-1)), "'top' should be"),
 }

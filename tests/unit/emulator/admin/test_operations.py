@@ -242,7 +242,7 @@ def test_list_starts_at_an_index_and_ends_with_an_empty_page(harness: AdminHarne
     assert list(client.list_queues(max_page_size=0)) == []
 
 
-@pytest.mark.parametrize("name", ["a/b/c", "MiXed.Case-1_~", "über/Öl", "x" * 260])
+@pytest.mark.parametrize("name", ["a/b/c", "MiXed.Case-1_~x", "über/Öl", "x" * 260])
 def test_names_may_contain_slashes_and_are_case_insensitive(harness: AdminHarness, name: str):
     client = harness.client()
     client.create_queue(name)

@@ -12,7 +12,7 @@ from pairbus.emulator.entities.descriptions import (
     TopicDescription,
 )
 from pairbus.emulator.entities.entity import Entity
-from pairbus.emulator.entities.message_codec import IncomingMessage, encode_delivery, parse_message
+from pairbus.emulator.entities.message_codec import IncomingMessage, encode_removed, parse_message
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
@@ -153,7 +153,7 @@ def peek(queue: MessageQueue, session: str | None = None) -> list[str]:
 
 def delivered(stored: StoredMessage) -> Message:
     """Return a message as a receiver gets it."""
-    return Message.parse(encode_delivery(stored, stored.deliveries, None))
+    return Message.parse(encode_removed(stored))
 
 
 def body(stored: StoredMessage) -> str:

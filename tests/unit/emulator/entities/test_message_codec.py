@@ -1,10 +1,12 @@
 """A message comes out as it went in, but for the delivery count and the emulator's annotations."""
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.encode import encode
 from pairbus.amqp.section_edit import map_entries
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, TTL, Header, Message, Properties
@@ -28,13 +30,16 @@ from pairbus.amqp.types import (
     UShort,
 )
 from pairbus.emulator.entities.message_codec import (
+    encode_deferred,
     encode_delivery,
     encode_original,
     encode_peeked,
+    encode_removed,
     parse_message,
     set_application_properties,
     set_dead_letter_source,
     to_stored,
+    with_message_id,
 )
 from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, PairbusError, Refused
@@ -120,6 +125,7 @@ def with_parts(**parts: bytes) -> bytes:
     return message.encode()
 
 
+TOKEN = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 MESSAGES: dict[str, bytes] = {
     "complete": COMPLETE.encode(),
     "only a body": with_parts(body=section(VALUE, "x")),
@@ -165,8 +171,10 @@ def entries(message: Message) -> tuple[int, bytes]:
 
 def check_same(before: Message, after: Message, annotations: int) -> None:
     """Check that all sections are unchanged, except for `annotations` more message annotations."""
-    for name in ("delivery_annotations", "properties", "application_properties", "body", "footer"):
+    for name in ("properties", "application_properties", "body", "footer"):
         assert getattr(after, name) == getattr(before, name), name
+    raw = map_entries(before.delivery_annotations)[1]
+    assert map_entries(after.delivery_annotations)[1].startswith(raw)
     (count_before, raw_before), (count_after, raw_after) = entries(before), entries(after)
     assert count_after == count_before + 2 * annotations
     assert raw_after.startswith(raw_before)
@@ -177,16 +185,69 @@ def check_same(before: Message, after: Message, annotations: int) -> None:
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
 def test_delivery_contains_the_message_as_sent(raw: bytes) -> None:
-    stored = store_message(raw)
+    before, stored = Message.parse(raw), store_message(raw)
+    stored.deliveries = 4
 
     for locked_until, added in ((2000, 3), (None, 2)):
-        after = Message.parse(encode_delivery(stored, 4, locked_until))
-        check_same(Message.parse(raw), after, added)
+        if locked_until is None:
+            after = Message.parse(encode_removed(stored))
+        else:
+            after = Message.parse(encode_delivery(stored, TOKEN.bytes_le, locked_until))
+        check_same(before, after, added)
+        lock = {} if locked_until is None else {"x-opt-lock-token": TOKEN}
+        assert delivery_annotations(after) == {**delivery_annotations(before), **lock}
         assert after.read_header().delivery_count == 4
         annotations = after.read_message_annotations()
         assert annotations["x-opt-enqueued-time"] == 1000
         assert annotations["x-opt-sequence-number"] == 5
         assert annotations.get("x-opt-locked-until") == locked_until
+
+
+def delivery_annotations(message: Message) -> dict[Any, Any]:
+    section = message.delivery_annotations
+    return decode_whole(section).value if section else {}
+
+
+def test_receiver_that_deletes_gets_empty_delivery_annotations() -> None:
+    after = Message.parse(encode_removed(store_message(MESSAGES["only a body"])))
+
+    assert after.delivery_annotations == section(DELIVERY, {})
+
+
+def test_lock_token_of_a_sender_is_removed() -> None:
+    forged = section(DELIVERY, {Symbol("x-opt-lock-token"): "forged", Symbol("kept"): 1})
+    stored = store_message(with_parts(delivery_annotations=forged, body=section(DATA, b"")))
+
+    after = Message.parse(encode_delivery(stored, TOKEN.bytes_le, 7))
+
+    assert delivery_annotations(after) == {"kept": 1, "x-opt-lock-token": TOKEN}
+    assert delivery_annotations(Message.parse(encode_removed(stored))) == {"kept": 1}
+
+
+@pytest.mark.parametrize("until", [None, 2000])
+@pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
+def test_deferred_message_contains_the_message_as_sent(raw: bytes, until: int | None) -> None:
+    after = Message.parse(encode_deferred(store_message(raw, state=DEFERRED), until))
+
+    check_same(Message.parse(raw), after, 3 if until is None else 4)
+    annotations = after.read_message_annotations()
+    assert same(annotations["x-opt-message-state"], Int32(DEFERRED))
+    assert annotations.get("x-opt-locked-until") == until
+
+
+@pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
+def test_message_id_is_the_only_change_to_a_message_that_gets_one(raw: bytes) -> None:
+    number = uuid.UUID("0123456789abcdef0123456789abcdef")
+    incoming = parse_message(raw)
+
+    changed = with_message_id(incoming, lambda: number)
+
+    assert changed.message_id == changed.sections.read_properties().message_id == number.hex
+    before, after = incoming.sections.read_properties(), changed.sections.read_properties()
+    assert replace(after, message_id=before.message_id) == before
+    changed.sections.properties = incoming.sections.properties
+    assert changed.sections.encode() == incoming.sections.encode()
+    assert replace(changed, sections=incoming.sections, message_id=incoming.message_id) == incoming
 
 
 @pytest.mark.parametrize("raw", MESSAGES.values(), ids=MESSAGES.keys())
@@ -213,7 +274,7 @@ def test_setting_properties_changes_only_the_application_properties(raw: bytes) 
     assert encode_original(stored) == encode_original(store_message(raw))
     set_application_properties(stored, {"added": Int32(1)})
 
-    before, after = Message.parse(raw), Message.parse(encode_delivery(stored, 0, None))
+    before, after = Message.parse(raw), Message.parse(encode_removed(stored))
     changed = after.read_application_properties()
     after.application_properties = before.application_properties
 
@@ -222,7 +283,7 @@ def test_setting_properties_changes_only_the_application_properties(raw: bytes) 
 
 
 def test_sections_are_delivered_in_the_order_of_the_specification() -> None:
-    delivery = encode_delivery(store_message(COMPLETE.encode()), 0, None)
+    delivery = encode_removed(store_message(COMPLETE.encode()))
 
     positions = [delivery.index(getattr(Message.parse(delivery), name)) for name in ORDER]
 
@@ -246,8 +307,8 @@ def test_delivery_annotations_at_the_end_are_moved_behind_the_header() -> None:
     parts = {name: getattr(COMPLETE, name) for name in ORDER if name != "delivery_annotations"}
     raw = with_parts(**parts) + COMPLETE.delivery_annotations
 
-    assert encode_delivery(store_message(raw), 1, 5) == encode_delivery(
-        store_message(COMPLETE.encode()), 1, 5
+    assert encode_delivery(store_message(raw), TOKEN.bytes_le, 5) == encode_delivery(
+        store_message(COMPLETE.encode()), TOKEN.bytes_le, 5
     )
 
 
@@ -258,7 +319,7 @@ def test_annotations_of_the_service_are_removed_from_sent_messages() -> None:
     sent[Symbol("x-opt-partition-key")] = "kept"
     raw = with_parts(message_annotations=section(ANNOTATIONS, sent), body=section(DATA, b""))
 
-    after = Message.parse(encode_delivery(store_message(raw), 0, None))
+    after = Message.parse(encode_removed(store_message(raw)))
 
     assert after.read_message_annotations() == {
         "x-opt-partition-key": "kept",
@@ -281,9 +342,9 @@ def test_cached_headers_are_not_mixed_up() -> None:
     for priority in range(3):
         for deliveries in range(3):
             built = Message.build(header=Header(priority=priority), data=b"").encode()
-            header = Message.parse(
-                encode_delivery(store_message(built), deliveries, None)
-            ).read_header()
+            stored = store_message(built)
+            stored.deliveries = deliveries
+            header = Message.parse(encode_removed(stored)).read_header()
             assert (header.priority, header.delivery_count) == (priority, deliveries)
 
 
@@ -358,6 +419,8 @@ SCHEDULED_TIME, SOURCE = "x-opt-scheduled-enqueue-time", "x-opt-deadletter-sourc
         ),
         (with_annotations((Symbol(SOURCE), "a"), (SOURCE, "b")), DecodeError),
         (with_annotations((Symbol("x-opt-lock-token"), 1), ("x-opt-lock-token", 2)), DecodeError),
+        (with_parts(delivery_annotations=b"\x00\x53\x71\xc1\x00"), DecodeError),
+        (with_parts(delivery_annotations=b"\x00\x53\x71\xc1\x03\x02\xa3\x05"), DecodeError),
         (with_parts(message_annotations=b"\x00\x53\x72\xc1\x03\x02\xa3\x05"), DecodeError),
         (with_parts(application_properties=b"\x00\x53\x74\xc1\x03\x02\xa1\x05"), DecodeError),
         (with_parts(application_properties=b"\x00\x53\x74\xc1\x03\x01\xa1\x00"), DecodeError),
@@ -389,7 +452,7 @@ def test_any_number_of_annotations_is_delivered(count: int) -> None:
     annotations = {Symbol(f"x{number}"): number for number in range(count)}
     stored = store_message(with_parts(message_annotations=section(ANNOTATIONS, annotations)))
 
-    delivered = Message.parse(encode_delivery(stored, 0, 7)).read_message_annotations()
+    delivered = Message.parse(encode_delivery(stored, TOKEN.bytes_le, 7)).read_message_annotations()
 
     assert len(delivered) == count + 3
     assert all(delivered[key] == value for key, value in annotations.items())

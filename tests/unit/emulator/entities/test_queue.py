@@ -147,6 +147,20 @@ def test_abandoned_message_returns_to_its_position_with_another_delivery(
     assert drain(queue) == ["d"]
 
 
+def test_released_message_returns_to_its_position_without_another_delivery(
+    harness: EntityHarness, queue: MessageQueue
+) -> None:
+    harness.send("q", message("a"), message("b"))
+    first, _ = lock_all(queue)
+    queue.release(first, 0)
+
+    stored, _ = lock_one(queue)
+
+    assert (body(stored), stored.deliveries) == ("a", 0)
+    with pytest.raises(LockLost):
+        queue.release(first, 0)
+
+
 def test_deferred_message_is_only_received_by_its_sequence_number(
     harness: EntityHarness, queue: MessageQueue
 ) -> None:
@@ -917,7 +931,7 @@ def test_delivery_has_the_annotations_of_the_service(
     (number,) = harness.send("q", message("a", properties={"color": "red"}), now=7)
     ((stored, lock),) = queue.receive(1, 9, locked=True)
     assert lock is not None
-    delivery = Message.parse(encode_delivery(stored, stored.deliveries, lock.until_ms))
+    delivery = Message.parse(encode_delivery(stored, lock.token, lock.until_ms))
 
     annotations = delivery.read_message_annotations()
 

@@ -607,6 +607,26 @@ def test_forwarding_cycle_ends_in_the_transfer_dead_letter_queue(harness: Entity
     assert len(harness.queue("a")) == len(harness.queue("b")) == 0
 
 
+def test_message_of_a_queue_that_forwards_to_itself_is_in_the_transfer_dead_letter_queue(
+    harness: EntityHarness,
+) -> None:
+    queue = harness.add_queue("q", forward_to="Q", forward_dead_lettered_messages_to="q")
+    harness.send("q", message("x"))
+
+    assert dead_letter_reasons(harness.transfer_dead_letters("q")) == [
+        ("x", "MaxTransferHopCountExceeded")
+    ]
+    assert len(harness.queue("q")) == len(queue.dead_letters) == 0
+
+
+def test_queue_with_sessions_forwards_its_messages(harness: EntityHarness) -> None:
+    harness.add_queue("target")
+    harness.add_queue("q", requires_session=True, forward_to="target")
+    harness.send("q", message("x", session="s"))
+
+    assert drain(harness.queue("target")) == ["x"]
+
+
 def test_scheduled_message_is_forwarded_when_due(harness: EntityHarness) -> None:
     harness.add_queue("target")
     queue = harness.add_queue("q", forward_to="target")
