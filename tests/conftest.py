@@ -9,11 +9,15 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from tests.proxies import ProxyProcess
 
 settings.register_profile(
     "ci",
@@ -85,6 +89,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def flavour(request: pytest.FixtureRequest) -> str:
     """The flavour of the SDK: sync or async. Tests run with both."""
     return str(request.param)
+
+
+@pytest.fixture
+def start_proxy(tmp_path: Path) -> Iterator[Callable[..., ProxyProcess]]:
+    """Start HTTP proxies, with the arguments of `ProxyProcess` except for the folder."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> ProxyProcess:
+            return stack.enter_context(closing(ProxyProcess(tmp_path, **options)))
+
+        yield start
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -45,6 +45,10 @@ SDK_SOCKETS = [
 SDK_MARKS = [pytest.mark.asyncio(loop_scope="module"), *SDK_SOCKETS]
 """The marks of a module whose tests use the fixture `sdk` or `own_sdk`."""
 
+WEBSOCKET_TIMEOUTS = {"keep_alive": 0, "socket_timeout": 10}
+"""Options of an SDK sender or receiver over WebSockets, where `socket_timeout` bounds the
+handshake."""
+
 names = (f"entity-{number}" for number in count(1))
 
 

@@ -154,17 +154,6 @@ def test_invalid_bytes_over_tls_end_their_connection_only(namespace: LocalNamesp
     round_trip(namespace)
 
 
-def test_websockets_are_not_offered(namespace: LocalNamespace) -> None:
-    with open_socket(namespace) as sock:
-        sock.sendall(
-            b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-            b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
-        )
-        head = sock.recv(65536)
-    assert head.startswith(b"HTTP/1.1 4"), head
-
-
 def test_port_and_ca_survive_a_restart(tmp_path: Path) -> None:
     with LocalNamespace(folder=tmp_path) as namespace:
         namespace.create_queue("orders")

@@ -160,6 +160,9 @@ def test_secrets_are_not_in_plans(session: SparkSession, backlog: Backlog) -> No
         ({"connectionStringEnv": "NO_SUCH_VARIABLE", "queue": "q"}, "NO_SUCH_VARIABLE"),
         ({"queue": "q", "kewe": "q"}, "kewe"),
         ({"connectionString": HOST, "queue": "q", "maxMessages": "many"}, "maxMessages"),
+        ({"connectionString": HOST, "queue": "q", "transport": "udp"}, "transport must be"),
+        ({"connectionString": HOST, "queue": "q", "proxy": "ftp://x"}, "URL of the proxy"),
+        ({"connectionString": HOST, "queue": "q", "proxyEnv": "NO_SUCH_PROXY"}, "NO_SUCH_PROXY"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )

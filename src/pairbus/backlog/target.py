@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client.options import TransportKind
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.addresses import canonical_address, namespace_name
 from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.proxy import Proxy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +32,21 @@ class InspectionTarget:
         primary_name: str | None = None,
         backlog_queue_count: int = 10,
         timeout_s: float = 30.0,
+        transport: TransportKind = "tcp",
+        proxy: Proxy | None = None,
+        ca_file: str | None = None,
     ) -> "InspectionTarget":
         """Parse connection strings. `timeout_s` bounds every wait for a response. Raises
         ConfigurationError for an invalid connection string, and if both name one namespace."""
-        timeouts = {"connect_timeout_s": timeout_s, "operation_timeout_s": timeout_s}
-        primary_options = None if primary is None else _client_options("primary", primary, timeouts)
-        secondary_options = _client_options("secondary", secondary, timeouts)
+        fields = {
+            "connect_timeout_s": timeout_s,
+            "operation_timeout_s": timeout_s,
+            "transport": transport,
+            "proxy": proxy,
+            "ca_file": ca_file,
+        }
+        primary_options = None if primary is None else _client_options("primary", primary, fields)
+        secondary_options = _client_options("secondary", secondary, fields)
         if primary_options is not None and _address(primary_options) == _address(secondary_options):
             raise ConfigurationError(
                 "The primary and the secondary are the same namespace. Use two namespaces."
@@ -80,12 +91,12 @@ def is_index(queue: str) -> bool:
     return queue.isascii() and queue.isdecimal()
 
 
-def _client_options(role: str, text: str, timeouts: dict[str, Any]) -> ClientOptions:
+def _client_options(role: str, text: str, fields: dict[str, Any]) -> ClientOptions:
     try:
         entity_path = ConnectionString.parse(text).entity_path
-        options = ClientOptions.from_connection_string(text, **timeouts)
     except ConfigurationError as exc:
         raise ConfigurationError(f"Connection string of the {role}: {exc}") from exc
+    options = ClientOptions.from_connection_string(text, **fields)
     if not _is_host(options.host):
         raise ConfigurationError(
             f"Connection string of the {role}: {options.host!r} is not a valid host name."

@@ -17,6 +17,7 @@ from pairbus.cli.backlog_command import (
 )
 from pairbus.cli.backlog_screen import PeekProgress, print_destinations
 from pairbus.cli.console import consoles, print_json, print_warning
+from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
@@ -37,6 +38,9 @@ def destinations(
     backlog_queues: ExpectedQueues = 10,
     dead_letters: DeadLetters = False,
     timeout: Timeout = 30,
+    transport: Transport = "tcp",
+    proxy: ProxyUrl = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show totals of the backlog by destination: messages, size, age, and messages without one.
@@ -52,6 +56,7 @@ def destinations(
     invalid option; 4 stopped before the whole backlog was read.
     """
     out, err = consoles()
+    network = NetworkOptions(transport, proxy, ca_file)
 
     def run(target: InspectionTarget) -> int:
         summaries = DestinationSummaries()
@@ -93,7 +98,7 @@ def destinations(
 
     run_command(
         err,
-        lambda: target_of(primary, secondary, primary_name, backlog_queues, timeout),
+        lambda: target_of(primary, secondary, primary_name, backlog_queues, timeout, network),
         run,
     )
 

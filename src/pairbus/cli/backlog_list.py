@@ -16,6 +16,7 @@ from pairbus.cli.backlog_command import (
 )
 from pairbus.cli.backlog_screen import print_queues
 from pairbus.cli.console import consoles, print_error, print_json, print_warning
+from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
@@ -37,6 +38,9 @@ def list_queues(
     primary_name: PrimaryName = None,
     backlog_queues: ExpectedQueues = 10,
     timeout: Timeout = 30,
+    transport: Transport = "tcp",
+    proxy: ProxyUrl = None,
+    ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """List the backlog queues with their messages, dead letters, size and age.
@@ -51,6 +55,7 @@ def list_queues(
     invalid option.
     """
     out, err = consoles()
+    network = NetworkOptions(transport, proxy, ca_file)
 
     def run(target: InspectionTarget) -> int:
         backlog = inspect_backlog(target, list_backlog_queues(target), peek_count=PEEK_COUNT)
@@ -63,7 +68,7 @@ def list_queues(
 
     run_command(
         err,
-        lambda: target_of(primary, secondary, primary_name, backlog_queues, timeout),
+        lambda: target_of(primary, secondary, primary_name, backlog_queues, timeout, network),
         run,
     )
 

@@ -19,6 +19,7 @@ from pairbus.cli.backlog_command import (
 )
 from pairbus.cli.backlog_screen import print_messages
 from pairbus.cli.console import consoles, print_error, print_json
+from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     ExpectedQueues,
     OptionalPrimary,
@@ -54,6 +55,9 @@ def peek(
         typer.Option("--from", min=1, help="Sequence number to start from; needs --queue."),
     ] = None,
     timeout: Timeout = 30,
+    transport: Transport = "tcp",
+    proxy: ProxyUrl = None,
+    ca_file: CaFile = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -73,6 +77,7 @@ def peek(
     exist; 2 invalid option.
     """
     out, err = consoles()
+    network = NetworkOptions(transport, proxy, ca_file)
 
     def run(target: InspectionTarget) -> int:
         if queue is not None and not queue.strip("/ "):
@@ -106,7 +111,13 @@ def peek(
     run_command(
         err,
         lambda: target_of(
-            primary, secondary, primary_name, backlog_queues, timeout, needs_name=needs_name
+            primary,
+            secondary,
+            primary_name,
+            backlog_queues,
+            timeout,
+            network,
+            needs_name=needs_name,
         ),
         run,
     )

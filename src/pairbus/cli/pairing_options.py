@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbus.backlog.target import InspectionTarget
+from pairbus.cli.network_options import NetworkOptions
 from pairbus.errors import ConfigurationError
 
 Primary = Annotated[
@@ -76,6 +77,7 @@ def target_of(
     primary_name: str | None,
     backlog_queues: int,
     timeout_s: float,
+    network: NetworkOptions,
     *,
     needs_name: bool = True,
 ) -> InspectionTarget:
@@ -86,6 +88,7 @@ def target_of(
         primary_name=primary_name,
         backlog_queue_count=backlog_queues,
         timeout_s=timeout_s,
+        **network.client_fields(),
     )
     if needs_name and target.primary_name is None:
         if target.primary is None:

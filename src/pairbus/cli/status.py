@@ -17,6 +17,7 @@ from pairbus.backlog.status import PairingCondition, PairingInspection
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
 from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.console import consoles, print_error, print_json
+from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     AsJson,
     ExpectedQueues,
@@ -39,6 +40,9 @@ def status(
     primary_name: PrimaryName = None,
     backlog_queues: ExpectedQueues = 10,
     timeout: Timeout = 5,
+    transport: Transport = "tcp",
+    proxy: ProxyUrl = None,
+    ca_file: CaFile = None,
     status_file: Annotated[
         Path | None,
         typer.Option(
@@ -69,8 +73,9 @@ def status(
     but the queues could not be listed, so others may exist.
     """
     out, err = consoles()
+    network = NetworkOptions(transport, proxy, ca_file)
     try:
-        target = target_of(primary, secondary, primary_name, backlog_queues, timeout)
+        target = target_of(primary, secondary, primary_name, backlog_queues, timeout, network)
         if watch is None:
             condition = _show_once(out, target, status_file, as_json=as_json)
         else:

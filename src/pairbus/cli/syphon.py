@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
 
 from pairbus.cli.console import check_java, consoles, print_error, print_warning
 from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     BacklogQueues,
     Primary,
@@ -33,6 +34,9 @@ def syphon(
     secondary: Secondary,
     primary_name: PrimaryName = None,
     backlog_queues: BacklogQueues = 10,
+    transport: Transport = "tcp",
+    proxy: ProxyUrl = None,
+    ca_file: CaFile = None,
     once: Annotated[
         bool, typer.Option("--once", help="Stop when every backlog queue is empty.")
     ] = False,
@@ -108,15 +112,18 @@ def syphon(
     Exit status: 0 drained, or stopped without --once; 1 failed; 2 invalid option; 3 stuck: messages
     remain, and there is no progress; 4 stopped before --once was complete.
     """
+    from pairbus.amqp.client import ClientOptions
     from pairbus.syphon.options import SyphonOptions, TimeToLive
 
     out, err = consoles()
     try:
         # Checks the same options first, with errors in the terms of the command line.
-        target_of(primary, secondary, primary_name, backlog_queues, timeout_s=30)
+        network = NetworkOptions(transport, proxy, ca_file)
+        target_of(primary, secondary, primary_name, backlog_queues, 30, network)
+        fields = network.client_fields()
         options = SyphonOptions(
-            primary=cast(Any, primary),
-            secondary=cast(Any, secondary),
+            primary=ClientOptions.from_connection_string(primary, **fields),
+            secondary=ClientOptions.from_connection_string(secondary, **fields),
             primary_name=primary_name,
             backlog_queue_count=backlog_queues,
             only=tuple(only or ()),

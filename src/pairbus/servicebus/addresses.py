@@ -61,6 +61,18 @@ def format_address(host: str, port: int | None) -> str:
     return host if port is None else f"{host}:{port}"
 
 
+def ascii_host(host: str) -> str:
+    """Return a host in ASCII, for a request to a server or a proxy, where the name is not resolved
+    first. Raises ConfigurationError."""
+    try:
+        name = host.encode("idna").decode()
+    except UnicodeError as exc:
+        raise ConfigurationError(f"{host!r} is not a valid host name: {exc}") from exc
+    if not name.isprintable() or " " in name:
+        raise ConfigurationError(f"{host!r} is not a valid host name")
+    return name
+
+
 def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the IP address that a host is, or None if it is a name."""
     try:

@@ -5,7 +5,6 @@ keep a caller waiting without end. Here every read and write gets the time that 
 the name of a host is not bounded: the operating system has no timeout for it.
 """
 
-import base64
 import http.client
 import io
 import select
@@ -13,59 +12,16 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-from pairbus.errors import ConfigurationError, ConnectionLost, OperationTimeout, Unavailable
+from pairbus.errors import ConnectionLost, OperationTimeout, Unavailable
 from pairbus.servicebus.addresses import HTTPS_PORT, format_address
+from pairbus.servicebus.proxy import HTTP_PORT, Proxy, open_tunnel
 from pairbus.servicebus.sockets import Clock, connect_socket
 
-HTTP_PORT = 80
+__all__ = ["HttpTransport", "Proxy"]
+
 MAX_BODY = 16 * 1024 * 1024
 """A longer response is an error: a page of a hundred entities has less than one megabyte."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proxy:
-    """An HTTP proxy."""
-
-    host: str
-    port: int
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def from_environment(cls, host: str) -> "Proxy | None":
-        """Return the proxy that the environment names for HTTPS to a host (`HTTPS_PROXY`,
-        `NO_PROXY`), or None. Raises ConfigurationError for a proxy that is not an HTTP proxy."""
-        address = getproxies().get("https")
-        if not address or proxy_bypass(host):
-            return None
-        try:
-            parts = urlsplit(address if "://" in address else f"http://{address}")
-            port = parts.port
-        except ValueError:
-            parts, port = urlsplit(""), None  # the address may hold a password: do not quote it
-        if parts.scheme != "http" or not parts.hostname:
-            raise ConfigurationError(
-                "the proxy in HTTPS_PROXY is not of the form http://host:port: change it, or add "
-                f"{host} to NO_PROXY"
-            )
-        return cls(
-            host=parts.hostname,
-            port=HTTP_PORT if port is None else port,
-            username=None if parts.username is None else unquote(parts.username),
-            password=None if parts.password is None else unquote(parts.password),
-        )
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers that authorize the client at the proxy."""
-        if not self.username:
-            return {}
-        credentials = f"{self.username}:{self.password or ''}".encode()
-        return {"Proxy-Authorization": f"Basic {base64.b64encode(credentials).decode()}"}
 
 
 class HttpTransport:
@@ -113,6 +69,9 @@ class HttpTransport:
         OperationTimeout, or Unavailable for a response that is not HTTP."""
         try:
             return self._exchange(method, target, deadline, headers, body)
+        except Unavailable:  # it says already what failed
+            self.close()
+            raise
         except TimeoutError as exc:
             self.close()
             where = format_address(self._host, self._port)
@@ -171,26 +130,13 @@ class HttpTransport:
         try:
             if self._tls is not None:
                 if proxy is not None:
-                    self._open_tunnel(_DeadlineSocket(raw, deadline, self._clock), proxy)
+                    open_tunnel(raw, proxy, self._host, self._port, deadline, self._clock)
                 raw.settimeout(_remaining_s(deadline, self._clock))
                 raw = self._tls.wrap_socket(raw, server_hostname=self._host)
         except BaseException:
             raw.close()
             raise
         return _DeadlineSocket(raw, deadline, self._clock)
-
-    def _open_tunnel(self, sock: "_DeadlineSocket", proxy: Proxy) -> None:
-        target = f"{format_address(self._host, None)}:{self._port}"
-        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-        lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
-        sock.sendall("\r\n".join([*lines, "", ""]).encode())
-        response = http.client.HTTPResponse(sock, method="CONNECT")  # type: ignore[arg-type]
-        response.begin()
-        if response.status != 200:
-            raise ConnectionLost(
-                f"proxy {format_address(proxy.host, proxy.port)} refused to connect to {target}: "
-                f"{response.status} {response.reason}"
-            )
 
 
 class _DeadlineSocket:

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.proxy import Proxy
 
 _SPARK_OPTIONS = ("checkpointlocation", "queryname")
 """Options of Spark that it passes to every data source."""
@@ -19,6 +19,9 @@ class ConnectorOptions:
         "connectionString",
         "connectionStringEnv",
         "caFile",
+        "transport",
+        "proxy",
+        "proxyEnv",
         "queue",
         "maxMessages",
         "maxMessagesPerTrigger",
@@ -77,13 +80,22 @@ class ConnectorOptions:
         return self._client("settleConnectionString")
 
     def _client(self, name: str) -> ClientOptions | None:
+        text = self._secret(name)
+        if text is None:
+            return None
+        proxy = self._secret("proxy")
+        return ClientOptions.from_connection_string(
+            text,
+            ca_file=self.text("caFile"),
+            transport=self.text("transport") or "tcp",
+            proxy=None if proxy is None else Proxy.from_url(proxy),
+        )
+
+    def _secret(self, name: str) -> str | None:
+        """Return an option, or the environment variable that another option names."""
         text, variable = self.text(name), self.text(f"{name}Env")
         if text is None and variable is not None:
             text = os.environ.get(variable)
             if text is None:
                 raise ConfigurationError(f"The environment variable {variable} is not set.")
-        if text is None:
-            return None
-        options = ClientOptions.from_connection_string(text)
-        ca_file = self.text("caFile")
-        return options if ca_file is None else replace(options, ca_file=ca_file)
+        return text

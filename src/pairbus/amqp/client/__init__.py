@@ -12,6 +12,7 @@ from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
 from pairbus.amqp.client.sender import PendingDelivery, Sender
+from pairbus.servicebus.proxy import Proxy
 from pairbus.servicebus.tokens import Credential, SharedAccessKey, SharedAccessSignature
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Credential",
     "Management",
     "PendingDelivery",
+    "Proxy",
     "Receiver",
     "Sender",
     "SharedAccessKey",

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+from pairbus.amqp.client.connect import ClientTransport, open_transport
 from pairbus.amqp.client.error_translation import translate_error
 from pairbus.amqp.client.options import ClientOptions
-from pairbus.amqp.client.transport import Transport
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     AttachReceived,
@@ -67,7 +67,7 @@ class Client:
         self._tls = options.ssl_context()
         self._container_id = f"pairbus-{uuid4()}"
         self._names = itertools.count(1)
-        self._transport: Transport | None = None
+        self._transport: ClientTransport | None = None
         self._engine: Connection | None = None
         self._session: Session | None = None
         self._lost: AmqpError | None = None
@@ -97,14 +97,7 @@ class Client:
         wait = options.connect_timeout_s if timeout_s is None else timeout_s
         deadline = self._clock() + wait
         host, port = options.address
-        self._transport = Transport.connect(
-            host,
-            port,
-            tls=self._tls,
-            server_name=options.host,
-            deadline=deadline,
-            clock=self._clock,
-        )
+        self._transport = open_transport(options, self._tls, deadline, self._clock)
         self._lost = self._ended = None
         self._renewals.clear()
         self._cbs = None

@@ -2,16 +2,22 @@
 
 import ssl
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal, get_args
 
 from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT, format_address
+from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT, HTTPS_PORT, format_address
 from pairbus.servicebus.administration import AdministrationOptions
 from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.proxy import Proxy
 from pairbus.servicebus.tokens import TokenSource, tokens_from
 
 MAX_TIMEOUT_S = 4_000_000
 """46 days. AMQP encodes timeouts as milliseconds in 32 bits."""
+WEBSOCKET_HINT = "AMQP over WebSockets needs websockets. Run: pip install 'pairbus[websocket]'"
+
+TransportKind = Literal["tcp", "websocket"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +26,13 @@ class ClientOptions:
 
     host: str
     port: int | None = None
-    """The port. None means 5671 with TLS and 5672 without."""
+    """The port. None means 5671 with TLS, or 443 with TLS over a WebSocket, and 5672 without."""
     tls: bool = True
+    transport: TransportKind = "tcp"
+    """AMQP over TCP, or over a WebSocket, which needs the extra `pairbus[websocket]`."""
+    proxy: Proxy | None = None
+    """Connect through this HTTP proxy (CONNECT). None means no proxy, but a WebSocket with TLS uses
+    that of the environment (`HTTPS_PROXY`), if there is one."""
     ca_file: str | None = None
     """A file with trusted CA certificates. None means those of the system."""
     certificate_file: str | None = None
@@ -44,6 +55,13 @@ class ClientOptions:
             raise ConfigurationError("host must not be empty")
         if self.port is not None and not 0 < self.port < 65536:
             raise ConfigurationError(f"port must be 1 to 65535, not {self.port}")
+        if self.transport not in get_args(TransportKind):
+            raise ConfigurationError(
+                f"transport must be one of {', '.join(get_args(TransportKind))}, not "
+                f"{self.transport!r}"
+            )
+        if self.transport == "websocket" and find_spec("websockets") is None:
+            raise ConfigurationError(WEBSOCKET_HINT)
         for name in ("connect_timeout_s", "operation_timeout_s", "idle_timeout_s"):
             if not 0 < getattr(self, name) <= MAX_TIMEOUT_S:
                 raise ConfigurationError(
@@ -67,12 +85,15 @@ class ClientOptions:
     @property
     def address(self) -> tuple[str, int]:
         """The host and port to connect to."""
-        default = AMQPS_PORT if self.tls else AMQP_PORT
-        return self.endpoint_host or self.host, default if self.port is None else self.port
+        default, port = AMQPS_PORT if self.tls else AMQP_PORT, self.port
+        if self.transport == "websocket" and self.tls:
+            default = HTTPS_PORT
+            port = None if port in (AMQP_PORT, AMQPS_PORT) else port  # not for WebSockets
+        return self.endpoint_host or self.host, default if port is None else port
 
     def audience(self, path: str) -> str:
         """Return the audience of a token for an entity path."""
-        port = "" if self.port in (None, AMQPS_PORT) else f":{self.port}"
+        port = "" if self.port in (None, AMQPS_PORT, HTTPS_PORT) else f":{self.port}"
         return f"sb://{self.host}{port}/{path}"
 
     def administration(self, *, timeout_s: float | None = None) -> AdministrationOptions:
@@ -88,6 +109,7 @@ class ClientOptions:
             tls=self.tls,
             ca_file=self.ca_file,
             endpoint=None if endpoint_host is None else format_address(endpoint_host, port),
+            proxy=self.proxy,
             tokens=self.tokens,
             timeout_s=self.operation_timeout_s if timeout_s is None else timeout_s,
         )

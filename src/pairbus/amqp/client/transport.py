@@ -5,6 +5,7 @@ import socket
 import ssl
 
 from pairbus.errors import ConfigurationError, ConnectionLost, OperationTimeout
+from pairbus.servicebus.proxy import Proxy, open_tunnel
 from pairbus.servicebus.sockets import Clock, connect_socket
 
 _CHUNK = 256 * 1024
@@ -28,25 +29,30 @@ class Transport:
         *,
         tls: ssl.SSLContext | None,
         server_name: str,
+        proxy: Proxy | None = None,
         deadline: float,
         clock: Clock,
     ) -> "Transport":
-        """Connect, and complete the TLS handshake if `tls` is given.
+        """Connect, through a proxy if one is given, and complete the TLS handshake if `tls` is.
 
         Raises ConnectionLost, OperationTimeout, or ConfigurationError for an invalid host name.
         """
         server = f"{host}:{port}"
+        peer = server if proxy is None else f"proxy {proxy.address}"
+        address = (host, port) if proxy is None else (proxy.host, proxy.port)
         if deadline - clock() <= 0:
-            raise OperationTimeout(f"the timeout expired before connecting to {server}")
+            raise OperationTimeout(f"the timeout expired before connecting to {peer}")
         try:
-            sock = connect_socket(host, port, deadline, clock)
+            sock = connect_socket(*address, deadline, clock)
         except TimeoutError as exc:
-            raise OperationTimeout(f"{server} did not answer in time") from exc
+            raise OperationTimeout(f"{peer} did not answer in time") from exc
         except OSError as exc:
-            raise ConnectionLost(f"cannot connect to {server}: {exc}") from exc
+            raise ConnectionLost(f"cannot connect to {peer}: {exc}") from exc
         except ValueError as exc:
-            raise ConfigurationError(f"{host!r} is not a valid host name: {exc}") from exc
+            raise ConfigurationError(f"{address[0]!r} is not a valid host name: {exc}") from exc
         try:
+            if proxy is not None:
+                open_tunnel(sock, proxy, host, port, deadline, clock)
             if tls is not None:
                 sock = _wrap(sock, tls, server_name, server)
                 _do_handshake(sock, deadline, clock, server)

@@ -120,6 +120,10 @@ class HttpConnection:
         """True if a part of a request has arrived."""
         return self._request is not None or bool(self._h11.trailing_data[0])
 
+    def trailing_data(self) -> bytes:
+        """Return the input after a request that asks for another protocol."""
+        return self._h11.trailing_data[0]
+
     def output(self) -> bytes:
         """Return the bytes to write, once."""
         data = bytes(self._output)

@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pairbus.emulator.admin.control import CONTROL_PREFIX
 from pairbus.emulator.connections.http import HttpConnection, HttpRequest, HttpResponse
 from pairbus.emulator.connections.transports import close_transport
+from pairbus.emulator.connections.websocket import (
+    AcceptedUpgrade,
+    accept_upgrade,
+    is_websocket_request,
+)
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.database import StoreFailed
 from pairbus.servicebus.entity_paths import covers
@@ -32,12 +37,14 @@ class HttpProtocol:
         runtime: NamespaceRuntime,
         transport: asyncio.Transport,
         admin: RequestHandler,
+        open_websocket: Callable[[AcceptedUpgrade, bytes], None],
         loop: asyncio.AbstractEventLoop,
         on_token: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._transport = transport
         self._admin = admin
+        self._open_websocket = open_websocket
         self._loop = loop
         self._on_token = on_token
         self._http = HttpConnection()
@@ -60,8 +67,13 @@ class HttpProtocol:
             if self._is_refused_by_fault(request):
                 self._transport.abort()
                 return
+            upgrade = accept_upgrade(request) if is_websocket_request(request) else None
+            if isinstance(upgrade, AcceptedUpgrade):
+                self._transport.write(self._http.output())  # responses to earlier requests
+                self._open_websocket(upgrade, self._http.trailing_data())
+                return
             try:
-                response = self._respond(request)
+                response = self._respond(request) if upgrade is None else upgrade
                 self._runtime.turn()  # changes are on disk before the client knows of them
             except StoreFailed:
                 return

@@ -1,4 +1,4 @@
-"""Detection of the protocol of a connection, AMQP or HTTP, from its first byte."""
+"""Detection of the protocol of a connection: AMQP or HTTP by its first byte, or a WebSocket."""
 
 import asyncio
 from typing import Protocol
@@ -7,6 +7,11 @@ from pairbus.emulator.connections.amqp_connection import HIGH_WATER, AmqpConnect
 from pairbus.emulator.connections.http_protocol import HttpProtocol, RequestHandler
 from pairbus.emulator.connections.transports import OpenTransports
 from pairbus.emulator.connections.unauthenticated import UnauthenticatedConnection
+from pairbus.emulator.connections.websocket import (
+    AcceptedUpgrade,
+    UpgradedTransport,
+    WebSocketProtocol,
+)
 from pairbus.emulator.runtime import NamespaceRuntime
 
 __all__ = ["DetectedProtocol", "ProtocolDetection", "RequestHandler"]
@@ -66,16 +71,35 @@ class ProtocolDetection(asyncio.Protocol):
             if is_amqp and self._runtime.faults.fire(("refuse-connections",)):
                 self._transport.abort()
                 return
-            self._protocol = self._create_protocol(is_amqp, self._transport)
-            self._connections.add(self._protocol)
-            self._unauthenticated.close = self._protocol.refuse
+            self._use(self._create_protocol(is_amqp, self._transport))
+        assert self._protocol is not None
         self._protocol.receive(data)
+
+    def _use(self, protocol: DetectedProtocol) -> None:
+        if self._protocol is not None:
+            self._connections.discard(self._protocol)
+        self._protocol = protocol
+        self._connections.add(protocol)
+        self._unauthenticated.close = protocol.refuse
 
     def _create_protocol(self, is_amqp: bool, transport: asyncio.Transport) -> DetectedProtocol:
         loop, on_token = asyncio.get_running_loop(), self._unauthenticated.remove
         if is_amqp:
             return AmqpConnection(self._runtime, transport, loop, on_token)
-        return HttpProtocol(self._runtime, transport, self._admin, loop, on_token)
+        return HttpProtocol(
+            self._runtime, transport, self._admin, self._open_websocket, loop, on_token
+        )
+
+    def _open_websocket(self, upgrade: AcceptedUpgrade, data: bytes) -> None:
+        """Speak AMQP over a WebSocket from now on. `data` arrived after the request."""
+        assert self._transport is not None
+        self._transport.write(upgrade.response)
+        loop = asyncio.get_running_loop()
+        transport = UpgradedTransport(self._transport, upgrade.stream, loop)
+        amqp = AmqpConnection(self._runtime, transport, loop, self._unauthenticated.remove)
+        protocol = WebSocketProtocol(transport, upgrade.stream, amqp)
+        self._use(protocol)
+        protocol.receive(data)
 
     def pause_writing(self) -> None:
         """Read no further requests from a client that does not read its replies."""
