@@ -7,6 +7,7 @@ import pytest
 
 from pairbus import events
 from pairbus.events import (
+    BacklogQueueMismatch,
     BacklogQueuePulled,
     BacklogQueueRestored,
     DrainStalled,
@@ -29,6 +30,14 @@ EVENTS = [
         cause=CAUSE,
     ),
     Pinged(when=WHEN, path="orders"),
+    BacklogQueueMismatch(
+        when=WHEN,
+        queue="one/x-servicebus-transfer/0",
+        setting="LockDuration",
+        value="PT10S",
+        expected="PT1M",
+        consequence="messages are delivered more than once",
+    ),
     BacklogQueuePulled(when=WHEN, queue="one/x-servicebus-transfer/0", cause=CAUSE),
     BacklogQueueRestored(when=WHEN, queue="one/x-servicebus-transfer/0"),
     DrainStalled(when=WHEN, path="orders"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pairbus.pairing.deadlines import DeadlineMonitor
@@ -64,6 +65,10 @@ class ThreadDriver:
         """Wake the operations that wait for a change."""
         with self._changed:
             self._changed.notify_all()
+
+    def call_handler(self, function: Callable[[], None]) -> None:
+        """Call a function immediately: event handlers run in any thread."""
+        function()
 
     def _carry_out(self, effect: Effect) -> Any:
         match effect:
