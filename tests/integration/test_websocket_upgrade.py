@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import contextlib
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -30,9 +31,10 @@ def answer(data: bytes, *, end: bool = False) -> Script:
 
     def script(sock: socket.socket, peer: RawPeer) -> None:
         read_request(sock, peer)
-        sock.sendall(data)
-        if end:
-            sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # the client may close before it has read everything
+            sock.sendall(data)
+            if end:
+                sock.shutdown(socket.SHUT_WR)
         peer.keep_open()
 
     return script
