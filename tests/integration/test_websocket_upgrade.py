@@ -1,9 +1,9 @@
 """Our client and servers that do not upgrade to a WebSocket, or violate its protocol."""
 
 import base64
+import contextlib
 import hashlib
 import re
-import contextlib
 import socket
 from collections.abc import Callable
 from typing import Any
