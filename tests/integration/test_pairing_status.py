@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus.exceptions import (
-    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusServerBusyError,
@@ -152,7 +152,7 @@ async def test_failed_messages_are_counted_by_the_kind_of_the_error(make: Make) 
         busy: (BUSY, ServiceBusServerBusyError),
         down: (UNAVAILABLE, ServiceBusError),
         lost: (UNKNOWN, ServiceBusConnectionError),
-        "nowhere": (CALLER, MessagingEntityNotFoundError),
+        "nowhere": (CALLER, ServiceBusAuthenticationError),
     }
     status = pair.bus.status()
     for (path, (kind, error_class)), error in zip(expected.items(), errors, strict=True):
