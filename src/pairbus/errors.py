@@ -15,6 +15,7 @@
     │   └── CannotCancel                  the message was scheduled into the backlog
     ├── NotTransferable (ValueError)      a backlog message that cannot be restored
     ├── BacklogUnavailable                no backlog queue exists or could be created
+    ├── SenderInUse                       other calls used the sender until this call timed out
     ├── SendUnavailable                   neither the primary nor the backlog accepted the message
     │   └── PartlyStored                  the backlog accepted only some messages of a batch
     ├── MessageTooLargeForBacklog (ValueError)   it fits the primary, but not the backlog
@@ -75,6 +76,7 @@ __all__ = [
     "SecondaryIsPrimary",
     "SecondaryMissing",
     "SendUnavailable",
+    "SenderInUse",
     "StateError",
     "Unavailable",
 ]
@@ -147,6 +149,11 @@ class NotTransferable(PairbusError, ValueError):
 
 class BacklogUnavailable(PairbusError):
     """No backlog queue exists and none could be created, so the namespaces are not paired."""
+
+
+class SenderInUse(PairbusError):
+    """Other calls used the sender until this call timed out. It says nothing about the namespaces,
+    so it does not lead to failover. Use one sender for each thread or task, or a longer timeout."""
 
 
 class SendUnavailable(PairbusError):

@@ -83,7 +83,8 @@ def _store_in_queue(
         link_open = False
         with claim:
             try:
-                batch = yield from _call(call, queue, _create_batch, is_last)
+                # If the connection fails, no other queue is tried: opening gets all of the time.
+                batch = yield from _call(call, queue, _create_batch, is_last=True)
                 link_open = True
                 filled = yield from _send_batch(call, queue, payloads, positions, batch, is_last)
             except PairbusError:
@@ -95,6 +96,9 @@ def _store_in_queue(
             except Exception as exc:
                 error = exc
                 match backlog_failure_of(exc, pairing.classify(exc), link_open=link_open):
+                    case BacklogFailure.HOST_UNREACHABLE:
+                        claim.unreachable(exc)
+                        tried += (queue,)
                     case BacklogFailure.QUEUE_UNAVAILABLE:
                         claim.failed(exc)
                         tried += (queue,)

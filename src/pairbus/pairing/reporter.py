@@ -11,6 +11,8 @@ from pairbus.events import (
     Event,
     PathStatus,
     Pinged,
+    SecondaryRestored,
+    SecondaryUnavailable,
     StateChanged,
 )
 from pairbus.pairing.health import StatusChange
@@ -105,8 +107,18 @@ class PairingReporter:
 
     def queue_restored(self, queue: str) -> None:
         """Report that a backlog queue is in the rotation again."""
-        logger.info("Backlog queue %s accepts messages again", queue)
+        logger.info("Backlog queue %s is used again", queue)
         self.emit(BacklogQueueRestored(when=utc_now(), queue=queue))
+
+    def secondary_unavailable(self, cause: BaseException) -> None:
+        """Report that the host of the secondary cannot be reached."""
+        logger.error("The secondary cannot be reached; no backlog queue is tried: %s", cause)
+        self.emit(SecondaryUnavailable(when=utc_now(), cause=cause))
+
+    def secondary_restored(self) -> None:
+        """Report that the host of the secondary can be reached again."""
+        logger.info("The secondary can be reached again")
+        self.emit(SecondaryRestored(when=utc_now()))
 
 
 def utc_now() -> datetime:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from threading import RLock
 from time import monotonic
@@ -17,7 +18,7 @@ from pairbus.errors import SendUnavailable
 from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.client_state import ClientState
-from pairbus.pairing.failures import classify_failure
+from pairbus.pairing.failures import classify_failure, is_connection_failure
 from pairbus.pairing.health import (
     FailureAction,
     HealthSettings,
@@ -31,6 +32,7 @@ from pairbus.pairing.health import (
 )
 from pairbus.pairing.reporter import ChangeRecorder, PairingReporter, utc_now
 from pairbus.pairing.rotation import QueueClaim, Rotation
+from pairbus.pairing.secondary_host import SecondaryHost
 from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus, PathSnapshot
 
 logger = logging.getLogger("pairbus.pairing")
@@ -62,8 +64,8 @@ class PairingState:
     """The state of a pairing of two namespaces.
 
     After each change, `version` grows and `on_change` is called, without the lock.
-    `start_recovery` is called when a path begins to need a recovery operation, `record_change` for
-    each change of a path's status.
+    `start_recovery` is called when a path begins to need a recovery operation, `start_probes` when
+    the host of the secondary needs probes, `record_change` for each change of a path's status.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class PairingState:
         queues: tuple[str, ...],
         on_change: Callable[[], None],
         start_recovery: Callable[[PathState], None],
+        start_probes: Callable[[], None] | None = None,
         record_change: ChangeRecorder | None = None,
         now: Callable[[], float] = monotonic,
         random: Random | None = None,
@@ -95,6 +98,7 @@ class PairingState:
         self.rotation = Rotation(
             queues, cool_down_s=options.backlog_cool_down.total_seconds(), random=self._random
         )
+        self.secondary_host = SecondaryHost(self, start_probes)
         self._settings = HealthSettings(
             failover_interval_s=options.failover_interval.total_seconds(),
             ping_interval_s=options.ping_primary_interval.total_seconds(),
@@ -201,7 +205,7 @@ class PairingState:
     ) -> QueueClaim | None:
         """Claim the backlog queue that a sender stays with, or else another one. Return None if no
         queue is usable."""
-        if self.secondary.down:
+        if self.secondary.down or self.secondary_host.is_down:
             return None
         with self.lock:
             now = self.now()
@@ -216,12 +220,17 @@ class PairingState:
     def claim_queue(self, queue: str) -> QueueClaim | None:
         """Claim one backlog queue. Return None if it is not usable."""
         with self.lock:
-            usable = not self.secondary.down and self.rotation.claim(queue, self.now())
-            return self._claim(queue) if usable else None
+            if self.secondary.down or self.secondary_host.is_down:
+                return None
+            return self._claim(queue) if self.rotation.claim(queue, self.now()) else None
 
     def _claim(self, queue: str) -> QueueClaim:
         return QueueClaim(
-            queue, restore=self._restore_queue, pull=self.pull_queue, release=self._release_queue
+            queue,
+            restore=self._restore_queue,
+            pull=self.pull_queue,
+            unreachable=partial(self.secondary_host.unreachable, began=self.now()),
+            release=self._release_queue,
         )
 
     def _release_queue(self, queue: str) -> None:
@@ -230,10 +239,14 @@ class PairingState:
 
     def pull_queue(self, queue: str, error: BaseException) -> None:
         """Take a backlog queue out of the rotation for the cool-down."""
+        unreachable = is_connection_failure(error, self.classify(error))
         with self.lock:
-            was_in_rotation = self.rotation.failed(queue, error, self.now())
+            now = self.now()
+            was_in_rotation = self.rotation.failed(queue, error, now, unreachable=unreachable)
         if was_in_rotation:
             self.reporter.queue_pulled(queue, error)
+        if unreachable and self.rotation.is_empty:
+            self.secondary_host.unreachable(queue, error, began=now)
 
     def _restore_queue(self, queue: str) -> None:
         """Put a backlog queue that accepted a message back into the rotation."""
@@ -241,6 +254,7 @@ class PairingState:
             was_pulled = self.rotation.succeeded(queue)
         if was_pulled:
             self.reporter.queue_restored(queue)
+        self.secondary_host.answered(queue)
 
     def forget_sender(self, path: PathState, sender: object) -> None:
         """Forget the backlog queue of a sender that was closed."""
@@ -253,7 +267,10 @@ class PairingState:
             f"Nothing was sent to {path.name!r}: the primary is down, and none of the "
             f"{len(self.rotation.queues)} backlog queues accepts the message. Retry later.",
             primary_error=path.health.cause,
-            backlog_error=self.secondary.error() or error or self.rotation.last_cause,
+            backlog_error=self.secondary.error()
+            or error
+            or self.secondary_host.cause
+            or self.rotation.last_cause,
         )
 
     # Recovery.
@@ -345,6 +362,7 @@ class PairingState:
             return PairingStatus(
                 primary=self.primary.name,
                 secondary=self.secondary.name,
+                secondary_host=self.secondary_host.snapshot(),
                 paths={path.name: self._path_snapshot(path) for path in self._paths.values()},
                 backlog={
                     queue: BacklogQueueSnapshot(

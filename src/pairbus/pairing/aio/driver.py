@@ -11,6 +11,7 @@ from pairbus.pairing.effects import (
     CLOSE_TIMEOUT_S,
     AcquireLock,
     CallSdk,
+    CloseAll,
     CloseObject,
     Discard,
     Effect,
@@ -75,6 +76,8 @@ class LoopDriver:
                 return await _acquire(lock, timeout_s)
             case CloseObject(target):
                 return await self.close(target)
+            case CloseAll(targets):
+                return await self._close_all(targets)
             case Discard(link):
                 return self.discard(link)
             case WaitForChange(changed, seconds):
@@ -95,6 +98,9 @@ class LoopDriver:
         """Close an object of the SDK in a bounded time, and ignore errors."""
         with contextlib.suppress(Exception):
             await run_in_task(target, target.close(), CLOSE_TIMEOUT_S)
+
+    async def _close_all(self, targets: tuple[Any, ...]) -> None:
+        await asyncio.gather(*map(self.close, targets))
 
     def discard(self, link: Any) -> None:
         """Close a sender or receiver of the SDK in the background."""
