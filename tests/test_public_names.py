@@ -17,6 +17,7 @@ import pairbus.events
 import pairbus.options
 import pairbus.pairing.client_base
 import pairbus.pairing.snapshots
+import pairbus.syphon
 
 PUBLIC = [
     "BacklogUnavailable",
@@ -43,6 +44,7 @@ MODULES = [
     pairbus.options,
     pairbus.pairing.client_base,
     pairbus.pairing.snapshots,
+    pairbus.syphon,
 ]
 CONNECTION_STRING = (
     "Endpoint=sb://{}.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -158,6 +160,33 @@ def test_public_signatures_have_types_and_no_any():
             ]
 
     assert violations == []
+
+
+@pytest.mark.parametrize("seam", ["now", "random", "clock", "sleep"])
+def test_public_signatures_of_pairing_have_no_test_seams(seam: str):
+    functions = [
+        (f"{name}{suffix}", function)
+        for name, value in public_objects()
+        for suffix, function in (*public_functions(value), *constructor_of(value))
+    ]
+
+    assert {name for name, _ in functions} >= {
+        "pairbus.pair_namespace",
+        "pairbus.aio.pair_namespace",
+        "pairbus.PairedClient.__init__",
+        "pairbus.SendAvailabilityOptions.__init__",
+    }
+    assert [name for name, each in functions if seam in inspect.signature(each).parameters] == []
+
+
+def constructor_of(value: Any) -> list[tuple[str, Any]]:
+    has_own = inspect.isclass(value) and inspect.isfunction(value.__init__)
+    return [(".__init__", value.__init__)] if has_own else []
+
+
+def test_pair_namespace_has_the_same_parameters_in_both_flavours():
+    for pair in (pairbus.pair_namespace, pairbus.aio.pair_namespace):
+        assert [*inspect.signature(pair).parameters] == ["primary", "options"]
 
 
 def test_public_objects_are_documented():

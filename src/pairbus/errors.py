@@ -12,12 +12,13 @@
     ├── EncodeError (ValueError)          a value that AMQP cannot carry; nothing was sent
     ├── StateError (RuntimeError)         a call that is invalid now: closed, or no credit
     │   ├── PairingFaulted                the pairing was faulted; the cause says why
+    │   ├── PairingForked                 the pairing was made in the parent of this process
     │   └── CannotCancel                  the message was scheduled into the backlog
     ├── NotTransferable (ValueError)      a backlog message that cannot be restored
     ├── BacklogUnavailable                no backlog queue exists or could be created
     ├── SenderInUse                       other calls used the sender until this call timed out
-    ├── SendUnavailable                   neither the primary nor the backlog accepted the message
-    │   └── PartlyStored                  the backlog accepted only some messages of a batch
+    ├── SendUnavailable                   no acknowledgement from the primary or the backlog
+    │   └── PartlyStored                  the backlog accepted only some messages of a call
     ├── MessageTooLargeForBacklog (ValueError)   it fits the primary, but not the backlog
     └── AmqpError                         an AMQP error: condition, description, info
         ├── ProtocolError                 a peer violated the protocol
@@ -42,6 +43,9 @@ itself. An `AmqpError` is also the value of the error field of detach, end and c
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
 
 __all__ = [
     "AlreadyPaired",
@@ -58,6 +62,7 @@ __all__ = [
     "LinkLost",
     "LockLost",
     "MessageNotFound",
+    "MessageOutcome",
     "MessageTooLarge",
     "MessageTooLargeForBacklog",
     "NotAuthorized",
@@ -66,6 +71,7 @@ __all__ = [
     "OptionsMissing",
     "PairbusError",
     "PairingFaulted",
+    "PairingForked",
     "PartlyStored",
     "ProtocolError",
     "QuotaExceeded",
@@ -75,6 +81,7 @@ __all__ = [
     "SecondaryInUse",
     "SecondaryIsPrimary",
     "SecondaryMissing",
+    "SendOutcome",
     "SendUnavailable",
     "SenderInUse",
     "StateError",
@@ -133,6 +140,15 @@ class PairingFaulted(StateError):
     """The pairing was faulted; `__cause__` says why. Every later call raises this error."""
 
 
+class PairingForked(StateError):
+    """The pairing was made before this process was forked, so it belongs to the process with the
+    id `pid`. Every call in this process raises this error. Pair in each worker process."""
+
+    def __init__(self, description: str, *, pid: int = 0) -> None:
+        super().__init__(description)
+        self.pid = pid
+
+
 class CannotCancel(StateError):
     """The message was scheduled in failover and is in the backlog. It has no sequence number in
     the primary, so it cannot be cancelled."""
@@ -156,49 +172,85 @@ class SenderInUse(PairbusError):
     so it does not lead to failover. Use one sender for each thread or task, or a longer timeout."""
 
 
+class SendOutcome(Enum):
+    """The result of a failed call for one of its messages."""
+
+    STORED = "stored"
+    """A backlog queue accepted the message. Do not send it again."""
+    NOT_SENT = "not sent"
+    """The message is in no queue: it was not transferred, or the service rejected it."""
+    UNKNOWN = "unknown"
+    """The message was transferred, but no answer came. It may be in the primary or in the backlog.
+    Send it again with the same message id, so that duplicate detection removes one of two copies.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOutcome:
+    """The outcome of one message of a failed call."""
+
+    position: int
+    """The position of the message in the list or batch; 0 for a single message."""
+    message_id: str | int | UUID | bytes | None
+    """The message id that was sent. If the message had none, the paired sender assigned it. None
+    only in a batch that the paired sender did not create."""
+    outcome: SendOutcome
+
+
 class SendUnavailable(PairbusError):
-    """Neither the primary nor the backlog accepted the message: it was not sent.
+    """Neither the primary nor the backlog acknowledged the messages of a call.
+
+    This does not mean that nothing was sent: `messages` has the outcome of each message. A message
+    was not sent, or its answer was lost and it may have been stored; send it again with the same
+    message id then. `messages` is empty if the call sends none, such as cancelling.
 
     `primary_error` is the reason for the failover of the path, `backlog_error` the reason why the
-    backlog did not accept the message; either may be None. Both are in `__cause__`.
+    backlog did not acknowledge the messages; either may be None. Both are in `__cause__`.
     """
 
     def __init__(
         self,
         description: str,
         *,
+        messages: tuple[MessageOutcome, ...] = (),
         primary_error: BaseException | None = None,
         backlog_error: BaseException | None = None,
     ) -> None:
         super().__init__(description)
+        self.messages = messages
         self.primary_error = primary_error
         self.backlog_error = backlog_error
         causes = [error for error in (primary_error, backlog_error) if isinstance(error, Exception)]
         if causes:
             self.__cause__ = ExceptionGroup("errors of the primary and of the backlog", causes)
 
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The positions of the messages that are in the backlog."""
+        return self._positions(SendOutcome.STORED)
+
+    @property
+    def not_sent(self) -> tuple[int, ...]:
+        """The positions of the messages that are in no queue."""
+        return self._positions(SendOutcome.NOT_SENT)
+
+    @property
+    def unknown(self) -> tuple[int, ...]:
+        """The positions of the messages that may have been stored."""
+        return self._positions(SendOutcome.UNKNOWN)
+
+    def _positions(self, outcome: SendOutcome) -> tuple[int, ...]:
+        return tuple(each.position for each in self.messages if each.outcome is outcome)
+
 
 class PartlyStored(SendUnavailable):
-    """The backlog accepted some messages of a batch, and the others were not sent. `stored` and
-    `not_stored` are their positions in the batch."""
-
-    def __init__(
-        self,
-        description: str,
-        *,
-        stored: tuple[int, ...] = (),
-        not_stored: tuple[int, ...] = (),
-        primary_error: BaseException | None = None,
-        backlog_error: BaseException | None = None,
-    ) -> None:
-        super().__init__(description, primary_error=primary_error, backlog_error=backlog_error)
-        self.stored = stored
-        self.not_stored = not_stored
+    """The backlog accepted some messages of a call, at least one. The others were not sent, or may
+    have been stored: `messages` has the outcome of each."""
 
 
 class MessageTooLargeForBacklog(PairbusError, ValueError):
-    """A message fits the primary, but not the backlog, where it carries additional properties. It
-    was not sent."""
+    """A message fits the primary, but not the backlog, where it carries additional properties. No
+    message of the call was sent; otherwise it is the `backlog_error` of SendUnavailable."""
 
 
 class AmqpError(PairbusError):

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import Enum
 
 __all__ = [
+    "BacklogQueueMismatch",
     "BacklogQueuePulled",
     "BacklogQueueRestored",
     "DrainStalled",
@@ -62,6 +63,21 @@ class Pinged(Event):
     refused: bool = False
     """The primary answered and refused the ping: the entity was deleted, or a right is missing.
     Waiting does not help. Messages continue to go to the backlog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogQueueMismatch(Event):
+    """A backlog queue that existed before the pairing has a setting that is worse than that of a
+    queue that pairing creates. The queue is used as it is."""
+
+    queue: str
+    setting: str
+    """The service's name of the setting, such as `LockDuration`."""
+    value: str
+    """The value of the setting, as the service writes it."""
+    expected: str
+    consequence: str
+    """The effect of the setting in an outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,8 @@ class FailureKind(Enum):
     """A link ended for a reason that the SDK hides. Counts as unavailable, but a probe over a new
     link decides before the path fails over."""
     BUSY = "busy"
-    """The primary throttles. The caller gets the error."""
+    """The primary throttles. The caller gets the error, unless `failover_on_busy` is set and the
+    time is over."""
     CALLER = "caller"
     """The request is at fault: the message is too large or cannot be encoded, the entity does not
     exist, a right is missing, an argument is wrong or a quota is exceeded. The caller gets the
@@ -53,11 +54,15 @@ class SendAvailabilityOptions:
     backlog_queue_count: int = 10
     """The number of backlog queues, at least 1."""
     create_backlog: bool = True
-    """Create backlog queues that do not exist. False: assume that they exist, which requires the
-    Send right only."""
+    """Create backlog queues that do not exist, and check the settings of those that do. False:
+    assume that they exist with the right settings, which requires the Send right only."""
     failover_interval: timedelta = timedelta(minutes=1)
     """The time that sends to a path may fail before it fails over, 0 to 60 min. With 0, the
     messages of the first failed call go to the backlog."""
+    failover_on_busy: timedelta | None = None
+    """Fail over also when the primary throttles a path for this time, 0 to 60 min, and accepts none
+    of its messages meanwhile. None: throttling never leads to failover. See docs/guarantees.md for
+    the risk."""
     ping_primary_interval: timedelta = timedelta(minutes=1)
     """The time between two pings of a path in failover, 1 s to 30 min."""
     ping_jitter: float = 0.1
@@ -89,7 +94,10 @@ class SendAvailabilityOptions:
     """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
     means."""
     on_event: Callable[[Event], None] | None = None
-    """Called with every event, in the thread in which it occurs. Must return quickly."""
+    """Called with every event, one at a time, in the order in which they occurred. With threads,
+    it is called in one of the threads that use the pairing; with `aio`, in the event loop. It may
+    call the pairing. Must return quickly: it delays later events, and the call in whose thread it
+    runs."""
 
     def __post_init__(self) -> None:
         if (
@@ -102,6 +110,8 @@ class SendAvailabilityOptions:
             )
         hour, second = timedelta(hours=1), timedelta(seconds=1)
         self._check_range("failover_interval", timedelta(), hour)
+        if self.failover_on_busy is not None:
+            self._check_range("failover_on_busy", timedelta(), hour)
         self._check_range("ping_primary_interval", second, timedelta(minutes=30))
         self._check_range("failback_hold", timedelta(milliseconds=100), timedelta(minutes=1))
         self._check_range("drain_timeout", second, timedelta(days=7))

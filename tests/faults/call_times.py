@@ -178,9 +178,15 @@ class CellRun:
     """Runs one cell: one call, or two if both namespaces fail."""
 
     def __init__(
-        self, cell: Cell, faults: Faults, primary: Namespace, secondary: Namespace
+        self,
+        cell: Cell,
+        faults: Faults,
+        primary: Namespace,
+        secondary: Namespace,
+        timeout: timedelta = TIMEOUT,
     ) -> None:
         self.cell = cell
+        self._timeout = timeout
         self.name = next(names)
         self.calls: list[CallResult] = []
         self.hosts: list[Any] = []
@@ -214,7 +220,7 @@ class CellRun:
             secondary,
             self.name,
             backlog_queue_count=4,
-            operation_timeout=TIMEOUT,
+            operation_timeout=self._timeout,
             create_backlog=self.cell.place == "primary",
         )
         self.bus = await pair(flavour, self._clients[0], options)
@@ -258,10 +264,15 @@ class CellRun:
 
 
 async def run_cells(
-    cells: list[Cell], faults: Faults, primary: Namespace, secondary: Namespace
+    cells: list[Cell],
+    faults: Faults,
+    primary: Namespace,
+    secondary: Namespace,
+    backlog_timeout: timedelta = TIMEOUT,
 ) -> AsyncIterator[CellRun]:
     """Run cells, and yield each before it is closed. Frozen processes fail for all cells, so these
-    cells run last, those of one place at a time."""
+    cells run last, those of one place at a time. `backlog_timeout` is the timeout of calls that the
+    backlog is to accept."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * CONCURRENT))
     others = [cell for cell in cells if cell.fault != "frozen"]
     frozen = [
@@ -271,7 +282,16 @@ async def run_cells(
     for group in (others, *frozen):
         for first in range(0, len(group), CONCURRENT):
             some = group[first : first + CONCURRENT]
-            runs = [CellRun(cell, faults, primary, secondary) for cell in some]
+            runs = [
+                CellRun(
+                    cell,
+                    faults,
+                    primary,
+                    secondary,
+                    backlog_timeout if cell.place == "primary" else TIMEOUT,
+                )
+                for cell in some
+            ]
             try:
                 await gather(run.open() for run in runs)
                 with contextlib.ExitStack() as pauses:

@@ -320,6 +320,10 @@ async def test_hanging_backlog_raises_both_causes(new_case: NewCase, primary: Na
             assert case.secondary.silences > 0
             assert isinstance(caught.value.backlog_error, OperationTimeoutError)
             assert isinstance(caught.value.primary_error, ServiceBusError)
+            # A handshake that hangs transfers nothing.
+            transferred = point is IN_A_SEND["the answer to a send"]
+            assert caught.value.unknown == ((0,) if transferred else ())
+            assert caught.value.not_sent == (() if transferred else (0,))
             if both:
                 assert isinstance(caught.value.primary_error, OperationTimeoutError)
             await create(sender, sent)  # with a size limit that every namespace accepts

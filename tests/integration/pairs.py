@@ -6,6 +6,7 @@ tests do many things concurrently.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from itertools import count
@@ -24,10 +25,13 @@ from pairbus.emulator.entities.message_codec import encode_original
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.events import Event, PathStatus, StateChanged
+from pairbus.pairing.aio import client as aio_client
+from pairbus.pairing.client import start_pairing
+from pairbus.pairing.plan import make_plan
 from pairbus.transfer import TransferredMessage, from_backlog
 from tests.integration.emulator_clients import QUICK_CLOSE
 from tests.integration.raw_peer import DEADLINE_S
-from tests.integration.sdk_flavours import Awaited
+from tests.integration.sdk_flavours import FLAVOURS, Awaited
 
 QUICK: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.02, "retry_backoff_max": 1}
 """Options of an SDK client with few retries."""
@@ -79,6 +83,7 @@ class Pair:
     """A pairing of two namespaces, its events, and entities with unique names."""
 
     def __init__(self, flavour: str, primary: LocalNamespace, secondary: LocalNamespace) -> None:
+        self.flavour = flavour
         self.sync = flavour == "sync"
         self.primary = primary
         self.secondary = secondary
@@ -115,9 +120,16 @@ class Pair:
             secondary = self.connect(self.secondary.connection_string, **sdk)
         defaults = {"primary_name": self.name, "on_event": self.events.append, **OPTIONS}
         given = SendAvailabilityOptions(secondary=secondary, **(defaults | options))
+        if not fake_clock and random is None:
+            pair = pairbus.pair_namespace if self.sync else pairbus.aio.pair_namespace
+            self.bus = await self.do(pair, primary, given)
+            return self
+        loop = None if self.sync else asyncio.get_running_loop()
+        plan = make_plan(primary, given, FLAVOURS[self.flavour][0], loop)
         replaced = {"now": self.clock} if fake_clock else {}
-        pair = pairbus.pair_namespace if self.sync else pairbus.aio.pair_namespace
-        self.bus = await self.do(pair, primary, given, random=random, **replaced)
+        plan = dataclasses.replace(plan, random=random, **replaced)
+        start = start_pairing if self.sync else aio_client.start_pairing
+        self.bus = await self.do(start, plan)
         return self
 
     async def do(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:

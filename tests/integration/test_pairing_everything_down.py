@@ -180,8 +180,8 @@ async def test_list_with_an_unavailable_session_names_the_stored_messages(make: 
     )
     assert fault.fired == 1
     assert isinstance(error, PartlyStored)
-    assert sorted((*error.stored, *error.not_stored)) == [0, 1, 2]
-    assert 1 in error.not_stored
+    assert sorted((*error.stored, *error.not_sent)) == [0, 1, 2]
+    assert 1 in error.not_sent
     assert error.primary_error is not None
     assert isinstance(error.backlog_error, ServiceBusError)
     stored = {transferred.session for transferred in pair.backlog()}

@@ -382,8 +382,8 @@ async def test_failure_of_the_second_batch_names_the_stored_messages(
     limits.pair.secondary.clear_faults()
     partly = raised.value
     assert partly.stored
-    assert partly.not_stored
-    assert partly.stored + partly.not_stored == tuple(range(len(batch)))
+    assert partly.not_sent
+    assert partly.stored + partly.not_sent == tuple(range(len(batch)))
     assert limits.new_ids() == [f"{number:06}" for number in partly.stored]
     assert type(partly.backlog_error) is error
     assert isinstance(partly.primary_error, MessagingEntityDisabledError)
@@ -397,7 +397,7 @@ async def test_messages_that_were_not_stored_can_be_sent_again(limits: Limits) -
     with pytest.raises(PartlyStored) as raised:
         await limits.failed.send_messages(messages)
 
-    await limits.failed.send_messages([messages[place] for place in raised.value.not_stored])
+    await limits.failed.send_messages([messages[place] for place in raised.value.not_sent])
 
     assert limits.new_ids() == [f"{number:06}" for number in range(5)]
 

@@ -124,7 +124,7 @@ async def test_rejection_in_the_second_batch_names_the_stored_messages(make: Mak
     error = await error_of(sender.send_messages([*large, bad()]))
 
     assert isinstance(error, PartlyStored)
-    assert (error.stored, error.not_stored) == ((0,), (1, 2))
+    assert (error.stored, error.not_sent) == ((0,), (1, 2))
     assert type(error.backlog_error) is ServiceBusError
     assert classify_failure(error.backlog_error) is FailureKind.CALLER
     assert error.primary_error is not None

@@ -161,7 +161,7 @@ async def test_partly_stored_names_the_scheduled_messages(pair: Pair, failed: An
         await failed.schedule_messages(messages, LATER)
 
     assert fault.fired == 1
-    assert (raised.value.stored, raised.value.not_stored) == ((0, 1), (2, 3))
+    assert (raised.value.stored, raised.value.not_sent) == ((0, 1), (2, 3))
     assert isinstance(raised.value.backlog_error, ServiceBusServerBusyError)
     assert [id_of(item) for item in pair.new_in_backlog()] == ["0", "1"]
 

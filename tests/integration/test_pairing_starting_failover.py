@@ -465,6 +465,91 @@ async def test_sends_go_to_the_backlog_after_an_interval_of_one_second(make: Mak
     assert [restored.path for restored in pair.backlog()] == [queue]
 
 
+# The option `failover_on_busy`.
+
+
+@pytest.mark.rule("S2")
+async def test_sustained_throttling_does_not_fail_over_by_default(make: Make) -> None:
+    pair = await make(fake_clock=True)
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    fault = pair.fault("throttle", queue)
+    for _ in range(3):
+        error = await error_of(sender.send_messages(message()))
+        assert isinstance(error, ServiceBusServerBusyError)
+        pair.advance(3600)
+    assert fault.fired == 3
+    assert pair.state(queue) is HEALTHY
+    assert pair.backlog() == []
+
+
+async def test_sustained_throttling_fails_over_if_that_is_enabled(make: Make) -> None:
+    pair = await make(fake_clock=True, ping_jitter=0.0, failover_on_busy=5 * MINUTE)
+    queue, other = pair.queues(2)
+    sender, fine = await pair.entered(queue, other)
+    fault = pair.fault("throttle", queue)
+    for seconds in (0, 200, 99):
+        pair.advance(seconds)
+        error = await error_of(sender.send_messages(message()))
+        assert isinstance(error, ServiceBusServerBusyError)
+        assert pair.state(queue) is HEALTHY
+    pair.advance(1)
+    await sender.send_messages(message("stored"))  # the call that notices succeeds
+    assert fault.fired == 4
+    assert pair.state(queue) is FAILOVER
+    (change,) = [event for event in pair.of(StateChanged) if event.path == queue]
+    assert isinstance(change.cause, ServiceBusServerBusyError)
+    await sender.schedule_messages(message("scheduled"), LATER)
+    await fine.send_messages(message())
+    assert pair.state(other) is HEALTHY
+    assert len(pair.backlog(queue)) == 2
+    assert fault.fired == 4
+
+    # A throttled ping is no success.
+    pair.advance(60)
+    await until(lambda: pair.bus.status().paths[queue].counters.pings_failed == 1, "a ping")
+    assert fault.fired == 5
+    assert pair.state(queue) is FAILOVER
+    pair.remove_faults(fault)
+    pair.advance(60)
+    await pair.until_state(queue, HEALTHY)
+    await sender.send_messages(message("to the primary"))
+    assert len(pair.arrived(queue)) == 1
+
+
+async def test_success_restarts_the_time_of_throttling(make: Make) -> None:
+    pair = await make(fake_clock=True, failover_on_busy=MINUTE)
+    queue = pair.queue()
+    first, second = await pair.entered(queue, queue)
+    await first.send_messages(message())  # before the throttling
+    fault = pair.fault("throttle", queue, count=1)
+    assert isinstance(await error_of(first.send_messages(message())), ServiceBusServerBusyError)
+    pair.advance(59)
+    await second.send_messages(message())
+    pair.advance(1)
+    again = pair.fault("throttle", queue)
+    assert isinstance(await error_of(first.send_messages(message())), ServiceBusServerBusyError)
+    assert pair.state(queue) is HEALTHY
+    pair.advance(60)
+    await first.send_messages(message())
+    assert (fault.fired, again.fired) == (1, 2)
+    assert pair.state(queue) is FAILOVER
+    assert (len(pair.arrived(queue)), len(pair.backlog(queue))) == (2, 1)
+
+
+async def test_without_a_time_every_kind_of_throttled_send_goes_to_the_backlog(make: Make) -> None:
+    pair = await make(failover_interval=MINUTE, failover_on_busy=timedelta())
+    paths = {name: pair.queue() for name in SENDS}
+    faults = [pair.fault("throttle", path) for path in paths.values()]
+    await gather_all(SENDS[name][0](pair.sender(path)) for name, path in paths.items())
+    assert all(fault.fired == 1 for fault in faults)
+    for name, path in paths.items():
+        counters = pair.bus.status().paths[path].counters
+        assert pair.state(path) is FAILOVER, name
+        assert len(pair.backlog(path)) == counters.stored == counters.throttled == SENDS[name][1]
+        assert counters.failed == dict.fromkeys(FailureKind, 0)
+
+
 # The option `classify`.
 
 

@@ -45,10 +45,17 @@ class AnyHealth(RuleBasedStateMachine):
         jitter=st.sampled_from([0.0, 0.1, 1.0]),
         after_drain=st.booleans(),
         hold=st.sampled_from([0.1, 5.0]),
+        busy=st.sampled_from([None, 0.0, 1.0, 60.0]),
         seed=st.integers(0, 9),
     )
     def start(
-        self, interval: float, jitter: float, after_drain: bool, hold: float, seed: int
+        self,
+        interval: float,
+        jitter: float,
+        after_drain: bool,
+        hold: float,
+        busy: float | None,
+        seed: int,
     ) -> None:
         self.settings = HealthSettings(
             failover_interval_s=interval,
@@ -57,12 +64,14 @@ class AnyHealth(RuleBasedStateMachine):
             after_drain=after_drain,
             hold_s=hold,
             drain_timeout_s=30.0,
+            failover_on_busy_s=busy,
         )
         self.now = 100.0
         self.health = PathHealth(self.settings, Random(seed), self.now)
         self.last = HEALTHY
         self.changed_at = self.now
         self.armed_at: float | None = None  # the start of the running timer
+        self.busy_since: float | None = None  # the first throttled send without a success since
         self.held_since: float | None = None
         self.empties = 0  # idle, empty peeks in a row within this hold
 
@@ -76,6 +85,8 @@ class AnyHealth(RuleBasedStateMachine):
             self.changed_at = self.now
             self.armed_at = self.now if change.to_state is SUSPECT else None
             self.held_since, self.empties = None, 0
+            if change.to_state is not SUSPECT:
+                self.busy_since = None
         assert self.health.status is self.last
         return changes
 
@@ -89,13 +100,44 @@ class AnyHealth(RuleBasedStateMachine):
         if step is not None:
             self.now = max(self.now, step.at)
 
-    @rule(kind=st.sampled_from([FailureKind.CALLER, FailureKind.BUSY]))
-    def a_send_fails_by_the_caller_or_by_throttling(self, kind: FailureKind) -> None:
+    @rule()
+    def a_send_fails_by_the_caller(self) -> None:
+        self.expect_no_effect(FailureKind.CALLER)
+
+    def expect_no_effect(self, kind: FailureKind) -> None:
         before = vars(self.health).copy()
 
         assert self.health.failed(kind, ValueError("mine"), self.now) is FailureAction.RAISE
 
         assert vars(self.health) == before
+
+    @rule()
+    def a_send_is_throttled(self) -> None:
+        limit, before = self.settings.failover_on_busy_s, self.last
+        if limit is None:
+            self.expect_no_effect(FailureKind.BUSY)
+            return
+
+        action = self.health.failed(FailureKind.BUSY, DOWN, self.now)
+
+        if before in (FAILOVER, DRAINING):
+            assert action is FailureAction.STORE
+            assert self.follow() == []
+            self.empties = -1
+            return
+        busy_since = self.now if self.busy_since is None else self.busy_since
+        self.busy_since = busy_since
+        sustained = self.now >= busy_since + limit
+        assert action is (FailureAction.STORE if sustained else FailureAction.RAISE)
+        changes = self.follow()
+        assert [change.to_state for change in changes] == ([FAILOVER] if sustained else [])
+
+    @rule()
+    def a_healthy_send_was_counted_since_the_last_throttled_one(self) -> None:
+        self.health.accepted_since_busy()
+
+        assert self.follow() == []
+        self.busy_since = None
 
     @rule(kind=st.sampled_from([FailureKind.UNAVAILABLE, FailureKind.UNKNOWN]))
     def a_send_fails(self, kind: FailureKind) -> None:
@@ -128,6 +170,7 @@ class AnyHealth(RuleBasedStateMachine):
         self.health.succeeded(self.now)
 
         self.follow()
+        self.busy_since = None
         assert self.last is (HEALTHY if before is SUSPECT else before)
 
     @rule(kind=answers)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -105,6 +106,46 @@ def test_closing_or_faulting_one_client_faults_the_other_and_stops_the_syphon(
     with pytest.raises(expected if expected is PairingFaulted else ValueError):
         sender.send_messages(ServiceBusMessage("x"))
     bus.close()
+
+
+@pytest.mark.rule("Y7")
+@pytest.mark.parametrize("flavour", ["sync", "aio"])
+@pytest.mark.parametrize(("which", "partner"), [("primary", "secondary"), ("secondary", "primary")])
+async def test_closing_a_client_of_the_application_faults_the_other_and_stops_the_syphon(
+    session: SparkSession, backlog: Backlog, flavour: str, which: str, partner: str
+) -> None:
+    kind: Any = ServiceBusClient if flavour == "sync" else AsyncServiceBusClient
+    texts = {name: getattr(backlog, name).connection_string for name in (which, partner)}
+    clients = {name: kind.from_connection_string(text, **QUICK) for name, text in texts.items()}
+    events: list[Any] = []
+    pairing_options = replace(
+        options(backlog, on_event=events.append), secondary=clients["secondary"]
+    )
+    bus: Any
+    if flavour == "sync":
+        bus = pair_namespace(clients["primary"], pairing_options)
+    else:
+        bus = await pairbus.aio.pair_namespace(clients["primary"], pairing_options)
+    await until(lambda: bus.syphon is not None)
+
+    await finished(clients[which].close())
+
+    assert getattr(bus, which).closed
+    assert (getattr(bus, partner).closed, getattr(bus, partner).cause) == (False, None)
+    await until(lambda: getattr(bus, partner).cause is not None)
+    assert "The application closed its ServiceBusClient" in str(getattr(bus, partner).cause)
+    await until(lambda: has_stopped(events))
+    assert bus.syphon is None
+    with pytest.raises(StateError, match="application closed its ServiceBusClient"):
+        bus.get_queue_sender("x")
+    await finished(bus.close())
+    await finished(clients[partner].close())
+
+
+async def finished(result: Any) -> None:
+    """Await the result of a call of the async flavour."""
+    if result is not None:
+        await result
 
 
 def root_cause(error: BaseException) -> BaseException:

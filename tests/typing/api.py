@@ -1,9 +1,18 @@
 """The public names as an application uses them: type-checked, never run."""
 
 from datetime import UTC, datetime, timedelta
+from typing import assert_type
 
 import azure.servicebus.aio
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from azure.core.async_paging import AsyncItemPaged
+from azure.core.paging import ItemPaged
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusMessageBatch,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+)
 
 import pairbus
 import pairbus.aio
@@ -72,6 +81,29 @@ async def send_async(client: azure.servicebus.aio.ServiceBusClient) -> None:
         bus.get_topic_sender("news") as sender,
     ):
         await sender.send_messages([ServiceBusMessage("x")])
+
+
+def types_of_the_sdk(bus: PairedClient, sender: PairedSender) -> None:
+    assert_type(bus.get_queue_sender("orders", client_identifier="a"), PairedSender)
+    assert_type(bus.get_topic_sender("news"), PairedSender)
+    assert_type(bus.get_queue_receiver("orders", max_wait_time=5), ServiceBusReceiver)
+    assert_type(bus.get_subscription_receiver("news", "all"), ServiceBusReceiver)
+    assert_type(bus.list_queue_sessions("orders"), ItemPaged[str])
+    assert_type(bus.list_subscription_sessions("news", "all"), ItemPaged[str])
+    assert_type(sender.create_message_batch(), ServiceBusMessageBatch)
+    assert_type(bus.primary.cause, BaseException | None)
+    bus.secondary.close()
+
+
+async def types_of_the_async_sdk(
+    bus: pairbus.aio.PairedClient, sender: pairbus.aio.PairedSender
+) -> None:
+    receiver = bus.get_queue_receiver("orders")
+    assert_type(bus.get_queue_sender("orders"), pairbus.aio.PairedSender)
+    assert_type(receiver, azure.servicebus.aio.ServiceBusReceiver)
+    assert_type(bus.list_queue_sessions("orders"), AsyncItemPaged[str])
+    assert_type(await sender.create_message_batch(), ServiceBusMessageBatch)
+    await bus.secondary.close()
 
 
 def drain(moving: SyphonOptions) -> int:

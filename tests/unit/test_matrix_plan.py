@@ -52,4 +52,4 @@ def test_unknown_cell_is_rejected(text: str) -> None:
 
 def test_every_cell_can_be_parsed_from_its_name() -> None:
     assert [Cell.parse(str(cell)) for cell in CELLS] == list(CELLS)
-    assert len(CELLS) == 60
+    assert len(CELLS) == 80

@@ -108,11 +108,38 @@ def test_duplicate_is_explained_by_a_failed_send() -> None:
         DeliveredCopy(B, 1.0),
         DeliveredCopy(A, 1.0),
         DeliveredCopy(A, 2.0),
-        log=log_with(failed={A}),
+        log=log_with(attempts=Counter({A: 2, B: 1})),
     )
 
     assert verdict.explained == Counter({SENT_AGAIN: 1})
     assert not verdict.problems
+
+
+def test_duplicate_is_not_explained_by_an_attempt_that_sent_nothing() -> None:
+    verdict = verdict_on(
+        DeliveredCopy(B, 1.0),
+        DeliveredCopy(A, 1.0),
+        DeliveredCopy(A, 2.0),
+        log=log_with(attempts=Counter({A: 2, B: 1}), not_sent=Counter({A: 1})),
+    )
+
+    assert verdict.problems == (
+        "1 duplicated without explanation for more than 0 of them: a-1 of plain",
+    )
+
+
+@pytest.mark.parametrize(("attempts", "is_problem"), [(1, True), (2, False)])
+def test_delivery_of_a_message_that_was_reported_as_not_sent_is_a_problem(
+    attempts: int, is_problem: bool
+) -> None:
+    late = MessageKey("plain", "a-2")
+    verdict = verdict_on(
+        *(DeliveredCopy(key, 1.0) for key in (A, B, late)),
+        log=log_with(attempts=Counter({late: attempts}), not_sent=Counter({late: 1})),
+    )
+
+    expected = ("1 delivered, but reported as not sent: a-2 of plain",)
+    assert verdict.problems == (expected if is_problem else ())
 
 
 @pytest.mark.parametrize(
@@ -186,12 +213,16 @@ def test_message_without_response_or_with_several_attempts_is_ambiguous(
 ) -> None:
     path = tmp_path / "log"
     writer = SenderLogWriter(path)
-    for id in ("a-1", "a-2", "a-2", "a-3"):
+    for id in ("a-1", "a-2", "a-2", "a-3", "a-4"):
         writer.write("attempt", path="plain", ids=[id])
     writer.write("acknowledged", path="plain", ids=["a-2", "a-3"])
+    writer.write("failed", path="plain", ids=["a-4"], error="SendUnavailable", not_sent=["a-4"])
     writer.close()
 
-    assert SenderLogFile(path).read().ambiguous() == {A, MessageKey("plain", "a-2")}
+    log = SenderLogFile(path).read()
+
+    assert log.ambiguous() == {A, MessageKey("plain", "a-2")}
+    assert log.reported_as_not_sent() == {MessageKey("plain", "a-4")}
 
 
 def test_socket_is_found_by_both_ports() -> None:
@@ -210,6 +241,6 @@ def test_socket_is_found_by_both_ports() -> None:
 def test_coverage_table_has_a_row_per_fault_and_a_column_per_stage() -> None:
     lines = coverage_table(Counter(CELLS))
 
-    assert len(lines) == 16
+    assert len(lines) == 21
     assert lines[0].split() == ["before", "filling", "failback", "draining"]
     assert lines[1].split() == ["sender", "kill", "1", "1", "1", "1"]

@@ -14,6 +14,7 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 
 BOUNDS = [
     ("failover_interval", timedelta(), HOUR),
+    ("failover_on_busy", timedelta(), HOUR),
     ("ping_primary_interval", SECOND, 30 * MINUTE),
     ("failback_hold", timedelta(milliseconds=100), MINUTE),
     ("drain_timeout", SECOND, timedelta(days=7)),
@@ -35,6 +36,7 @@ def test_defaults() -> None:
     assert options.primary_name is None
     assert options.backlog_queue_count == 10
     assert options.failover_interval == MINUTE
+    assert options.failover_on_busy is None
     assert options.ping_primary_interval == MINUTE
     assert options.enable_syphon is False
     assert options.failback == "immediate"
@@ -69,6 +71,9 @@ def test_duration_beyond_its_limits_is_refused(
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [60, 0.5, "1 min", None])
 def test_duration_that_is_not_a_timedelta_is_refused(name: str, value: Any) -> None:
+    if (name, value) == ("failover_on_busy", None):
+        assert make_options(failover_on_busy=None).failover_on_busy is None
+        return
     with pytest.raises(ConfigurationError, match=rf"^{name} must be a timedelta, not {value!r}"):
         make_options(**{name: value})
 

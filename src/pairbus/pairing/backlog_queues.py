@@ -22,7 +22,7 @@ from pairbus.errors import (
     Unavailable,
 )
 from pairbus.servicebus.administration import AdministrationClient
-from pairbus.servicebus.atom import NewQueueSettings
+from pairbus.servicebus.atom import NewQueueSettings, QueueProperties
 from pairbus.servicebus.time_spans import MAX_TIME_SPAN
 
 logger = logging.getLogger("pairbus.pairing")
@@ -105,10 +105,12 @@ def ensure_queues(
     limits: CreationLimits = DEFAULT_LIMITS,
     *,
     stopping: Event,
+    on_existing: Callable[[QueueProperties], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[str, ...]:
-    """Find or create the queues at these paths, and return the paths that exist. After `stopping`
-    is set, no further request is sent.
+    """Find or create the queues at these paths, and return the paths that exist. `on_existing` is
+    called with each queue that was not created here. After `stopping` is set, no further request
+    is sent.
 
     A queue that cannot be found or created is left out, with a warning. When the namespace could
     not be reached in all attempts for one queue, the others are not tried. Raises
@@ -122,7 +124,9 @@ def ensure_queues(
     for path in paths:
         error = unreachable
         if error is None:
-            error = _ensure_queue(administration, path, limits, deadline, stopping, clock)
+            error = _ensure_queue(
+                administration, path, limits, deadline, stopping, on_existing, clock
+            )
         if error is None:
             existing.append(path)
             continue
@@ -146,6 +150,7 @@ def _ensure_queue(
     limits: CreationLimits,
     deadline: float,
     stopping: Event,
+    on_existing: Callable[[QueueProperties], None] | None,
     clock: Callable[[], float],
 ) -> Exception | None:
     """Find one queue, or create it. Return the error if neither is possible."""
@@ -157,7 +162,9 @@ def _ensure_queue(
             if create:
                 administration.create_queue(path, timeout_s=timeout_s, **QUEUE_SETTINGS)
             else:
-                administration.get_queue(path, timeout_s=timeout_s)
+                queue = administration.get_queue(path, timeout_s=timeout_s)
+                if on_existing is not None:
+                    on_existing(queue)
         except Exception as exc:  # noqa: BLE001  `interpret` decides
             error = exc
         return error, interpret(error, creating=create)

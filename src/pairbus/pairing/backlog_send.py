@@ -5,12 +5,14 @@ from typing import Any
 
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.errors import MessageTooLargeForBacklog, PairbusError, PartlyStored, SendUnavailable
+from pairbus.errors import MessageTooLargeForBacklog, PairbusError, SendUnavailable
 from pairbus.pairing.effects import Operation
 from pairbus.pairing.failures import BacklogFailure, backlog_failure_of
+from pairbus.pairing.outcomes import CallOutcomes
 from pairbus.pairing.payloads import Payloads, check_size, fill_batch
 from pairbus.pairing.rotation import QueueClaim
 from pairbus.pairing.sdk import batch_of
+from pairbus.pairing.sdk_transfers import may_have_arrived
 from pairbus.pairing.sender_base import SenderCall
 
 
@@ -20,26 +22,34 @@ def store(
     enqueue_at: datetime | None,
     primary_error: BaseException | None,
 ) -> Operation[int]:
-    """Store messages in the backlog, and return their number. Raises SendUnavailable,
-    PartlyStored, MessageTooLargeForBacklog, or the SDK's error for a message that the backlog
-    rejects."""
+    """Store messages in the backlog, and return their number. `primary_error` is the error of the
+    primary in the same call, if it was called.
+
+    Raises SendUnavailable or PartlyStored with the outcome of each message. If it is certain that
+    no message was sent, also MessageTooLargeForBacklog, the SDK's error for a message that the
+    backlog rejects, or StateError.
+    """
     path = call.path
-    payloads = messages.for_backlog(call.links.entity, enqueue_at)
-    stored: list[int] = []
+    outcomes = CallOutcomes(messages)
+    if primary_error is not None and may_have_arrived(primary_error):
+        outcomes.transferred.update(range(len(messages.encoded())))
     try:
+        payloads = messages.for_backlog(call.links.entity, enqueue_at)
         for queue, positions in _by_queue(call, messages, len(payloads)):
-            yield from _store_in_queue(call, queue, payloads, positions, stored)
+            yield from _store_in_queue(call, queue, payloads, positions, outcomes)
     except Exception as exc:
-        if not stored:
+        backlog_error: BaseException | None = exc
+        if isinstance(exc, SendUnavailable):
+            reason, backlog_error = str(exc), exc.backlog_error
+        elif outcomes.nothing_sent:
             raise
-        not_stored = tuple(sorted(set(range(len(payloads))).difference(stored)))
-        error = PartlyStored(
-            f"{len(stored)} of {len(payloads)} messages for {path.name!r} are in the backlog. The "
-            f"messages at the positions {', '.join(map(str, not_stored))} were not sent.",
-            stored=tuple(sorted(stored)),
-            not_stored=not_stored,
+        else:
+            reason = f"the backlog failed with {type(exc).__name__}"
+        error = outcomes.error(
+            path.name,
+            reason,
             primary_error=path.health.cause if primary_error is None else primary_error,
-            backlog_error=exc.backlog_error if isinstance(exc, SendUnavailable) else exc,
+            backlog_error=backlog_error,
         )
         raise error from error.__cause__
     return len(payloads)
@@ -63,10 +73,10 @@ def _store_in_queue(
     fixed_queue: str | None,
     payloads: list[bytes],
     positions: list[int],
-    stored: list[int],
+    outcomes: CallOutcomes,
 ) -> Operation[None]:
     """Store the messages at these positions in one queue. If it fails and `fixed_queue` is None,
-    try others. Positions that were stored are appended to `stored`."""
+    try others."""
     pairing, path = call.pairing, call.path
     tried: tuple[str, ...] = ()
     error: BaseException | None = None
@@ -86,12 +96,15 @@ def _store_in_queue(
                 # If the connection fails, no other queue is tried: opening gets all of the time.
                 batch = yield from _call(call, queue, _create_batch, is_last=True)
                 link_open = True
-                filled = yield from _send_batch(call, queue, payloads, positions, batch, is_last)
+                filled = _first_batch(payloads, positions, batch)
+                full = batch_of((payloads[position] for position in filled), batch)
+                yield from _send_batch(call, queue, full, is_last, filled, outcomes)
             except PairbusError:
                 raise
             except MessageSizeExceededError as exc:
                 raise MessageTooLargeForBacklog(
-                    f"Backlog queue {queue} rejected a message that is too large. It was not sent."
+                    f"Backlog queue {queue} rejected a message that is too large. Send a smaller "
+                    "message."
                 ) from exc
             except Exception as exc:
                 error = exc
@@ -106,6 +119,7 @@ def _store_in_queue(
                     case BacklogFailure.MESSAGE_REJECTED:
                         raise
                     case BacklogFailure.BUSY:
+                        pairing.recorder.throttled(path, len(positions))
                         busy = pairing.send_unavailable(path, exc)
                         raise busy from busy.__cause__
                     case BacklogFailure.LINK_LOST:
@@ -118,7 +132,8 @@ def _store_in_queue(
                 for lost_queue, cause in links_lost.items():
                     pairing.pull_queue(lost_queue, cause)
                 links_lost.clear()
-                stored.extend(filled)
+                outcomes.stored.update(filled)
+                pairing.recorder.stored(path, len(filled))
                 positions = positions[len(filled) :]
 
 
@@ -128,22 +143,30 @@ def _claim(call: SenderCall, fixed_queue: str | None, tried: tuple[str, ...]) ->
     return None if fixed_queue in tried else call.pairing.claim_queue(fixed_queue)
 
 
-def _send_batch(
-    call: SenderCall,
-    queue: str,
-    payloads: list[bytes],
-    positions: list[int],
-    batch: Any,
-    is_last: bool,
-) -> Operation[list[int]]:
-    """Send the first messages, as many as fit into one batch, and return their positions."""
+def _first_batch(payloads: list[bytes], positions: list[int], batch: Any) -> list[int]:
+    """Return the first positions, as many as fit into one batch. Raises MessageTooLargeForBacklog
+    if one of the messages fits into none."""
     limit = batch.max_size_in_bytes
     for position in positions:
         check_size(payloads[position], limit)
-    filled = fill_batch(payloads, positions, limit)
-    full = batch_of((payloads[position] for position in filled), batch)
-    yield from _call(call, queue, lambda sender: sender.send_messages(full), is_last)
-    return filled
+    return fill_batch(payloads, positions, limit)
+
+
+def _send_batch(
+    call: SenderCall,
+    queue: str,
+    batch: Any,
+    is_last: bool,
+    positions: list[int],
+    outcomes: CallOutcomes,
+) -> Operation[None]:
+    """Send a batch, which has the messages at these positions."""
+    try:
+        yield from _call(call, queue, lambda sender: sender.send_messages(batch), is_last)
+    except Exception as exc:
+        if may_have_arrived(exc):
+            outcomes.transferred.update(positions)
+        raise
 
 
 def _call(call: SenderCall, queue: str, function: Any, is_last: bool) -> Operation[Any]:

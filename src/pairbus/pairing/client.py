@@ -2,8 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from random import Random
-from time import monotonic
 from typing import Any, Self
 
 from azure.core.paging import ItemPaged
@@ -14,30 +12,30 @@ from pairbus.pairing.client_base import NamespaceClient, PairedClientBase
 from pairbus.pairing.driver import ThreadDriver
 from pairbus.pairing.effects import CLOSE_TIMEOUT_S
 from pairbus.pairing.embedded_syphon import Fault
-from pairbus.pairing.plan import make_plan
+from pairbus.pairing.plan import PairingPlan, make_plan
 from pairbus.pairing.sender import PairedSender
 
 __all__ = ["PairedClient", "pair_namespace"]
 
 
 def pair_namespace(
-    primary: ServiceBusClient,
-    options: SendAvailabilityOptions | None,
-    *,
-    now: Callable[[], float] = monotonic,
-    random: Random | None = None,
+    primary: ServiceBusClient, options: SendAvailabilityOptions | None
 ) -> "PairedClient":
     """Pair the namespace of a client with a secondary, which stores messages while it is down.
 
     Returns when the backlog queues exist and senders are protected. Raises a subclass of
     ConfigurationError for each mistake, or BacklogUnavailable; then nothing is paired, and the call
-    can be repeated. `now` and `random` replace clock and randomness in tests.
+    can be repeated.
     """
-    plan = make_plan(primary, options, ServiceBusClient)
+    return start_pairing(make_plan(primary, options, ServiceBusClient))
+
+
+def start_pairing(plan: PairingPlan) -> "PairedClient":
+    """Start a pairing that passed the checks. If that fails, the plan is abandoned."""
     driver = ThreadDriver()
     try:
         queues = driver.run(plan.backlog_queues())
-        return PairedClient(plan, queues, driver, now=now, random=random)
+        return PairedClient(plan, queues, driver)
     except BaseException:
         driver.run(plan.abandon())
         raise
@@ -60,7 +58,9 @@ class PairedClient(PairedClientBase[None, PairedSender, ServiceBusReceiver, Item
 
     def close(self) -> None:
         """End the pairing: close the senders, stop the pings and the embedded syphon. Takes a
-        bounded time, and can be called repeatedly."""
+        bounded time, and can be called repeatedly. In a forked child it does nothing."""
+        if self._is_forked:
+            return
         if self._embedded_syphon is not None:
             self._embedded_syphon.stop()
         self.primary.close()

@@ -4,7 +4,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
-from random import Random
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
@@ -17,6 +16,7 @@ from azure.servicebus import (
 )
 
 from pairbus.pairing.client_state import ClientState
+from pairbus.pairing.close_hooks import CloseHook
 from pairbus.pairing.duplicates import check_duplicate_detection
 from pairbus.pairing.effects import Operation, StopBackground
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon, Fault
@@ -116,19 +116,13 @@ class Driver(Protocol):
 
     def wake(self) -> None: ...
 
+    def call_handler(self, function: Callable[[], None]) -> None: ...
+
 
 class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     """A paired client without its I/O."""
 
-    def __init__(
-        self,
-        plan: PairingPlan,
-        queues: tuple[str, ...],
-        driver: Driver,
-        *,
-        now: Callable[[], float],
-        random: Random | None,
-    ) -> None:
+    def __init__(self, plan: PairingPlan, queues: tuple[str, ...], driver: Driver) -> None:
         self.fully_qualified_namespace: str = plan.primary.fully_qualified_namespace
         self._plan = plan
         self._driver = driver
@@ -144,8 +138,9 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             start_recovery=self._start_recovery,
             start_probes=self._start_probes,
             record_change=None if plan.usage is None else plan.usage.add_change,
-            now=now,
-            random=random,
+            call_handler=driver.call_handler,
+            now=plan.now,
+            random=plan.random,
         )
         self.primary: NamespaceClient[R] = NamespaceClient(
             self._pairing.primary, self._close_primary
@@ -155,6 +150,8 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         )
         self._open_links: WeakSet[SenderLinks] = WeakSet()
         self._checked_paths: set[str] = set()
+        self._primary_hook = CloseHook(plan.primary, self._on_primary_closing)
+        self._secondary_hook = CloseHook(plan.secondary, self._on_secondary_closing)
         logger.info(
             "%s is paired with %s, with %d of %d backlog queues",
             plan.primary_id,
@@ -162,6 +159,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             len(queues),
             plan.options.backlog_queue_count,
         )
+        self._pairing.report_mismatches(plan.mismatches)
         self._embedded_syphon: EmbeddedSyphon | None = None
         if plan.syphon is not None:
             self._embedded_syphon = EmbeddedSyphon(
@@ -246,8 +244,18 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     def _fault_from_thread(self, client: NamespaceClient[R]) -> Fault:
         """Return a function that faults a client from another thread."""
 
+    def _on_primary_closing(self) -> R:
+        """Close the client of the primary before the application closes its SDK client."""
+        _log_closing(self._pairing.primary)
+        return self.primary.close()
+
+    def _on_secondary_closing(self) -> R:
+        """Close the client of the secondary before the application closes its SDK client."""
+        _log_closing(self._pairing.secondary)
+        return self.secondary.close()
+
     def _open_primary(self) -> Any:
-        """Return the SDK client of the primary. Raises PairingFaulted or StateError."""
+        """Return the SDK client of the primary. Raises StateError."""
         self._pairing.check_open()
         return self._plan.primary
 
@@ -280,15 +288,30 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         probes = probe_secondary(self._pairing, self._factory)
         self._driver.start(probes, "probes of the secondary")
 
+    @property
+    def _is_forked(self) -> bool:
+        """True in a child process, where nothing can be closed: connections, locks and threads are
+        those of the parent."""
+        return self._pairing.primary.forked
+
     def _close_primary_operation(self) -> Operation[None]:
-        if not self._pairing.mark_closed(self._pairing.primary):
+        if self._is_forked or not self._pairing.mark_closed(self._pairing.primary):
             return
         try:
             yield from close_links(list(self._open_links))
             yield StopBackground()
         finally:
+            self._primary_hook.remove()
             self._plan.release()
 
     def _close_secondary_operation(self) -> Operation[None]:
-        if self._pairing.mark_closed(self._pairing.secondary):
+        if not self._is_forked and self._pairing.mark_closed(self._pairing.secondary):
+            self._secondary_hook.remove()
             yield from self._plan.close_secondary()
+
+
+def _log_closing(client: ClientState) -> None:
+    if client.set_closed_by_application():
+        logger.warning(
+            "The application closes its client of %s, which a pairing still uses", client.name
+        )

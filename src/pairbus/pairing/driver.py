@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -80,6 +80,10 @@ class ThreadDriver:
         """Wake the operations that wait for a change."""
         with self._changed:
             self._changed.notify_all()
+
+    def call_handler(self, function: Callable[[], None]) -> None:
+        """Call a function immediately: event handlers run in any thread."""
+        function()
 
     def _carry_out(self, effect: Effect) -> Any:
         match effect:

@@ -4,9 +4,10 @@
        ▲                    │                          │
        └──success───────────┘                          └──ping, after-drain──▶ DRAINING ──▶ HEALTHY
 
-With an interval of 0, a failure leads directly to FAILOVER. Every method takes the time and changes
-the state; some return what the caller must do. `changes` collects the status changes until the
-owner takes them.
+With an interval of 0, a failure leads directly to FAILOVER. With `failover_on_busy`, sustained
+throttling leads from HEALTHY or SUSPECT to FAILOVER. Every method takes the time and changes the
+state; some return what the caller must do. `changes` collects the status changes until the owner
+takes them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -105,6 +106,8 @@ class HealthSettings:
     after_drain: bool
     hold_s: float
     drain_timeout_s: float
+    failover_on_busy_s: float | None = None
+    """None: throttling never leads to failover."""
 
 
 class PathHealth:
@@ -127,6 +130,8 @@ class PathHealth:
         """The end of the current hold; None if sends are not held."""
         self._cause_unclear = False
         """The SDK hides the reason of the failure, so a probe decides about failover."""
+        self._busy_since: float | None = None
+        """The time of the first throttled send since the last one that succeeded."""
         self._next_at = 0.0
         self._failed_holds = 0
         self._empty_peeks = 0
@@ -145,13 +150,21 @@ class PathHealth:
 
     def succeeded(self, now: float) -> None:
         """Record that the primary accepted a message."""
+        self._busy_since = None
         if self.status is PathStatus.SUSPECT:
             self._become(PathStatus.HEALTHY, now)
 
+    def accepted_since_busy(self) -> None:
+        """Record that the primary accepted a message after the last throttled send. It may have
+        done so before a failure that made the path suspect."""
+        self._busy_since = None
+
     def failed(self, kind: FailureKind, error: BaseException, now: float) -> FailureAction:
         """Record that a send to the primary failed."""
-        if kind in (FailureKind.BUSY, FailureKind.CALLER):
+        if kind is FailureKind.CALLER:
             return FailureAction.RAISE
+        if kind is FailureKind.BUSY:
+            return self._throttled(error, now)
         if self.status in (PathStatus.FAILOVER, PathStatus.DRAINING):
             return self._join_failover()
         unclear = kind is FailureKind.UNKNOWN
@@ -167,6 +180,20 @@ class PathHealth:
         elif self._cause_unclear and not unclear:
             self.cause, self._cause_unclear = error, False
         return FailureAction.RAISE
+
+    def _throttled(self, error: BaseException, now: float) -> FailureAction:
+        # There is no timer as for failures: without further sends, throttling is not sustained.
+        limit_s = self._settings.failover_on_busy_s
+        if limit_s is None:
+            return FailureAction.RAISE
+        if self.status in (PathStatus.FAILOVER, PathStatus.DRAINING):
+            return self._join_failover()
+        if self._busy_since is None:
+            self._busy_since = now
+        if now < self._busy_since + limit_s:
+            return FailureAction.RAISE
+        self.fail_over(error, now)
+        return FailureAction.STORE
 
     def probed(self, kind: FailureKind | None, error: BaseException, now: float) -> FailureAction:
         """Record the result of a probe after a failure whose reason is unclear. `kind` is the kind
@@ -281,6 +308,8 @@ class PathHealth:
         self.status, self.since = status, now
         self._cause_unclear = False
         self.hold_until = None
+        if status is not PathStatus.SUSPECT:
+            self._busy_since = None
         if status is PathStatus.HEALTHY:
             self.cause = None
         elif cause is not None:

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
+from pairbus.pairing.forks import notify_after_fork
 from pairbus.pairing.sdk import check_link, make_handshake_interruptible
-from pairbus.pairing.sdk_clients import without_retries
+from pairbus.pairing.sdk_clients import forget_links, without_retries
 from pairbus.pairing.sdk_opening import make_opening_interruptible
+from pairbus.pairing.sdk_transfers import record_transfers
 from pairbus.pairing.usage import PairingUsage
 
 
@@ -19,7 +22,15 @@ class LinkFactory:
         self._primary = primary
         self._secondary = secondary
         self._interruptible = interruptible
+        self._links: WeakSet[Any] = WeakSet()
         self.usage = usage
+        notify_after_fork(self)
+
+    def after_fork_in_child(self) -> None:
+        """Prevent that the application closes the connections of the parent, when it closes its
+        clients of the SDK in a child."""
+        for client in (self._primary, self._secondary):
+            forget_links(client, self._links)
 
     def primary_sender(self, create: Callable[[], Any]) -> Any:
         """Return a sender of the primary."""
@@ -36,18 +47,19 @@ class LinkFactory:
     def probe_sender(self, queue: str) -> Any:
         """Return a sender of a backlog queue that does not retry, and that sends nothing."""
         sender = without_retries(self._secondary).get_queue_sender(queue)
-        return self._prepare(sender, watch=False)
+        return self._prepare(sender, sends=False)
 
     def backlog_receiver(self, queue: str) -> Any:
         """Return a receiver of a backlog queue that does not retry, for peeks."""
         receiver = without_retries(self._secondary).get_queue_receiver(queue)
-        return self._prepare(receiver, watch=False)
+        return self._prepare(receiver, sends=False)
 
-    def _prepare(self, link: Any, *, watch: bool = True) -> Any:
+    def _prepare(self, link: Any, *, sends: bool = True) -> Any:
         check_link(link)
+        self._links.add(link)
         if self._interruptible:
             make_handshake_interruptible(link)
             make_opening_interruptible(link)
-        if watch and self.usage is not None:
-            self.usage.watch(link)
+        if sends:
+            record_transfers(link, sizes=self.usage is not None)
         return link

@@ -10,6 +10,7 @@ from pairbus.errors import (
     SecondaryInUse,
     SecondaryIsPrimary,
 )
+from pairbus.pairing.forks import notify_after_fork
 from pairbus.pairing.sdk_clients import SdkClient, custom_endpoint_of, entity_path_of
 from pairbus.servicebus.addresses import canonical_address, format_address, split_host
 
@@ -67,6 +68,11 @@ class Registry:
     """The pairings of this process. Can be used from any thread."""
 
     def __init__(self) -> None:
+        self.after_fork_in_child()
+        notify_after_fork(self)
+
+    def after_fork_in_child(self) -> None:
+        """Forget the pairings of the parent, so that a child can pair the same clients."""
         self._lock = threading.Lock()
         self._pairings: dict[int, RegisteredPairing] = {}
 

@@ -4,7 +4,8 @@ A call goes to the primary or, in failover, to the backlog. While a path is heal
 calls the SDK directly; the operation `send` starts when that failed, or in any other state.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,9 +18,11 @@ from pairbus.pairing.backlog_send import store
 from pairbus.pairing.effects import Operation, WaitForChange
 from pairbus.pairing.failures import BacklogFailure, backlog_failure_of
 from pairbus.pairing.health import FailureAction, InFlightSend
+from pairbus.pairing.outcomes import CallOutcomes
 from pairbus.pairing.payloads import (
     Payloads,
     check_backlog_size,
+    message_count,
     not_a_message,
     prepare,
 )
@@ -41,12 +44,16 @@ def send(
 ) -> Operation[None]:
     """Send prepared messages (`send_messages`). `failure` is the error of the primary, if it was
     called already."""
-    yield from _send_to_primary_or_backlog(
-        call,
-        lambda sender: sender.send_messages(messages, timeout=timeout, **options),
-        lambda error: store(call, Payloads(messages), None, error),
-        failure=failure,
-    )
+    call = call.of(message_count(messages))
+    payloads = Payloads(messages)
+    with _failures_counted(call):
+        yield from _send_to_primary_or_backlog(
+            call,
+            lambda sender: sender.send_messages(messages, timeout=timeout, **options),
+            lambda error: store(call, payloads, None, error),
+            messages=payloads,
+            failure=failure,
+        )
 
 
 def schedule(
@@ -64,20 +71,35 @@ def schedule(
     if call.pairing.options.check_backlog_size:
         check_backlog_size(prepared, call.links.entity, enqueue_at)
     payloads = Payloads(prepared)
+    call = call.of(message_count(prepared))
 
     def store_scheduled(error: BaseException | None) -> Operation[list[int | None]]:
         count = yield from store(call, payloads, enqueue_at, error)
         return [None] * count
 
-    result: list[int | None] = yield from _send_to_primary_or_backlog(
-        call,
-        lambda sender: sender.schedule_messages(prepared, enqueue_at, timeout=timeout, **options),
-        store_scheduled,
-        usage=ManagementUsage(
-            OperationKind.SCHEDULE, lambda: [len(payload) for payload in payloads.encoded()]
-        ),
+    usage = ManagementUsage(
+        OperationKind.SCHEDULE, lambda: [len(payload) for payload in payloads.encoded()]
     )
+    with _failures_counted(call):
+        result: list[int | None] = yield from _send_to_primary_or_backlog(
+            call,
+            lambda sender: sender.schedule_messages(
+                prepared, enqueue_at, timeout=timeout, **options
+            ),
+            store_scheduled,
+            messages=payloads,
+            usage=usage,
+        )
     return result
+
+
+@contextmanager
+def _failures_counted(call: SenderCall) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        call.pairing.recorder.call_failed(call.path, error, call.messages)
+        raise
 
 
 def cancel(
@@ -172,11 +194,12 @@ def _send_to_primary_or_backlog(
     on_primary: Callable[[Any], Any],
     on_backlog: Callable[[BaseException | None], Operation[T]],
     *,
+    messages: Payloads | None = None,
     proves_health: bool = True,
     failure: Exception | None = None,
     usage: ManagementUsage | None = None,
 ) -> Operation[T]:
-    """Call the primary or, in failover, the backlog.
+    """Call the primary or, in failover, the backlog. `messages` are those that the call sends.
 
     `proves_health`: a success stops the failover timer. Creating a batch does not: while the link
     is open, the SDK does that without contacting the service.
@@ -184,7 +207,7 @@ def _send_to_primary_or_backlog(
     pairing, path = call.pairing, call.path
     in_flight: InFlightSend | None = None
     if failure is None:
-        in_flight = yield from _route(call)
+        in_flight = yield from _route(call, messages)
         if in_flight is None:
             try:
                 result: T = yield from call.links.call_primary(
@@ -196,6 +219,7 @@ def _send_to_primary_or_backlog(
                 failure = error
             else:
                 if proves_health:
+                    pairing.recorder.sent(path, call.messages)
                     pairing.send_succeeded(path)
                 return result
     if failure is not None:
@@ -207,14 +231,14 @@ def _send_to_primary_or_backlog(
         return (yield from on_backlog(failure))
 
 
-def _route(call: SenderCall) -> Operation[InFlightSend | None]:
+def _route(call: SenderCall, messages: Payloads | None) -> Operation[InFlightSend | None]:
     """Decide between primary (None) and backlog, and wait while sends are held."""
     pairing = call.pairing
     while isinstance(route := pairing.route(call.path), Hold):
         if call.left_s == 0:
-            raise SendUnavailable(
-                f"Nothing was sent to {call.path.name!r}: the call timed out while sends wait for "
-                "the rest of the backlog to be drained. Retry.",
+            raise CallOutcomes(Payloads([]) if messages is None else messages).error(
+                call.path.name,
+                "the call timed out while sends wait for the rest of the backlog to be drained",
                 primary_error=call.path.health.cause,
             )
         changed = pairing.changed_since(route.version)
@@ -224,7 +248,7 @@ def _route(call: SenderCall) -> Operation[InFlightSend | None]:
 
 def _handle_failure(call: SenderCall, failure: Exception) -> Operation[InFlightSend | None]:
     """Record a failure of the primary. Return None if the caller gets the error."""
-    action = call.pairing.send_failed(call.path, failure)
+    action = call.pairing.send_failed(call.path, failure, call.messages)
     if isinstance(action, InFlightSend):
         return action
     if action is FailureAction.PROBE:

@@ -10,7 +10,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.amqp.batch import size_in_batch
 from pairbus.amqp.section_edit import read_fields
-from pairbus.amqp.sections import GROUP_ID
+from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID
 from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import batch_settings, encode, members, with_new_id
@@ -74,6 +74,11 @@ def _check_reserved(properties: Mapping[Any, Any] | None) -> None:
         )
 
 
+def message_count(messages: Any) -> int:
+    """Return the number of messages in a result of `prepare`."""
+    return len(messages) if isinstance(messages, list | ServiceBusMessageBatch) else 1
+
+
 def not_a_message(value: object) -> TypeError:
     """Return the error that the SDK raises for a value that is not a message."""
     return TypeError(
@@ -132,8 +137,15 @@ class Payloads:
 
     def sessions(self) -> list[str | None]:
         """Return the session id of each message."""
+        return self._fields(GROUP_ID)
+
+    def ids(self) -> list[Any]:
+        """Return the message id of each message."""
+        return self._fields(MESSAGE_ID)
+
+    def _fields(self, index: int) -> list[Any]:
         return [
-            read_fields(AmqpMessage.parse(payload).properties, (GROUP_ID,))[0]
+            read_fields(AmqpMessage.parse(payload).properties, (index,))[0]
             for payload in self.encoded()
         ]
 
@@ -149,14 +161,14 @@ def check_size(payload: bytes, limit: int) -> None:
     if size > limit:
         raise MessageTooLargeForBacklog(
             f"A message of {size} bytes does not fit into the backlog, which allows {limit} bytes. "
-            "It was not sent."
+            "Send a smaller message."
         )
     if len(payload) > MAX_HEADER_SIZE:
         headers = len(payload) - len(AmqpMessage.parse(payload).body)
         if headers > MAX_HEADER_SIZE:
             raise MessageTooLargeForBacklog(
                 f"The headers and properties of a message take {headers} bytes in the backlog, "
-                f"which allows {MAX_HEADER_SIZE} bytes. It was not sent."
+                f"which allows {MAX_HEADER_SIZE} bytes. Send a smaller message."
             )
 
 

@@ -2,13 +2,17 @@
 
 import asyncio
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from random import Random
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pairbus.errors import ConfigurationError, OptionsMissing, SecondaryMissing
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.backlog_queues import ensure_queues, limits_for
+from pairbus.pairing.backlog_settings import SettingMismatch, find_mismatches
 from pairbus.pairing.effects import CloseObject, Operation, RunBlocking, StopBackground
 from pairbus.pairing.embedded_syphon import syphon_options
 from pairbus.pairing.namespaces import NamespaceId, check_no_entity_path, registry
@@ -16,6 +20,7 @@ from pairbus.pairing.sdk_clients import administration_options, check_client
 from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus.addresses import namespace_name
 from pairbus.servicebus.administration import AdministrationClient
+from pairbus.servicebus.atom import QueueProperties
 from pairbus.servicebus.backlog_paths import backlog_paths
 
 if TYPE_CHECKING:
@@ -42,6 +47,11 @@ class PairingPlan:
     """The writer of the usage ledger, if one is kept."""
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop of asynchronous clients, in which their credentials run."""
+    now: Callable[[], float] = monotonic
+    random: Random | None = None
+    """Clock and randomness, which tests replace."""
+    mismatches: list[SettingMismatch] = field(default_factory=list)
+    """The settings of existing backlog queues that are worse than ours, after `backlog_queues`."""
 
     def open_administration(self, *, secondary: bool = False) -> AdministrationClient:
         """Return an administration client of one namespace. Its requests are recorded in the
@@ -62,13 +72,23 @@ class PairingPlan:
 
         def ensure() -> tuple[str, ...]:
             with self.open_administration(secondary=True) as administration:
-                return ensure_queues(administration, self.paths, limits, stopping=stopping)
+                return ensure_queues(
+                    administration,
+                    self.paths,
+                    limits,
+                    stopping=stopping,
+                    on_existing=self._check_settings,
+                )
 
         try:
             queues: tuple[str, ...] = yield RunBlocking(ensure)
             return queues
         finally:
             stopping.set()  # in an event loop, a cancellation does not end the thread
+
+    def _check_settings(self, queue: QueueProperties) -> None:
+        ordered = self.options.failback == "after-drain"
+        self.mismatches.extend(find_mismatches(queue, ordered=ordered))
 
     def release(self) -> None:
         """End the registration, and close the ledger. Can be called repeatedly."""

@@ -2,16 +2,16 @@
 
 The SDK has no public way to read the bytes that it would send, to send bytes that are encoded
 already, or to end a call that hangs. `pairing.sdk_opening` makes the opening of a link
-interruptible, `pairing.sdk_clients` reads the settings of clients; no other module of pairbus uses
-private names of the SDK. `require` fails with a clear message when the
-installed version lacks a name.
+interruptible, `pairing.sdk_clients` does the same for clients and `pairing.sdk_transfers` for
+transfers; no other module of pairbus uses private names of the SDK.
+`require` fails with a clear message when the installed version lacks a name.
 """
 
 import contextlib
 import inspect
 import select
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -31,8 +31,6 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.errors import ConfigurationError
 
 try:
-    from azure.servicebus._pyamqp.constants import SessionTransferState
-    from azure.servicebus._pyamqp.message import BatchMessage
     from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 except ImportError as exc:
     raise ImportError(
@@ -41,7 +39,7 @@ except ImportError as exc:
     ) from exc
 
 _HANDSHAKE_CHECK_S = 0.25
-_DATA_SECTION = 5
+DATA_SECTION = 5
 """The index of the encoded messages in the private message of a batch."""
 
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
@@ -103,7 +101,7 @@ def with_new_id(message: Message) -> Message:
 
 def members(batch: ServiceBusMessageBatch) -> list[bytes]:
     """Return the encoded messages of a batch."""
-    return [bytes(member) for member in batch._message[_DATA_SECTION]]
+    return [bytes(member) for member in batch._message[DATA_SECTION]]
 
 
 def batch_of(payloads: Iterable[bytes], like: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
@@ -111,8 +109,8 @@ def batch_of(payloads: Iterable[bytes], like: ServiceBusMessageBatch) -> Service
     # If the transport of a batch is not its own, the async SDK builds a new batch from the messages
     # that were added with `add_message`. Here there are none: it would send an empty batch.
     batch = ServiceBusMessageBatch(amqp_transport=like._amqp_transport)
-    batch._message[_DATA_SECTION].extend(bytearray(payload) for payload in payloads)
-    batch._count = len(batch._message[_DATA_SECTION])
+    batch._message[DATA_SECTION].extend(bytearray(payload) for payload in payloads)
+    batch._count = len(batch._message[DATA_SECTION])
     return batch
 
 
@@ -261,93 +259,3 @@ def abort_connection(link: Any) -> None:
     writer = getattr(transport, "writer", None)
     if writer is not None:
         writer.transport.abort()
-
-
-# Transfers, for the usage ledger.
-
-
-def record_transfers(sender: Any) -> None:
-    """Record the message sizes of each delivery that a sender transfers from now on, until
-    `take_transfers` takes them.
-
-    Only the session of the SDK knows the exact usage. One call of `send_messages` makes several
-    transfers when the SDK retries, or none when it fails before; the size of a message is known
-    after the SDK encoded it, and encoding it a second time would double the cost of a send. So the
-    transfers are recorded in the session, for both flavours by the same functions.
-    """
-    transfers: list[list[int]] = []
-    create_handler = sender._create_handler
-
-    def create_and_record(auth: Any) -> None:
-        create_handler(auth)
-        _record_handler(sender._handler, transfers)
-
-    sender._create_handler = create_and_record
-    sender._pairbus_transfers = transfers
-
-
-def take_transfers(sender: Any) -> list[list[int]]:
-    """Return the recorded transfers, the last one first, and forget them."""
-    transfers: list[list[int]] = sender._pairbus_transfers
-    taken = transfers[::-1]
-    transfers.clear()
-    return taken
-
-
-def _record_handler(handler: Any, transfers: list[list[int]]) -> None:
-    # The session is created when the handler opens, so it is looked up at each transfer.
-    name = "_transfer_message"
-    if hasattr(handler, "_transfer_message_async"):
-        name = "_transfer_message_async"
-    transfer_message: Callable[..., Any] = getattr(handler, name)
-    recorded: Any = None
-
-    def transfer(*args: Any, **options: Any) -> Any:
-        nonlocal recorded
-        session = handler._link._session
-        if session is not recorded:
-            recorded = session
-            _record_session(session, handler, transfers)
-        return transfer_message(*args, **options)
-
-    setattr(handler, name, transfer)
-
-
-def _record_session(session: Any, handler: Any, transfers: list[list[int]]) -> None:
-    outgoing_transfer = session._outgoing_transfer
-
-    def transfer(delivery: Any, *args: Any) -> Any:
-        sizes = _message_sizes(delivery)
-        result = outgoing_transfer(delivery, *args)
-        if result is None:
-            return _record(delivery, sizes, handler, transfers)
-        return _record_when_done(result, delivery, sizes, handler, transfers)
-
-    session._outgoing_transfer = transfer
-
-
-async def _record_when_done(
-    result: Any, delivery: Any, sizes: list[int], handler: Any, transfers: list[list[int]]
-) -> None:
-    await result
-    _record(delivery, sizes, handler, transfers)
-
-
-def _message_sizes(delivery: Any) -> list[int]:
-    """Return the size of each message of a delivery, before it is transferred."""
-    if isinstance(delivery.message, BatchMessage):
-        data: Any = delivery.message[_DATA_SECTION]
-        return list(map(len, data))
-    return [len(delivery.frame["payload"])]
-
-
-def _record(delivery: Any, sizes: list[int], handler: Any, transfers: list[list[int]]) -> None:
-    # A session whose window is closed transfers nothing, and the SDK tries again. The management
-    # link uses the same session; its requests are counted by the operations.
-    link = handler._link
-    if (
-        delivery.transfer_state == SessionTransferState.OKAY
-        and link is not None
-        and delivery.frame["handle"] == link.handle
-    ):
-        transfers.append(sizes)

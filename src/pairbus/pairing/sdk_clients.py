@@ -7,6 +7,7 @@ retry. Our administration client needs the settings, to connect as the SDK does.
 import asyncio
 import inspect
 import ssl
+from collections.abc import Iterable
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -37,7 +38,7 @@ REQUEST_TIMEOUT_S = 10.0
 def check_client(client: SdkClient) -> None:
     """Raise ConfigurationError if a client lacks a private name that pairbus uses."""
     require(client, "_config", "_credential", "_ssl_context", "_connection_verify")
-    require(client, "_custom_endpoint_address", "_entity_name")
+    require(client, "_custom_endpoint_address", "_entity_name", "_handlers")
     require(client._config, "use_tls", "transport_type", "ssl_context", "connection_verify")
     require(client._config, "retry_total", "http_proxy")
 
@@ -100,6 +101,11 @@ def without_retries(client: Any) -> Any:
     twin._config = copy(client._config)
     twin._config.retry_total = 0
     return twin
+
+
+def forget_links(client: SdkClient, links: Iterable[Any]) -> None:
+    """Let `close` of a client leave these senders and receivers alone."""
+    client._handlers.difference_update(links)
 
 
 # Administration.

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pairbus.pairing.failures import is_connection_failure
-from pairbus.pairing.reporter import utc_now
 from pairbus.pairing.secondary_health import HostProbe, SecondaryHealth
 from pairbus.pairing.snapshots import SecondaryHostSnapshot
 
@@ -17,9 +16,15 @@ class SecondaryHost:
     """Combines the health of the host with the other state of its pairing. `start_probes` is called
     when the host begins to need probes. The methods can be called from any thread."""
 
-    def __init__(self, pairing: "PairingState", start_probes: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        pairing: "PairingState",
+        start_probes: Callable[[], None] | None,
+        wall_clock: Callable[[], datetime],
+    ) -> None:
         self._pairing = pairing
         self._start_probes = start_probes
+        self._wall_clock = wall_clock
         self._health = SecondaryHealth(pairing.rotation.queues)
         self._probing = False
         """An operation carries out the probes."""
@@ -46,14 +51,14 @@ class SecondaryHost:
             start = is_down and not self._probing and self._start_probes is not None
             self._probing = self._probing or start
             if is_down and not was_down:
-                self._since = utc_now()
+                self._since = self._wall_clock()
+                pairing.reporter.secondary_unavailable(error, self._since)
         if not is_down:
             pairing.pull_queue(queue, error)
-        elif not was_down:
-            pairing.reporter.secondary_unavailable(error)
         if start and self._start_probes is not None:
             self._start_probes()
         pairing.notify()
+        pairing.reporter.deliver()
 
     def answered(self, queue: str) -> None:
         """Record that the host answered about a queue."""
@@ -62,12 +67,10 @@ class SecondaryHost:
             if not self._health.succeeded(queue, pairing.now()):
                 return
             self._since = None
-            # These queues failed because of the host, so they need no cool-down.
-            restored = pairing.rotation.restore_unreachable()
-        pairing.reporter.secondary_restored()
-        for restored_queue in restored:
-            pairing.reporter.queue_restored(restored_queue)
+            pairing.reporter.secondary_restored(self._wall_clock())
+            pairing.restore_unreachable()
         pairing.notify()
+        pairing.reporter.deliver()
 
     def next_probe(self) -> HostProbe | None:
         """Return the next probe for the operation that probes. None ends the operation;

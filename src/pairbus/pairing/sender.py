@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Self
 
-from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
 from pairbus.errors import PairbusError
 from pairbus.pairing import operations
 from pairbus.pairing.driver import ThreadDriver
-from pairbus.pairing.payloads import MessageTypes, paired_batch
+from pairbus.pairing.payloads import MessageTypes, message_count, paired_batch
 from pairbus.pairing.sender_base import PairedSenderBase
 
 __all__ = ["PairedSender"]
@@ -19,8 +19,9 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
     """Sends to a queue or topic of the primary, or to the backlog while the primary is down.
 
     It has the methods of `ServiceBusSender`. When a call returns, the primary or the backlog has
-    accepted the messages. When a call raises, no message was sent, unless the error is PartlyStored
-    or the acknowledgement was lost. Several threads can use a sender; their calls take turns.
+    accepted the messages. SendUnavailable and PartlyStored have the outcome of each message; after
+    an error of the SDK a message may have been sent, as without pairing. Several threads can use a
+    sender; their calls take turns.
     """
 
     def __enter__(self) -> Self:
@@ -77,6 +78,9 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
                     raise
                 return False, exc
             links.primary_call_ended(sender, None)
+            self._sent.messages += (
+                1 if type(messages) is ServiceBusMessage else message_count(messages)
+            )
         finally:
             links.lock.release()
         if not self._is_healthy():  # another send failed in the meantime

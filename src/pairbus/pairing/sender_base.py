@@ -16,6 +16,7 @@ from pairbus.pairing.effects import (
 )
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.payloads import check_backlog_size, prepare
+from pairbus.pairing.sdk_transfers import note_transfers
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.pairing.usage import ManagementUsage
 from pairbus.usage.operations import Purpose
@@ -46,6 +47,8 @@ class SenderLinks:
         self.pairing = pairing
         self.path = path
         self.factory = factory
+        self.sent = pairing.recorder.add_sender(path, self)
+        """The messages that a healthy primary accepted. Changed while the lock is held."""
         self._usage = factory.usage
         self._create_primary = create_primary
         self._primary: Any = factory.primary_sender(create_primary)
@@ -77,15 +80,19 @@ class SenderLinks:
     def primary_call_ended(
         self, sender: Any, error: BaseException | None, usage: ManagementUsage | None = None
     ) -> bool:
-        """Record the usage of a call. Return whether the SDK sender must be discarded."""
+        """Record the usage of a call, and note on its error whether its messages may have arrived.
+        Return whether the SDK sender must be discarded."""
+        interrupted = error is not None and isinstance(error, _INTERRUPTIONS)
+        if error is not None:
+            note_transfers(error, sender, abandoned=interrupted)
+        sender.pairbus_transfers.clear()
         if self._usage is not None:
             if usage is not None:
                 self._usage.add_management(usage, self.entity, answered=error is None)
             self._usage.add_transfers(sender, self.entity, Purpose.TRAFFIC, answered=error is None)
-        if error is None or not isinstance(error, _INTERRUPTIONS):
-            return False
-        self._primary = None
-        return True
+        if interrupted:
+            self._primary = None
+        return interrupted
 
     def call_backlog(
         self, queue: str, function: Callable[[Any], Any], timeout_s: float
@@ -101,11 +108,13 @@ class SenderLinks:
                 result = yield CallSdk(sender, function, timeout_s)
                 answered = True
                 return result
-            except (Exception, *_INTERRUPTIONS):
+            except (Exception, *_INTERRUPTIONS) as exc:
+                note_transfers(exc, sender, abandoned=isinstance(exc, _INTERRUPTIONS))
                 del self._backlog[queue]
                 yield Discard(sender)
                 raise
             finally:
+                sender.pairbus_transfers.clear()
                 if self._usage is not None:
                     self._usage.add_transfers(
                         sender, self.entity, Purpose.BACKLOG, answered=answered
@@ -122,6 +131,8 @@ class SenderLinks:
 
     def take_senders(self) -> Operation[list[Any]]:
         """Wait for the call in progress, and return all SDK senders, for the caller to close."""
+        if self.pairing.primary.forked:  # the connections and locks are those of the parent
+            return []
         with (yield AcquireLock(self.lock)):
             senders = [*self._backlog.values(), self._primary]
             self._backlog.clear()
@@ -149,11 +160,17 @@ class SenderCall(NamedTuple):
     path: PathState
     links: SenderLinks
     deadline: float
+    messages: int = 0
+    """The number of messages to send."""
 
     @property
     def left_s(self) -> float:
         """The time that is left for the call."""
         return max(0.0, self.deadline - self.pairing.now())
+
+    def of(self, messages: int) -> "SenderCall":
+        """Return this call with a number of messages."""
+        return SenderCall(self.pairing, self.path, self.links, self.deadline, messages)
 
 
 class PairedSenderBase(Generic[DriverT]):
@@ -161,6 +178,7 @@ class PairedSenderBase(Generic[DriverT]):
 
     def __init__(self, links: SenderLinks, driver: DriverT, identifier: str | None) -> None:
         self._links = links
+        self._sent = links.sent
         self._driver = driver
         self._pairing = links.pairing
         self._path = links.path
@@ -192,7 +210,8 @@ class PairedSenderBase(Generic[DriverT]):
 
     def _check_usable(self, timeout: float | None) -> None:
         if self._links.closed or self._pairing.primary.down:
-            if self._pairing.primary.fault is not None or not self._links.closed:
+            primary = self._pairing.primary
+            if primary.fault is not None or primary.closed_by_application or not self._links.closed:
                 self._pairing.check_open()
             # The error of the SDK.
             raise ValueError(

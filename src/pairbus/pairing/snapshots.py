@@ -4,8 +4,52 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pairbus.events import PathStatus, Pinged
+from pairbus.options import FailureKind
 
-__all__ = ["BacklogQueueSnapshot", "PairingStatus", "PathSnapshot", "SecondaryHostSnapshot"]
+__all__ = [
+    "BacklogQueueSnapshot",
+    "LastError",
+    "PairingStatus",
+    "PathSnapshot",
+    "SecondaryHostSnapshot",
+    "SendCounters",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendCounters:
+    """The messages that were sent and scheduled since the pairing began. A batch of 100 messages
+    counts as 100.
+
+    Each message of a call that has ended is counted once: as sent, as stored or as failed. Calls
+    that were cancelled are not counted, nor those that were refused before they reached a
+    namespace, such as ReservedProperty.
+    """
+
+    sent: int
+    """The messages that the primary accepted."""
+    stored: int
+    """The messages that the backlog accepted."""
+    failed: dict[FailureKind, int]
+    """The messages whose call raised an error, by the kind of that error. SendUnavailable is
+    `UNAVAILABLE`. If an answer was lost, such a message may have been accepted."""
+    throttled: int
+    """The messages that a namespace did not accept because it throttles, after the retries of the
+    SDK. They are also counted as failed or, if they went to the backlog, as stored."""
+    pings: int
+    """The pings and probes of the primary."""
+    pings_failed: int
+    """The pings and probes that failed, for any reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastError:
+    """The last error of a send: of the primary, even if the backlog accepted the message
+    afterwards, or the error that the caller got. Errors of pings are in `last_ping`."""
+
+    error: BaseException
+    kind: FailureKind
+    when: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,11 +58,14 @@ class PathSnapshot:
 
     status: PathStatus
     since: datetime
+    """The time of the last change of the status."""
     cause: BaseException | None
     """The error because of which the path is not healthy."""
     backlog_queues: tuple[str, ...]
     """The backlog queues that its senders use."""
     last_ping: Pinged | None
+    last_error: LastError | None
+    counters: SendCounters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +102,7 @@ class PairingStatus:
     backlog: dict[str, BacklogQueueSnapshot]
     fault: BaseException | None
     closed: bool
+    last_error: LastError | None
+    """The last error of all paths."""
+    counters: SendCounters
+    """The sums of the counters of all paths."""

@@ -3,22 +3,22 @@
 Operations ask it what to do and report the results. Its methods can be called from any thread.
 """
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from random import Random
 from threading import RLock
 from time import monotonic
-from typing import NamedTuple
 from zlib import crc32
 
 from pairbus.errors import SendUnavailable
 from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
+from pairbus.pairing.backlog_settings import SettingMismatch
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.failures import classify_failure, is_connection_failure
+from pairbus.pairing.forks import notify_after_fork
 from pairbus.pairing.health import (
     FailureAction,
     HealthSettings,
@@ -30,34 +30,15 @@ from pairbus.pairing.health import (
     Step,
     is_small,
 )
+from pairbus.pairing.path_state import Hold, PathState
+from pairbus.pairing.recorder import SendRecorder
 from pairbus.pairing.reporter import ChangeRecorder, PairingReporter, utc_now
 from pairbus.pairing.rotation import QueueClaim, Rotation
 from pairbus.pairing.secondary_host import SecondaryHost
-from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus, PathSnapshot
+from pairbus.pairing.snapshots import PairingStatus
+from pairbus.pairing.status import make_status
 
-logger = logging.getLogger("pairbus.pairing")
-
-
-class Hold(NamedTuple):
-    """A send waits for the end of a hold, at most so many seconds."""
-
-    seconds: float
-    version: int
-    """The version of the shared state on which the decision is based."""
-
-
-class PathState:
-    """A queue or topic of the primary that has a sender."""
-
-    def __init__(self, name: str, health: PathHealth) -> None:
-        self.name = name
-        self.health = health
-        self.queue_of_sender: dict[object, str] = {}
-        """The backlog queue that each sender stays with."""
-        self.last_ping: Pinged | None = None
-        self.recovering = False
-        """A recovery operation carries out the steps of this path."""
-        self.peek_failure_logged = False
+__all__ = ["Hold", "PairingState", "PathState"]
 
 
 class PairingState:
@@ -66,6 +47,7 @@ class PairingState:
     After each change, `version` grows and `on_change` is called, without the lock.
     `start_recovery` is called when a path begins to need a recovery operation, `start_probes` when
     the host of the secondary needs probes, `record_change` for each change of a path's status.
+    `call_handler` is that of `PairingReporter`.
     """
 
     def __init__(
@@ -79,7 +61,9 @@ class PairingState:
         start_recovery: Callable[[PathState], None],
         start_probes: Callable[[], None] | None = None,
         record_change: ChangeRecorder | None = None,
+        call_handler: Callable[[Callable[[], None]], None] | None = None,
         now: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], datetime] = utc_now,
         random: Random | None = None,
     ) -> None:
         self.options = options
@@ -92,13 +76,17 @@ class PairingState:
         """Grows with each change, so that a waiter can tell whether it missed one."""
         self._on_change = on_change
         self._start_recovery = start_recovery
-        self.reporter = PairingReporter(options.on_event, record_change)
+        self.reporter = PairingReporter(options.on_event, record_change, call_handler)
+        self._wall_clock = wall_clock
+        self.recorder = SendRecorder(self.lock, self.classify, wall_clock)
         self._random = Random() if random is None else random
         self._paths: dict[str, PathState] = {}
         self.rotation = Rotation(
             queues, cool_down_s=options.backlog_cool_down.total_seconds(), random=self._random
         )
-        self.secondary_host = SecondaryHost(self, start_probes)
+        self._pulled_at: dict[str, datetime] = {}
+        self.secondary_host = SecondaryHost(self, start_probes, wall_clock)
+        on_busy = options.failover_on_busy
         self._settings = HealthSettings(
             failover_interval_s=options.failover_interval.total_seconds(),
             ping_interval_s=options.ping_primary_interval.total_seconds(),
@@ -106,12 +94,22 @@ class PairingState:
             after_drain=options.failback == "after-drain",
             hold_s=options.failback_hold.total_seconds(),
             drain_timeout_s=options.drain_timeout.total_seconds(),
+            failover_on_busy_s=on_busy.total_seconds() if on_busy is not None else None,
         )
         self.after_drain = self._settings.after_drain
         self.operation_timeout_s = options.operation_timeout.total_seconds()
         self.primary_share = 0.5 if self._settings.failover_interval_s == 0 else 1.0
         """The fraction of a call's time that may be spent on the primary. A call that may continue
         with the backlog keeps half of its time for that."""
+        notify_after_fork(self)
+
+    def after_fork_in_child(self) -> None:
+        """Let every call fail, and do not wait for the threads of the parent."""
+        self.primary.set_forked()
+        self.secondary.set_forked()
+        self.lock = RLock()
+        self._on_change = lambda: None
+        self._start_recovery = lambda path: None
 
     def path(self, name: str) -> PathState:
         """Return the state of a path. Case does not distinguish paths."""
@@ -119,7 +117,9 @@ class PairingState:
             key = name.casefold()
             if key not in self._paths:
                 self._paths[key] = PathState(
-                    name, PathHealth(self._settings, self._random, self.now())
+                    name,
+                    PathHealth(self._settings, self._random, self.now()),
+                    self._wall_clock(),
                 )
             return self._paths[key]
 
@@ -136,7 +136,7 @@ class PairingState:
     # Clients.
 
     def check_open(self) -> None:
-        """Raise PairingFaulted or StateError if the client of the primary is not open."""
+        """Raise a StateError if the client of the primary is not open."""
         if self.primary.down:
             self.primary.check_open()
 
@@ -167,16 +167,23 @@ class PairingState:
             return Hold(health.hold_until - now, self.version)
 
     def send_succeeded(self, path: PathState) -> None:
-        """Record that the primary accepted a message."""
+        """Record that the primary accepted messages."""
         if path.health.status is PathStatus.SUSPECT:
             with self._changing(path) as now:
                 path.health.succeeded(now)
 
-    def send_failed(self, path: PathState, error: BaseException) -> FailureAction | InFlightSend:
-        """Record that a send to the primary failed. Return what the call does: raise the error,
-        probe the primary, or send to the backlog."""
+    def send_failed(
+        self, path: PathState, error: BaseException, messages: int = 0
+    ) -> FailureAction | InFlightSend:
+        """Record that a send of so many messages to the primary failed. Return what the call does:
+        raise the error, probe the primary, or send to the backlog."""
         kind = self.classify(error)
         with self._changing(path) as now:
+            path.record_error(error, kind, self._wall_clock())
+            if kind is FailureKind.BUSY:
+                path.counters.throttled += messages
+                if self._settings.failover_on_busy_s is not None and path.sent_since_busy():
+                    path.health.accepted_since_busy()
             action = path.health.failed(kind, error, now)
             return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else action
 
@@ -186,6 +193,7 @@ class PairingState:
         """Record the result of a probe that a failed call made. Return None if the call raises its
         `error`."""
         with self._changing(path) as now:
+            path.counters.add_ping(probe_error)
             action = path.health.probed(self._kind_of(probe_error), error, now)
             return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else None
 
@@ -242,19 +250,36 @@ class PairingState:
         unreachable = is_connection_failure(error, self.classify(error))
         with self.lock:
             now = self.now()
-            was_in_rotation = self.rotation.failed(queue, error, now, unreachable=unreachable)
-        if was_in_rotation:
-            self.reporter.queue_pulled(queue, error)
-        if unreachable and self.rotation.is_empty:
+            if self.rotation.failed(queue, error, now, unreachable=unreachable):
+                when = self._pulled_at[queue] = self._wall_clock()
+                self.reporter.queue_pulled(queue, error, when)
+            is_last = unreachable and self.rotation.is_empty
+        if is_last:
             self.secondary_host.unreachable(queue, error, began=now)
+        self.reporter.deliver()
 
     def _restore_queue(self, queue: str) -> None:
         """Put a backlog queue that accepted a message back into the rotation."""
         with self.lock:
-            was_pulled = self.rotation.succeeded(queue)
-        if was_pulled:
-            self.reporter.queue_restored(queue)
+            if self.rotation.succeeded(queue):
+                self._report_restored(queue)
         self.secondary_host.answered(queue)
+        self.reporter.deliver()
+
+    def restore_unreachable(self) -> None:
+        """Restore the queues that failed because of the host. The lock must be held."""
+        for queue in self.rotation.restore_unreachable():
+            self._report_restored(queue)
+
+    def _report_restored(self, queue: str) -> None:
+        self._pulled_at.pop(queue, None)
+        self.reporter.queue_restored(queue, self._wall_clock())
+
+    def report_mismatches(self, mismatches: Sequence[SettingMismatch]) -> None:
+        """Report the settings of existing backlog queues that are worse than ours."""
+        with self.lock:
+            self.reporter.settings_differ(mismatches, self._wall_clock())
+        self.reporter.deliver()
 
     def forget_sender(self, path: PathState, sender: object) -> None:
         """Forget the backlog queue of a sender that was closed."""
@@ -262,15 +287,14 @@ class PairingState:
             path.queue_of_sender.pop(sender, None)
 
     def send_unavailable(self, path: PathState, error: BaseException | None) -> SendUnavailable:
-        """Return the error for a message that neither the primary nor the backlog accepted."""
+        """Return the error for a call that no backlog queue acknowledged. Its text is the reason;
+        the outcomes of the messages are added to it (see `pairing.outcomes`)."""
+        host, rotation = self.secondary_host, self.rotation
         return SendUnavailable(
-            f"Nothing was sent to {path.name!r}: the primary is down, and none of the "
-            f"{len(self.rotation.queues)} backlog queues accepts the message. Retry later.",
+            "the primary is down, and no acknowledgement came from any of the "
+            f"{len(rotation.queues)} backlog queues",
             primary_error=path.health.cause,
-            backlog_error=self.secondary.error()
-            or error
-            or self.secondary_host.cause
-            or self.rotation.last_cause,
+            backlog_error=self.secondary.error() or error or host.cause or rotation.last_cause,
         )
 
     # Recovery.
@@ -293,16 +317,18 @@ class PairingState:
     def probed_in_background(self, path: PathState, probe_error: BaseException | None) -> None:
         """Record the result of a probe that the recovery operation made."""
         with self._changing(path) as now:
+            path.counters.add_ping(probe_error)
             error = path.health.cause or TimeoutError()
             path.health.probed(self._kind_of(probe_error), error, now)
 
     def pinged(self, path: PathState, error: BaseException | None) -> None:
         """Record the result of a ping."""
         refused = self._kind_of(error) is FailureKind.CALLER
-        ping = Pinged(when=utc_now(), path=path.name, error=error, refused=refused)
-        path.last_ping = ping
-        self.reporter.pinged(ping)
         with self._changing(path) as now:
+            ping = Pinged(when=self._wall_clock(), path=path.name, error=error, refused=refused)
+            path.last_ping = ping
+            path.counters.add_ping(error)
+            self.reporter.pinged(ping)  # before the change that it causes
             path.health.pinged(error is None, now)
 
     def mark_healthy(self, path: PathState) -> None:
@@ -329,15 +355,16 @@ class PairingState:
 
     def peek_failed(self, path: PathState, error: BaseException) -> None:
         """Record that a peek at the backlog failed."""
-        if not path.peek_failure_logged:  # a peek is tried every second
-            logger.warning("%s: the peek at the backlog failed: %s", path.name, error)
-        path.peek_failure_logged = True
         with self._changing(path, error) as now:
+            if not path.peek_failure_logged:  # a peek is tried every second
+                self.reporter.peek_failed(path.name, error)
+            path.peek_failure_logged = True
             path.health.peek_failed(now)
 
     @contextmanager
     def _changing(self, path: PathState, error: BaseException | None = None) -> Iterator[float]:
-        """Change the health of a path under the lock, and report the changes afterwards."""
+        """Change the health of a path under the lock. The changes are reported without it, in the
+        order in which they happened."""
         health = path.health
         with self.lock:
             yield self.now()
@@ -345,47 +372,28 @@ class PairingState:
             stalled, health.stalled = health.stalled, False
             start = not path.recovering and health.next_step() is not None and not self.primary.down
             path.recovering = path.recovering or start
-        for change in changes:
-            self.reporter.status_changed(path.name, change)
-        if stalled:
-            self.reporter.drain_stalled(path.name, self.options.drain_timeout, error)
+            if changes or stalled:
+                when = self._wall_clock()
+            for change in changes:
+                path.since = when
+                self.reporter.status_changed(path.name, change, when)
+            if stalled:
+                self.reporter.drain_stalled(path.name, self.options.drain_timeout, error, when)
         if start:
             self._start_recovery(path)
         self.notify()
+        self.reporter.deliver()  # last: a handler that blocks delays nothing else
 
     # Status.
 
     def status(self) -> PairingStatus:
         """Return the current status of the pairing."""
         with self.lock:
-            pulled = self.rotation.pulled()
-            return PairingStatus(
-                primary=self.primary.name,
-                secondary=self.secondary.name,
-                secondary_host=self.secondary_host.snapshot(),
-                paths={path.name: self._path_snapshot(path) for path in self._paths.values()},
-                backlog={
-                    queue: BacklogQueueSnapshot(
-                        in_rotation=False,
-                        cause=pulled[queue].cause,
-                        since=self._to_datetime(pulled[queue].since),
-                    )
-                    if queue in pulled
-                    else BacklogQueueSnapshot(in_rotation=True)
-                    for queue in self.rotation.queues
-                },
-                fault=self.primary.fault,
-                closed=self.primary.closed,
+            return make_status(
+                self.primary,
+                self.secondary,
+                self.secondary_host.snapshot(),
+                self._paths.values(),
+                self.rotation,
+                self._pulled_at,
             )
-
-    def _path_snapshot(self, path: PathState) -> PathSnapshot:
-        return PathSnapshot(
-            status=path.health.status,
-            since=self._to_datetime(path.health.since),
-            cause=path.health.cause,
-            backlog_queues=tuple(sorted(set(path.queue_of_sender.values()))),
-            last_ping=path.last_ping,
-        )
-
-    def _to_datetime(self, at: float) -> datetime:
-        return datetime.fromtimestamp(utc_now().timestamp() - (self.now() - at), UTC)

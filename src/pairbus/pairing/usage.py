@@ -6,10 +6,12 @@ have been answered, and only if the call succeeded: the SDK retries when a messa
 
 import os
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbus.pairing.sdk import encode, record_transfers, take_transfers
+from pairbus.pairing.sdk import encode
+from pairbus.pairing.sdk_transfers import take_sizes
 from pairbus.usage.ledger import Ledger
 from pairbus.usage.operations import OperationKind, Purpose
 
@@ -35,13 +37,9 @@ class PairingUsage:
         self._primary = primary
         self._secondary = secondary
 
-    def watch(self, sender: Any) -> None:
-        """Record the transfers of a sender of the SDK from now on."""
-        record_transfers(sender)
-
     def add_transfers(self, sender: Any, path: str, purpose: Purpose, *, answered: bool) -> None:
         """Add the transfers of a call that has ended."""
-        for sizes in take_transfers(sender):
+        for sizes in take_sizes(sender):
             namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
             kind = _PING if purpose is _PINGS else _SEND
             self._ledger.add_messages(sizes, namespace, path, kind, purpose, answered)
@@ -86,7 +84,9 @@ class PairingUsage:
             answered=answered,
         )
 
-    def add_change(self, path: str, from_state: str, to_state: str, cause: str | None) -> None:
+    def add_change(
+        self, path: str, from_state: str, to_state: str, cause: str | None, when: datetime
+    ) -> None:
         """Add a change of the status of a path."""
         self._ledger.add_state_change(
             namespace=self._primary,
@@ -94,6 +94,7 @@ class PairingUsage:
             from_state=from_state,
             to_state=to_state,
             cause=cause,
+            at=when.timestamp(),
         )
 
     def close(self) -> None:

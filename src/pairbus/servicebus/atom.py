@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, TypedDict
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from pairbus.errors import EntityNotFound, Refused, Unavailable
+from pairbus.errors import ConfigurationError, EntityNotFound, Refused, Unavailable
 from pairbus.servicebus.entity_status import EntityStatus
-from pairbus.servicebus.time_spans import format_time_span
+from pairbus.servicebus.time_spans import format_time_span, parse_time_span
 from pairbus.servicebus.xml_namespaces import ATOM, SERVICE
 
 API_VERSION: Final = "2021-05"
@@ -99,6 +99,15 @@ class QueueProperties:
     dead_letter_message_count: int
     size_in_bytes: int
     """The size of all messages, dead-lettered messages included."""
+    # None stands for a setting that the service did not return in a known form.
+    lock_duration: timedelta | None = None
+    max_size_in_megabytes: int | None = None
+    default_message_time_to_live: timedelta | None = None
+    dead_lettering_on_message_expiration: bool = False
+    max_delivery_count: int | None = None
+    auto_delete_on_idle: timedelta | None = None
+    enable_partitioning: bool = False
+    forward_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +274,14 @@ def _queue(path: str, description: Element) -> QueueProperties:
         active_message_count=_number(description, "ActiveMessageCount", path),
         dead_letter_message_count=_number(description, "DeadLetterMessageCount", path),
         size_in_bytes=_number(description, "SizeInBytes", path),
+        lock_duration=_span_or_none(description, "LockDuration"),
+        max_size_in_megabytes=_number_or_none(description, "MaxSizeInMegabytes"),
+        default_message_time_to_live=_span_or_none(description, "DefaultMessageTimeToLive"),
+        dead_lettering_on_message_expiration=_flag(description, "DeadLetteringOnMessageExpiration"),
+        max_delivery_count=_number_or_none(description, "MaxDeliveryCount"),
+        auto_delete_on_idle=_span_or_none(description, "AutoDeleteOnIdle"),
+        enable_partitioning=_flag(description, "EnablePartitioning"),
+        forward_to=_text(description, "ForwardTo") or None,
     )
 
 
@@ -294,10 +311,22 @@ def _flag(parent: Element, name: str) -> bool:
 
 
 def _number(parent: Element, name: str, path: str) -> int:
-    text = (_text(parent, name) or "").strip()
-    if not (text.isascii() and text.isdecimal()):
+    number = _number_or_none(parent, name)
+    if number is None:
         raise Unavailable(f"the administration API returned {path!r} without {name}")
-    return int(text)
+    return number
+
+
+def _number_or_none(parent: Element, name: str) -> int | None:
+    text = (_text(parent, name) or "").strip()
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def _span_or_none(parent: Element, name: str) -> timedelta | None:
+    try:
+        return parse_time_span(_text(parent, name) or "")
+    except ConfigurationError:
+        return None
 
 
 def _local_name(element: Element) -> str:

@@ -197,10 +197,11 @@ class Ledger:
         from_state: str,
         to_state: str,
         cause: str | None = None,
+        at: float | None = None,
     ) -> None:
-        """Record that a path changed its state."""
+        """Record that a path changed its state, at a time of the wall clock; None means now."""
         record = {
-            "time": round(self._now(), 3),
+            "time": round(self._now() if at is None else at, 3),
             "namespace": namespace,
             "entity": entity,
             "from_state": from_state,

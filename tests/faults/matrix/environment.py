@@ -202,8 +202,13 @@ class MatrixEnvironment:
 
     # The network.
 
-    def cut(self, *relays: Relay, selects: Callable[[Connection], bool] | None = None) -> Cut:
-        return Cut(self._relays, relays, selects or (lambda _: True))
+    def cut(
+        self,
+        *relays: Relay,
+        selects: Callable[[Connection], bool] | None = None,
+        answers_only: bool = False,
+    ) -> Cut:
+        return Cut(self._relays, relays, selects or (lambda _: True), answers_only=answers_only)
 
     def connections_of(self, pids: Callable[[], set[int]]) -> Callable[[Connection], bool]:
         """Return a filter for connections whose client is one of these processes."""

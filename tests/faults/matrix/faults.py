@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 def inject(
     environment: MatrixEnvironment, component: str, kind: str
 ) -> contextlib.AbstractContextManager[None]:
-    """Kill, freeze or disconnect a component within the block."""
+    """Kill, freeze or disconnect a component within the block, or lose what it is answered."""
     match component, kind:
         case "sender", "kill":
             return _killed_sender(environment)
@@ -29,6 +29,8 @@ def inject(
             return _frozen(environment, component)
         case _, "cut":
             return _disconnected(environment, component)
+        case _, "lose-answers":
+            return _disconnected(environment, component, answers_only=True)
     raise ValueError(f"unknown fault: {component}/{kind}")
 
 
@@ -95,9 +97,11 @@ def _workers(environment: MatrixEnvironment) -> set[int]:
 
 
 @contextlib.contextmanager
-def _disconnected(environment: MatrixEnvironment, component: str) -> Iterator[None]:
+def _disconnected(
+    environment: MatrixEnvironment, component: str, *, answers_only: bool = False
+) -> Iterator[None]:
     relays, selects = _connections_of(environment, component)
-    cut = environment.cut(*relays, selects=selects)
+    cut = environment.cut(*relays, selects=selects, answers_only=answers_only)
     try:
         yield
         assert cut.silenced, f"the {component} has no connection to cut"
@@ -144,10 +148,10 @@ class Outage:
     @contextlib.contextmanager
     def interrupted(self, kind: str) -> Iterator[None]:
         """Inject a fault into a primary that is already down. A killed primary is started, then
-        killed, frozen or disconnected at once, and is down again. A disconnected primary is
-        killed or frozen while it is unreachable, or connected for a moment and disconnected
-        again."""
-        if self._kind == "kill" or kind == "cut":
+        killed, frozen or disconnected at once, or its answers are lost, and is down again. A
+        disconnected primary is killed or frozen while it is unreachable, or connected for a moment
+        and disconnected again."""
+        if self._kind == "kill" or kind in ("cut", "lose-answers"):
             self.end()
             with inject(self._environment, "primary", kind):
                 yield

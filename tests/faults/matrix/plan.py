@@ -7,7 +7,8 @@ from itertools import count, product
 from typing import NamedTuple
 
 COMPONENTS = ("sender", "primary", "secondary", "driver", "worker")
-KINDS = ("kill", "freeze", "cut")
+KINDS = ("kill", "freeze", "cut", "lose-answers")
+"""`cut`: no data passes. `lose-answers`: requests arrive, but their answers do not."""
 STAGES = ("before", "filling", "failback", "draining")
 """Before failover; in failover, while the backlog grows; when the primary is back, around the ping;
 and after the syphon has begun to move messages."""
@@ -75,7 +76,7 @@ class Run:
 
 def plan(seed: int) -> Iterator[Run]:
     """Yield an endless sequence of runs. Each has faults of four components, one at each stage.
-    Every block of 15 runs has every cell once."""
+    Every block of 20 runs has every cell once."""
     for number, cells in enumerate(_all_cells(seed), 1):
         yield make_run(seed, number, cells)
 
@@ -101,7 +102,7 @@ def _all_cells(seed: int) -> Iterator[list[Cell]]:
     for block in count():
         rng = random.Random(f"{seed}, block {block}")
         # The offsets of the run and of the stage add up to the component. So each run has four
-        # components, and each component occurs three times at each stage.
+        # components, and each component occurs four times at each stage.
         offsets = list(range(len(COMPONENTS))) * len(KINDS)
         rng.shuffle(offsets)
         stage_offsets = rng.sample(range(len(COMPONENTS)), len(STAGES))

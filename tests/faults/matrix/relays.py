@@ -1,7 +1,8 @@
 """TCP relays to the namespaces that can simulate a network partition.
 
 A cut applies to some connections, or to all. Open connections stay open, but no data passes; new
-connections are accepted and never answered. When the cut is healed, its connections are reset, and
+connections are accepted and never answered. A cut may drop only what the namespace sends: then
+requests arrive, and their answers are lost. When the cut is healed, its connections are reset, and
 new ones work.
 """
 
@@ -29,7 +30,13 @@ class Connection:
 
     @property
     def silent(self) -> bool:
+        """True if the client receives nothing."""
         return bool(self.cuts)
+
+    @property
+    def unheard(self) -> bool:
+        """True if the namespace receives nothing."""
+        return any(not cut.answers_only for cut in self.cuts)
 
     def drop(self, data: bytes) -> None:
         for cut in self.cuts:
@@ -51,8 +58,16 @@ class Connection:
 class Cut:
     """A network partition of some connections, until it is healed."""
 
-    def __init__(self, relays: "Relays", cut_relays: Iterable["Relay"], selects: Filter) -> None:
+    def __init__(
+        self,
+        relays: "Relays",
+        cut_relays: Iterable["Relay"],
+        selects: Filter,
+        *,
+        answers_only: bool = False,
+    ) -> None:
         self._relays = relays
+        self.answers_only = answers_only
         self._cut_relays = tuple(cut_relays)
         self.selects = selects
         self.silenced = 0
@@ -104,7 +119,7 @@ class Relay:
         for cut in self.cuts:
             cut.apply(connection)
         try:
-            if connection.silent:
+            if connection.unheard:
                 while data := await reader.read(65536):
                     connection.drop(data)
                 await connection.was_reset.wait()
@@ -114,8 +129,8 @@ class Relay:
                 )
                 connection.writers.append(target_writer)
                 await asyncio.gather(
-                    self._forward(reader, target_writer, connection),
-                    self._forward(target_reader, writer, connection),
+                    self._forward(reader, target_writer, connection, lambda: connection.unheard),
+                    self._forward(target_reader, writer, connection, lambda: connection.silent),
                 )
         except OSError:  # the target does not accept connections
             connection.reset()
@@ -125,11 +140,15 @@ class Relay:
                 open_writer.close()
 
     async def _forward(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, connection: Connection
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        connection: Connection,
+        drops: Callable[[], bool],
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
-                if connection.silent:
+                if drops():
                     connection.drop(data)
                 else:
                     sink.write(data)

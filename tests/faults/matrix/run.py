@@ -12,7 +12,14 @@ from tests.faults.matrix.faults import Outage, inject
 from tests.faults.matrix.plan import Cell, Fault, Run
 from tests.faults.matrix.report import RunResult
 from tests.faults.matrix.sender import SenderConfig
-from tests.faults.matrix.sender_log import FAILOVER, HEALTHY, SenderLog, combine, sent_message
+from tests.faults.matrix.sender_log import (
+    FAILOVER,
+    HEALTHY,
+    REJECTED,
+    SenderLog,
+    combine,
+    sent_message,
+)
 from tests.faults.matrix.verdict import FaultWindow, judge
 
 DRAINING = "draining"
@@ -49,6 +56,7 @@ class OutageRun:
         self._finish()
         assert tuple(self._injected) == self._run.cells
         log = combine(sender.log() for sender in self._environment.sender_processes)
+        assert log.events[REJECTED] > 0
         verdict = judge(
             log,
             self._paths.copies(),

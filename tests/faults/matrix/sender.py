@@ -3,8 +3,8 @@
     python -m tests.faults.matrix.sender < config
 
 The first line of its input is its configuration as JSON. It logs each call before and after. A call
-that fails is repeated with the same messages for some time, as in an application. SIGUSR1 prints
-the stack of each thread.
+that fails is repeated with the same messages for some time, as in an application. Some messages are
+invalid. SIGUSR1 prints the stack of each thread.
 """
 
 import faulthandler
@@ -22,11 +22,13 @@ from typing import Any
 
 from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import SendAvailabilityOptions, pair_namespace
-from pairbus.errors import PairbusError, PartlyStored
+from pairbus.errors import PairbusError, SendUnavailable
 from pairbus.events import Event, StateChanged
-from tests.faults.matrix.sender_log import SenderLogWriter
+from tests.faults.matrix.sender_log import REJECTED, SenderLogWriter
 
 SENDERS = 8
 RETRY_FOR_S = 30.0
@@ -35,6 +37,10 @@ RETRY_DELAY_S = 0.2
 SIZES = (1, 1, 1, 1, 4, 10)
 """The number of messages in a call: one, a list, or a batch."""
 BATCH_SIZE = 10
+INVALID_SHARE = 0.05
+"""The number of messages with an invalid id, for each call."""
+INVALID_ID_LENGTH = 200
+"""A message id has at most 128 characters."""
 EXPECTED_ERRORS = (AzureError, PairbusError)
 SDK_OPTIONS: dict[str, Any] = {
     "retry_total": 1,
@@ -102,6 +108,8 @@ class SenderThread:
                 sender = self._client.get_queue_sender(self._path)
             with sender:
                 while not self._stop.is_set():
+                    if self._rng.random() < INVALID_SHARE:
+                        self._send_invalid(sender)
                     self._send(sender, [self._create() for _ in range(self._rng.choice(SIZES))])
                     self._stop.wait(self._rng.uniform(0.08, 0.2))
         except Exception:  # noqa: BLE001  the run reports it
@@ -121,10 +129,11 @@ class SenderThread:
             self._record("attempt", messages)
             try:
                 self._call(sender, messages)
-            except PartlyStored as exc:
-                self._record("acknowledged", [messages[index] for index in exc.stored])
-                messages = [messages[index] for index in exc.not_stored]
-                self._record("failed", messages, error=type(exc).__name__)
+            except SendUnavailable as exc:
+                not_sent = [messages[position].message_id for position in exc.not_sent]
+                self._record("acknowledged", [messages[position] for position in exc.stored])
+                messages = [message for n, message in enumerate(messages) if n not in exc.stored]
+                self._record("failed", messages, error=type(exc).__name__, not_sent=not_sent)
             except EXPECTED_ERRORS as exc:
                 self._record("failed", messages, error=type(exc).__name__)
             else:
@@ -132,6 +141,17 @@ class SenderThread:
                 return
             if self._stop.wait(RETRY_DELAY_S) or time.monotonic() > deadline:
                 return
+
+    def _send_invalid(self, sender: Any) -> None:
+        """Send a message that every namespace rejects. Its call fails, and no other."""
+        properties = AmqpMessageProperties(message_id="x" * INVALID_ID_LENGTH)
+        properties.group_id = self._session
+        try:
+            sender.send_messages(AmqpAnnotatedMessage(data_body=b"x", properties=properties))
+        except EXPECTED_ERRORS as exc:
+            self._log.write(REJECTED if type(exc) is ServiceBusError else "not rejected")
+        else:
+            raise AssertionError("a message with an invalid id was accepted")
 
     def _call(self, sender: Any, messages: list[ServiceBusMessage]) -> None:
         if len(messages) == 1:

@@ -17,6 +17,8 @@ from pairbus.drill.reconciliation import MessageKey, SentMessage
 
 HEALTHY, FAILOVER = "healthy", "failover"
 QUEUE_PULLED = "BacklogQueuePulled"
+REJECTED = "rejected"
+"""A namespace rejected an invalid message."""
 
 
 class SenderLogWriter:
@@ -38,8 +40,8 @@ class SenderLog:
     """The log of one sender process, or of several. `read` adds lines to it."""
 
     attempts: Counter[MessageKey] = field(default_factory=Counter)
-    failed: set[MessageKey] = field(default_factory=set)
-    """Messages with a failed attempt."""
+    not_sent: Counter[MessageKey] = field(default_factory=Counter)
+    """The attempts after which the sender reported that the message was not sent."""
     acknowledged: dict[MessageKey, SentMessage] = field(default_factory=dict)
     calls: dict[MessageKey, tuple[float, float]] = field(default_factory=dict)
     """The start and the end of the acknowledged call of each message."""
@@ -73,7 +75,7 @@ class SenderLog:
                     self.acknowledged[key] = sent_message(key, entry.get("session"))
                     self.calls[key] = self._started.pop(key), time_s
             case "failed":
-                self.failed.update(keys)
+                self.not_sent.update(MessageKey(path, id) for id in entry.get("not_sent", ()))
                 self.errors[entry["error"]] += 1
             case "state":
                 self.states[path] = entry["state"]
@@ -90,10 +92,17 @@ class SenderLog:
         return self.states.get(path, HEALTHY)
 
     def ambiguous(self) -> set[MessageKey]:
-        """Return the messages that may have been sent more than once: an attempt failed or got no
-        response, or there was more than one."""
-        unanswered = self.attempts.keys() - self.acknowledged.keys()
-        return self.failed | unanswered | {key for key, count in self.attempts.items() if count > 1}
+        """Return the messages that may have been sent more often than they were acknowledged."""
+        return {
+            key
+            for key, count in self.attempts.items()
+            if count - self.not_sent[key] > (key in self.acknowledged)
+        }
+
+    def reported_as_not_sent(self) -> set[MessageKey]:
+        """Return the messages for which every attempt ended with the report that they were not
+        sent."""
+        return {key for key, count in self.attempts.items() if count == self.not_sent[key]}
 
 
 def sent_message(key: MessageKey, session: str | None) -> SentMessage:
@@ -124,7 +133,7 @@ def combine(logs: Iterable[SenderLog]) -> SenderLog:
     combined = SenderLog()
     for log in logs:
         combined.attempts += log.attempts
-        combined.failed |= log.failed
+        combined.not_sent += log.not_sent
         combined.acknowledged |= log.acknowledged
         combined.calls |= log.calls
         combined.rerouted += log.rerouted

@@ -1,4 +1,5 @@
-"""The verdict on a run: no message is lost (X1), and every duplicate is explained (X2). No I/O."""
+"""The verdict on a run: no message is lost (X1), every duplicate is explained (X2), and no message
+that was reported as not sent arrived (S5). No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -64,12 +65,14 @@ def judge(
         in_backlog=remaining,
         dead_lettered=dead,
     )
+    sent_after_all = sorted(log.reported_as_not_sent().intersection(copy.key for copy in copies))
     undetected = [key for key in reconciliation.duplicated if key.path in set(exact)]
     explained, unexplained = explain(reconciliation.duplicated, copies, windows, log)
     if unexplained and unsettled > 0:
         explained[UNSETTLED] += min(len(unexplained), unsettled)
     problems = (
         _problem("lost", reconciliation.lost),
+        _problem("delivered, but reported as not sent", sent_after_all),
         _problem("duplicated in spite of duplicate detection", undetected),
         _problem(f"duplicated without explanation for more than {unsettled} of them", unexplained)
         if len(unexplained) > unsettled

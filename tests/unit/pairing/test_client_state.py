@@ -1,8 +1,10 @@
 """The states of the two clients of a pairing, and the monitor that compares them."""
 
+import os
+
 import pytest
 
-from pairbus.errors import PairingFaulted, StateError
+from pairbus.errors import PairingFaulted, PairingForked, StateError
 from pairbus.pairing.client_state import (
     PARTNER_TIMEOUT_S,
     ClientState,
@@ -38,6 +40,30 @@ def test_closed_client_raises_state_error() -> None:
 
 
 @pytest.mark.rule("Y7")
+def test_client_that_the_application_closed_says_so() -> None:
+    client = ClientState("one")
+
+    assert client.set_closed_by_application()
+    assert client.down
+    assert client.set_closed()  # everything that depends on it is closed afterwards
+    assert not client.set_closed_by_application()
+
+    with pytest.raises(StateError, match="The application closed its ServiceBusClient of one"):
+        client.check_open()
+
+
+@pytest.mark.rule("Y7")
+def test_client_that_was_closed_before_is_not_closed_by_the_application() -> None:
+    client = ClientState("one")
+    client.set_closed()
+
+    assert not client.set_closed_by_application()
+
+    with pytest.raises(StateError, match="The pairing is closed"):
+        client.check_open()
+
+
+@pytest.mark.rule("Y7")
 @pytest.mark.parametrize("closed", [True, False])
 def test_faulted_client_raises_its_first_cause(closed: bool) -> None:
     client = ClientState("one")
@@ -51,6 +77,25 @@ def test_faulted_client_raises_its_first_cause(closed: bool) -> None:
     with pytest.raises(PairingFaulted, match="gone") as caught:
         client.check_open()
     assert caught.value.__cause__ is CAUSE
+
+
+@pytest.mark.parametrize("before", ["open", "closed", "faulted"])
+def test_client_in_a_child_process_says_which_process_made_it(before: str) -> None:
+    client = ClientState("one")
+    if before == "closed":
+        client.set_closed()
+    if before == "faulted":
+        client.set_fault(CAUSE)
+    assert not client.forked
+
+    client.set_forked()
+    client.set_fault(RuntimeError("later, in the child"))
+
+    assert (client.forked, client.down) == (True, True)
+    with pytest.raises(PairingForked, match=f"made in process {os.getpid()}") as caught:
+        client.check_open()
+    assert caught.value.pid == os.getpid()
+    assert client.error() is not client.error()  # each call gets its own traceback
 
 
 @pytest.mark.rule("Y7")

@@ -28,6 +28,7 @@ from pairbus.pairing.health import (
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
 FAILOVER, DRAINING = PathStatus.FAILOVER, PathStatus.DRAINING
 DOWN, LATER, UNKNOWN_ERROR = OSError("down"), OSError("later"), OSError("unknown")
+BUSY_ERROR = OSError("busy")
 MINUTE = 60.0
 HOLD = 5.0
 PAUSE = HOLD / PEEKS_PER_HOLD
@@ -234,6 +235,97 @@ def test_throttling_and_caller_errors_neither_stop_the_timer_nor_store_the_messa
 
     health.fail_over(None, START + MINUTE)
     assert fail(health, START + 61, kind) is FailureAction.RAISE
+
+
+# Sustained throttling.
+
+
+def throttle(health: PathHealth, now: float) -> FailureAction:
+    return health.failed(FailureKind.BUSY, BUSY_ERROR, now)
+
+
+@pytest.mark.rule("S2")
+@pytest.mark.parametrize("interval", [0.0, MINUTE])
+def test_sustained_throttling_fails_over_if_that_is_enabled(interval: float) -> None:
+    health = new_health(interval, failover_on_busy_s=5 * MINUTE)
+
+    assert throttle(health, START) is FailureAction.RAISE
+    assert throttle(health, START + 5 * MINUTE - 0.001) is FailureAction.RAISE
+    assert (health.status, health.next_step(), health.changes) == (HEALTHY, None, [])
+
+    assert throttle(health, START + 5 * MINUTE) is FailureAction.STORE
+
+    assert health.changes == [StatusChange(HEALTHY, FAILOVER, BUSY_ERROR)]
+    assert health.cause is BUSY_ERROR
+    assert health.next_step() == Step(HealthTask.PING, START + 6 * MINUTE)
+
+
+def test_without_an_interval_the_first_throttled_call_continues_with_the_backlog() -> None:
+    health = new_health(failover_on_busy_s=0.0)
+
+    assert throttle(health, START) is FailureAction.STORE
+
+    assert health.status is FAILOVER
+
+
+@pytest.mark.parametrize("success", ["succeeded", "accepted_since_busy"])
+def test_success_restarts_the_time_of_throttling(success: str) -> None:
+    health = new_health(failover_on_busy_s=MINUTE)
+    throttle(health, START)
+    if success == "succeeded":
+        health.succeeded(START + 59)
+    else:
+        health.accepted_since_busy()
+
+    assert throttle(health, START + 61) is FailureAction.RAISE
+    assert throttle(health, START + 120) is FailureAction.RAISE
+    assert throttle(health, START + 121) is FailureAction.STORE
+
+
+@pytest.mark.parametrize("kind", [FailureKind.CALLER, FailureKind.UNAVAILABLE])
+def test_other_failures_do_not_restart_the_time_of_throttling(kind: FailureKind) -> None:
+    health = new_health(10 * MINUTE, failover_on_busy_s=MINUTE)
+    throttle(health, START)
+
+    assert fail(health, START + 30, kind) is FailureAction.RAISE
+
+    assert throttle(health, START + MINUTE) is FailureAction.STORE
+    assert health.status is FAILOVER
+
+
+def test_success_before_a_failure_does_not_stop_the_failover_timer() -> None:
+    health = new_health(failover_on_busy_s=5 * MINUTE)
+    throttle(health, START)
+    fail(health, START + 1)
+
+    health.accepted_since_busy()  # counted before the failure
+
+    assert health.status is SUSPECT
+    assert health.next_step() == Step(HealthTask.FAIL_OVER, START + 1 + MINUTE)
+
+
+@pytest.mark.parametrize("state", [FAILOVER, DRAINING])
+def test_throttled_call_of_a_path_that_failed_over_meanwhile_is_stored(state: PathStatus) -> None:
+    make = in_failover if state is FAILOVER else draining
+    health = make(failover_on_busy_s=MINUTE)
+
+    assert throttle(health, START + 1) is FailureAction.STORE
+
+    assert (health.status, health.changes) == (state, [])
+
+
+@pytest.mark.rule("G2")
+def test_time_of_throttling_starts_again_after_the_failover() -> None:
+    health = new_health(failover_on_busy_s=MINUTE)
+    throttle(health, START)
+    throttle(health, START + MINUTE)
+    health.pinged(False, START + 2 * MINUTE)  # the ping was throttled
+    assert health.status is FAILOVER
+    health.pinged(True, START + 3 * MINUTE)
+    assert health.status is HEALTHY
+
+    assert throttle(health, START + 4 * MINUTE) is FailureAction.RAISE
+    assert throttle(health, START + 5 * MINUTE) is FailureAction.STORE
 
 
 # Failures of unknown kind.

@@ -32,6 +32,7 @@ from pairbus.errors import (
     PartlyStored,
     ReservedProperty,
     SenderInUse,
+    SendOutcome,
     SendUnavailable,
     StateError,
 )
@@ -99,6 +100,12 @@ class FakeSender:
         """The number of sends that succeed before they fail."""
         self.failures: int | None = None
         """The number of sends that fail before they succeed."""
+        self.loses_answers = False
+        """A send that fails was transferred, and its answer was lost."""
+        self.stores_unanswered = False
+        """A send whose answer is lost stores the messages."""
+        self.lost: list[list[bytes]] = []
+        """The messages that were stored without an answer, by call."""
         self.duration_s = 0.0
         self.on_call: Callable[[], object] = lambda: None
         """Called at the beginning of each call."""
@@ -133,13 +140,27 @@ class FakeSender:
         size = self.limit if max_size_in_bytes is None else max_size_in_bytes
         return ServiceBusMessageBatch(max_size_in_bytes=size)
 
+    def transfer(self, messages: Any) -> None:
+        """Accept the messages, or fail."""
+        self.pairbus_transfers: list[Any]
+        transferred = SimpleNamespace(reason=None, delivery=SimpleNamespace(frame=None))
+        self.pairbus_transfers.append(transferred)
+        try:
+            self.accept_or_fail()
+        except BaseException:
+            if self.loses_answers:
+                transferred.delivery.frame = {"delivery_id": 1}
+                if self.stores_unanswered:
+                    self.lost.append(payloads_of(messages))
+            raise
+
     def send_messages(self, messages: Any, **options: Any) -> None:
-        self.accept_or_fail()
+        self.transfer(messages)
         self.harness.options.append(options)
         self.sent.append(payloads_of(messages))
 
     def schedule_messages(self, messages: Any, at: datetime, **options: Any) -> list[int]:
-        self.accept_or_fail()
+        self.transfer(messages)
         self.sent.append(payloads_of(messages))
         return list(range(101, 101 + len(self.sent[-1])))
 
@@ -1091,7 +1112,7 @@ def test_waiting_for_other_calls_in_failover_pulls_no_queue(failed_over: Pairing
 
 @pytest.mark.rule("S8")
 def test_message_too_large_for_the_backlog_pulls_no_queue(failed_over: PairingHarness) -> None:
-    with pytest.raises(MessageTooLargeForBacklog, match="not sent"):
+    with pytest.raises(MessageTooLargeForBacklog, match="Send a smaller message"):
         failed_over.send(sized("large", 256 * KB))
 
     assert failed_over.stored() == []
@@ -1169,7 +1190,7 @@ def test_failure_of_a_later_batch_names_the_stored_messages(
     with pytest.raises(PartlyStored, match="2 of 5") as caught:
         failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
 
-    assert (caught.value.stored, caught.value.not_stored) == ((0, 1), (2, 3, 4))
+    assert (caught.value.stored, caught.value.not_sent) == ((0, 1), (2, 3, 4))
     assert ids(failed_over.stored()) == ["0", "1"]
     assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, error)
     assert isinstance(caught.value.__cause__, ExceptionGroup)
@@ -1207,7 +1228,7 @@ def test_partly_stored_has_the_primary_error_of_the_same_call(harness: PairingHa
         harness.send([sized(str(number), 200 * KB) for number in range(5)])
 
     assert caught.value.primary_error is harness.primary.open_error
-    assert (caught.value.stored, caught.value.not_stored) == ((0, 1, 2), (3, 4))
+    assert (caught.value.stored, caught.value.not_sent) == ((0, 1, 2), (3, 4))
 
 
 # Timeouts.
@@ -1596,8 +1617,8 @@ def test_error_names_the_messages_whose_session_queue_failed(ordered: PairingHar
 
     stored = {sessions.index(message_id.split()[0]) for message_id in ids(ordered.stored())}
     assert set(caught.value.stored) == stored
-    assert stored.isdisjoint(caught.value.not_stored)
-    assert sorted((*caught.value.stored, *caught.value.not_stored)) == list(range(8))
+    assert stored.isdisjoint(caught.value.not_sent)
+    assert sorted((*caught.value.stored, *caught.value.not_sent)) == list(range(8))
     assert all(queues[index] != failed for index in stored)
 
 
@@ -1694,6 +1715,262 @@ def test_closed_or_faulted_pairing_refuses_every_call(
         with pytest.raises(kind):
             call()
     assert harness.called() == []
+
+
+# Outcomes of messages.
+
+NOT_KNOWN, STORED, NOT_SENT = SendOutcome.UNKNOWN, SendOutcome.STORED, SendOutcome.NOT_SENT
+
+
+def outcomes_of(error: SendUnavailable) -> list[SendOutcome]:
+    return [each.outcome for each in error.messages]
+
+
+@pytest.mark.rule("S5", "S11")
+@pytest.mark.parametrize("attribute", ["open_error", "send_error"])
+def test_message_that_was_never_transferred_is_not_sent(
+    harness: PairingHarness, attribute: str
+) -> None:
+    setattr(harness.primary, attribute, DOWN)
+    harness.fail_queues(attribute=attribute)
+
+    with pytest.raises(SendUnavailable, match="was not sent") as caught:
+        harness.send(message("1"))
+
+    assert outcomes_of(caught.value) == [NOT_SENT]
+
+
+@pytest.mark.rule("S5", "S11")
+@pytest.mark.parametrize("error", [BROKEN, HIDDEN])
+def test_message_that_a_queue_did_not_answer_is_unknown(
+    failed_over: PairingHarness, error: Exception
+) -> None:
+    failed_over.fail_queues(error, "send_error")
+    lossy = failed_over.choose(QUEUES[0])
+    lossy.loses_answers = lossy.stores_unanswered = True
+
+    with pytest.raises(SendUnavailable, match="not known whether the message '1'") as caught:
+        failed_over.send(message("1"))
+
+    assert outcomes_of(caught.value) == [NOT_KNOWN]
+    assert {ids(payloads)[0] for payloads in lossy.lost} == {"1"}
+
+
+@pytest.mark.rule("S5", "S11")
+@pytest.mark.parametrize("schedule", [False, True])
+def test_message_that_the_primary_did_not_answer_is_unknown(
+    harness: PairingHarness, schedule: bool
+) -> None:
+    harness.primary.send_error = DOWN
+    harness.primary.loses_answers = True
+    harness.fail_queues()
+
+    with pytest.raises(SendUnavailable) as caught:
+        (harness.schedule if schedule else harness.send)([message("1"), message("2")])
+
+    assert outcomes_of(caught.value) == [NOT_KNOWN] * 2
+    assert caught.value.primary_error is DOWN
+
+
+@pytest.mark.rule("S5", "S11")
+def test_lost_answer_of_an_earlier_call_does_not_count(harness: PairingHarness) -> None:
+    harness.primary.send_error = DOWN
+    harness.primary.loses_answers = True
+    harness.send(message("1"))
+    assert harness.status is FAILOVER
+    harness.fail_queues()
+
+    with pytest.raises(SendUnavailable) as caught:
+        harness.send(message("2"))
+
+    assert outcomes_of(caught.value) == [NOT_SENT]
+
+
+@pytest.mark.rule("S4", "S11")
+def test_call_succeeds_after_a_lost_answer_if_another_queue_accepts_the_message(
+    failed_over: PairingHarness,
+) -> None:
+    lossy = failed_over.choose(QUEUES[0])
+    lossy.send_error = BROKEN
+    lossy.loses_answers = lossy.stores_unanswered = True
+
+    failed_over.send(AmqpAnnotatedMessage(data_body=b"without an id"))
+
+    (copy,) = [payload for payloads in lossy.lost for payload in payloads]
+    assert ids(failed_over.stored()) == ids([copy]) != [None]
+
+
+FIT = [sized(str(number), 100 * KB) for number in range(5)]
+"""Messages of which two fit into one batch."""
+
+
+@pytest.mark.rule("S9", "S11")
+@pytest.mark.parametrize("error", [BROKEN, HIDDEN, BUSY])
+def test_each_part_of_a_split_batch_has_its_outcome(
+    failed_over: PairingHarness, error: Exception
+) -> None:
+    for sender in failed_over.backlog.values():
+        sender.send_error, sender.fails_after, sender.loses_answers = error, 0, True
+    failed_over.choose(QUEUES[0]).fails_after = 1
+
+    with pytest.raises(PartlyStored, match="2 of 5") as caught:
+        failed_over.send(FIT)
+
+    assert outcomes_of(caught.value) == [STORED] * 2 + [NOT_KNOWN] * 2 + [NOT_SENT]
+    assert [each.message_id for each in caught.value.messages] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.rule("S9", "S11")
+def test_part_whose_answer_was_lost_is_stored_after_another_queue_accepted_it(
+    failed_over: PairingHarness,
+) -> None:
+    lossy = failed_over.choose(QUEUES[0])
+    lossy.send_error, lossy.fails_after, lossy.loses_answers = BROKEN, 1, True
+    for queue in QUEUES[1:]:
+        failed_over.backlog[queue].send_error = BROKEN
+        failed_over.backlog[queue].fails_after = 1
+
+    with pytest.raises(PartlyStored) as caught:
+        failed_over.send([*FIT, *FIT])
+
+    assert caught.value.stored == (0, 1, 2, 3, 4, 5)
+    assert caught.value.unknown == ()
+    assert caught.value.not_sent == (6, 7, 8, 9)
+
+
+def close_sender(harness: PairingHarness) -> None:
+    harness.links().closed = True
+
+
+def fault_pairing(harness: PairingHarness) -> None:
+    harness.links().closed = True
+    harness.pairing.primary.set_fault(OSError("partner"))
+
+
+def shrink_limits(harness: PairingHarness) -> None:
+    for sender in harness.backlog.values():
+        sender.limit = 50 * KB
+
+
+def fail_sends(error: BaseException) -> Callable[[PairingHarness], None]:
+    return lambda harness: harness.fail_queues(error, "send_error")
+
+
+CERTAIN: dict[str, tuple[Callable[[PairingHarness], None], type[BaseException]]] = {
+    "closed": (close_sender, StateError),
+    "faulted": (fault_pairing, PairingFaulted),
+    "too large": (shrink_limits, MessageTooLargeForBacklog),
+    "too large for the queue": (fail_sends(LARGE), MessageTooLargeForBacklog),
+    "rejected": (fail_sends(REJECTED), ServiceBusError),
+    "not encodable": (fail_sends(TypeError("invalid")), TypeError),
+}
+"""Changes during a call, and the errors of the backlog that follow. None of them is about a lost
+answer, so that a caller would take it to mean that nothing was sent."""
+each_certain_error = pytest.mark.parametrize("name", CERTAIN)
+
+
+@pytest.mark.rule("S5")
+@each_certain_error
+def test_error_is_raised_as_it_is_if_nothing_was_sent(
+    failed_over: PairingHarness, name: str
+) -> None:
+    change, kind = CERTAIN[name]
+    first = failed_over.choose(QUEUES[0])
+    first.on_call = lambda: change(failed_over)
+
+    with pytest.raises(kind) as caught:
+        failed_over.send(FIT)
+
+    assert not isinstance(caught.value, SendUnavailable)
+    assert failed_over.stored() == []
+
+
+@pytest.mark.rule("S5", "S9")
+@each_certain_error
+def test_error_after_some_messages_were_stored_becomes_partly_stored(
+    failed_over: PairingHarness, name: str
+) -> None:
+    change, kind = CERTAIN[name]
+    first = failed_over.choose(QUEUES[0])
+    first.on_call = lambda: change(failed_over) if first.sent else None
+
+    with pytest.raises(PartlyStored) as caught:
+        failed_over.send(FIT)
+
+    assert isinstance(caught.value.backlog_error, kind)
+    assert outcomes_of(caught.value) == [STORED] * 2 + [NOT_SENT] * 3
+    assert ids(failed_over.stored()) == ["0", "1"]
+
+
+@pytest.mark.rule("S5", "S11")
+@each_certain_error
+def test_error_after_a_lost_answer_of_the_primary_becomes_send_unavailable(
+    harness: PairingHarness, name: str
+) -> None:
+    change, kind = CERTAIN[name]
+    harness.primary.send_error = DOWN
+    harness.primary.loses_answers = True
+    harness.choose(QUEUES[0]).on_call = lambda: change(harness)
+
+    with pytest.raises(SendUnavailable) as caught:
+        harness.send(FIT)
+
+    assert type(caught.value) is SendUnavailable
+    assert isinstance(caught.value.backlog_error, kind)
+    assert caught.value.primary_error is DOWN
+    assert outcomes_of(caught.value) == [NOT_KNOWN] * 5
+    assert "Nothing was sent" not in str(caught.value)
+
+
+@pytest.mark.rule("S5", "S11")
+@each_certain_error
+def test_error_after_a_lost_answer_of_a_queue_becomes_send_unavailable(
+    failed_over: PairingHarness, name: str
+) -> None:
+    change, kind = CERTAIN[name]
+    lossy = failed_over.choose(QUEUES[0])
+    lossy.send_error, lossy.loses_answers = BROKEN, True
+    for queue in QUEUES[1:]:
+        failed_over.backlog[queue].on_call = lambda: change(failed_over)
+
+    with pytest.raises(SendUnavailable) as caught:
+        failed_over.send(FIT)
+
+    assert isinstance(caught.value.backlog_error, kind)
+    assert outcomes_of(caught.value) == [NOT_KNOWN] * 2 + [NOT_SENT] * 3
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
+def test_interruption_is_never_replaced_by_outcomes(
+    failed_over: PairingHarness, error: type[BaseException]
+) -> None:
+    first = failed_over.choose(QUEUES[0])
+    first.send_error, first.fails_after, first.loses_answers = error(), 1, True
+
+    with pytest.raises(error):
+        failed_over.send(FIT)
+
+    assert ids(failed_over.stored()) == ["0", "1"]
+
+
+@pytest.mark.rule("S5", "S12")
+def test_messages_of_a_held_call_that_times_out_are_not_sent() -> None:
+    harness = PairingHarness(failback="after-drain", failback_hold=MINUTE / 2)
+    harness.hold()
+    harness.on_wait = lambda: setattr(harness, "clock", harness.clock + 10)
+
+    with pytest.raises(SendUnavailable, match=r"Nothing was sent.*timed out") as caught:
+        harness.send([message("1"), message("2")], timeout=5)
+
+    assert outcomes_of(caught.value) == [NOT_SENT] * 2
+    assert [each.message_id for each in caught.value.messages] == ["1", "2"]
+
+
+def test_failed_cancelling_has_no_messages(failed_over: PairingHarness) -> None:
+    with pytest.raises(SendUnavailable) as caught:
+        failed_over.cancel(7)
+
+    assert caught.value.messages == ()
 
 
 # Cancelled calls.

@@ -4,6 +4,7 @@
 """
 
 import inspect
+from copy import copy
 from types import ModuleType
 from typing import Any
 
@@ -14,10 +15,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, Transpor
 from azure.servicebus._pyamqp import _connection as connection
 from azure.servicebus._pyamqp import _transport as transport
 from azure.servicebus._pyamqp import client as pyamqp
+from azure.servicebus._pyamqp import management_link as management_sync
 from azure.servicebus._pyamqp import sender as sender_sync
 from azure.servicebus._pyamqp import session as session_sync
 from azure.servicebus._pyamqp.aio import _client_async as pyamqp_async
 from azure.servicebus._pyamqp.aio import _connection_async as connection_async
+from azure.servicebus._pyamqp.aio import _management_link_async as management_async
 from azure.servicebus._pyamqp.aio import _sender_async as sender_async
 from azure.servicebus._pyamqp.aio import _session_async as session_async
 from azure.servicebus._pyamqp.aio import _transport_async as transport_async
@@ -102,8 +105,8 @@ def test_pin_the_members_of_a_batch():
     batch.add_message(message)
     sections = must_have(batch, "_message", "sdk.members")
     assert isinstance(sections, list), "_message of a batch is no longer a list: see sdk.members"
-    assert [bytes(member) for member in sections[sdk._DATA_SECTION]] == [sdk.encode(message)], (
-        f"the members of a batch are not in _message[{sdk._DATA_SECTION}]: see sdk.members"
+    assert [bytes(member) for member in sections[sdk.DATA_SECTION]] == [sdk.encode(message)], (
+        f"the members of a batch are not in _message[{sdk.DATA_SECTION}]: see sdk.members"
     )
 
 
@@ -267,7 +270,26 @@ def test_pin_the_stream_of_an_async_transport():
     )
 
 
-# Transfers, for the ledger.
+# Closing of clients.
+
+
+@each_flavour
+def test_pin_that_a_client_closes_the_links_in_its_set_of_handlers(flavour: Any):
+    see = "sdk_clients.forget_links"
+    client = client_of(flavour)
+    sender = client.get_queue_sender("q")
+    assert list(must_have(client, "_handlers", see)) == [sender], f"handlers are elsewhere: {see}"
+    assert must_have(copy(client), "_handlers", see) is client._handlers, (
+        f"a copy of a client has other handlers: see {see}"
+    )
+    sdk_clients.forget_links(client, [sender])
+    assert len(client._handlers) == 0
+    assert "in self._handlers:" in inspect.getsource(type(client).close), (
+        f"`close` no longer closes the handlers: see {see}"
+    )
+
+
+# Transfers.
 
 
 @pytest.mark.parametrize(
@@ -279,10 +301,14 @@ def test_pin_the_stream_of_an_async_transport():
     ids=["sync", "aio"],
 )
 def test_pin_the_transfer_of_a_message_to_the_session(handler: Any, name: str, session: Any):
-    see = "sdk.record_transfers"
+    see = "sdk_transfers.record_transfers"
     must_have(handler(HOST, "target"), name, see)
     source = inspect.getsource(session._outgoing_transfer)
     assert 'delivery.frame["payload"]' in source, f"the payload is in another field: see {see}"
+    assert 'delivery.frame["delivery_id"] = ' in source, (
+        "the session no longer gives a frame its id before it writes it: see "
+        "sdk_transfers._is_unanswered"
+    )
     assert "delivery.transfer_state = SessionTransferState.OKAY" in source, (
         f"sent deliveries have another state: see {see}"
     )
@@ -294,5 +320,47 @@ def test_pin_the_transfer_of_a_message_to_the_session(handler: Any, name: str, s
 @each_flavour
 def test_pin_that_the_method_that_creates_a_handler_can_be_replaced(flavour: Any):
     sender = client_of(flavour).get_queue_sender("q")
-    must_have(sender, "_create_handler", "sdk.record_transfers")
+    must_have(sender, "_create_handler", "sdk_transfers.record_transfers")
     assert "self._create_handler(auth)" in inspect.getsource(type(sender)._open)
+
+
+@pytest.mark.parametrize(
+    ("handler", "name"),
+    [
+        (pyamqp.SendClient, "_on_send_complete"),
+        (pyamqp_async.SendClientAsync, "_on_send_complete_async"),
+    ],
+    ids=["sync", "aio"],
+)
+def test_pin_the_answer_to_a_message(handler: Any, name: str):
+    source = inspect.getsource(must_have(handler, name, "sdk_transfers._is_unanswered"))
+    assert "message_delivery.reason = reason" in source, (
+        "the answer to a message is no longer in `reason`: see sdk_transfers._is_unanswered"
+    )
+
+
+@pytest.mark.parametrize("module", [pyamqp, pyamqp_async], ids=["sync", "aio"])
+def test_pin_that_the_sdk_does_not_use_the_field_for_the_delivery(module: ModuleType):
+    assert "message_delivery.delivery" not in inspect.getsource(module), (
+        "the SDK uses the field `delivery` of a message: see sdk_transfers.record_transfers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("handler", "name", "link"),
+    [
+        (pyamqp.SendClient, "mgmt_request", management_sync),
+        (pyamqp_async.SendClientAsync, "mgmt_request_async", management_async),
+    ],
+    ids=["sync", "aio"],
+)
+def test_pin_the_message_of_a_management_request(handler: Any, name: str, link: ModuleType):
+    see = "sdk_transfers._recorded_request"
+    must_have(handler(HOST, "target"), name, see)
+    source = inspect.getsource(link.ManagementLink.execute_operation)
+    assert 'message.application_properties["operation"] = operation' in source, (
+        f"a request no longer has the properties of its message: see {see}"
+    )
+    assert "message._replace(properties=new_properties)" in source, (
+        f"the message of a request is copied in another way: see {see}"
+    )

@@ -42,7 +42,46 @@ def test_queue_is_read_with_its_settings_and_counts():
         active_message_count=5,
         dead_letter_message_count=4,
         size_in_bytes=512,
+        lock_duration=timedelta(minutes=1),
     )
+
+
+def test_settings_of_a_queue_are_read():
+    written = atom.write_queue(
+        {
+            "lock_duration": timedelta(seconds=10),
+            "max_size_in_megabytes": 2048,
+            "default_message_time_to_live": MAX_TIME_SPAN,
+            "dead_lettering_on_message_expiration": True,
+            "max_delivery_count": 10,
+            "auto_delete_on_idle": timedelta(days=1),
+        }
+    )
+    counts = b"".join(
+        b"<%b>0</%b>" % (name, name)
+        for name in (b"SizeInBytes", b"ActiveMessageCount", b"DeadLetterMessageCount")
+    )
+    more = b"<EnablePartitioning>true</EnablePartitioning><ForwardTo>sb://x/other</ForwardTo>"
+    queue = atom.read_queue(
+        "q", written.replace(b"</QueueDescription>", counts + more + b"</QueueDescription>")
+    )
+
+    assert queue.lock_duration == timedelta(seconds=10)
+    assert queue.max_size_in_megabytes == 2048
+    assert queue.default_message_time_to_live == MAX_TIME_SPAN
+    assert queue.dead_lettering_on_message_expiration
+    assert queue.max_delivery_count == 10
+    assert queue.auto_delete_on_idle == timedelta(days=1)
+    assert queue.enable_partitioning
+    assert queue.forward_to == "sb://x/other"
+
+
+@pytest.mark.parametrize("text", [b"", b"soon", b"P99999999D"])
+def test_setting_in_an_unknown_form_is_none(text: bytes):
+    queue = atom.read_queue("q", ENTRY.replace(b">PT1M<", b">%b<" % text))
+
+    assert queue.lock_duration is None
+    assert queue.max_delivery_count is None
 
 
 def test_topic_is_read_with_its_settings():

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from random import Random
-from time import monotonic
 from typing import Any, Self
 
 from azure.core.async_paging import AsyncItemPaged
@@ -21,19 +19,20 @@ __all__ = ["PairedClient", "pair_namespace"]
 
 
 async def pair_namespace(
-    primary: ServiceBusClient,
-    options: SendAvailabilityOptions | None,
-    *,
-    now: Callable[[], float] = monotonic,
-    random: Random | None = None,
+    primary: ServiceBusClient, options: SendAvailabilityOptions | None
 ) -> "PairedClient":
     """Pair the namespace of an asynchronous client with a secondary, as `pairbus.pair_namespace`
     does. The paired client belongs to the event loop in which it is created."""
-    plan = make_plan(primary, options, ServiceBusClient, asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    return await start_pairing(make_plan(primary, options, ServiceBusClient, loop))
+
+
+async def start_pairing(plan: PairingPlan) -> "PairedClient":
+    """Start a pairing that passed the checks. If that fails, the plan is abandoned."""
     driver = LoopDriver()
     try:
         queues = await driver.run(plan.backlog_queues())
-        return PairedClient(plan, queues, driver, now=now, random=random)
+        return PairedClient(plan, queues, driver)
     except BaseException:
         await driver.run(plan.abandon())
         raise
@@ -51,19 +50,11 @@ class PairedClient(
 
     _driver: LoopDriver
 
-    def __init__(
-        self,
-        plan: PairingPlan,
-        queues: tuple[str, ...],
-        driver: LoopDriver,
-        *,
-        now: Callable[[], float],
-        random: Random | None,
-    ) -> None:
+    def __init__(self, plan: PairingPlan, queues: tuple[str, ...], driver: LoopDriver) -> None:
         self._fault_tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Lock()
         """A second call of `close` returns when the first has closed everything."""
-        super().__init__(plan, queues, driver, now=now, random=random)
+        super().__init__(plan, queues, driver)
 
     async def __aenter__(self) -> Self:
         return self
@@ -73,7 +64,9 @@ class PairedClient(
 
     async def close(self) -> None:
         """End the pairing: close the senders, stop the pings and the embedded syphon. Takes a
-        bounded time, and can be called repeatedly."""
+        bounded time, and can be called repeatedly. In a forked child it does nothing."""
+        if self._is_forked:
+            return
         if self._embedded_syphon is not None:
             self._embedded_syphon.stop()
         await self.primary.close()
@@ -88,10 +81,14 @@ class PairedClient(
         await self.close()
 
     async def _close_primary(self) -> None:
+        if self._is_forked:
+            return
         async with self._closing:
             await self._driver.run(self._close_primary_operation())
 
     async def _close_secondary(self) -> None:
+        if self._is_forked:
+            return
         async with self._closing:
             await self._driver.run(self._close_secondary_operation())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -34,6 +35,8 @@ class LoopDriver:
 
     def __init__(self) -> None:
         self.time_limits = TimeLimits()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         # Requests to a host that does not answer would block the executor of the application.
@@ -67,6 +70,16 @@ class LoopDriver:
         """Wake the operations that wait for a change."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+    def call_handler(self, function: Callable[[], None]) -> None:
+        """Call a function in the event loop: immediately in its thread, soon from another one."""
+        if threading.get_ident() == self._thread:
+            function()
+            return
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:  # the loop is closed
+            function()
 
     async def _carry_out(self, effect: Effect) -> Any:
         match effect:

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Self
 
-from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
 from pairbus.errors import PairbusError
 from pairbus.pairing import operations
 from pairbus.pairing.aio.driver import LoopDriver
-from pairbus.pairing.payloads import MessageTypes, paired_batch
+from pairbus.pairing.payloads import MessageTypes, message_count, paired_batch
 from pairbus.pairing.sdk import is_open
 from pairbus.pairing.sender_base import PairedSenderBase
 
@@ -67,6 +67,9 @@ class PairedSender(PairedSenderBase[LoopDriver]):
                         return False, None
                     limit.link = sender = links.primary_sender()
                     await sender.send_messages(messages, timeout=timeout, **options)
+                    self._sent.messages += (
+                        1 if type(messages) is ServiceBusMessage else message_count(messages)
+                    )
         except BaseException as exc:
             error = exc
             if isinstance(exc, PairbusError) or not isinstance(exc, Exception):
