@@ -15,7 +15,7 @@ test: setup-test ## Run all tests; ARGS="tests/unit -k flow" selects some
 ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
-	@$(PY) -m pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
+	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
 	@$(PY) -m pytest -m "not soak" -n 2 --dist loadfile --durations 15 tests/faults $(addprefix --ignore ,$(DEADLINES))
 	@$(PY) -m pytest -n 3 $(DEADLINES)
 endif
