@@ -1,5 +1,6 @@
-"""The driver of threads: closing side by side, discarding, and locks."""
+"""The drivers: closing side by side, discarding, locks, and calls that fail at once."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from pairbus.errors import SenderInUse
 from pairbus.pairing import driver as driver_module
+from pairbus.pairing.aio.driver import LoopDriver
 from pairbus.pairing.driver import MAX_CLOSING, MAX_DISCARDING, ThreadDriver
 from pairbus.pairing.effects import AcquireLock, CloseAll, Discard, Effect, Operation
 from tests.waiting import wait_until
@@ -141,3 +143,25 @@ def test_waiting_for_a_lock_too_long_is_an_error_of_its_own(driver: ThreadDriver
     lock = threading.Lock()
     with lock, pytest.raises(SenderInUse, match="other calls used this sender"):
         driver.run(effect_of(AcquireLock(lock, 0.01)))
+
+
+@pytest.mark.rule("S2a")
+async def test_calls_that_fail_at_once_let_other_tasks_run() -> None:
+    driver = LoopDriver()
+    ran = asyncio.Event()
+
+    def fail() -> Operation[None]:
+        yield from ()
+        raise OSError("down")
+
+    async def another() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        ran.set()
+
+    task = asyncio.ensure_future(another())
+    for _ in range(100):
+        with pytest.raises(OSError, match="down"):
+            await driver.run(fail())
+    assert ran.is_set()
+    await task

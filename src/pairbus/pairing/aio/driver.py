@@ -56,6 +56,11 @@ class LoopDriver:
         except StopIteration as stop:
             value: T = stop.value
             return value
+        except Exception:
+            # A call that fails at once does not suspend its task. If the application repeats such
+            # calls, other tasks, such as a probe of the secondary, would never run.
+            await asyncio.sleep(0)
+            raise
 
     def start(self, operation: Operation[None], name: str) -> None:
         """Run an operation in the background."""
