@@ -1,6 +1,6 @@
 PY := .venv/bin/python
 # Tests with deadlines of a few seconds. They run after the other tests.
-DEADLINES := tests/faults/test_pairing_frozen.py
+DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test
@@ -15,8 +15,8 @@ test: setup-test ## Run all tests; ARGS="tests/unit -k flow" selects some
 ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
-	@$(PY) -m pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
-	@$(PY) -m pytest -m "not soak" -n 2 --dist loadfile --durations 15 tests/faults --ignore $(DEADLINES)
+	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
+	@$(PY) -m pytest -m "not soak" -n 2 --dist loadfile --durations 15 tests/faults $(addprefix --ignore ,$(DEADLINES))
 	@$(PY) -m pytest -n 3 $(DEADLINES)
 endif
 

@@ -16,6 +16,7 @@
     │   └── CannotCancel                  the message was scheduled into the backlog
     ├── NotTransferable (ValueError)      a backlog message that cannot be restored
     ├── BacklogUnavailable                no backlog queue exists or could be created
+    ├── SenderInUse                       other calls used the sender until this call timed out
     ├── SendUnavailable                   no acknowledgement from the primary or the backlog
     │   └── PartlyStored                  the backlog accepted only some messages of a call
     ├── MessageTooLargeForBacklog (ValueError)   it fits the primary, but not the backlog
@@ -82,6 +83,7 @@ __all__ = [
     "SecondaryMissing",
     "SendOutcome",
     "SendUnavailable",
+    "SenderInUse",
     "StateError",
     "Unavailable",
 ]
@@ -163,6 +165,11 @@ class NotTransferable(PairbusError, ValueError):
 
 class BacklogUnavailable(PairbusError):
     """No backlog queue exists and none could be created, so the namespaces are not paired."""
+
+
+class SenderInUse(PairbusError):
+    """Other calls used the sender until this call timed out. It says nothing about the namespaces,
+    so it does not lead to failover. Use one sender for each thread or task, or a longer timeout."""
 
 
 class SendOutcome(Enum):

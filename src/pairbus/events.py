@@ -12,6 +12,8 @@ __all__ = [
     "Event",
     "PathStatus",
     "Pinged",
+    "SecondaryRestored",
+    "SecondaryUnavailable",
     "StateChanged",
     "SyphonStarted",
     "SyphonStopped",
@@ -88,9 +90,22 @@ class BacklogQueuePulled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQueueRestored(Event):
-    """A backlog queue that was pulled accepts messages again."""
+    """A backlog queue that was pulled is used again."""
 
     queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondaryUnavailable(Event):
+    """The host of the secondary cannot be reached. Sends of paths in failover raise SendUnavailable
+    at once, until a probe in the background reaches it."""
+
+    cause: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondaryRestored(Event):
+    """The host of the secondary can be reached again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

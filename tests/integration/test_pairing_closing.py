@@ -15,6 +15,7 @@ from pairbus.errors import StateError
 from pairbus.events import Event, PathStatus, Pinged, StateChanged
 from tests.integration.pairs import MINUTE, SECOND, Make, Pair, error_of, gather_all, message, until
 from tests.integration.raw_peer import DEADLINE_S
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -211,6 +212,42 @@ async def test_many_senders_of_a_frozen_primary_are_closed_at_the_same_time(make
     await asyncio.wait_for(pair.close(), DEADLINE_S)
     for error in await gather_all(waiting):
         assert isinstance(error, ServiceBusError | ValueError | StateError)
+
+
+@pytest.mark.rule("S14")
+async def test_many_senders_are_closed_side_by_side(make: Make) -> None:
+    pair = await make()
+    queue = pair.queue()
+    await pair.entered(*(queue for _ in range(20)))
+    closing, most = 0, 0
+    lock = threading.Lock()
+
+    def count(change: int) -> None:
+        nonlocal closing, most
+        with lock:
+            closing += change
+            most = max(most, closing)
+
+    def slow(close: Any) -> Any:
+        """Return a `close` that begins after all others have begun, or at a deadline."""
+
+        async def close_async() -> None:
+            count(1)
+            await until(lambda: most >= 20, "the other senders")
+            await close()
+
+        def close_sync() -> None:
+            count(1)
+            wait_until(lambda: most >= 20, "the other senders", deadline_s=DEADLINE_S)
+            close()
+
+        return close_sync if pair.sync else close_async
+
+    for links in pair.bus._open_links:
+        sender = links.primary_sender()
+        sender.close = slow(sender.close)
+    await asyncio.wait_for(pair.close(), DEADLINE_S)
+    assert most >= 20
 
 
 # Events.

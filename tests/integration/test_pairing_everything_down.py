@@ -9,9 +9,15 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from pairbus import FailureKind, PartlyStored, SendUnavailable
-from pairbus.events import BacklogQueuePulled, PathStatus
+from pairbus.events import (
+    BacklogQueuePulled,
+    BacklogQueueRestored,
+    PathStatus,
+    SecondaryRestored,
+    SecondaryUnavailable,
+)
 from pairbus.pairing.failures import classify_failure
-from tests.integration.pairs import MINUTE, Make, error_of, gather_all, message
+from tests.integration.pairs import MINUTE, Make, Pair, error_of, gather_all, message, until
 from tests.integration.raw_peer import DEADLINE_S
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S5")]
@@ -43,6 +49,17 @@ def check(error: BaseException | None) -> None:
     assert error.__cause__.exceptions == (error.primary_error, error.backlog_error)
 
 
+def is_reachable(pair: Pair) -> bool:
+    """Return whether the secondary of a pairing is known to be reachable."""
+    reachable: bool = pair.bus.status().secondary_host.reachable
+    return reachable
+
+
+async def restored(pair: Pair) -> None:
+    """Wait until a probe has reached the secondary."""
+    await until(lambda: is_reachable(pair), "a probe of the secondary")
+
+
 async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(make: Make) -> None:
     pair = await make(backlog_cool_down=timedelta())
     paths = pair.queues(len(WAYS))
@@ -59,8 +76,8 @@ async def test_every_kind_of_send_raises_both_causes_and_sends_nothing(make: Mak
     pair.secondary.start()
     assert [len(pair.arrived(path)) for path in paths] == [1, 0, 0, 0]
     assert pair.backlog() == []
-    for sender in senders:  # one after the other: a pulled queue is tried by one sender at a time
-        await sender.send_messages(message("after"))
+    await restored(pair)
+    await gather_all(sender.send_messages(message("after")) for sender in senders)
     assert [len(pair.backlog(path)) for path in paths] == [1, 1, 1, 1]
 
 
@@ -74,10 +91,39 @@ async def test_outage_of_the_secondary_alone_has_no_effect(make: Make) -> None:
     pair.primary.stop()
     check(await error_of(sender.send_messages(message())))
     assert pair.state(queue) is PathStatus.FAILOVER
-    assert len(pair.of(BacklogQueuePulled)) == 3
+    # All queues are on the same host, so one attempt is sufficient.
+    (event,) = pair.of(SecondaryUnavailable)
+    assert classify_failure(event.cause) is FailureKind.UNAVAILABLE
+    assert pair.of(BacklogQueuePulled) == []
+    host = pair.bus.status().secondary_host
+    assert not host.reachable
+    assert host.cause is not None
+    assert abs(host.since - event.when) < timedelta(seconds=1)
     # No namespace is called again while it is known to be down.
     again = await error_of(sender.send_messages(message()))
     check(again)
+
+
+@pytest.mark.rule("S2a", "S4")
+async def test_senders_use_the_secondary_as_soon_as_it_is_reachable_again(make: Make) -> None:
+    pair = await make(backlog_cool_down=MINUTE)
+    queue = pair.queue()
+    senders = await pair.entered(*(queue for _ in range(6)))
+    pair.primary.stop()
+    await gather_all(sender.send_messages(message()) for sender in senders)
+    pair.secondary.stop()  # while all senders have an open link to a backlog queue
+    for error in await gather_all(error_of(sender.send_messages(message())) for sender in senders):
+        check(error)
+    pulled = len(pair.of(BacklogQueuePulled))
+    assert pulled > 0
+    assert not is_reachable(pair)
+    pair.secondary.start()
+    await restored(pair)
+    await gather_all(sender.send_messages(message()) for sender in senders)
+    assert len(pair.backlog()) == 12
+    assert len(pair.of(SecondaryUnavailable)) == len(pair.of(SecondaryRestored)) > 0
+    assert len(pair.of(BacklogQueueRestored)) >= pulled
+    assert all(queue.in_rotation for queue in pair.bus.status().backlog.values())
 
 
 @pytest.mark.rule("S14")
@@ -99,9 +145,10 @@ async def test_secondary_that_goes_down_later_has_exactly_the_acknowledged_messa
     for number in (2, 3):
         check(await error_of(send(number)))
     pair.secondary.start()
+    await restored(pair)
     await send(4)
     assert acknowledged == ["1", "4"]
-    assert sorted(restored.message_id for restored in pair.backlog()) == acknowledged
+    assert sorted(transferred.message_id for transferred in pair.backlog()) == acknowledged
 
 
 async def test_messages_go_to_the_remaining_backlog_queues(make: Make) -> None:
@@ -137,7 +184,7 @@ async def test_list_with_an_unavailable_session_names_the_stored_messages(make: 
     assert 1 in error.not_sent
     assert error.primary_error is not None
     assert isinstance(error.backlog_error, ServiceBusError)
-    stored = {restored.session for restored in pair.backlog()}
+    stored = {transferred.session for transferred in pair.backlog()}
     assert stored == {sessions[place] for place in error.stored}
 
 

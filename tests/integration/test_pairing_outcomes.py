@@ -336,8 +336,8 @@ async def test_example_of_the_docs_gives_one_copy_of_each_message(make: Make) ->
     await pair.do(send_all, pair.inner(sender), messages)
 
     assert (lost_by_primary.fired, lost_by_backlog.fired) == (1, 8)
-    assert errors
-    assert all(error.unknown for error in errors)
+    # Calls fail without sending anything while the secondary is known to be down.
+    assert any(error.unknown for error in errors)
     assert ids_in(pair, path) == ["id-0", "id-1"]
     assert len(ids_in_backlog(pair)) > 2
     await asyncio.to_thread(drain, pair)

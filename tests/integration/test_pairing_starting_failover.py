@@ -1,6 +1,7 @@
 """The start of failover, with the real SDK and real sockets."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus import FailureKind
 from pairbus.emulator.faults import Fault
+from pairbus.errors import SenderInUse
 from pairbus.events import PathStatus, StateChanged
 from pairbus.pairing.failures import classify_failure
 from tests.integration.encoded_messages import payload
@@ -35,6 +37,7 @@ from tests.integration.pairs import (
     message,
     until,
 )
+from tests.integration.raw_peer import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -585,3 +588,52 @@ async def test_retries_of_the_sdk_are_made_first(make: Make) -> None:
     assert fault.fired == 2
     await until(lambda: len(pair.arrived(queue)) == 1, "the message")
     assert pair.of(StateChanged) == []
+
+
+# Waits that say nothing about the primary, and waits without a socket.
+
+
+@pytest.mark.rule("S2a", "S3")
+@pytest.mark.parametrize("interval", [timedelta(), MINUTE])
+async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
+    make: Make, interval: timedelta
+) -> None:
+    pair = await make(operation_timeout=SECOND, failover_interval=interval)
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    lock = pair.inner(sender)._links.lock
+    if pair.sync:
+        lock.acquire()
+    else:
+        await lock.acquire()
+    error = await error_of(sender.send_messages(message()))
+    assert type(error) is SenderInUse
+    assert pair.state(queue) is PathStatus.HEALTHY
+    assert pair.events == []
+    lock.release()
+    await sender.send_messages(message())
+    assert len(pair.arrived(queue)) == 1
+    assert pair.backlog() == []
+
+
+@pytest.mark.rule("S2a")
+async def test_credential_that_does_not_answer_does_not_block_a_call(make: Make) -> None:
+    pair = await make(operation_timeout=4 * SECOND)
+    queue = pair.queue()
+    asked, answered = threading.Event(), threading.Event()
+
+    def get_token(*scopes: str, **options: Any) -> Any:
+        asked.set()
+        answered.wait(DEADLINE_S)
+        raise OSError("no token")
+
+    async def get_token_async(*scopes: str, **options: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    pair.clients[0]._credential.get_token = get_token if pair.sync else get_token_async
+    await pair.sender(queue).send_messages(message())
+    assert asked.is_set()
+    assert pair.state(queue) is PathStatus.FAILOVER
+    assert len(pair.backlog(queue)) == 1
+    answered.set()

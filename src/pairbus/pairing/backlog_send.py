@@ -93,7 +93,8 @@ def _store_in_queue(
         link_open = False
         with claim:
             try:
-                batch = yield from _call(call, queue, _create_batch, is_last)
+                # If the connection fails, no other queue is tried: opening gets all of the time.
+                batch = yield from _call(call, queue, _create_batch, is_last=True)
                 link_open = True
                 filled = _first_batch(payloads, positions, batch)
                 full = batch_of((payloads[position] for position in filled), batch)
@@ -108,6 +109,9 @@ def _store_in_queue(
             except Exception as exc:
                 error = exc
                 match backlog_failure_of(exc, pairing.classify(exc), link_open=link_open):
+                    case BacklogFailure.HOST_UNREACHABLE:
+                        claim.unreachable(exc)
+                        tried += (queue,)
                     case BacklogFailure.QUEUE_UNAVAILABLE:
                         claim.failed(exc)
                         tried += (queue,)

@@ -23,7 +23,8 @@ from pairbus.pairing.embedded_syphon import EmbeddedSyphon, Fault
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.recovery import recover
-from pairbus.pairing.sender_base import SenderLinks
+from pairbus.pairing.secondary_probe import probe_secondary
+from pairbus.pairing.sender_base import SenderLinks, close_links
 from pairbus.pairing.snapshots import PairingStatus
 from pairbus.pairing.state import PairingState, PathState
 
@@ -135,6 +136,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             queues=queues,
             on_change=driver.wake,
             start_recovery=self._start_recovery,
+            start_probes=self._start_probes,
             record_change=None if plan.usage is None else plan.usage.add_change,
             call_handler=driver.call_handler,
             now=plan.now,
@@ -282,6 +284,10 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     def _start_recovery(self, path: PathState) -> None:
         self._driver.start(recover(self._pairing, self._factory, path), f"recovery of {path.name}")
 
+    def _start_probes(self) -> None:
+        probes = probe_secondary(self._pairing, self._factory)
+        self._driver.start(probes, "probes of the secondary")
+
     @property
     def _is_forked(self) -> bool:
         """True in a child process, where nothing can be closed: connections, locks and threads are
@@ -292,8 +298,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         if self._is_forked or not self._pairing.mark_closed(self._pairing.primary):
             return
         try:
-            for links in list(self._open_links):
-                yield from links.close()
+            yield from close_links(list(self._open_links))
             yield StopBackground()
         finally:
             self._primary_hook.remove()

@@ -2,7 +2,9 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Any, TypeVar
 
 from pairbus.pairing.deadlines import DeadlineMonitor
@@ -10,6 +12,7 @@ from pairbus.pairing.effects import (
     CLOSE_TIMEOUT_S,
     AcquireLock,
     CallSdk,
+    CloseAll,
     CloseObject,
     Discard,
     Effect,
@@ -18,8 +21,15 @@ from pairbus.pairing.effects import (
     WaitForChange,
     lock_timed_out,
 )
+from pairbus.pairing.sdk import close_socket, interrupt
 
 T = TypeVar("T")
+
+MAX_DISCARDING = 16
+"""The number of discarded links that are closed at a time. Of further ones only the socket is
+closed."""
+MAX_CLOSING = 64
+"""The number of objects that are closed side by side."""
 
 
 class ThreadDriver:
@@ -31,6 +41,7 @@ class ThreadDriver:
         self.deadlines = DeadlineMonitor()
         self._changed = threading.Condition()
         self._threads: set[threading.Thread] = set()
+        self._discarding = threading.Semaphore(MAX_DISCARDING)
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation, and return its result."""
@@ -53,7 +64,11 @@ class ThreadDriver:
             target=self._run_in_background, args=(operation,), name=f"pairbus {name}", daemon=True
         )
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many threads, or the interpreter shuts down
+            self._threads.discard(thread)
+            raise
 
     def _run_in_background(self, operation: Operation[None]) -> None:
         try:
@@ -76,8 +91,12 @@ class ThreadDriver:
                 return self.deadlines.run(link, function, timeout_s)
             case AcquireLock(lock, timeout_s):
                 return _acquire(lock, timeout_s)
-            case CloseObject(target) | Discard(target):
+            case CloseObject(target):
                 return self.close(target)
+            case CloseAll(targets):
+                return self._close_all(targets)
+            case Discard(link):
+                return self.discard(link)
             case WaitForChange(changed, seconds):
                 with self._changed:
                     return self._changed.wait_for(changed, seconds)
@@ -86,15 +105,57 @@ class ThreadDriver:
             case _:
                 return self._stop()
 
-    def close(self, target: Any) -> None:
+    def close(self, target: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Close an object of the SDK in a bounded time, and ignore errors."""
         with contextlib.suppress(Exception):
-            self.deadlines.run(target, lambda target: target.close(), CLOSE_TIMEOUT_S)
+            self.deadlines.run(target, lambda target: target.close(), timeout_s)
+
+    def discard(self, link: Any) -> None:
+        """Close a sender or receiver of the SDK in the background."""
+        if self._discarding.acquire(blocking=False):
+            with contextlib.suppress(RuntimeError):
+                self.start(self._discard(link), "discard")
+                return
+            self._discarding.release()
+        interrupt(link)
+        close_socket(link)
+
+    def _discard(self, link: Any) -> Operation[None]:
+        try:
+            yield CloseObject(link)
+        finally:
+            self._discarding.release()
+
+    def _close_all(self, targets: tuple[Any, ...]) -> None:
+        deadline = monotonic() + CLOSE_TIMEOUT_S
+        remaining = deque(targets)
+
+        def close_next() -> None:
+            with contextlib.suppress(IndexError):  # there is no further target
+                while True:
+                    self.close(remaining.popleft(), max(0.0, deadline - monotonic()))
+
+        threads = []
+        try:
+            for _ in targets[:MAX_CLOSING] if len(targets) > 1 else ():
+                thread = threading.Thread(target=close_next, name="pairbus closing", daemon=True)
+                thread.start()
+                threads.append(thread)
+        except RuntimeError:  # there are too many threads, or the interpreter shuts down
+            threads.clear()
+        if not threads:
+            close_next()
+        _join(threads, deadline)
 
     def _stop(self) -> None:
-        for thread in self._threads - {threading.current_thread()}:
-            thread.join(CLOSE_TIMEOUT_S)
+        threads = self._threads - {threading.current_thread()}
+        _join(threads, monotonic() + CLOSE_TIMEOUT_S)
         self.deadlines.stop()
+
+
+def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
+    for thread in threads:
+        thread.join(max(0.0, deadline - monotonic()))
 
 
 def _acquire(lock: threading.Lock, timeout_s: float | None) -> contextlib.ExitStack:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.errors import SenderInUse
+
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 10.0
@@ -28,9 +30,12 @@ def timed_out(seconds: float) -> CallTimedOut:
     return CallTimedOut(message=f"The call was interrupted: no answer within {seconds:g} s")
 
 
-def lock_timed_out(seconds: float) -> OperationTimeoutError:
+def lock_timed_out(seconds: float) -> SenderInUse:
     """Return the error for a call that waited too long for other calls of the same sender."""
-    return OperationTimeoutError(message=f"Other calls used this sender for {seconds:g} s")
+    return SenderInUse(
+        f"The call timed out: other calls used this sender for the last {seconds:.1f} s. Use one "
+        "sender for each thread or task, or a longer timeout."
+    )
 
 
 class CallSdk(NamedTuple):
@@ -43,8 +48,8 @@ class CallSdk(NamedTuple):
 
 
 class AcquireLock(NamedTuple):
-    """Acquire a lock. The result is a context manager that releases it. Raises
-    OperationTimeoutError; without a timeout the wait is unlimited."""
+    """Acquire a lock. The result is a context manager that releases it. Raises SenderInUse;
+    without a timeout the wait is unlimited."""
 
     lock: Any
     timeout_s: float | None = None
@@ -56,9 +61,16 @@ class CloseObject(NamedTuple):
     target: Any
 
 
+class CloseAll(NamedTuple):
+    """Close objects of the SDK side by side, in a bounded time for all of them, and ignore
+    errors."""
+
+    targets: tuple[Any, ...]
+
+
 class Discard(NamedTuple):
-    """Close a sender or receiver of the SDK that failed or is not needed any more. In an event loop
-    this does not delay the operation."""
+    """Close a sender or receiver of the SDK that failed or is not needed any more. This does not
+    delay the operation."""
 
     link: Any
 
@@ -83,6 +95,13 @@ class RunBlocking(NamedTuple):
 
 
 Effect: TypeAlias = (
-    CallSdk | AcquireLock | CloseObject | Discard | WaitForChange | RunBlocking | StopBackground
+    CallSdk
+    | AcquireLock
+    | CloseObject
+    | CloseAll
+    | Discard
+    | WaitForChange
+    | RunBlocking
+    | StopBackground
 )
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -28,6 +28,8 @@ from pairbus.servicebus import conditions
 class BacklogFailure(Enum):
     """The meaning of a failed send to a backlog queue: the part that is at fault."""
 
+    HOST_UNREACHABLE = "host unreachable"
+    """The connection failed before the link was open: no other queue of the host is tried."""
     QUEUE_UNAVAILABLE = "queue unavailable"
     """The queue or its namespace accepts no messages: the queue is pulled from the rotation."""
     LINK_LOST = "link lost"
@@ -107,6 +109,26 @@ QUEUE_CONDITIONS = frozenset(
 )
 """The conditions of kind CALLER that concern the entity and not the message."""
 
+CONNECTION_CLASSES = (
+    sdk.ServiceBusConnectionError,
+    sdk.ServiceBusCommunicationError,
+    sdk.OperationTimeoutError,
+    sdk.ServiceBusAuthenticationError,
+)
+"""The classes of kind UNAVAILABLE that can concern the connection."""
+
+CONNECTION_CONDITIONS = frozenset(
+    {
+        str(None),  # the SDK or pairbus raised the error, without an answer of the service
+        conditions.CONNECTION_FORCED,
+        conditions.FRAMING_ERROR,
+        conditions.NOT_FOUND,  # of a connection: the namespace was deleted
+        conditions.SDK_CLIENT_ERROR,
+        conditions.SDK_SOCKET_ERROR,
+    }
+)
+"""The conditions of kind UNAVAILABLE that concern the connection and not an entity."""
+
 NOT_ENCODABLE = (TypeError, ValueError, KeyError, struct.error, RecursionError)
 """The exceptions of the SDK's encoder; RecursionError for a message that contains itself."""
 
@@ -149,6 +171,8 @@ def backlog_failure_of(
     """
     if kind is FailureKind.BUSY:
         return BacklogFailure.BUSY
+    if not link_open and is_connection_failure(error, kind):
+        return BacklogFailure.HOST_UNREACHABLE
     if kind is FailureKind.UNAVAILABLE or not link_open:
         return BacklogFailure.QUEUE_UNAVAILABLE
     if kind is FailureKind.UNKNOWN:
@@ -156,6 +180,21 @@ def backlog_failure_of(
     if _is_about_entity(error):
         return BacklogFailure.QUEUE_UNAVAILABLE
     return BacklogFailure.MESSAGE_REJECTED
+
+
+def is_connection_failure(error: BaseException, kind: FailureKind) -> bool:
+    """Return whether a failed call is about the connection to the host, and not about one entity:
+    there was no connection, no answer, or no token."""
+    if kind is not FailureKind.UNAVAILABLE:
+        return False
+    for cause in _causes(error):
+        if _is_token_failure(cause):
+            return not isinstance(getattr(cause, "status_code", None), int)
+    if not isinstance(error, sdk.ServiceBusError):
+        return isinstance(error, OSError | AzureError)
+    if type(error) is sdk.ServiceBusError:
+        return isinstance(error.inner_exception, OSError | AzureError)
+    return isinstance(error, CONNECTION_CLASSES) and condition_of(error) in CONNECTION_CONDITIONS
 
 
 def _is_about_entity(error: BaseException) -> bool:

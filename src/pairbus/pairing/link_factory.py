@@ -7,13 +7,14 @@ from weakref import WeakSet
 from pairbus.pairing.forks import notify_after_fork
 from pairbus.pairing.sdk import check_link, make_handshake_interruptible
 from pairbus.pairing.sdk_clients import forget_links, without_retries
+from pairbus.pairing.sdk_opening import make_opening_interruptible
 from pairbus.pairing.sdk_transfers import record_transfers
 from pairbus.pairing.usage import PairingUsage
 
 
 class LinkFactory:
-    """Creates the SDK senders and receivers of a pairing. The driver of threads needs handshakes
-    that it can interrupt."""
+    """Creates the SDK senders and receivers of a pairing. The driver of threads needs links whose
+    opening it can interrupt."""
 
     def __init__(
         self, primary: Any, secondary: Any, usage: PairingUsage | None, *, interruptible: bool
@@ -43,6 +44,11 @@ class LinkFactory:
         """Return a sender of the primary that does not retry."""
         return self._prepare(without_retries(self._primary).get_queue_sender(path))
 
+    def probe_sender(self, queue: str) -> Any:
+        """Return a sender of a backlog queue that does not retry, and that sends nothing."""
+        sender = without_retries(self._secondary).get_queue_sender(queue)
+        return self._prepare(sender, sends=False)
+
     def backlog_receiver(self, queue: str) -> Any:
         """Return a receiver of a backlog queue that does not retry, for peeks."""
         receiver = without_retries(self._secondary).get_queue_receiver(queue)
@@ -53,6 +59,7 @@ class LinkFactory:
         self._links.add(link)
         if self._interruptible:
             make_handshake_interruptible(link)
+            make_opening_interruptible(link)
         if sends:
             record_transfers(link, sizes=self.usage is not None)
         return link

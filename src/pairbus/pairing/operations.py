@@ -16,6 +16,7 @@ from pairbus.errors import CannotCancel, PairbusError, SendUnavailable
 from pairbus.options import FailureKind
 from pairbus.pairing.backlog_send import store
 from pairbus.pairing.effects import Operation, WaitForChange
+from pairbus.pairing.failures import BacklogFailure, backlog_failure_of
 from pairbus.pairing.health import FailureAction, InFlightSend
 from pairbus.pairing.outcomes import CallOutcomes
 from pairbus.pairing.payloads import (
@@ -155,8 +156,11 @@ def create_batch(call: SenderCall, function: Callable[[Any], Any]) -> Operation[
             try:
                 return (yield from call.links.call_backlog(claim.queue, function, call.left_s))
             except (AzureError, OSError) as exc:
-                if call.pairing.classify(exc) is not FailureKind.BUSY:
-                    claim.failed(exc)
+                match backlog_failure_of(exc, call.pairing.classify(exc), link_open=False):
+                    case BacklogFailure.HOST_UNREACHABLE:
+                        claim.unreachable(exc)
+                    case BacklogFailure.QUEUE_UNAVAILABLE:
+                        claim.failed(exc)
                 return None
 
     return (yield from _tolerate_outage(call, function, create_for_backlog))

@@ -1,12 +1,21 @@
 """The state of one path: its health, its senders, its counters. No I/O, no clock."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from pairbus.events import Pinged
 from pairbus.options import FailureKind
 from pairbus.pairing.counters import PathCounters
 from pairbus.pairing.health import PathHealth
 from pairbus.pairing.snapshots import LastError, PathSnapshot
+
+
+class Hold(NamedTuple):
+    """A send waits for the end of a hold, at most so many seconds."""
+
+    seconds: float
+    version: int
+    """The version of the shared state on which the decision is based."""
 
 
 class PathState:

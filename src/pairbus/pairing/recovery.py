@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pairbus.pairing.effects import CallSdk, CloseObject, Discard, Operation, WaitForChange
+from pairbus.pairing.effects import CallSdk, CloseAll, Discard, Operation, WaitForChange
 from pairbus.pairing.health import SMALL, HealthTask, PeekResult
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.ping import make_ping
@@ -41,8 +41,7 @@ def recover(pairing: PairingState, factory: LinkFactory, path: PathState) -> Ope
                 case HealthTask.PEEK:
                     yield from peek_backlog(pairing, factory, path, receivers)
     finally:
-        for receiver in receivers.values():
-            yield CloseObject(receiver)
+        yield CloseAll(tuple(receivers.values()))
 
 
 def ping(

@@ -15,6 +15,8 @@ from pairbus.events import (
     Event,
     PathStatus,
     Pinged,
+    SecondaryRestored,
+    SecondaryUnavailable,
     StateChanged,
 )
 from pairbus.pairing.backlog_settings import SettingMismatch, group_mismatches
@@ -162,7 +164,7 @@ class PairingReporter:
 
     def queue_restored(self, queue: str, when: datetime) -> None:
         """Report that a backlog queue is in the rotation again."""
-        self._add_log(logging.INFO, "Backlog queue %s accepts messages again", queue)
+        self._add_log(logging.INFO, "Backlog queue %s is used again", queue)
         self._add_event(BacklogQueueRestored(when=when, queue=queue))
 
     def settings_differ(self, mismatches: Sequence[SettingMismatch], when: datetime) -> None:
@@ -189,6 +191,18 @@ class PairingReporter:
                     consequence=item.consequence,
                 )
             )
+
+    def secondary_unavailable(self, cause: BaseException, when: datetime) -> None:
+        """Report that the host of the secondary cannot be reached."""
+        self._add_log(
+            logging.ERROR, "The secondary cannot be reached; no backlog queue is tried: %s", cause
+        )
+        self._add_event(SecondaryUnavailable(when=when, cause=cause))
+
+    def secondary_restored(self, when: datetime) -> None:
+        """Report that the host of the secondary can be reached again."""
+        self._add_log(logging.INFO, "The secondary can be reached again")
+        self._add_event(SecondaryRestored(when=when))
 
 
 def utc_now() -> datetime:

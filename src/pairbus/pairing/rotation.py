@@ -13,6 +13,8 @@ class PulledQueue:
 
     cause: BaseException
     since: float
+    unreachable: bool = False
+    """The connection failed, so that the queue itself may be usable."""
     probing: bool = False
     """A sender tries the queue at this moment."""
 
@@ -51,11 +53,25 @@ class Rotation:
         pulled = self._pulled.get(queue)
         return pulled is None or (not pulled.probing and now >= pulled.since + self._cool_down_s)
 
-    def failed(self, queue: str, cause: BaseException, now: float) -> bool:
+    def failed(
+        self, queue: str, cause: BaseException, now: float, *, unreachable: bool = False
+    ) -> bool:
         """Pull a queue. Return whether it was in the rotation until now."""
         was_in_rotation = queue not in self._pulled
-        self._pulled[queue] = PulledQueue(cause, now)
+        self._pulled[queue] = PulledQueue(cause, now, unreachable)
         return was_in_rotation
+
+    def restore_unreachable(self) -> list[str]:
+        """Restore the queues that were pulled because their connection failed, and return them."""
+        queues = [queue for queue, pulled in self._pulled.items() if pulled.unreachable]
+        for queue in queues:
+            del self._pulled[queue]
+        return queues
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether all queues are pulled."""
+        return len(self._pulled) == len(self.queues)
 
     def succeeded(self, queue: str) -> bool:
         """Record that a queue accepted a message. Return whether this restores a pulled queue."""
@@ -88,11 +104,13 @@ class QueueClaim:
         *,
         restore: Callable[[str], None],
         pull: Callable[[str, BaseException], None],
+        unreachable: Callable[[str, BaseException], None],
         release: Callable[[str], None],
     ) -> None:
         self.queue = queue
         self._restore = restore
         self._pull = pull
+        self._unreachable = unreachable
         self._release = release
         self._reported = False
 
@@ -112,3 +130,8 @@ class QueueClaim:
         """Report that the queue is at fault, which pulls it from the rotation."""
         self._reported = True
         self._pull(self.queue, error)
+
+    def unreachable(self, error: BaseException) -> None:
+        """Report that the host of the queue could not be reached."""
+        self._reported = True
+        self._unreachable(self.queue, error)

@@ -1,8 +1,9 @@
 """All access to private names of messages, senders and receivers of the Azure SDK.
 
 The SDK has no public way to read the bytes that it would send, to send bytes that are encoded
-already, or to end a call that hangs. `pairing.sdk_clients` does the same for clients and
-`pairing.sdk_transfers` for transfers; no other module of pairbus uses private names of the SDK.
+already, or to end a call that hangs. `pairing.sdk_opening` makes the opening of a link
+interruptible, `pairing.sdk_clients` does the same for clients and `pairing.sdk_transfers` for
+transfers; no other module of pairbus uses private names of the SDK.
 `require` fails with a clear message when the installed version lacks a name.
 """
 
@@ -206,14 +207,21 @@ def interrupt(link: Any) -> None:
     link._open = _raise_interrupted
     if isinstance(link._config.ssl_context, InterruptibleHandshake):
         link._config.ssl_context.interrupted = True
-    handler = link._handler
-    if handler is None:
-        return
-    handler.open = _raise_interrupted
-    sock = _socket_of(handler)
-    if sock is not None:
-        with contextlib.suppress(OSError, AttributeError, ValueError):
-            sock.shutdown(2)
+    handler = getattr(link, "_handler", None)  # a client has none
+    if handler is not None:
+        handler.open = _raise_interrupted
+        handler._keep_alive_thread = None  # `close` would wait for it, for up to a second
+        transport = _transport_of(handler)
+        if transport is not None:
+            # The host name may be resolved later, in a thread that was abandoned.
+            transport._init_socket = _raise_interrupted
+        sock = socket_of(handler)
+        if sock is not None:
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                sock.shutdown(2)
+    steps = getattr(link, "_pairbus_steps", None)
+    if steps is not None:
+        steps.interrupt()
 
 
 def _raise_interrupted(*args: Any, **options: Any) -> None:
@@ -223,16 +231,22 @@ def _raise_interrupted(*args: Any, **options: Any) -> None:
 def close_socket(link: Any) -> None:
     """Close the socket of a link after its call was interrupted. The SDK's `close` does nothing
     while there is no session, and would leave the socket open."""
-    sock = None if link._handler is None else _socket_of(link._handler)
+    handler = getattr(link, "_handler", None)  # a client has none
+    sock = None if handler is None else socket_of(handler)
     if sock is not None:
         with contextlib.suppress(OSError):
             sock.close()
 
 
-def _socket_of(handler: Any) -> Any:
-    connection = handler._connection
-    transport = None if connection is None else connection._transport
+def socket_of(handler: Any) -> Any:
+    """Return the socket of a handler of the synchronous SDK; None if it is not connected."""
+    transport = _transport_of(handler)
     return None if transport is None else transport.sock
+
+
+def _transport_of(handler: Any) -> Any:
+    connection = handler._connection
+    return None if connection is None else connection._transport
 
 
 def abort_connection(link: Any) -> None:

@@ -73,7 +73,7 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
                 )
             except BaseException as exc:
                 if links.primary_call_ended(sender, exc):
-                    self._driver.close(sender)
+                    self._driver.discard(sender)
                 if isinstance(exc, PairbusError) or not isinstance(exc, Exception):
                     raise
                 return False, exc

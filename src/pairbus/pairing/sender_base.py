@@ -1,7 +1,7 @@
 """The parts of a paired sender that do not depend on threads or an event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pairbus.errors import StateError
@@ -10,7 +10,7 @@ from pairbus.pairing.effects import (
     AcquireLock,
     CallSdk,
     CallTimedOut,
-    CloseObject,
+    CloseAll,
     Discard,
     Operation,
 )
@@ -127,17 +127,30 @@ class SenderLinks:
 
     def close(self) -> Operation[None]:
         """Close all SDK senders. Calls that wait for their turn fail."""
-        self.closed = True
+        yield from close_links([self])
+
+    def take_senders(self) -> Operation[list[Any]]:
+        """Wait for the call in progress, and return all SDK senders, for the caller to close."""
         if self.pairing.primary.forked:  # the connections and locks are those of the parent
-            return
+            return []
         with (yield AcquireLock(self.lock)):
             senders = [*self._backlog.values(), self._primary]
             self._backlog.clear()
             self._primary = None
-        for sender in senders:
-            if sender is not None:
-                yield CloseObject(sender)
         self.pairing.forget_sender(self.path, self)
+        return [sender for sender in senders if sender is not None]
+
+
+def close_links(all_links: Sequence[SenderLinks]) -> Operation[None]:
+    """Close the SDK senders of several paired senders, side by side."""
+    for links in all_links:
+        links.closed = True
+    senders: list[Any] = []
+    try:
+        for links in all_links:
+            senders += yield from links.take_senders()
+    finally:
+        yield CloseAll(tuple(senders))
 
 
 class SenderCall(NamedTuple):

@@ -6,7 +6,14 @@ from datetime import datetime
 from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind
 
-__all__ = ["BacklogQueueSnapshot", "LastError", "PairingStatus", "PathSnapshot", "SendCounters"]
+__all__ = [
+    "BacklogQueueSnapshot",
+    "LastError",
+    "PairingStatus",
+    "PathSnapshot",
+    "SecondaryHostSnapshot",
+    "SendCounters",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +80,24 @@ class BacklogQueueSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecondaryHostSnapshot:
+    """The state of the host of the secondary. While it cannot be reached, no backlog queue is
+    tried."""
+
+    reachable: bool
+    cause: BaseException | None = None
+    """The last error of a connection."""
+    since: datetime | None = None
+    """The time since which the host cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairingStatus:
     """The state of a pairing, of its paths and of its backlog queues."""
 
     primary: str
     secondary: str
+    secondary_host: SecondaryHostSnapshot
     paths: dict[str, PathSnapshot]
     backlog: dict[str, BacklogQueueSnapshot]
     fault: BaseException | None

@@ -6,10 +6,10 @@ Operations ask it what to do and report the results. Its methods can be called f
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from random import Random
 from threading import RLock
 from time import monotonic
-from typing import NamedTuple
 from zlib import crc32
 
 from pairbus.errors import SendUnavailable
@@ -17,7 +17,7 @@ from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.backlog_settings import SettingMismatch
 from pairbus.pairing.client_state import ClientState
-from pairbus.pairing.failures import classify_failure
+from pairbus.pairing.failures import classify_failure, is_connection_failure
 from pairbus.pairing.forks import notify_after_fork
 from pairbus.pairing.health import (
     FailureAction,
@@ -30,30 +30,24 @@ from pairbus.pairing.health import (
     Step,
     is_small,
 )
-from pairbus.pairing.path_state import PathState
+from pairbus.pairing.path_state import Hold, PathState
 from pairbus.pairing.recorder import SendRecorder
 from pairbus.pairing.reporter import ChangeRecorder, PairingReporter, utc_now
 from pairbus.pairing.rotation import QueueClaim, Rotation
+from pairbus.pairing.secondary_host import SecondaryHost
 from pairbus.pairing.snapshots import PairingStatus
 from pairbus.pairing.status import make_status
 
 __all__ = ["Hold", "PairingState", "PathState"]
 
 
-class Hold(NamedTuple):
-    """A send waits for the end of a hold, at most so many seconds."""
-
-    seconds: float
-    version: int
-    """The version of the shared state on which the decision is based."""
-
-
 class PairingState:
     """The state of a pairing of two namespaces.
 
     After each change, `version` grows and `on_change` is called, without the lock.
-    `start_recovery` is called when a path begins to need a recovery operation, `record_change` for
-    each change of a path's status. `call_handler` is that of `PairingReporter`.
+    `start_recovery` is called when a path begins to need a recovery operation, `start_probes` when
+    the host of the secondary needs probes, `record_change` for each change of a path's status.
+    `call_handler` is that of `PairingReporter`.
     """
 
     def __init__(
@@ -65,6 +59,7 @@ class PairingState:
         queues: tuple[str, ...],
         on_change: Callable[[], None],
         start_recovery: Callable[[PathState], None],
+        start_probes: Callable[[], None] | None = None,
         record_change: ChangeRecorder | None = None,
         call_handler: Callable[[Callable[[], None]], None] | None = None,
         now: Callable[[], float] = monotonic,
@@ -90,6 +85,8 @@ class PairingState:
             queues, cool_down_s=options.backlog_cool_down.total_seconds(), random=self._random
         )
         self._pulled_at: dict[str, datetime] = {}
+        self.secondary_host = SecondaryHost(self, start_probes, wall_clock)
+        on_busy = options.failover_on_busy
         self._settings = HealthSettings(
             failover_interval_s=options.failover_interval.total_seconds(),
             ping_interval_s=options.ping_primary_interval.total_seconds(),
@@ -97,11 +94,7 @@ class PairingState:
             after_drain=options.failback == "after-drain",
             hold_s=options.failback_hold.total_seconds(),
             drain_timeout_s=options.drain_timeout.total_seconds(),
-            failover_on_busy_s=(
-                None
-                if options.failover_on_busy is None
-                else options.failover_on_busy.total_seconds()
-            ),
+            failover_on_busy_s=on_busy.total_seconds() if on_busy is not None else None,
         )
         self.after_drain = self._settings.after_drain
         self.operation_timeout_s = options.operation_timeout.total_seconds()
@@ -220,7 +213,7 @@ class PairingState:
     ) -> QueueClaim | None:
         """Claim the backlog queue that a sender stays with, or else another one. Return None if no
         queue is usable."""
-        if self.secondary.down:
+        if self.secondary.down or self.secondary_host.is_down:
             return None
         with self.lock:
             now = self.now()
@@ -235,12 +228,17 @@ class PairingState:
     def claim_queue(self, queue: str) -> QueueClaim | None:
         """Claim one backlog queue. Return None if it is not usable."""
         with self.lock:
-            usable = not self.secondary.down and self.rotation.claim(queue, self.now())
-            return self._claim(queue) if usable else None
+            if self.secondary.down or self.secondary_host.is_down:
+                return None
+            return self._claim(queue) if self.rotation.claim(queue, self.now()) else None
 
     def _claim(self, queue: str) -> QueueClaim:
         return QueueClaim(
-            queue, restore=self._restore_queue, pull=self.pull_queue, release=self._release_queue
+            queue,
+            restore=self._restore_queue,
+            pull=self.pull_queue,
+            unreachable=partial(self.secondary_host.unreachable, began=self.now()),
+            release=self._release_queue,
         )
 
     def _release_queue(self, queue: str) -> None:
@@ -249,19 +247,33 @@ class PairingState:
 
     def pull_queue(self, queue: str, error: BaseException) -> None:
         """Take a backlog queue out of the rotation for the cool-down."""
+        unreachable = is_connection_failure(error, self.classify(error))
         with self.lock:
-            if self.rotation.failed(queue, error, self.now()):
+            now = self.now()
+            if self.rotation.failed(queue, error, now, unreachable=unreachable):
                 when = self._pulled_at[queue] = self._wall_clock()
                 self.reporter.queue_pulled(queue, error, when)
+            is_last = unreachable and self.rotation.is_empty
+        if is_last:
+            self.secondary_host.unreachable(queue, error, began=now)
         self.reporter.deliver()
 
     def _restore_queue(self, queue: str) -> None:
         """Put a backlog queue that accepted a message back into the rotation."""
         with self.lock:
             if self.rotation.succeeded(queue):
-                self._pulled_at.pop(queue, None)
-                self.reporter.queue_restored(queue, self._wall_clock())
+                self._report_restored(queue)
+        self.secondary_host.answered(queue)
         self.reporter.deliver()
+
+    def restore_unreachable(self) -> None:
+        """Restore the queues that failed because of the host. The lock must be held."""
+        for queue in self.rotation.restore_unreachable():
+            self._report_restored(queue)
+
+    def _report_restored(self, queue: str) -> None:
+        self._pulled_at.pop(queue, None)
+        self.reporter.queue_restored(queue, self._wall_clock())
 
     def report_mismatches(self, mismatches: Sequence[SettingMismatch]) -> None:
         """Report the settings of existing backlog queues that are worse than ours."""
@@ -277,11 +289,12 @@ class PairingState:
     def send_unavailable(self, path: PathState, error: BaseException | None) -> SendUnavailable:
         """Return the error for a call that no backlog queue acknowledged. Its text is the reason;
         the outcomes of the messages are added to it (see `pairing.outcomes`)."""
+        host, rotation = self.secondary_host, self.rotation
         return SendUnavailable(
             "the primary is down, and no acknowledgement came from any of the "
-            f"{len(self.rotation.queues)} backlog queues",
+            f"{len(rotation.queues)} backlog queues",
             primary_error=path.health.cause,
-            backlog_error=self.secondary.error() or error or self.rotation.last_cause,
+            backlog_error=self.secondary.error() or error or host.cause or rotation.last_cause,
         )
 
     # Recovery.
@@ -377,5 +390,10 @@ class PairingState:
         """Return the current status of the pairing."""
         with self.lock:
             return make_status(
-                self.primary, self.secondary, self._paths.values(), self.rotation, self._pulled_at
+                self.primary,
+                self.secondary,
+                self.secondary_host.snapshot(),
+                self._paths.values(),
+                self.rotation,
+                self._pulled_at,
             )

@@ -7,12 +7,13 @@ from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.counters import total
 from pairbus.pairing.path_state import PathState
 from pairbus.pairing.rotation import Rotation
-from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus
+from pairbus.pairing.snapshots import BacklogQueueSnapshot, PairingStatus, SecondaryHostSnapshot
 
 
 def make_status(
     primary: ClientState,
     secondary: ClientState,
+    secondary_host: SecondaryHostSnapshot,
     paths: Iterable[PathState],
     rotation: Rotation,
     pulled_at: Mapping[str, datetime],
@@ -25,6 +26,7 @@ def make_status(
     return PairingStatus(
         primary=primary.name,
         secondary=secondary.name,
+        secondary_host=secondary_host,
         paths=snapshots,
         backlog={
             queue: BacklogQueueSnapshot(

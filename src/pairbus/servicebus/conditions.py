@@ -67,3 +67,4 @@ TIMEOUT: Final = OperationTimeout.default_condition
 # Made up by the Azure SDK; no service sends them.
 SDK_UNKNOWN_ERROR: Final = "amqp:unknown-error"
 SDK_CLIENT_ERROR: Final = "amqp:client-error"
+SDK_SOCKET_ERROR: Final = "amqp:socket-error"

@@ -32,6 +32,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from pairbus.errors import OperationTimeout
 from pairbus.options import FailureKind
+from pairbus.pairing.effects import timed_out
 from pairbus.pairing.failures import (
     CLASSES,
     CONDITIONS,
@@ -532,6 +533,56 @@ def test_link_that_does_not_open_is_no_fault_of_the_message(kind: FailureKind):
     busy = kind is FailureKind.BUSY
     expected = BacklogFailure.BUSY if busy else BacklogFailure.QUEUE_UNAVAILABLE
     assert backlog_failure_of(ValueError(), kind, link_open=False) is expected
+
+
+def opening_link(error: Exception) -> BacklogFailure:
+    """Return the meaning of an error before the link is open."""
+    return backlog_failure_of(error, classify_failure(error), link_open=False)
+
+
+@pytest.mark.rule("S2a", "S4")
+@pytest.mark.parametrize(
+    "error",
+    [
+        raised_by_sdk(AMQPConnectionError(ErrorCondition.SocketError, description="refused")),
+        raised_by_sdk(AMQPConnectionError(ErrorCondition.ConnectionCloseForced)),
+        raised_by_sdk(AMQPConnectionError(ErrorCondition.NotFound)),  # the namespace was deleted
+        raised_by_sdk(TimeoutError("Authentication attempt timed-out.")),
+        raised_by_sdk(socket.gaierror("unknown host")),
+        raised_by_sdk(ServiceRequestError("no connection to the identity provider")),
+        raised_by_sdk(TokenAuthFailure(None, b"no answer")),
+        sdk.OperationTimeoutError(message="late"),
+        timed_out(3),
+        ConnectionRefusedError(),
+        ssl.SSLError("handshake"),
+        from_http(None),
+    ],
+    ids=repr,
+)
+def test_connection_that_fails_before_the_link_is_open_concerns_the_host(error: Exception):
+    assert opening_link(error) is BacklogFailure.HOST_UNREACHABLE
+    assert sent_to_backlog(error) is BacklogFailure.QUEUE_UNAVAILABLE
+
+
+@pytest.mark.rule("S2a", "S4")
+@pytest.mark.parametrize(
+    "error",
+    [
+        raised_by_sdk(AMQPLinkError(ErrorCondition.InternalError)),
+        raised_by_sdk(AMQPLinkError(ErrorCondition.LinkDetachForced)),
+        raised_by_sdk(AMQPLinkError(ErrorCondition.NotFound)),
+        raised_by_sdk(AMQPLinkError(ErrorCondition.ResourceLimitExceeded)),
+        raised_by_sdk(AMQPLinkError(b"com.microsoft:entity-disabled")),
+        raised_by_sdk(AMQPLinkError(b"com.microsoft:timeout")),
+        raised_by_sdk(TokenAuthFailure(401, b"unauthorized")),
+        raised_by_sdk(TokenAuthFailure(503, b"unavailable")),
+        raised_by_sdk(ValueError("a value")),
+        ValueError("a value"),
+    ],
+    ids=repr,
+)
+def test_entity_that_does_not_open_a_link_does_not_concern_the_host(error: Exception):
+    assert opening_link(error) is BacklogFailure.QUEUE_UNAVAILABLE
 
 
 @pytest.mark.rule("S4")

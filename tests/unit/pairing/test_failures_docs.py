@@ -115,6 +115,20 @@ def cases() -> Iterator[tuple[Row, Exception]]:
     yield from examples_of(rows_of("5. Not an error of the SDK"), OTHERS)
 
 
+def is_without_connection(error: Exception) -> bool:
+    """Return whether there was no connection, no answer or no token."""
+    if isinstance(error, HttpResponseError):
+        return error.status_code is None
+    classes = (
+        sdk.ServiceBusConnectionError,
+        sdk.ServiceBusCommunicationError,
+        sdk.OperationTimeoutError,
+        sdk.ServiceBusAuthenticationError,
+        OSError,
+    )
+    return type(error) is AzureError or isinstance(error, classes)
+
+
 CASES = list(cases())
 
 
@@ -128,6 +142,8 @@ def test_row_agrees_with_the_code(row: Row, error: Exception) -> None:
     assert kind is KINDS[row.kind]
     assert backlog_failure_of(error, kind, link_open=True) is BACKLOG[row.backlog]
     before_open = BACKLOG["busy"] if kind is FailureKind.BUSY else BACKLOG["pulled"]
+    if is_without_connection(error):
+        before_open = BacklogFailure.HOST_UNREACHABLE
     assert backlog_failure_of(error, kind, link_open=False) is before_open
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from random import Random
@@ -31,11 +31,20 @@ from pairbus.errors import (
     PairingFaulted,
     PartlyStored,
     ReservedProperty,
+    SenderInUse,
     SendOutcome,
     SendUnavailable,
     StateError,
 )
-from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
+from pairbus.events import (
+    BacklogQueuePulled,
+    BacklogQueueRestored,
+    Event,
+    PathStatus,
+    SecondaryRestored,
+    SecondaryUnavailable,
+    StateChanged,
+)
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing import operations
 from pairbus.pairing.deadlines import DeadlineMonitor
@@ -46,6 +55,7 @@ from pairbus.pairing.health import PeekResult
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import encode, members
+from pairbus.pairing.secondary_probe import probe_secondary
 from pairbus.pairing.sender import PairedSender
 from pairbus.pairing.sender_base import SenderCall, SenderLinks
 from pairbus.pairing.state import PairingState
@@ -58,7 +68,7 @@ NOW, SECOND, MINUTE = timedelta(), timedelta(seconds=1), timedelta(minutes=1)
 WHEN = datetime(2030, 1, 2, tzinfo=UTC)
 WHEN_MS = 1_893_542_400_000
 DOWN = ServiceBusConnectionError(message="down")
-BROKEN = ServiceBusConnectionError(message="the queue is broken")
+BROKEN = ServiceBusError("the queue is broken", condition=b"amqp:internal-error")
 GONE = MessagingEntityNotFoundError(message="gone")
 BUSY = ServiceBusServerBusyError(message="busy")
 LARGE = MessageSizeExceededError(message="too large")
@@ -72,7 +82,7 @@ KB = 1024
 class FakeSender:
     """A sender of the SDK that records its calls and fails on request."""
 
-    _open = _handler = _create_handler = None
+    _open = _handler = _create_handler = _backoff = None
     _running = True
     client_identifier = "fake"
     fully_qualified_namespace = "one"
@@ -195,8 +205,11 @@ class RecordingDriver(ThreadDriver):
         self.deadlines = RecordingMonitor(harness.effects)
         self._harness = harness
 
-    def close(self, target: Any) -> None:
+    def close(self, target: Any, timeout_s: float = 0.0) -> None:
         target.close()
+
+    def discard(self, link: Any) -> None:
+        link.close()
 
     def _carry_out(self, effect: Effect) -> Any:
         if isinstance(effect, WaitForChange):
@@ -211,6 +224,10 @@ def payloads_of(messages: Any) -> list[bytes]:
     return [encode(m) for m in (messages if isinstance(messages, list) else [messages])]
 
 
+class NoProbesLeft(Exception):
+    """Ends the operation that probes the secondary's host."""
+
+
 class PairingHarness:
     """A pairing with a clock, fake SDK clients and paired senders."""
 
@@ -219,6 +236,7 @@ class PairingHarness:
         self.events: list[Event] = []
         self.options: list[dict[str, Any]] = []
         self.cancelled: list[Any] = []
+        self._probes_left = 0
         self.effects: list[Effect] = []
         """The calls and waits of the last call."""
         self.on_wait: Callable[[], None] = lambda: None
@@ -344,7 +362,26 @@ class PairingHarness:
                     pass
         return None not in claims
 
-    def fail_queues(self, error: BaseException = BROKEN, attribute: str = "open_error") -> None:
+    def probe(self, number: int = 1) -> None:
+        """Carry out the next probes of the secondary's host, each when it is due."""
+        self.effects.clear()
+        probes = probe_secondary(self.pairing, self.factory)
+        self.on_wait = self._advance_to_probe
+        self._probes_left = number
+        with suppress(NoProbesLeft):
+            self.driver.run(probes)
+
+    def _advance_to_probe(self) -> None:
+        if self._probes_left == 0:
+            raise NoProbesLeft
+        self._probes_left -= 1
+        wait = self.effects[-1]
+        assert isinstance(wait, WaitForChange)
+        self.clock += wait.seconds
+
+    def fail_queues(
+        self, error: BaseException | None = BROKEN, attribute: str = "open_error"
+    ) -> None:
         """Let opening a link or sending fail for all backlog queues."""
         for sender in self.backlog.values():
             setattr(sender, attribute, error)
@@ -604,7 +641,6 @@ def test_failed_queue_is_left_by_all_senders(
     ("attribute", "error", "calls"),
     [
         ("open_error", GONE, 1),
-        ("open_error", OperationTimeoutError(message="late"), 1),
         ("open_error", ValueError("invalid"), 1),
         ("open_error", BROKEN, 1),
         ("send_error", FULL, 2),  # to create a batch and to send it
@@ -807,6 +843,270 @@ def test_message_that_breaks_the_link_of_every_queue_pulls_none(
     assert failed_over.pulled() == set()
 
 
+# The host of the secondary.
+
+
+LATE = OperationTimeoutError(message="late")
+FORCED = ServiceBusConnectionError(message="closed", condition=b"amqp:connection:forced")
+DETACHED = ServiceBusConnectionError(message="detached", condition=b"amqp:link:detach-forced")
+
+
+@pytest.mark.rule("S2a", "S5")
+@pytest.mark.parametrize("error", [DOWN, LATE, FORCED, OSError("no route")])
+def test_no_other_queue_of_an_unreachable_host_is_tried(
+    failed_over: PairingHarness, error: Exception
+) -> None:
+    failed_over.fail_queues(error)
+
+    with pytest.raises(SendUnavailable) as caught:
+        failed_over.send(message("1"))
+
+    assert len(failed_over.called()) == 1
+    assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, error)
+    assert failed_over.pulled() == set()
+    assert [type(event) for event in failed_over.events] == [SecondaryUnavailable]
+
+
+@pytest.mark.rule("S2a", "S5")
+def test_calls_fail_without_an_effect_while_the_host_is_down(failed_over: PairingHarness) -> None:
+    failed_over.fail_queues(DOWN)
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"))
+
+    for call in (failed_over.send, failed_over.schedule):
+        with pytest.raises(SendUnavailable) as caught:
+            call(message("2"))
+        assert failed_over.effects == []
+        assert caught.value.backlog_error is DOWN
+    assert failed_over.create_batch() is None
+    assert failed_over.effects == []
+
+
+@pytest.mark.rule("S2a", "S12")
+def test_sessions_are_not_tried_while_the_host_is_down() -> None:
+    harness = PairingHarness(failback="after-drain")
+    harness.fail_over()
+    harness.fail_queues(DOWN)
+    with pytest.raises(SendUnavailable):
+        harness.send(of_session("s"))
+
+    with pytest.raises(SendUnavailable):
+        harness.send(of_session("another"))
+
+    assert harness.called() == []
+
+
+@pytest.mark.rule("S2a", "S9")
+def test_host_that_goes_down_during_a_split_batch_ends_the_call(
+    failed_over: PairingHarness,
+) -> None:
+    used_queue = failed_over.choose(QUEUES[0])
+    used_queue.on_call = lambda: setattr(
+        used_queue, "open_error", DOWN if used_queue.sent else None
+    )
+
+    with pytest.raises(PartlyStored):
+        failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
+
+    assert ids(failed_over.stored()) == ["0", "1"]
+    assert set(failed_over.called()) == {used_queue.name}
+
+
+@pytest.mark.rule("S2a", "S1")
+@pytest.mark.parametrize("error", [DOWN, LATE])
+def test_creating_a_batch_finds_out_that_the_host_is_down(
+    failed_over: PairingHarness, error: Exception
+) -> None:
+    failed_over.fail_queues(error)
+
+    assert failed_over.create_batch() is None
+
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"))
+    assert failed_over.called() == []
+
+
+@pytest.mark.rule("S2a", "S4")
+@pytest.mark.parametrize("attribute", ["open_error", "send_error"])
+@pytest.mark.parametrize("error", [BROKEN, FULL, GONE, DETACHED])
+def test_failure_of_an_entity_does_not_concern_the_host(
+    failed_over: PairingHarness, used_queue: FakeSender, attribute: str, error: Exception
+) -> None:
+    setattr(used_queue, attribute, error)
+
+    failed_over.send(message("2"))
+
+    assert not failed_over.pairing.secondary_host.is_down
+    assert failed_over.pulled() == {used_queue.name}
+
+
+@pytest.mark.rule("S2a", "S4")
+@pytest.mark.parametrize("error", [DOWN, LATE])
+def test_connection_that_fails_after_the_link_was_open_pulls_the_queue(
+    failed_over: PairingHarness, used_queue: FakeSender, error: Exception
+) -> None:
+    used_queue.send_error = error
+
+    failed_over.send(message("2"))
+
+    assert failed_over.pulled() == {used_queue.name}
+    assert not failed_over.pairing.secondary_host.is_down
+
+
+@pytest.mark.rule("S2a", "S4")
+def test_host_is_down_if_the_connections_of_all_queues_fail(failed_over: PairingHarness) -> None:
+    failed_over.fail_queues(DOWN, "send_error")
+
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"))
+
+    assert failed_over.pulled() == set(QUEUES)
+    assert failed_over.pairing.secondary_host.is_down
+
+
+@pytest.mark.rule("S2a", "S4")
+def test_senders_do_not_wait_for_the_cool_down_after_the_host_is_up_again(
+    failed_over: PairingHarness,
+) -> None:
+    failed_over.pairing.pull_queue(QUEUES[2], GONE)
+    failed_over.fail_queues(DOWN, "send_error")
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"))
+    failed_over.fail_queues(None, "send_error")
+    failed_over.events.clear()
+
+    failed_over.clock += 1
+    failed_over.probe()
+
+    assert failed_over.pulled() == {QUEUES[2]}  # it was pulled for another reason
+    failed_over.send(message("2"))
+    failed_over.send(message("3"), sender="second")
+    assert sorted(ids(failed_over.stored())) == ["2", "3"]
+    kinds = [type(event) for event in failed_over.events]
+    assert kinds == [SecondaryRestored, BacklogQueueRestored, BacklogQueueRestored]
+
+
+@pytest.mark.rule("S2a")
+def test_probe_opens_a_link_and_sends_nothing(failed_over: PairingHarness) -> None:
+    failed_over.fail_queues(DOWN)
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"))
+
+    failed_over.probe(3)  # the first three probes fail
+    assert failed_over.waits() == [1.0, 2.0, 4.0, 5.0]
+    assert len(set(failed_over.called()) - {"wait"}) == 3  # the queues take turns
+    assert failed_over.timeouts() == [10.0] * 3
+    failed_over.fail_queues(None)
+    failed_over.probe()
+
+    assert not failed_over.pairing.secondary_host.is_down
+    assert failed_over.stored() == []
+    failed_over.send(message("2"))
+
+
+@pytest.mark.rule("S2a")
+@pytest.mark.parametrize("error", [GONE, FULL, BUSY, BROKEN])
+def test_error_of_a_queue_is_an_answer_of_the_host(
+    failed_over: PairingHarness, error: Exception
+) -> None:
+    failed_over.fail_queues(DOWN)
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"))
+    failed_over.fail_queues(error)
+
+    failed_over.probe()
+
+    assert not failed_over.pairing.secondary_host.is_down
+
+
+@pytest.mark.rule("S2a", "S4")
+def test_single_queue_that_hangs_is_pulled_after_another_answered(
+    failed_over: PairingHarness, used_queue: FakeSender
+) -> None:
+    used_queue.open_error = LATE
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("2"))
+
+    failed_over.probe(3)  # of this queue, of another one, and of this queue again
+
+    assert not failed_over.pairing.secondary_host.is_down
+    assert failed_over.pulled() == {used_queue.name}
+    failed_over.send(message("2"))
+    assert sorted(ids(failed_over.stored())) == ["1", "2"]
+
+
+@pytest.mark.rule("S2a", "S4")
+def test_queue_that_hangs_while_others_accept_messages_is_pulled(
+    failed_over: PairingHarness, used_queue: FakeSender
+) -> None:
+    used_queue.open_error = LATE
+
+    def store_by_another_sender() -> None:
+        used_queue.on_call = lambda: None
+        failed_over.clock += 1
+        queue = next(queue for queue in QUEUES if queue != used_queue.name)
+        failed_over.choose(queue, "second")
+        failed_over._senders.pop("second", None)
+        PairedSender(failed_over.links("second"), failed_over.driver, None).send_messages(
+            message("another")
+        )
+
+    used_queue.on_call = store_by_another_sender
+
+    failed_over.send(message("2"))
+
+    assert failed_over.pulled() == {used_queue.name}
+    assert sorted(ids(failed_over.stored())) == ["1", "2", "another"]
+
+
+@pytest.mark.rule("S2a", "S14")
+@pytest.mark.parametrize("client", ["primary", "secondary"])
+def test_probes_end_when_a_client_is_closed(failed_over: PairingHarness, client: str) -> None:
+    failed_over.fail_queues(DOWN)
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"))
+    failed_over.pairing.mark_closed(getattr(failed_over.pairing, client))
+
+    failed_over.effects.clear()
+    failed_over.driver.run(probe_secondary(failed_over.pairing, failed_over.factory))
+
+    assert failed_over.effects == []
+
+
+# Locks.
+
+
+@pytest.mark.rule("S2a", "S3")
+@pytest.mark.parametrize("interval", [NOW, MINUTE])
+def test_waiting_for_other_calls_does_not_count_as_an_outage(interval: timedelta) -> None:
+    harness = PairingHarness(failover_interval=interval)
+    sender = harness.sender()
+
+    with harness.links().lock:
+        for call in (
+            lambda: sender.send_messages(message("1"), timeout=0.05),
+            lambda: sender.schedule_messages(message("1"), WHEN, timeout=0.05),
+        ):
+            with pytest.raises(SenderInUse):
+                call()
+
+    assert harness.status is HEALTHY
+    assert harness.called() == []
+    sender.send_messages(message("2"))
+
+
+@pytest.mark.rule("S2a", "S4")
+def test_waiting_for_other_calls_in_failover_pulls_no_queue(failed_over: PairingHarness) -> None:
+    sender = failed_over.sender()
+
+    with failed_over.links().lock, pytest.raises(SenderInUse):
+        sender.send_messages(message("1"), timeout=0.05)
+
+    assert failed_over.pulled() == set()
+    assert not failed_over.pairing.secondary_host.is_down
+    assert failed_over.all_usable()
+
+
 # Sizes.
 
 
@@ -955,10 +1255,10 @@ def test_with_an_interval_the_primary_gets_all_of_the_time() -> None:
 @pytest.mark.rule("S2a")
 @pytest.mark.parametrize(
     ("duration_s", "timeouts"),
-    [(10, [30, 25, 40]), (30, [30, 15])],
-    ids=["the last gets the rest", "without time left no more are tried"],
+    [(10, [60, 50, 40]), (30, [60, 30])],
+    ids=["all queues", "without time left no more are tried"],
 )
-def test_each_queue_leaves_time_for_the_next(
+def test_opening_a_link_gets_the_rest_of_the_time(
     failed_over: PairingHarness, duration_s: float, timeouts: list[float]
 ) -> None:
     failed_over.fail_queues()
@@ -981,7 +1281,28 @@ def test_no_effect_gets_more_time_than_the_call_has(harness: PairingHarness) -> 
 
     harness.send(message("1"), timeout=8)
 
-    assert harness.timeouts() == [4, 2.5, 2.25]
+    assert harness.timeouts() == [4, 5, 2.25]
+
+
+@pytest.mark.rule("S2a")
+@pytest.mark.parametrize(
+    ("duration_s", "timeouts"),
+    # Each queue is called twice: to create a batch and to send it.
+    [(5, [60, 27.5, 50, 22.5, 40, 35]), (20, [60, 20, 20, 0])],
+    ids=["the last gets the rest", "without time left no more are tried"],
+)
+def test_each_send_to_a_queue_leaves_time_for_the_next(
+    failed_over: PairingHarness, duration_s: float, timeouts: list[float]
+) -> None:
+    failed_over.fail_queues(attribute="send_error")
+    for sender in failed_over.backlog.values():
+        sender.duration_s = duration_s
+
+    with pytest.raises(SendUnavailable) as caught:
+        failed_over.send(message("1"), timeout=60)
+
+    assert failed_over.timeouts() == timeouts
+    assert caught.value.backlog_error is BROKEN
 
 
 @pytest.mark.rule("S2a")
@@ -1199,9 +1520,9 @@ def test_creating_a_batch_returns_none_if_no_namespace_answers(interval: timedel
 
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize(
-    ("error", "pulled"), [(BROKEN, 1), (GONE, 1), (OSError("broken"), 1), (BUSY, 0)]
+    ("error", "pulled"), [(BROKEN, 1), (GONE, 1), (OSError("broken"), 0), (BUSY, 0)]
 )
-def test_queue_that_creates_no_batch_is_pulled_unless_it_is_busy(
+def test_queue_that_creates_no_batch_is_pulled_unless_it_is_busy_or_unreachable(
     failed_over: PairingHarness, error: Exception, pulled: int
 ) -> None:
     failed_over.fail_queues(error)

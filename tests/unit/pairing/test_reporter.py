@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from azure.servicebus.exceptions import ServiceBusConnectionError
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from pairbus.events import (
     BacklogQueueMismatch,
@@ -33,6 +33,7 @@ from pairbus.pairing.state import PairingState, PathState
 from pairbus.servicebus.atom import QueueProperties
 
 DOWN = ServiceBusConnectionError(message="down")
+BROKEN = ServiceBusError("the queue is broken", condition=b"amqp:internal-error")
 HEALTHY, FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 QUEUES = ("one/x-servicebus-transfer/0", "one/x-servicebus-transfer/1")
 THREADS, ROUNDS = 8, 150
@@ -189,7 +190,7 @@ def test_queue_is_reported_as_pulled_and_restored_in_turns() -> None:
                 if (number + count // 2) % 2:
                     claim.succeeded()
                 else:
-                    claim.failed(DOWN)
+                    claim.failed(BROKEN)
 
     run_in_threads(use_queues)
 

@@ -1,4 +1,4 @@
-"""Private names of the Azure SDK are used in three modules only, and missing ones are reported."""
+"""Private names of the Azure SDK are used in four modules only, and missing ones are reported."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.pairing import sdk, sdk_clients
 
 PAIRING = Path(pairbus.__file__).parent / "pairing"
-EXEMPT = {"sdk.py", "sdk_clients.py", "sdk_transfers.py"}
+EXEMPT = {"sdk.py", "sdk_clients.py", "sdk_opening.py", "sdk_transfers.py"}
 MODULES = [
     path
     for path in sorted(PAIRING.rglob("*.py"))

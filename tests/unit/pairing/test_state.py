@@ -22,6 +22,8 @@ from pairbus.events import (
     Event,
     PathStatus,
     Pinged,
+    SecondaryRestored,
+    SecondaryUnavailable,
     StateChanged,
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
@@ -60,6 +62,7 @@ class PairingHarness:
         self.events: list[Event] = []
         self.recoveries: list[PathState] = []
         self.changed = 0
+        self.probes = 0
         settings = {"ping_jitter": 0.0, "on_event": self.events.append, **options}
         self.pairing = PairingState(
             SendAvailabilityOptions(**settings),
@@ -68,6 +71,7 @@ class PairingHarness:
             queues=QUEUES,
             on_change=self._count_change,
             start_recovery=self.recoveries.append,
+            start_probes=self._count_probes,
             now=self.clock,
             random=Random(1),
         )
@@ -75,6 +79,9 @@ class PairingHarness:
 
     def _count_change(self) -> None:
         self.changed += 1
+
+    def _count_probes(self) -> None:
+        self.probes += 1
 
     @property
     def status(self) -> PathStatus:
@@ -743,6 +750,86 @@ def test_closed_or_faulted_pairing_refuses_calls(
 
     status = harness.pairing.status()
     assert (status.fault, status.closed) == (fault, closed)
+
+
+# The host of the secondary.
+
+
+def unreachable(harness: PairingHarness, queue: str = QUEUES[0], error: Exception = DOWN) -> None:
+    claim = harness.pairing.claim_queue(queue)
+    assert claim is not None
+    with claim:
+        claim.unreachable(error)
+
+
+@pytest.mark.rule("S2a")
+def test_unreachable_host_is_reported_once_with_its_cause(
+    harness: PairingHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (harness.pairing.claim_queue(queue) for queue in QUEUES[:2])
+    assert first is not None
+    assert second is not None
+    for claim in (first, second):
+        with claim:
+            claim.unreachable(DOWN)
+
+    (event,) = harness.events
+    assert isinstance(event, SecondaryUnavailable)
+    assert event.cause is DOWN
+    assert caplog.text.count("The secondary cannot be reached") == 1
+    host = harness.pairing.status().secondary_host
+    assert (host.reachable, host.cause) == (False, DOWN)
+    assert host.since is not None
+    assert abs(event.when - host.since) < SECOND
+    assert harness.pairing.claim_queue(QUEUES[2]) is None
+    assert harness.claim("sender") is None
+
+
+@pytest.mark.rule("S2a")
+def test_one_operation_probes_the_host_at_a_time() -> None:
+    harness = PairingHarness()
+    host = harness.pairing.secondary_host
+    claims = [harness.pairing.claim_queue(queue) for queue in QUEUES]
+    for claim in claims:
+        assert claim is not None
+        claim.unreachable(DOWN)
+    assert harness.probes == 1
+
+    host.answered(QUEUES[0])
+    unreachable(harness)
+    assert harness.probes == 1  # the operation has not ended yet
+    host.answered(QUEUES[0])
+    assert host.next_probe() is None  # now it has
+    unreachable(harness)
+    assert harness.probes == 2
+
+
+@pytest.mark.rule("S2a")
+@pytest.mark.parametrize("answer", [None, GONE, BUSY])
+def test_answer_to_a_probe_restores_the_host(
+    harness: PairingHarness, answer: Exception | None
+) -> None:
+    unreachable(harness)
+    version = harness.pairing.version
+
+    harness.pairing.secondary_host.probed(QUEUES[0], answer, began=harness.clock())
+
+    assert [type(event) for event in harness.events] == [SecondaryUnavailable, SecondaryRestored]
+    host = harness.pairing.status().secondary_host
+    assert (host.reachable, host.cause, host.since) == (True, None, None)
+    assert harness.pairing.changed_since(version)()
+    assert harness.claim("sender") is not None
+
+
+@pytest.mark.rule("S2a")
+def test_message_that_a_queue_accepts_restores_the_host(harness: PairingHarness) -> None:
+    slow = harness.pairing.claim_queue(QUEUES[1])
+    assert slow is not None
+    unreachable(harness)
+
+    slow.succeeded()
+
+    assert harness.pairing.status().secondary_host.reachable
 
 
 # The status.

@@ -12,6 +12,7 @@ from pairbus.pairing.effects import (
     CLOSE_TIMEOUT_S,
     AcquireLock,
     CallSdk,
+    CloseAll,
     CloseObject,
     Discard,
     Effect,
@@ -55,6 +56,11 @@ class LoopDriver:
         except StopIteration as stop:
             value: T = stop.value
             return value
+        except Exception:
+            # A call that fails at once does not suspend its task. If the application repeats such
+            # calls, other tasks, such as a probe of the secondary, would never run.
+            await asyncio.sleep(0)
+            raise
 
     def start(self, operation: Operation[None], name: str) -> None:
         """Run an operation in the background."""
@@ -88,6 +94,8 @@ class LoopDriver:
                 return await _acquire(lock, timeout_s)
             case CloseObject(target):
                 return await self.close(target)
+            case CloseAll(targets):
+                return await self._close_all(targets)
             case Discard(link):
                 return self.discard(link)
             case WaitForChange(changed, seconds):
@@ -108,6 +116,9 @@ class LoopDriver:
         """Close an object of the SDK in a bounded time, and ignore errors."""
         with contextlib.suppress(Exception):
             await run_in_task(target, target.close(), CLOSE_TIMEOUT_S)
+
+    async def _close_all(self, targets: tuple[Any, ...]) -> None:
+        await asyncio.gather(*map(self.close, targets))
 
     def discard(self, link: Any) -> None:
         """Close a sender or receiver of the SDK in the background."""

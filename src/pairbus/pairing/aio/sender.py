@@ -74,7 +74,8 @@ class PairedSender(PairedSenderBase[LoopDriver]):
             error = exc
             if isinstance(exc, PairbusError) or not isinstance(exc, Exception):
                 raise
-            return False, exc
+            # Without a sender, the time was spent waiting for other calls of this sender.
+            return False, None if sender is None else exc
         finally:
             if sender is not None and links.primary_call_ended(sender, error):
                 self._driver.discard(sender)
