@@ -101,6 +101,19 @@ def calls_of(bus: Any, sender: Any, failing: Any) -> dict[str, Call]:
     }
 
 
+def ends_of(bus: Any, senders: list[Any], client: Any, other: Any) -> list[Call]:
+    """Return the calls of either flavour that end a pairing and its clients."""
+    return [
+        *(sender.close for sender in senders),
+        bus.primary.close,
+        bus.secondary.close,
+        lambda: bus.fault(RuntimeError("a fault in the child")),
+        bus.close,
+        client.close,
+        other.close,
+    ]
+
+
 def describe(error: BaseException | None) -> str:
     return "" if error is None else f"{type(error).__name__}: {error}"
 
@@ -194,15 +207,7 @@ def child_of_threads(
     calls = calls_of(bus, *senders[:2])
     errors = {name: error_of(call) for name, call in calls.items()}
     paths = sorted(bus.status().paths)
-    ends: list[Call] = [
-        *(sender.close for sender in senders),
-        bus.primary.close,
-        bus.secondary.close,
-        lambda: bus.fault(RuntimeError("a fault in the child")),
-        bus.close,
-        client.close,
-        other.close,
-    ]
+    ends = ends_of(bus, senders, client, other)
     closing = [error for end in ends if (error := error_of(end))]
 
     def pair_again() -> None:
@@ -293,15 +298,7 @@ def child_of_tasks(
 
     async def work() -> Any:
         calls = calls_of(bus, *senders[:2])
-        ends: list[Call] = [
-            *(sender.close for sender in senders),
-            bus.primary.close,
-            bus.secondary.close,
-            lambda: bus.fault(RuntimeError("a fault in the child")),
-            bus.close,
-            client.close,
-            other.close,
-        ]
+        ends = ends_of(bus, senders, client, other)
         return {
             "errors": {name: await error_of(call) for name, call in calls.items()},
             "paths": sorted(bus.status().paths),

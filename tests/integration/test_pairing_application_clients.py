@@ -28,6 +28,17 @@ def leave_block(client: Any) -> None:
         pass
 
 
+async def with_one_failed_path(pair: Any) -> tuple[str, str, list[Any]]:
+    """Return a healthy path, one in failover, and their senders, which have sent a message each."""
+    healthy, failing = pair.queues(2)
+    senders = await pair.entered(healthy, failing)
+    fault = pair.fault("disable", failing)
+    for sender in senders:
+        await sender.send_messages(message("before"))
+    assert fault.fired
+    return healthy, failing, senders
+
+
 @pytest.mark.rule("Y7")
 @pytest.mark.parametrize("how", ["close", "with"])
 async def test_closing_the_own_client_of_the_primary_closes_the_pairing(
@@ -35,12 +46,7 @@ async def test_closing_the_own_client_of_the_primary_closes_the_pairing(
 ) -> None:
     pair = await make()
     primary, _ = pair.clients
-    healthy, failing = pair.queues(2)
-    senders = await pair.entered(healthy, failing)
-    fault = pair.fault("disable", failing)
-    for sender in senders:
-        await sender.send_messages(message("before"))
-    assert fault.fired
+    healthy, _, senders = await with_one_failed_path(pair)
 
     await asyncio.wait_for(close_client(pair, primary, how), DEADLINE_S)
 
@@ -72,12 +78,7 @@ async def test_closing_the_own_client_of_the_secondary_leaves_the_primary(
 ) -> None:
     pair = await make()
     _, secondary = pair.clients
-    healthy, failing = pair.queues(2)
-    senders = await pair.entered(healthy, failing)
-    fault = pair.fault("disable", failing)
-    for sender in senders:
-        await sender.send_messages(message("before"))
-    assert fault.fired
+    healthy, failing, senders = await with_one_failed_path(pair)
 
     await asyncio.wait_for(close_client(pair, secondary, how), DEADLINE_S)
 

@@ -9,6 +9,7 @@ did not return.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from pairbus.pairing.backlog_queues import QUEUE_SETTINGS
 from pairbus.servicebus.atom import QueueProperties, property_text
@@ -100,30 +101,29 @@ def _modes(queue: QueueProperties, *, ordered: bool) -> Iterator[_Finding]:
 
 
 def _limits(queue: QueueProperties) -> Iterator[_Finding]:
-    lock = QUEUE_SETTINGS["lock_duration"]
-    if queue.lock_duration is not None and queue.lock_duration < lock:
-        yield (
+    limits: tuple[tuple[str, Any, Any, str], ...] = (
+        (
             "LockDuration",
             queue.lock_duration,
-            lock,
+            QUEUE_SETTINGS["lock_duration"],
             "locks expire before the syphon completes messages, which are delivered repeatedly",
-        )
-    deliveries = QUEUE_SETTINGS["max_delivery_count"]
-    if queue.max_delivery_count is not None and queue.max_delivery_count < deliveries:
-        yield (
+        ),
+        (
             "MaxDeliveryCount",
             queue.max_delivery_count,
-            deliveries,
+            QUEUE_SETTINGS["max_delivery_count"],
             "while a destination is unavailable, its messages are soon dead-lettered",
-        )
-    size = QUEUE_SETTINGS["max_size_in_megabytes"]
-    if queue.max_size_in_megabytes is not None and queue.max_size_in_megabytes < size:
-        yield (
+        ),
+        (
             "MaxSizeInMegabytes",
             queue.max_size_in_megabytes,
-            size,
+            QUEUE_SETTINGS["max_size_in_megabytes"],
             "the queue is full earlier; when all queues are full, sends raise SendUnavailable",
-        )
+        ),
+    )
+    for setting, value, expected, consequence in limits:
+        if value is not None and value < expected:
+            yield setting, value, expected, consequence
 
 
 def _lifetimes(queue: QueueProperties) -> Iterator[_Finding]:

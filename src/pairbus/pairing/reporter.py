@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Lock
@@ -181,16 +182,7 @@ class PairingReporter:
                 group.first.consequence,
             )
         for item in mismatches:
-            self._add_event(
-                BacklogQueueMismatch(
-                    when=when,
-                    queue=item.queue,
-                    setting=item.setting,
-                    value=item.value,
-                    expected=item.expected,
-                    consequence=item.consequence,
-                )
-            )
+            self._add_event(BacklogQueueMismatch(when=when, **asdict(item)))
 
     def secondary_unavailable(self, cause: BaseException, when: datetime) -> None:
         """Report that the host of the secondary cannot be reached."""

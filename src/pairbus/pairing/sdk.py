@@ -225,7 +225,12 @@ def interrupt(link: Any) -> None:
 
 
 def _raise_interrupted(*args: Any, **options: Any) -> None:
-    raise CallInterrupted("the call was interrupted, because it took too long")
+    raise call_interrupted()
+
+
+def call_interrupted() -> CallInterrupted:
+    """Return the error that is raised inside an interrupted call."""
+    return CallInterrupted("the call was interrupted, because it took too long")
 
 
 def close_socket(link: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
-from pairbus.pairing.sdk import CallInterrupted, interrupt, require, socket_of
+from pairbus.pairing.sdk import CallInterrupted, call_interrupted, interrupt, require, socket_of
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class AbandonableSteps:
         self._step = step
         try:
             if self._interrupted:
-                raise _interrupted()
+                raise call_interrupted()
             try:
                 step.start()
             except RuntimeError:  # the interpreter shuts down, or there are too many threads
@@ -143,7 +143,7 @@ class _Step(Generic[T]):
         while not self._wake.wait(_SIGNAL_CHECK_S):
             pass
         if self._abandoned:
-            raise _interrupted()
+            raise call_interrupted()
         error, self._error = self._error, None
         if error is None:
             return self._result
@@ -151,7 +151,3 @@ class _Step(Generic[T]):
             raise error
         finally:
             error = None  # it refers to this frame
-
-
-def _interrupted() -> CallInterrupted:
-    return CallInterrupted("the call was interrupted, because it took too long")
