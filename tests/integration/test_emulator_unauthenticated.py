@@ -35,14 +35,14 @@ HALF_REQUEST = b"GET /q HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the namespaces of a test wait for one second at every stage."""
-    monkeypatch.setattr(server, "FIRST_BYTE_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(server, "TLS_HANDSHAKE_TIMEOUT_S", 1.0)
+    """Let the namespaces of a test wait for a short time at every stage. An answer is due before the whole time ends."""
+    monkeypatch.setattr(server, "FIRST_BYTE_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(server, "TLS_HANDSHAKE_TIMEOUT_S", 3.0)
     monkeypatch.setattr(amqp_connection, "OPEN_TIMEOUT_S", 1.0)
     monkeypatch.setattr(http_protocol, "REQUEST_TIMEOUT_S", 1.0)
     monkeypatch.setattr(http_protocol, "KEEP_ALIVE_TIMEOUT_S", 1.0)
     monkeypatch.setattr(http_protocol, "DISCARD_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(unauthenticated, "AUTHENTICATION_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(unauthenticated, "AUTHENTICATION_TIMEOUT_S", 3.0)
 
 
 @pytest.fixture
