@@ -2,5 +2,6 @@
 
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
+from pairbus.emulator.token_issuer import Role, TokenIssuer
 
-__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace"]
+__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace", "Role", "TokenIssuer"]

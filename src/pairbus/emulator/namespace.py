@@ -7,15 +7,12 @@ with LocalNamespace("orders") as namespace:
 
 import asyncio
 import contextlib
-import json
 import logging
-import secrets
 import shutil
 import socket
 import tempfile
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -25,7 +22,8 @@ from typing import Any, TypeVar
 
 from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.admin.control import CONTROL_PREFIX, ControlApi
-from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.admin.identity import IDENTITY_PATH, IdentityEndpoint
+from pairbus.emulator.auth import SharedAccessRule
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
 from pairbus.emulator.connections.protocols import RequestHandler
@@ -43,15 +41,16 @@ from pairbus.emulator.host_names import HostNames, is_any, is_loopback
 from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.port import ReservedPort
 from pairbus.emulator.provisioning import create_missing
+from pairbus.emulator.root_key import ROOT_RULE, check_rules, load_key, root_rule
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
-from pairbus.errors import ConfigurationError, StateError
+from pairbus.emulator.token_issuer import KEY_FILE, EmulatorCredential, Role, TokenIssuer
+from pairbus.errors import StateError
 from pairbus.servicebus.addresses import LOCALHOST, format_address
 
 logger = logging.getLogger(__name__)
 
-ROOT_RULE = "RootManageSharedAccessKey"
 _TIMEOUT_S = 10.0
 """Time for the namespace's thread to start, to stop, or to execute a call."""
 
@@ -72,6 +71,10 @@ class LocalNamespace:
     label is `name`. `allow_plaintext` also serves connections without TLS, over which anyone on the
     network can read tokens and messages.
 
+    Bearer tokens are verified by `token_issuer`; by default each namespace has one, with a key in
+    its folder. Without `local_authentication`, only bearer tokens are accepted. With
+    `trust_bearer_tokens`, every bearer token is accepted, unverified.
+
     If the disk fails (it is full or broken), the namespace stops by itself: it confirms nothing
     that is not on disk, closes all connections, and every call raises StateError until `start` is
     called. `failure` has the reason. `on_failure` is called in the namespace's thread.
@@ -89,10 +92,12 @@ class LocalNamespace:
         rules: Iterable[SharedAccessRule] = (),
         host_names: Iterable[str] = (),
         allow_plaintext: bool = False,
+        token_issuer: TokenIssuer | None = None,
+        local_authentication: bool = True,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
-        self._rules = _checked_rules(rules)
+        self._rules = check_rules(rules)
         self._tls_only = not (is_loopback(host) or allow_plaintext)
         self._folder_is_temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
@@ -109,7 +114,12 @@ class LocalNamespace:
             self._certificates = ensure_certificates(
                 self.folder, (self._public_host, *host_names), now=datetime.now(UTC)
             )
-            self._key = _load_key(self.folder / "keys.json")
+            self._key = load_key(self.folder / "keys.json")
+            if token_issuer is None:
+                token_issuer = TokenIssuer(self.folder / KEY_FILE, now_ms=self._now_ms)
+        self.token_issuer = token_issuer
+        """Issues the tokens that this namespace accepts."""
+        self._local_authentication = local_authentication
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runtime: NamespaceRuntime | None = None
@@ -146,6 +156,17 @@ class LocalNamespace:
         return (
             f"Endpoint=sb://{address}/;SharedAccessKeyName={rule};SharedAccessKey={key};{plaintext}"
         )
+
+    def credential(self, *roles: Role | str) -> EmulatorCredential:
+        """Return a credential for the SDK, with the role Data Owner if none is given. For the async
+        SDK, use `token_issuer.async_credential`."""
+        return self.token_issuer.credential(*roles)
+
+    @property
+    def identity_endpoint(self) -> str:
+        """The URL at which azure-identity gets tokens (IDENTITY_ENDPOINT)."""
+        scheme = "https" if self._tls_only else "http"
+        return f"{scheme}://{format_address(self._public_host, self.port)}/{IDENTITY_PATH}"
 
     @property
     def ca_file(self) -> str:
@@ -338,15 +359,16 @@ class LocalNamespace:
         return listening
 
     def _create_runtime(self, store: Store) -> NamespaceRuntime:
-        root = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
         return NamespaceRuntime(
             self.name,
             store,
-            (root, *self._rules),
+            (root_rule(self._key), *self._rules),
             now_ms=self._now_ms,
             call_soon=asyncio.get_running_loop().call_soon,
             trust_bearer_tokens=self._trust_bearer_tokens,
             accepts_host=self._host_names.accepts,
+            verify_bearer=self.token_issuer.verify,
+            local_authentication=self._local_authentication,
         )
 
     def _administration(self, runtime: NamespaceRuntime) -> RequestHandler:
@@ -357,29 +379,10 @@ class LocalNamespace:
             created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
             meter=runtime.meter.add_without_message,
             extensions={CONTROL_PREFIX: ControlApi(runtime.faults, runtime.meter).handle},
+            identity=IdentityEndpoint(self.token_issuer),
         )
         return lambda request, scheme: admin.handle(request, runtime.now_ms(), scheme=scheme)
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _checked_rules(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:
-    checked = tuple(rules)
-    names = [ROOT_RULE, *(rule.name for rule in checked)]
-    if len(set(names)) < len(names):
-        raise ConfigurationError(
-            f"Two shared access rules of the namespace have the same name: {', '.join(names)}"
-        )
-    return checked
-
-
-def _load_key(file: Path) -> str:
-    """Return the key of the root rule, created at the first start."""
-    if file.exists():
-        return str(json.loads(file.read_text())[ROOT_RULE])
-    key = b64encode(secrets.token_bytes(32)).decode()
-    file.touch(mode=0o600)
-    file.write_text(json.dumps({ROOT_RULE: key}))
-    return key

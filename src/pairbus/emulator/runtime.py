@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from pairbus.emulator.auth import Authority, SharedAccessRule
+from pairbus.emulator.auth import Authority, Claims, SharedAccessRule
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.registry import EntityRegistry
@@ -48,9 +48,11 @@ class NamespaceRuntime:
         call_soon: Callable[[Callable[[], None]], object],
         trust_bearer_tokens: bool = False,
         accepts_host: Callable[[str], bool] = lambda _: True,
+        verify_bearer: Callable[[str, float], Claims] | None = None,
+        local_authentication: bool = True,
     ) -> None:
-        """`call_soon` schedules a callback for the next round of the event loop. `accepts_host`
-        returns True if a token for an address is for this namespace."""
+        """`call_soon` schedules a callback for the next round of the event loop. The last four
+        arguments are those of `Authority`."""
         self.name = name
         self.store = store
         self.now_ms = now_ms
@@ -71,6 +73,8 @@ class NamespaceRuntime:
             entity_rules=self._entity_rules,
             trust_bearer_tokens=trust_bearer_tokens,
             accepts_host=accepts_host,
+            verify_bearer=verify_bearer,
+            local_authentication=local_authentication,
         )
         self._call_soon = call_soon
         self._turn_scheduled = False

@@ -18,7 +18,9 @@ from pairbus.servicebus.connection_strings import ConnectionString
 
 SAS_TYPE: Final = "servicebus.windows.net:sastoken"
 JWT_TYPE: Final = "jwt"
-SCOPE: Final = "https://servicebus.azure.net/.default"
+AUDIENCE: Final = "https://servicebus.azure.net"
+"""The audience of Entra ID tokens."""
+SCOPE: Final = f"{AUDIENCE}/.default"
 """The scope of Entra ID tokens."""
 SAS_PREFIX: Final = "SharedAccessSignature "
 

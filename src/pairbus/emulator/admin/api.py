@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from pairbus.emulator.admin import atom_writer
+from pairbus.emulator.admin.identity import IDENTITY_PATH, IdentityEndpoint
 from pairbus.emulator.admin.paths import AdminPath, Resource, parse_path
 from pairbus.emulator.admin.resources import Resources
 from pairbus.emulator.admin.responses import AdminError, AdminRequest
@@ -44,7 +45,8 @@ class AdministrationApi:
 
     `meter` is called for every authorized request, with the path of the entity and the kind of
     operation. The path is empty for the namespace, and for entities that do not exist. `extensions`
-    are handlers by path prefix, such as `$pairbus/meter`; they are not metered.
+    are handlers by path prefix, such as `$pairbus/meter`; they are not metered. `identity` issues
+    tokens, so it needs none.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class AdministrationApi:
         created_ms: int,
         meter: Callable[[str, str], None],
         extensions: Mapping[str, ExtensionHandler] = MappingProxyType({}),
+        identity: IdentityEndpoint | None = None,
     ) -> None:
+        self._identity = identity
         self._entities = entities
         self._authority = authority
         self._namespace = namespace
@@ -70,6 +74,8 @@ class AdministrationApi:
 
         Links in the response use the host and port of the request's Host header.
         """
+        if self._identity is not None and request.path.lower() == IDENTITY_PATH:
+            return self._identity.handle(request)
         try:
             token = request.header("Authorization")
             claims = self._authority.claims_of_token("" if token is None else token, now_ms / 1000)
