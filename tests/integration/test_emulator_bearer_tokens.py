@@ -137,6 +137,6 @@ async def test_identity_endpoint_refuses_other_requests(
         secret = namespace.token_issuer.identity_header if header == "right" else header
         request.add_header("X-IDENTITY-HEADER", secret)
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request)
+        await asyncio.to_thread(urllib.request.urlopen, request)
     with refused.value:
         assert refused.value.code == status

@@ -38,8 +38,8 @@ token only 60 seconds after it has expired."""
 
 MAX_TOKEN = 16384
 UNKNOWN_ISSUER = (
-    "InvalidIssuer: this is neither a shared access signature nor a token of the emulator's issuer. "
-    "Use one of these, or start the namespace with trust_bearer_tokens."
+    "InvalidIssuer: this is neither a shared access signature nor a token of the emulator's issuer."
+    " Use one of these, or start the namespace with trust_bearer_tokens."
 )
 _SIGNATURE, _BEARER = "sharedaccesssignature", "bearer"
 

@@ -66,7 +66,8 @@ class TokenIssuer:
     """Issues and verifies tokens with the key in a file, which is created if it does not exist."""
 
     def __init__(self, key_file: Path | str, *, now_ms: Callable[[], int] | None = None) -> None:
-        """`now_ms` is the clock in milliseconds since 1970; None is that of the system. Raises ConfigurationError if the file is not a key of the emulator."""
+        """`now_ms` is the clock in milliseconds since 1970; None is that of the system. Raises
+        ConfigurationError if the file is not a key of the emulator."""
         self.key_file = Path(key_file).absolute()
         self._now_ms = _system_ms if now_ms is None else now_ms
         self._key = _load_key(self.key_file)

@@ -129,8 +129,8 @@ def test_file_that_is_not_a_key_is_an_error(tmp_path: Path):
 def test_shared_access_keys_are_refused_without_local_authentication(issuer: TokenIssuer):
     authority = Authority([], verify_bearer=issuer.verify, local_authentication=False)
 
-    with pytest.raises(NotAuthorized, match="^LocalAuthDisabled: "):
+    with pytest.raises(NotAuthorized, match=r"^LocalAuthDisabled: "):
         authority.claims_of_token("SharedAccessSignature sr=a&sig=b&se=1&skn=c", NOW)
-    with pytest.raises(NotAuthorized, match="^LocalAuthDisabled: "):
+    with pytest.raises(NotAuthorized, match=r"^LocalAuthDisabled: "):
         authority.claims_of_key("RootManageSharedAccessKey", "key")
     assert authority.claims_of_token(issuer.issue(Role.OWNER).token, NOW).rights == set(Right)
