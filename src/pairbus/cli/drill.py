@@ -125,7 +125,7 @@ def _environment(primary: str | None, secondary: str | None, folder: Path) -> "E
         raise ConfigurationError(
             "--primary and --secondary belong together. Add the other one, or use neither."
         )
-    InspectionTarget.from_connection_strings(primary=primary, secondary=secondary)  # checks both
+    InspectionTarget.parse(primary=primary, secondary=secondary)  # checks both
     return ExistingEnvironment(primary, secondary)
 
 
