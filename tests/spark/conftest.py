@@ -2,8 +2,10 @@
 
 import os
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +22,39 @@ MakeSyphon = Callable[..., Syphon]
 Drain = Callable[..., SyphonStatus]
 
 
+class SparkOutput:
+    """The event log of Spark, and the pages of its web interface."""
+
+    PAGES = ("environment", "SQL", "StreamingQuery", "jobs", "stages", "executors")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def files(self) -> list[Path]:
+        return [file for file in self.folder.rglob("*") if file.is_file()]
+
+    def pages(self, session: SparkSession) -> dict[str, bytes]:
+        """Return the content of the pages by their addresses."""
+        context = session.sparkContext
+        api = f"api/v1/applications/{context.applicationId}"
+        names = [f"{page}/" for page in self.PAGES] + [f"{api}/environment", f"{api}/sql"]
+        urls = [f"{context.uiWebUrl}/{name}" for name in names]
+        return {url: urllib.request.urlopen(url, timeout=DEADLINE_S).read() for url in urls}
+
+
 @pytest.fixture(scope="session")
-def session() -> Iterator[SparkSession]:
+def spark_output(tmp_path_factory: pytest.TempPathFactory) -> SparkOutput:
+    return SparkOutput(tmp_path_factory.mktemp("events"))
+
+
+@pytest.fixture(scope="session")
+def session(spark_output: SparkOutput) -> Iterator[SparkSession]:
     """A Spark session for all tests of a worker."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {"enabled": "true", "compress": "false", "dir": spark_output.folder.as_uri()}
+    for name, value in settings.items():
+        os.environ["SPARK_SUBMIT_OPTS"] += f" -Dspark.eventLog.{name}={value}"
     session = create_session("local[2]", "pairbus-tests")
     register(session)
     yield session

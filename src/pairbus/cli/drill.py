@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
-from pairbus.cli.pairing_options import AsJson
+from pairbus.cli.pairing_options import AsJson, uses_entra
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def drill(
         str | None,
         typer.Option(
             envvar="PAIRBUS_DRILL_PRIMARY",
-            help="Connection string of an existing primary, with the Manage right.",
+            help="Connection string of an existing primary, or its host for Microsoft Entra ID, "
+            "with the Manage right.",
             show_envvar=True,
         ),
     ] = None,
@@ -48,7 +49,7 @@ def drill(
         str | None,
         typer.Option(
             envvar="PAIRBUS_DRILL_SECONDARY",
-            help="Connection string of an existing secondary, with the Manage right.",
+            help="Connection string or host of an existing secondary, with the Manage right.",
             show_envvar=True,
         ),
     ] = None,
@@ -116,6 +117,7 @@ def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
 
 
 def _environment(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
+    from pairbus.amqp.client.default_credential import require_azure_identity
     from pairbus.backlog.target import InspectionTarget
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
@@ -125,16 +127,17 @@ def _environment(primary: str | None, secondary: str | None, folder: Path) -> "E
         raise ConfigurationError(
             "--primary and --secondary belong together. Add the other one, or use neither."
         )
+    if uses_entra(primary, secondary):
+        require_azure_identity()
     InspectionTarget.parse(primary=primary, secondary=secondary)  # checks both
     return ExistingEnvironment(primary, secondary)
 
 
 def _confirm(environment: "Environment", options: "DrillOptions") -> None:
-    from pairbus.amqp.client import ClientOptions
+    from pairbus.drill.connections import client_options
 
     primary, secondary = (
-        ClientOptions.from_connection_string(text).host
-        for text in (environment.primary, environment.secondary)
+        client_options(text).host for text in (environment.primary, environment.secondary)
     )
     prefix = f"{environment.primary_name}/"
     count = round(options.rate * options.duration.total_seconds())

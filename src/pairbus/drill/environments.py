@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
+from pairbus.drill.connections import administration
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
 from pairbus.errors import EntityNotFound, PairbusError
-from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
 from pairbus.servicebus.entity_status import EntityStatus
 
 DUPLICATE_DETECTION_WINDOW = timedelta(minutes=10)
@@ -24,11 +24,11 @@ class Environment(Protocol):
 
     @property
     def primary(self) -> str:
-        """The connection string of the primary."""
+        """The connection string or the host of the primary."""
 
     @property
     def secondary(self) -> str:
-        """The connection string of the secondary."""
+        """The connection string or the host of the secondary."""
 
     def open(self) -> str:
         """Start the namespaces if necessary, and create the entities."""
@@ -161,8 +161,3 @@ def create_entities(primary: str, drill_entities: tuple[DrillEntity, ...]) -> No
                     duplicate_detection_history_time_window=DUPLICATE_DETECTION_WINDOW,
                     requires_session=entity.type is EntityType.SESSION_QUEUE,
                 )
-
-
-def administration(connection_string: str) -> AdministrationClient:
-    """Return an administration client for a connection string."""
-    return AdministrationClient(AdministrationOptions.from_connection_string(connection_string))

@@ -144,7 +144,7 @@ def make_plan(
         paths = tuple(backlog_paths(name, options.backlog_queue_count))
         syphon = None
         if options.enable_syphon:
-            syphon = syphon_options(primary, secondary, options, paths)
+            syphon = syphon_options(primary, secondary, options, paths, loop)
         usage = None
         if options.ledger is not None:
             usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id))
