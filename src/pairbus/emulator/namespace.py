@@ -37,7 +37,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.host_names import HostNames, is_any, is_loopback
+from pairbus.emulator.host_names import HostNames, is_loopback, public_host
 from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.port import ReservedPort
 from pairbus.emulator.provisioning import create_missing
@@ -47,7 +47,7 @@ from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
 from pairbus.emulator.token_issuer import KEY_FILE, EmulatorCredential, Role, TokenIssuer
 from pairbus.errors import StateError
-from pairbus.servicebus.addresses import LOCALHOST, format_address
+from pairbus.servicebus.addresses import format_address
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class LocalNamespace:
 
     `rules` are shared access rules of the namespace, in addition to the root rule. If `host` is
     reachable from the network, only TLS is served. The certificate is valid for `host` and for
-    `host_names`. Tokens must be for one of these, for a loopback address, or for a host whose first
-    label is `name`. `allow_plaintext` also serves connections without TLS, over which anyone on the
-    network can read tokens and messages.
+    `host_names`; if `host` is 0.0.0.0, also for the name of this machine. Tokens must be for one of
+    these, for a loopback address, or for a host whose first label is `name`. `allow_plaintext` also
+    serves connections without TLS, over which anyone on the network can read tokens and messages.
 
     Bearer tokens are verified by `token_issuer`; by default each namespace has one, with a key in
     its folder. Without `local_authentication`, only bearer tokens are accepted. With
@@ -106,13 +106,13 @@ class LocalNamespace:
         self._port = ReservedPort(host, port)
         self._now_ms = _now_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
-        self._public_host = LOCALHOST if is_loopback(host) or is_any(host) else host
         host_names = tuple(host_names)
+        self._public_host = public_host(host, host_names)
         self._host_names = HostNames(name, host, host_names)
         self._database = self.folder / "namespace.db"
         with StoreLock(self._database):  # two first starts at once would create two keys
             self._certificates = ensure_certificates(
-                self.folder, (self._public_host, *host_names), now=datetime.now(UTC)
+                self.folder, self._host_names.certificate_names, now=datetime.now(UTC)
             )
             self._key = load_key(self.folder / "keys.json")
             if token_issuer is None:

@@ -25,6 +25,7 @@ from typing import IO
 
 from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.port import ReservedPort
+from pairbus.emulator.token_issuer import EmulatorCredential, Role, TokenIssuer
 from pairbus.errors import StateError
 
 START_S = 60.0
@@ -41,6 +42,11 @@ class EmulatedNamespace:
     connection_string: str = field(repr=False)
     ca_file: str
     """The file that verifies the TLS certificate (`connection_verify` of the SDK)."""
+    token_key_file: str
+    """The key of the token issuer, which `TokenIssuer` takes."""
+    identity_endpoint: str
+    identity_header: str = field(repr=False)
+    """With IDENTITY_ENDPOINT and IDENTITY_HEADER set to these, azure-identity gets tokens here."""
 
 
 class EmulatorProcess:
@@ -62,6 +68,7 @@ class EmulatorProcess:
         config: Path | str | None = None,
         port: int = 0,
         start_timeout_s: float = START_S,
+        local_authentication: bool = True,
     ) -> None:
         """Raises ConfigurationError or OSError if `config` cannot be read."""
         config_file = None if config is None else Path(config)
@@ -71,6 +78,8 @@ class EmulatorProcess:
         self._options += [word for queue in queues for word in ("--queue", queue)]
         if config_file is not None:
             self._options += ["--config", str(config_file)]
+        if not local_authentication:
+            self._options.append("--disable-local-auth")
         self._folder = None if folder is None else Path(folder)
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
         self._ports = [
@@ -109,6 +118,10 @@ class EmulatorProcess:
     def ca_file(self) -> str:
         """CA file of the first namespace."""
         return self._first.ca_file
+
+    def credential(self, *roles: Role | str) -> EmulatorCredential:
+        """Return a credential for the SDK, with the role Data Owner if none is given."""
+        return TokenIssuer(self._first.token_key_file).credential(*roles)
 
     @property
     def _first(self) -> EmulatedNamespace:

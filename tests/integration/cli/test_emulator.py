@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 
 from pairbus.cli.emulator import port_for
 from pairbus.emulator import EmulatorProcess, LocalNamespace
-from pairbus.errors import StateError
+from pairbus.emulator.token_issuer import TokenIssuer
+from pairbus.errors import NotAuthorized, StateError, Unavailable
+from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
 from tests.commands import run, run_here, started
 from tests.waiting import DEADLINE_S
 
@@ -222,3 +226,75 @@ def test_example_of_the_emulator_page_runs() -> None:
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "hello"
+
+
+@pytest.mark.rule("N3")
+def test_namespaces_without_local_authentication_accept_tokens_of_the_key_file(
+    tmp_path: Path,
+) -> None:
+    with EmulatorProcess("a", "b", folder=tmp_path, local_authentication=False) as emulator:
+        credential = TokenIssuer(tmp_path / "token-key.pem").credential()
+        for name, namespace in emulator.namespaces.items():
+            for tokens in (credential, emulator.credential()):
+                options = AdministrationOptions.from_host(
+                    f"localhost:{namespace.port}", tokens, ca_file=namespace.ca_file
+                )
+                with AdministrationClient(options) as administration:
+                    assert administration.list_queues() == [], name
+            options = AdministrationOptions.from_connection_string(namespace.connection_string)
+            with (
+                AdministrationClient(options) as administration,
+                pytest.raises(NotAuthorized) as refused,
+            ):
+                administration.list_queues()
+            assert "LocalAuthDisabled" in str(refused.value.info)
+
+
+@pytest.mark.rule("A4")
+def test_emulator_on_another_address_serves_it_with_a_valid_certificate(tmp_path: Path) -> None:
+    arguments = ("--host", "127.0.0.2", "--host-name", "bus.example", "--folder", str(tmp_path))
+    with started("emulator", *arguments, "--json") as process:
+        [address] = json.loads(process.read_until("\n"))["namespaces"]
+        options = AdministrationOptions.from_connection_string(
+            address["connection_string"].replace("UseDevelopmentEmulator=true;", ""),
+            ca_file=address["ca_file"],
+        )
+        assert options.address == ("127.0.0.2", address["port"])
+        with AdministrationClient(options) as administration:
+            assert administration.list_queues() == []
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", address["port"]), 5)
+        process.interrupt()
+        assert process.wait()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "tls", "risk"),
+    [
+        ((), True, "Every machine that reaches 0.0.0.0 can connect to these namespaces;"),
+        (("--allow-plaintext",), False, "0.0.0.0 can read all messages without TLS, and can"),
+    ],
+)
+def test_emulator_beyond_loopback_serves_tls_and_names_the_risk(
+    options: tuple[str, ...], tls: bool, risk: str, tmp_path: Path
+) -> None:
+    arguments = ("--host", "0.0.0.0", "--host-name", "localhost", "--folder", str(tmp_path))
+    with started("emulator", *arguments, *options, "--json") as process:
+        [address] = json.loads(process.read_until("\n"))["namespaces"]
+        given = AdministrationOptions.from_connection_string(
+            address["connection_string"], ca_file=address["ca_file"]
+        )
+        assert given.tls is tls
+        with AdministrationClient(given) as administration:
+            assert administration.list_queues() == []
+        with AdministrationClient(replace(given, tls=False)) as administration:
+            if tls:
+                with pytest.raises(Unavailable):
+                    administration.list_queues()
+            else:
+                assert administration.list_queues() == []
+        process.interrupt()
+        status, _, errors = process.wait()
+
+    assert status == 0
+    assert risk in " ".join(errors.split())
