@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbus.amqp.client import ClientOptions, Credential
-from pairbus.amqp.client.default_credential import default_credential
+from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client.default_credential import default_tokens
 from pairbus.amqp.client.options import TransportKind
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.addresses import canonical_address, namespace_name
@@ -45,7 +45,7 @@ class InspectionTarget:
         """Parse connection strings or hosts. A host has the tokens of the credential, which is that
         of azure-identity's default chain if none is given. `timeout_s` bounds every wait for a
         response. Raises ConfigurationError if one is invalid, and if both name one namespace."""
-        credential = Credential(default_credential) if credential is None else credential
+        credential = default_tokens() if credential is None else credential
         fields = {
             "connect_timeout_s": timeout_s,
             "operation_timeout_s": timeout_s,

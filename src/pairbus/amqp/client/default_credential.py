@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.tokens import TokenCredential
+from pairbus.servicebus.tokens import Credential, TokenCredential
 
 ENTRA_HINT = (
     "A host instead of a connection string needs azure-identity. Run: pip install 'pairbus[entra]'"
@@ -17,6 +17,12 @@ def default_credential() -> TokenCredential:
     from azure.identity import DefaultAzureCredential
 
     return DefaultAzureCredential()
+
+
+def default_tokens() -> Credential:
+    """Return the tokens of the default credential, which each process creates for itself. All of
+    them are equal, so that a Spark worker reuses its connections."""
+    return Credential(default_credential, _key="default")
 
 
 def require_azure_identity() -> None:
