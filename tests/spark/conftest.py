@@ -23,12 +23,14 @@ Drain = Callable[..., SyphonStatus]
 
 
 class SparkOutput:
-    """The event log of Spark, and the pages of its web interface."""
+    """The log and the event log of Spark, and the pages of its web interface."""
 
     PAGES = ("environment", "SQL", "StreamingQuery", "jobs", "stages", "executors")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.log = folder / "stderr.log"
+        """The standard error of the JVM and of the workers."""
 
     def files(self) -> list[Path]:
         return [file for file in self.folder.rglob("*") if file.is_file()]
@@ -53,12 +55,14 @@ def session(spark_output: SparkOutput) -> Iterator[SparkSession]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {"enabled": "true", "compress": "false", "dir": spark_output.folder.as_uri()}
-    for name, value in settings.items():
-        os.environ["SPARK_SUBMIT_OPTS"] += f" -Dspark.eventLog.{name}={value}"
-    session = create_session("local[2]", "pairbus-tests")
+    options = [f"-Dspark.eventLog.{name}={value}" for name, value in settings.items()]
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setenv("SPARK_SUBMIT_OPTS", " ".join(options), prepend=" ")
+        session = create_session("local[2]", "pairbus-tests", log=spark_output.log)
     register(session)
     yield session
     session.stop()
+    print(spark_output.log.read_text())
 
 
 @pytest.fixture(scope="module")

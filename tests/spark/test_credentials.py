@@ -95,6 +95,7 @@ def test_workers_get_tokens_of_the_driver_that_spark_shows_nowhere(
     assert backlog.left() == 0
     assert any(b"SparkListenerTaskEnd" in content for content in shown.values()), "no event log"
     assert any("offsets" in name for name in shown), "no checkpoint"
+    assert str(spark_output.log) in shown
     for token in credential.tokens:
         assert [name for name, content in shown.items() if token.encode() in content] == []
 

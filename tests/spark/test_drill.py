@@ -10,6 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 from pyspark.sql import SparkSession
 
+from pairbus.drill.connections import NetworkSettings
 from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.run import Drill
@@ -24,7 +25,10 @@ SHORT = DrillOptions(senders=3, rate=60, before=timedelta(seconds=1), outage=tim
 
 @pytest.fixture
 def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
-    with LocalNamespace("mine") as primary, LocalNamespace("other") as secondary:
+    with (
+        LocalNamespace("mine") as primary,
+        LocalNamespace("other", token_issuer=primary.token_issuer) as secondary,
+    ):
         yield primary, secondary
 
 
@@ -94,12 +98,25 @@ def test_lost_messages_are_detected(session: SparkSession, tmp_path: Path) -> No
     assert result.to_json()["lost"] == environment.removed
 
 
-def test_drill_removes_its_entities_from_existing_namespaces(
-    session: SparkSession, namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path
+@pytest.mark.rule("A1", "A4")
+def test_drill_with_hosts_removes_its_entities_from_existing_namespaces(
+    session: SparkSession,
+    namespaces: tuple[LocalNamespace, LocalNamespace],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     primary, secondary = namespaces
     primary.create_queue("orders")
-    environment = ExistingEnvironment(primary.connection_string, secondary.connection_string)
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
+    monkeypatch.setenv("IDENTITY_ENDPOINT", primary.identity_endpoint)
+    monkeypatch.setenv("IDENTITY_HEADER", primary.token_issuer.identity_header)
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_text("".join(Path(each.ca_file).read_text() for each in namespaces))
+    environment = ExistingEnvironment(
+        f"localhost:{primary.port}",
+        f"localhost:{secondary.port}",
+        NetworkSettings(ca_file=str(ca_file)),
+    )
     created: set[str] = set()
     events: list[str] = []
 

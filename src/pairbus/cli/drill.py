@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
+from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import AsJson, uses_entra
 from pairbus.errors import ConfigurationError, PairbusError
 
@@ -53,6 +54,9 @@ def drill(
             show_envvar=True,
         ),
     ] = None,
+    transport: Transport = "tcp",
+    proxy: ProxyUrl = None,
+    ca_file: CaFile = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before existing namespaces are used.")
     ] = False,
@@ -95,7 +99,8 @@ def drill(
                 failback=cast(Any, failback),
             )
             data = _data_folder(folder, resources)
-            environment = _environment(primary, secondary, data)
+            network = NetworkOptions(transport, proxy, ca_file)
+            environment = _environment(primary, secondary, data, network)
             if not check_java(err):
                 raise typer.Exit(FAILED)
             if primary is not None and not yes:
@@ -116,9 +121,12 @@ def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
     return folder
 
 
-def _environment(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
+def _environment(
+    primary: str | None, secondary: str | None, folder: Path, network: NetworkOptions
+) -> "Environment":
     from pairbus.amqp.client.default_credential import require_azure_identity
     from pairbus.backlog.target import InspectionTarget
+    from pairbus.drill.connections import NetworkSettings
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
     if primary is None and secondary is None:
@@ -130,7 +138,7 @@ def _environment(primary: str | None, secondary: str | None, folder: Path) -> "E
     if uses_entra(primary, secondary):
         require_azure_identity()
     InspectionTarget.parse(primary=primary, secondary=secondary)  # checks both
-    return ExistingEnvironment(primary, secondary)
+    return ExistingEnvironment(primary, secondary, NetworkSettings(**network.client_fields()))
 
 
 def _confirm(environment: "Environment", options: "DrillOptions") -> None:

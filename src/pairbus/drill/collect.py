@@ -7,7 +7,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusSubQueue
 
-from pairbus.drill.connections import sdk_client
+from pairbus.drill.connections import DIRECT, NetworkSettings, sdk_client
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType
 from pairbus.drill.reconciliation import MessageKey
 from pairbus.pairing.ping import is_ping
@@ -36,13 +36,15 @@ def collect(
     entities: tuple[DrillEntity, ...],
     sessions: tuple[str, ...],
     backlog_queues: tuple[str, ...],
+    *,
+    network: NetworkSettings = DIRECT,
 ) -> CollectedMessages:
     """Receive all messages of the entities, and peek at the backlog and all dead-letter queues."""
     delivered: list[MessageKey] = []
     in_backlog: list[MessageKey] = []
     dead_lettered: dict[MessageKey, str] = {}
     dead_letters: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
-    with sdk_client(primary) as client:
+    with sdk_client(primary, network) as client:
         sources = [
             (entity, session) for entity in entities for session in _sessions(entity, sessions)
         ]
@@ -52,7 +54,7 @@ def collect(
         for entity in entities:
             for message in _peek(_receiver(client, entity, **dead_letters)):
                 dead_lettered[MessageKey(entity.path, message.message_id)] = _reason(message)
-    with sdk_client(secondary) as client:
+    with sdk_client(secondary, network) as client:
         for queue in backlog_queues:
             in_backlog += map(_backlog_key, _peek(client.get_queue_receiver(queue)))
             for message in _peek(client.get_queue_receiver(queue, **dead_letters)):

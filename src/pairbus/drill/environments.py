@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from pairbus.drill.connections import administration
+from pairbus.drill.connections import DIRECT, NetworkSettings, administration
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
 from pairbus.errors import EntityNotFound, PairbusError
@@ -21,6 +21,7 @@ class Environment(Protocol):
 
     primary_name: str
     entities: tuple[DrillEntity, ...]
+    network: NetworkSettings
 
     @property
     def primary(self) -> str:
@@ -49,6 +50,7 @@ class LocalEnvironment:
     primary."""
 
     primary_name = "primary"
+    network = DIRECT
 
     def __init__(self, folder: Path) -> None:
         self._primary = EmulatorProcess("primary", folder=folder)
@@ -90,18 +92,19 @@ class ExistingEnvironment:
     """Two existing namespaces, in which the drill creates its own entities and removes them. The
     outage disables these entities for sending, so that sends fail as in a real outage."""
 
-    def __init__(self, primary: str, secondary: str) -> None:
+    def __init__(self, primary: str, secondary: str, network: NetworkSettings = DIRECT) -> None:
         self.primary = primary
         self.secondary = secondary
+        self.network = network
         self.primary_name = f"pairbus-drill-{uuid4().hex[:8]}"
         self.entities = entities(f"{self.primary_name}/")
         self._created = False
 
     def open(self) -> str:
-        with administration(self.primary) as admin:
+        with administration(self.primary, self.network) as admin:
             admin.list_queues()  # fails without the Manage right, before anything is created
         self._created = True
-        create_entities(self.primary, self.entities)
+        create_entities(self.primary, self.entities, self.network)
         return f"Created in the primary: {', '.join(entity.path for entity in self.entities)}."
 
     def start_outage(self) -> str:
@@ -115,19 +118,19 @@ class ExistingEnvironment:
     def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
         remaining: list[str] = []
         created = self.entities if self._created else ()
-        with administration(self.primary) as admin:
+        with administration(self.primary, self.network) as admin:
             for entity in created:
                 remove = (
                     admin.delete_topic if entity.type is EntityType.TOPIC else admin.delete_queue
                 )
                 remaining += _remove(remove, entity.path)
-        with administration(self.secondary) as admin:
+        with administration(self.secondary, self.network) as admin:
             for queue in backlog_queues:
                 remaining += _remove(admin.delete_queue, queue)
         return remaining
 
     def _set_status(self, status: EntityStatus) -> None:
-        with administration(self.primary) as admin:
+        with administration(self.primary, self.network) as admin:
             for entity in self.entities:
                 admin.set_status(entity.path, status)
 
@@ -143,9 +146,11 @@ def _remove(remove: Callable[[str], object], path: str) -> list[str]:
     return []
 
 
-def create_entities(primary: str, drill_entities: tuple[DrillEntity, ...]) -> None:
+def create_entities(
+    primary: str, drill_entities: tuple[DrillEntity, ...], network: NetworkSettings = DIRECT
+) -> None:
     """Create the entities, with duplicate detection."""
-    with administration(primary) as admin:
+    with administration(primary, network) as admin:
         for entity in drill_entities:
             if entity.type is EntityType.TOPIC:
                 admin.create_topic(

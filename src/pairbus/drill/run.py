@@ -26,7 +26,6 @@ from pairbus.errors import PairbusError, StateError
 from pairbus.events import Event, PathStatus, Pinged, StateChanged
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient, pair_namespace
-from pairbus.servicebus.namespace_access import is_connection_string
 
 if TYPE_CHECKING:
     from pairbus.syphon.query import Syphon
@@ -104,10 +103,14 @@ class Drill:
         with contextlib.ExitStack() as resources:
             resources.callback(lambda: self._clean_up(backlog_queues))
             self._report(self._environment.open())
-            primary = resources.enter_context(sdk_client(self._environment.primary, **RETRIES))
-            secondary: str | ServiceBusClient = self._environment.secondary
-            if not is_connection_string(self._environment.secondary):
-                secondary = resources.enter_context(sdk_client(self._environment.secondary))
+            network = self._environment.network
+            primary, secondary = (
+                resources.enter_context(sdk_client(text, network, **settings))
+                for text, settings in (
+                    (self._environment.primary, RETRIES),
+                    (self._environment.secondary, {}),
+                )
+            )
             options = self._pairing_options(secondary)
             client = self._client = resources.enter_context(pair_namespace(primary, options))
             backlog_queues = client.backlog_queues
@@ -137,6 +140,7 @@ class Drill:
             environment.entities,
             senders.sessions,
             client.backlog_queues,
+            network=environment.network,
         )
         primary = client.status().primary
         client.close()  # writes the rest of the ledger
@@ -163,7 +167,7 @@ class Drill:
         if remaining := self._environment.close(backlog_queues):
             self._report(f"Could not remove {', '.join(remaining)}. Remove them by hand.")
 
-    def _pairing_options(self, secondary: str | ServiceBusClient) -> SendAvailabilityOptions:
+    def _pairing_options(self, secondary: ServiceBusClient) -> SendAvailabilityOptions:
         return SendAvailabilityOptions(
             secondary=secondary,
             primary_name=self._environment.primary_name,
@@ -237,8 +241,8 @@ class Drill:
         spark.wait()
         syphon = Syphon(
             SyphonOptions(
-                primary=client_options(self._environment.primary),
-                secondary=client_options(self._environment.secondary),
+                primary=client_options(self._environment.primary, self._environment.network),
+                secondary=client_options(self._environment.secondary, self._environment.network),
                 primary_name=self._environment.primary_name,
                 backlog_queue_count=self._options.backlog_queue_count,
                 ledger=str(self._ledger),
