@@ -20,10 +20,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO
 
 from pairbus.emulator.config import load_namespaces
+from pairbus.emulator.control_client import advance_clock, read_clock
 from pairbus.emulator.port import ReservedPort
 from pairbus.errors import StateError
 
@@ -261,6 +263,20 @@ class EmulatorProcess:
             yield
         finally:
             self.resume()
+
+    # Time.
+
+    def now(self, name: str | None = None) -> datetime:
+        """Return the time of a namespace, or of the first, which `advance` moves forward."""
+        namespace = self._first if name is None else self.namespaces[name]
+        return read_clock(namespace.connection_string, namespace.ca_file)
+
+    def advance(self, span: timedelta, *names: str) -> None:
+        """Move the clocks of the named namespaces forward, or of all. When this returns, everything
+        has happened that became due. Tokens stay valid. Raises ConfigurationError for a negative
+        span."""
+        for namespace in [self.namespaces[name] for name in names or self.names]:
+            advance_clock(namespace.connection_string, namespace.ca_file, span)
 
     # State.
 
