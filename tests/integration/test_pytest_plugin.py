@@ -76,6 +76,17 @@ def test_wrong_mark(servicebus_namespace):
 """
 
 
+SHORT_SLEEPS = """
+# The SDK waits 50 ms at a time while it opens a link, and up to a second when it closes one.
+import asyncio, time
+
+def shorten(sleep):
+    return lambda seconds, *rest: sleep(min(seconds, 0.002), *rest)
+
+time.sleep, asyncio.sleep = shorten(time.sleep), shorten(asyncio.sleep)
+"""
+
+
 def run_pytest(folder: Path, *arguments: str, path: tuple[Path, ...] = ()) -> tuple[int, str]:
     """Run the tests of a project in a process, and return its exit status and output."""
     result = subprocess.run(
@@ -121,8 +132,11 @@ def test_tests_of_the_example_and_of_the_documentation_pass(tmp_path: Path) -> N
     page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     documented = tmp_path / "test_documented.py"
     documented.write_text(first_example(page))
+    (tmp_path / "short_sleeps.py").write_text(SHORT_SLEEPS)
     status, output = run_pytest(
-        ROOT / "examples" / "pytest-plugin", "-p", PLUGIN, "tests", str(documented)
+        ROOT / "examples" / "pytest-plugin",
+        *("-p", PLUGIN, "-p", "short_sleeps", "tests", str(documented)),
+        path=(tmp_path,),
     )
     assert status == 0, output
     assert "6 passed" in output
