@@ -72,7 +72,11 @@ def test_clocks_of_a_process_are_moved_forward_and_survive_a_kill() -> None:
         assert receive(emulator.connection_string) == ["late"]
         with pytest.raises(ConfigurationError, match="cannot go back"):
             emulator.advance(-HOUR)
+        with pytest.raises(StateError, match="does not serve 'c'"):
+            emulator.advance(HOUR, "c")
         emulator.kill()
+        with pytest.raises(StateError, match="has already ended"):
+            emulator.now()
         emulator.start()
         assert emulator.now() - before["a"] >= 2 * HOUR
         assert HOUR <= emulator.now("b") - before["b"] < 2 * HOUR
