@@ -136,7 +136,9 @@ def test_tests_of_the_example_and_of_the_documentation_pass(tmp_path: Path) -> N
     status, output = run_pytest(
         ROOT / "examples" / "pytest-plugin",
         *("-p", PLUGIN, "-p", "short_sleeps", "tests", str(documented)),
+        *("--servicebus-on-disk", "--basetemp", str(tmp_path / "kept")),
         path=(tmp_path,),
     )
     assert status == 0, output
     assert "6 passed" in output
+    assert len(list((tmp_path / "kept").glob("*[0-9]/namespace.db"))) == 7

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("pairbus", "Service Bus namespaces (pairbus)").addoption(
         "--servicebus-on-disk",
         action="store_true",
-        help="keep the data of Service Bus namespaces in tmp_path instead of in memory",
+        help="keep the data of Service Bus namespaces in the folder of tmp_path, not in memory",
     )
 
 
