@@ -1,7 +1,36 @@
 """A durable Service Bus namespace on this machine: in this process, or in a child process."""
 
-from pairbus.emulator.namespace import LocalNamespace
-from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
-from pairbus.emulator.token_issuer import Role, TokenIssuer
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace", "Role", "TokenIssuer"]
+if TYPE_CHECKING:
+    from pairbus.emulator.namespace import LocalNamespace
+    from pairbus.emulator.namespace_factory import NamespaceFactory
+    from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
+    from pairbus.emulator.token_issuer import Role, TokenIssuer
+
+__all__ = [
+    "EmulatedNamespace",
+    "EmulatorProcess",
+    "LocalNamespace",
+    "NamespaceFactory",
+    "Role",
+    "TokenIssuer",
+]
+
+_MODULES = {
+    "EmulatedNamespace": "process",
+    "EmulatorProcess": "process",
+    "LocalNamespace": "namespace",
+    "NamespaceFactory": "namespace_factory",
+    "Role": "token_issuer",
+    "TokenIssuer": "token_issuer",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Imported on first use: pytest loads the plugin of this package in every run.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'pairbus.emulator' has no attribute {name!r}")
+    value: object = getattr(import_module(f"pairbus.emulator.{_MODULES[name]}"), name)
+    return value

@@ -214,9 +214,9 @@ def test_demo_receives_every_message() -> None:
     assert "Every message was received." in ended.stdout
 
 
-def test_example_of_the_emulator_page_runs() -> None:
+def test_examples_of_the_emulator_page_run() -> None:
     page = (ROOT / "docs/emulator.md").read_text()
-    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example, with_tokens = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     receiving = """
         [message] = client.get_queue_receiver('orders').receive_messages(1)
         print(message)
@@ -226,6 +226,8 @@ def test_example_of_the_emulator_page_runs() -> None:
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "hello"
+    ended = run_python("-c", with_tokens)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.rule("N3")
