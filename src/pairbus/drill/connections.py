@@ -16,7 +16,7 @@ from pairbus.servicebus.namespace_access import NamespaceAccess, is_connection_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """How to reach both namespaces of a drill."""
+    """Transport, proxy and CA file for both namespaces of a drill."""
 
     transport: TransportKind = "tcp"
     proxy: Proxy | None = None
