@@ -2,6 +2,9 @@ PY := .venv/bin/python
 # Tests with deadlines of a few seconds. They run after the other tests.
 DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 
+# Hundreds of processes import the same files.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test
 
