@@ -12,8 +12,13 @@ from azure.servicebus._pyamqp.aio import _client_async
 from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_async
 
 
+SLEEPS = {0.05: 0.002, 1: 0.05}
+"""Shorter sleeps. The SDK polls each new link nine times, every 50 ms. The thread that keeps a
+connection alive wakes once a second, and a close waits for it."""
+
+
 class ShortSleeps:
-    """`time` or `asyncio` for the SDK, which polls each new link nine times, every 50 ms."""
+    """`time` or `asyncio` for the SDK."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -22,7 +27,7 @@ class ShortSleeps:
         return getattr(self._module, name)
 
     def sleep(self, seconds: float) -> Any:
-        return self._module.sleep(0.002 if seconds == 0.05 else seconds)
+        return self._module.sleep(SLEEPS.get(seconds, seconds))
 
 
 @pytest.fixture(scope="module", autouse=True)
