@@ -39,6 +39,14 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Spark runs only briefly in each test, so fast compilation matters more than fast code.
+JAVA_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.ui.enabled=false"]
+ARCHIVE = Path(sys.prefix, "spark.jsa")
+"""The classes of Spark, archived by scripts/spark_archive.py."""
+if ARCHIVE.exists():
+    # The JVM would print a warning if it cannot use the archive.
+    JAVA_OPTIONS += [f'"-XX:SharedArchiveFile={ARCHIVE}"', "-Xlog:disable"]
+
 UNCLOSED = ("unclosed <s", "unclosed transport", "loop is closed")
 """Warnings about sockets that the SDK does not close when a connection fails."""
 
@@ -47,8 +55,7 @@ def pytest_configure() -> None:
     # A shell ignores SIGINT in background processes, and child processes inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Spark runs only briefly in each test, so fast compilation matters more than fast code.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(JAVA_OPTIONS))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
