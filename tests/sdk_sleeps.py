@@ -11,7 +11,6 @@ from azure.servicebus._pyamqp import client
 from azure.servicebus._pyamqp.aio import _client_async
 from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_async
 
-
 SLEEPS = {0.05: 0.002, 1: 0.05}
 """Shorter sleeps. The SDK polls each new link nine times, every 50 ms. The thread that keeps a
 connection alive wakes once a second, and a close waits for it."""
