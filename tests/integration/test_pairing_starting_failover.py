@@ -606,11 +606,13 @@ async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
         lock.acquire()
     else:
         await lock.acquire()
-    error = await error_of(sender.send_messages(message()))
-    assert type(error) is SenderInUse
-    assert pair.state(queue) is PathStatus.HEALTHY
-    assert pair.events == []
-    lock.release()
+    try:
+        error = await error_of(sender.send_messages(message()))
+        assert type(error) is SenderInUse
+        assert pair.state(queue) is PathStatus.HEALTHY
+        assert pair.events == []
+    finally:
+        lock.release()  # the sender is closed, also if the test fails
     await sender.send_messages(message())
     assert len(pair.arrived(queue)) == 1
     assert pair.backlog() == []
