@@ -63,7 +63,9 @@ def _by_queue(
         return [(None, list(range(count)))]
     positions: dict[str | None, list[int]] = {}
     for position, session in enumerate(messages.sessions()):
-        queue = None if session is None else call.pairing.queue_of_session(call.path, session)
+        queue = (
+            None if session is None else call.pairing.backlog.queue_of_session(call.path, session)
+        )
         positions.setdefault(queue, []).append(position)
     return list(positions.items())
 
@@ -130,7 +132,7 @@ def _store_in_queue(
                 claim.succeeded()
                 links_lost.pop(queue, None)
                 for lost_queue, cause in links_lost.items():
-                    pairing.pull_queue(lost_queue, cause)
+                    pairing.backlog.pull(lost_queue, cause)
                 links_lost.clear()
                 outcomes.stored.update(filled)
                 pairing.recorder.stored(path, len(filled))
@@ -139,8 +141,8 @@ def _store_in_queue(
 
 def _claim(call: SenderCall, fixed_queue: str | None, tried: tuple[str, ...]) -> QueueClaim | None:
     if fixed_queue is None:
-        return call.pairing.claim_any_queue(call.path, call.links, tried)
-    return None if fixed_queue in tried else call.pairing.claim_queue(fixed_queue)
+        return call.pairing.backlog.claim_any(call.path, call.links, tried)
+    return None if fixed_queue in tried else call.pairing.backlog.claim(fixed_queue)
 
 
 def _first_batch(payloads: list[bytes], positions: list[int], batch: Any) -> list[int]:

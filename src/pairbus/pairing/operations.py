@@ -149,7 +149,7 @@ def create_batch(call: SenderCall, function: Callable[[Any], Any]) -> Operation[
     The result is None if neither answers."""
 
     def create_for_backlog(error: BaseException | None) -> Operation[Any]:
-        claim = call.pairing.claim_any_queue(call.path, call.links)
+        claim = call.pairing.backlog.claim_any(call.path, call.links)
         if claim is None:
             return None
         with claim:

@@ -54,7 +54,7 @@ class SecondaryHost:
                 self._since = self._wall_clock()
                 pairing.reporter.secondary_unavailable(error, self._since)
         if not is_down:
-            pairing.pull_queue(queue, error)
+            pairing.backlog.pull(queue, error)
         if start and self._start_probes is not None:
             self._start_probes()
         pairing.notify()
@@ -68,7 +68,7 @@ class SecondaryHost:
                 return
             self._since = None
             pairing.reporter.secondary_restored(self._wall_clock())
-            pairing.restore_unreachable()
+            pairing.backlog.restore_unreachable()
         pairing.notify()
         pairing.reporter.deliver()
 
@@ -91,7 +91,7 @@ class SecondaryHost:
         with pairing.lock:
             at_fault = self._health.probe_failed(queue, error, began=began, now=pairing.now())
         if at_fault:
-            pairing.pull_queue(queue, error)
+            pairing.backlog.pull(queue, error)
 
     def snapshot(self) -> SecondaryHostSnapshot:
         """Return the state of the host. The lock of the pairing must be held."""

@@ -137,7 +137,7 @@ class SenderLinks:
             senders = [*self._backlog.values(), self._primary]
             self._backlog.clear()
             self._primary = None
-        self.pairing.forget_sender(self.path, self)
+        self.pairing.backlog.forget_sender(self.path, self)
         return [sender for sender in senders if sender is not None]
 
 

@@ -106,7 +106,7 @@ class PairingHarness:
 
     def claim(self, sender: object, path: PathState | None = None) -> str | None:
         """Claim a backlog queue for a sender, and release it."""
-        claim = self.pairing.claim_any_queue(self.orders if path is None else path, sender)
+        claim = self.pairing.backlog.claim_any(self.orders if path is None else path, sender)
         if claim is None:
             return None
         with claim:
@@ -621,7 +621,7 @@ def test_failed_queue_is_pulled_for_all_senders_of_all_paths(harness: PairingHar
     assert queue is not None
     bills.queue_of_sender["second"] = queue
 
-    harness.pairing.pull_queue(queue, DOWN)
+    harness.pairing.backlog.pull(queue, DOWN)
 
     moved = {harness.claim("first"), harness.claim("second", bills)}
     assert queue not in moved
@@ -634,10 +634,10 @@ def test_pulling_and_restoring_a_queue_are_reported_once(
 ) -> None:
     caplog.set_level(logging.INFO, logger="pairbus.pairing")
     for _ in range(3):
-        harness.pairing.pull_queue(QUEUES[0], DOWN)
+        harness.pairing.backlog.pull(QUEUES[0], DOWN)
     harness.clock.forward(60)
     for _ in range(3):
-        claim = harness.pairing.claim_queue(QUEUES[0])
+        claim = harness.pairing.backlog.claim(QUEUES[0])
         assert claim is not None
         with claim:
             claim.succeeded()
@@ -653,8 +653,8 @@ def test_pulling_and_restoring_a_queue_are_reported_once(
 def test_closed_sender_is_forgotten(harness: PairingHarness) -> None:
     harness.claim("first")
 
-    harness.pairing.forget_sender(harness.orders, "first")
-    harness.pairing.forget_sender(harness.orders, "first")
+    harness.pairing.backlog.forget_sender(harness.orders, "first")
+    harness.pairing.backlog.forget_sender(harness.orders, "first")
 
     assert harness.orders.queue_of_sender == {}
 
@@ -662,13 +662,14 @@ def test_closed_sender_is_forgotten(harness: PairingHarness) -> None:
 @pytest.mark.rule("S12")
 def test_queue_of_a_session_is_the_same_in_every_process(harness: PairingHarness) -> None:
     indexes = [
-        QUEUES.index(harness.pairing.queue_of_session(harness.orders, session))
+        QUEUES.index(harness.pairing.backlog.queue_of_session(harness.orders, session))
         for session in ("", "a", "b", "customer 7", "ä", "🚌")
     ]
 
     assert indexes == PINNED
     assert (
-        harness.pairing.queue_of_session(harness.pairing.path("ORDERS"), "a") == QUEUES[PINNED[1]]
+        harness.pairing.backlog.queue_of_session(harness.pairing.path("ORDERS"), "a")
+        == QUEUES[PINNED[1]]
     )
 
 
@@ -677,8 +678,10 @@ def test_sessions_of_different_paths_are_spread_differently(harness: PairingHarn
     bills = harness.pairing.path("bills")
     sessions = [str(number) for number in range(200)]
 
-    of_orders = [harness.pairing.queue_of_session(harness.orders, name) for name in sessions]
-    of_bills = [harness.pairing.queue_of_session(bills, name) for name in sessions]
+    of_orders = [
+        harness.pairing.backlog.queue_of_session(harness.orders, name) for name in sessions
+    ]
+    of_bills = [harness.pairing.backlog.queue_of_session(bills, name) for name in sessions]
 
     assert of_orders != of_bills
     assert all(20 < of_orders.count(queue) < 80 for queue in QUEUES)
@@ -686,12 +689,12 @@ def test_sessions_of_different_paths_are_spread_differently(harness: PairingHarn
 
 @pytest.mark.rule("S12")
 def test_queue_of_a_session_does_not_change_when_it_is_pulled(harness: PairingHarness) -> None:
-    queue = harness.pairing.queue_of_session(harness.orders, "a")
+    queue = harness.pairing.backlog.queue_of_session(harness.orders, "a")
 
-    harness.pairing.pull_queue(queue, DOWN)
+    harness.pairing.backlog.pull(queue, DOWN)
 
-    assert harness.pairing.queue_of_session(harness.orders, "a") == queue
-    assert harness.pairing.claim_queue(queue) is None
+    assert harness.pairing.backlog.queue_of_session(harness.orders, "a") == queue
+    assert harness.pairing.backlog.claim(queue) is None
 
 
 # Errors.
@@ -714,9 +717,9 @@ def test_send_unavailable_has_both_causes(immediate: PairingHarness) -> None:
 def test_backlog_error_is_that_of_the_queue_pulled_last(immediate: PairingHarness) -> None:
     immediate.fail()
     first, last = OSError("first"), OSError("last")
-    immediate.pairing.pull_queue(QUEUES[1], first)
+    immediate.pairing.backlog.pull(QUEUES[1], first)
     immediate.clock.forward(1)
-    immediate.pairing.pull_queue(QUEUES[0], last)
+    immediate.pairing.backlog.pull(QUEUES[0], last)
 
     assert immediate.pairing.send_unavailable(immediate.orders, None).backlog_error is last
 
@@ -756,7 +759,7 @@ def test_closed_or_faulted_pairing_refuses_calls(
 
 
 def unreachable(harness: PairingHarness, queue: str = QUEUES[0], error: Exception = DOWN) -> None:
-    claim = harness.pairing.claim_queue(queue)
+    claim = harness.pairing.backlog.claim(queue)
     assert claim is not None
     with claim:
         claim.unreachable(error)
@@ -766,7 +769,7 @@ def unreachable(harness: PairingHarness, queue: str = QUEUES[0], error: Exceptio
 def test_unreachable_host_is_reported_once_with_its_cause(
     harness: PairingHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = (harness.pairing.claim_queue(queue) for queue in QUEUES[:2])
+    first, second = (harness.pairing.backlog.claim(queue) for queue in QUEUES[:2])
     assert first is not None
     assert second is not None
     for claim in (first, second):
@@ -781,7 +784,7 @@ def test_unreachable_host_is_reported_once_with_its_cause(
     assert (host.reachable, host.cause) == (False, DOWN)
     assert host.since is not None
     assert abs(event.when - host.since) < SECOND
-    assert harness.pairing.claim_queue(QUEUES[2]) is None
+    assert harness.pairing.backlog.claim(QUEUES[2]) is None
     assert harness.claim("sender") is None
 
 
@@ -789,7 +792,7 @@ def test_unreachable_host_is_reported_once_with_its_cause(
 def test_one_operation_probes_the_host_at_a_time() -> None:
     harness = PairingHarness()
     host = harness.pairing.secondary_host
-    claims = [harness.pairing.claim_queue(queue) for queue in QUEUES]
+    claims = [harness.pairing.backlog.claim(queue) for queue in QUEUES]
     for claim in claims:
         assert claim is not None
         claim.unreachable(DOWN)
@@ -823,7 +826,7 @@ def test_answer_to_a_probe_restores_the_host(
 
 @pytest.mark.rule("S2a")
 def test_message_that_a_queue_accepts_restores_the_host(harness: PairingHarness) -> None:
-    slow = harness.pairing.claim_queue(QUEUES[1])
+    slow = harness.pairing.backlog.claim(QUEUES[1])
     assert slow is not None
     unreachable(harness)
 
@@ -840,7 +843,7 @@ def test_status_has_paths_and_backlog_queues(immediate: PairingHarness) -> None:
     immediate.pairing.path("bills")
     immediate.fail()
     chosen = {immediate.claim(sender) for sender in range(20)}
-    immediate.pairing.pull_queue(QUEUES[2], DOWN)
+    immediate.pairing.backlog.pull(QUEUES[2], DOWN)
     immediate.ping(GONE)
     immediate.clock.forward(30)
 
