@@ -146,6 +146,20 @@ class PairingState:
         self.notify()
         return True
 
+    # The embedded syphon.
+
+    def syphon_started(self) -> None:
+        """Report that the embedded syphon started."""
+        with self.lock:
+            self.reporter.syphon_started(self._wall_clock())
+        self.reporter.deliver()
+
+    def syphon_stopped(self, error: BaseException | None) -> None:
+        """Report that the embedded syphon stopped, because of an error if there is one."""
+        with self.lock:
+            self.reporter.syphon_stopped(error, self._wall_clock())
+        self.reporter.deliver()
+
     # Sends.
 
     def route(self, path: PathState) -> InFlightSend | Hold | None:

@@ -24,6 +24,7 @@ from pairbus.events import (
     Pinged,
     StateChanged,
     SyphonStarted,
+    SyphonStopped,
 )
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.aio.driver import LoopDriver
@@ -360,7 +361,7 @@ async def test_in_an_event_loop_handlers_run_in_its_thread() -> None:
 
     fail(pairing, path)
     assert len(threads) == 1  # at once
-    await asyncio.to_thread(pairing.reporter.emit, SyphonStarted(when=NOON))
+    await asyncio.to_thread(pairing.syphon_started)
     await asyncio.sleep(0)
 
     assert threads == [threading.get_ident()] * 2
@@ -378,7 +379,7 @@ def test_event_after_the_end_of_the_event_loop_is_delivered_in_the_thread_of_the
     thread.join(DEADLINE_S)
     pairing = make_pairing(events.append, call_handler=drivers[0].call_handler)
 
-    pairing.reporter.emit(SyphonStarted(when=NOON))
+    pairing.syphon_started()
 
     assert [type(event) for event in events] == [SyphonStarted]
 
@@ -426,7 +427,9 @@ def test_changes_are_queued_and_timed_while_the_lock_is_held() -> None:
     pairing.pinged(path, None)
     pairing.peek_failed(path, DOWN)
     pairing.mark_healthy(path)
-    pairing.report_mismatches(find_mismatches(WITH_SESSIONS, ordered=False))
+    pairing.backlog.report_mismatches(find_mismatches(WITH_SESSIONS, ordered=False))
+    pairing.syphon_started()
+    pairing.syphon_stopped(DOWN)
 
     assert [type(event) for event in events] == [
         StateChanged,
@@ -436,6 +439,8 @@ def test_changes_are_queued_and_timed_while_the_lock_is_held() -> None:
         StateChanged,
         StateChanged,
         BacklogQueueMismatch,
+        SyphonStarted,
+        SyphonStopped,
     ]
     assert len(queued) > len(events)  # log lines, too
     assert all(queued)
