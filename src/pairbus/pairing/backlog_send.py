@@ -91,19 +91,25 @@ def _store_in_queue(
         if claim is None:
             raise pairing.send_unavailable(path, error)
         queue = claim.queue
-        is_last = fixed_queue is not None or len(tried) + 1 == len(pairing.rotation.queues)
+        is_last = (
+            claim.is_trial
+            or fixed_queue is not None
+            or len(tried) + 1 == len(pairing.rotation.queues)
+        )
+        attempt = call.until(claim.deadline)
         link_open = False
         with claim:
             try:
                 # If the connection fails, no other queue is tried: opening gets all of the time.
-                batch = yield from _call(call, queue, _create_batch, is_last=True)
+                batch = yield from _call(attempt, queue, _create_batch, is_last=True)
                 link_open = True
                 filled = _first_batch(payloads, positions, batch)
                 full = batch_of((payloads[position] for position in filled), batch)
-                yield from _send_batch(call, queue, full, is_last, filled, outcomes)
+                yield from _send_batch(attempt, queue, full, is_last, filled, outcomes)
             except PairbusError:
                 raise
             except MessageSizeExceededError as exc:
+                claim.rejected(exc)
                 raise MessageTooLargeForBacklog(
                     f"Backlog queue {queue} rejected a message that is too large. Send a smaller "
                     "message."
@@ -119,8 +125,10 @@ def _store_in_queue(
                         tried += (queue,)
                         links_lost.pop(queue, None)
                     case BacklogFailure.MESSAGE_REJECTED:
+                        claim.rejected(exc)
                         raise
                     case BacklogFailure.BUSY:
+                        claim.rejected(exc)
                         pairing.recorder.throttled(path, len(positions))
                         busy = pairing.send_unavailable(path, exc)
                         raise busy from busy.__cause__

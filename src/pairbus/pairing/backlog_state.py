@@ -41,6 +41,8 @@ class BacklogState:
         if pairing.secondary.down or pairing.secondary_host.is_down:
             return None
         with pairing.lock:
+            if not pairing.secondary_host.accepts_call:
+                return None
             now = pairing.now()
             queue = path.queue_of_sender.get(sender)
             if queue is None or queue in tried or not self._rotation.claim(queue, now):
@@ -54,7 +56,7 @@ class BacklogState:
         """Claim one backlog queue. Return None if it is not usable."""
         pairing = self._pairing
         with pairing.lock:
-            if pairing.secondary.down or pairing.secondary_host.is_down:
+            if pairing.secondary.down or not pairing.secondary_host.accepts_call:
                 return None
             return self._claim(queue) if self._rotation.claim(queue, pairing.now()) else None
 
@@ -66,6 +68,7 @@ class BacklogState:
             pull=self.pull,
             unreachable=partial(host.unreachable, began=self._pairing.now()),
             release=self._release,
+            trial=host.begin_trial(),
         )
 
     def _release(self, queue: str) -> None:
@@ -83,7 +86,7 @@ class BacklogState:
                 pairing.reporter.queue_pulled(queue, error, when)
             is_last = unreachable and self._rotation.is_empty
         if is_last:
-            pairing.secondary_host.unreachable(queue, error, began=now)
+            pairing.secondary_host.unreachable(queue, error, began=now, link_open=True)
         pairing.reporter.deliver()
 
     def _restore(self, queue: str) -> None:
@@ -92,7 +95,7 @@ class BacklogState:
         with pairing.lock:
             if self._rotation.succeeded(queue):
                 self._report_restored(queue)
-        pairing.secondary_host.answered(queue)
+        pairing.secondary_host.send_answered(queue)
         pairing.reporter.deliver()
 
     def restore_unreachable(self) -> None:

@@ -154,7 +154,8 @@ def create_batch(call: SenderCall, function: Callable[[Any], Any]) -> Operation[
             return None
         with claim:
             try:
-                return (yield from call.links.call_backlog(claim.queue, function, call.left_s))
+                left_s = call.until(claim.deadline).left_s
+                return (yield from call.links.call_backlog(claim.queue, function, left_s))
             except (AzureError, OSError) as exc:
                 match backlog_failure_of(exc, call.pairing.classify(exc), link_open=False):
                     case BacklogFailure.HOST_UNREACHABLE:

@@ -170,7 +170,11 @@ class SenderCall(NamedTuple):
 
     def of(self, messages: int) -> "SenderCall":
         """Return this call with a number of messages."""
-        return SenderCall(self.pairing, self.path, self.links, self.deadline, messages)
+        return self._replace(messages=messages)
+
+    def until(self, deadline: float) -> "SenderCall":
+        """Return this call with a deadline that is not later than this one."""
+        return self._replace(deadline=min(self.deadline, deadline))
 
 
 class PairedSenderBase(Generic[DriverT]):

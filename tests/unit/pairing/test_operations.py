@@ -1307,6 +1307,35 @@ def test_each_send_to_a_queue_leaves_time_for_the_next(
 
 
 @pytest.mark.rule("S2a")
+def test_host_that_answers_no_send_gets_a_short_time_after_a_probe(
+    failed_over: PairingHarness,
+) -> None:
+    failed_over.fail_queues(OperationTimeoutError(message="no answer"), "send_error")
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"), timeout=60)
+    assert len(failed_over.timeouts()) == 2 * len(QUEUES)
+    host = failed_over.pairing.secondary_host
+
+    for _ in range(2):  # each time that a probe opens a link
+        host.probed(QUEUES[0], None, began=failed_over.clock)
+        with pytest.raises(SendUnavailable) as caught:
+            failed_over.send(message("1"), timeout=60)
+        assert failed_over.timeouts() == [10, 10]  # to open a link and to send, to one queue
+        assert isinstance(caught.value.backlog_error, OperationTimeoutError)
+        with pytest.raises(SendUnavailable):
+            failed_over.send(message("1"), timeout=60)
+        assert failed_over.timeouts() == []  # the host is known to be down
+
+    host.probed(QUEUES[0], None, began=failed_over.clock)
+    failed_over.create_batch()
+    assert failed_over.timeouts() == [10]
+    failed_over.fail_queues(None, "send_error")
+    failed_over.send(message("1"), timeout=60)
+    failed_over.send(message("1"), timeout=60)
+    assert failed_over.timeouts() == [60, 30]  # as before the outage
+
+
+@pytest.mark.rule("S2a")
 @pytest.mark.parametrize("timeout", [0, -1])
 def test_timeout_must_be_positive_as_in_the_sdk(harness: PairingHarness, timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout must be greater than 0"):

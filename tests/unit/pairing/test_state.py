@@ -28,6 +28,9 @@ from pairbus.events import (
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, PeekResult, Step
+from pairbus.pairing.rotation import QueueClaim
+from pairbus.pairing.secondary_health import FIRST_PROBE_S, HostProbe
+from pairbus.pairing.secondary_host import TRIAL_TIMEOUT_S
 from pairbus.pairing.state import Hold, PairingState, PathState
 
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
@@ -37,6 +40,7 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 DOWN = ServiceBusConnectionError(message="down")
 GONE = MessagingEntityNotFoundError(message="gone")
 BUSY = ServiceBusServerBusyError(message="busy")
+TIMED_OUT = OperationTimeoutError(message="no answer")
 PINNED = [1, 3, 1, 0, 2, 1]
 """A change of these would move sessions to other queues during an outage."""
 EMPTY: list[tuple[int, int | None]] = [(0, None)] * 4
@@ -833,6 +837,90 @@ def test_message_that_a_queue_accepts_restores_the_host(harness: PairingHarness)
     slow.succeeded()
 
     assert harness.pairing.status().secondary_host.reachable
+
+
+def unanswered(harness: PairingHarness) -> None:
+    """Let the host answer no send of any queue, and then a probe."""
+    for queue in QUEUES:
+        harness.pairing.backlog.pull(queue, TIMED_OUT)
+    assert not harness.pairing.status().secondary_host.reachable
+    harness.pairing.secondary_host.probed(QUEUES[-1], None, began=harness.clock())
+    assert harness.pairing.secondary_host.next_probe() is None
+    assert harness.pairing.status().secondary_host.reachable
+
+
+def claimed(harness: PairingHarness, queue: str = QUEUES[0]) -> QueueClaim:
+    claim = harness.pairing.backlog.claim(queue)
+    assert claim is not None
+    return claim
+
+
+@pytest.mark.rule("S2a")
+def test_host_that_answered_no_send_gets_one_call_at_a_time_after_a_probe(
+    harness: PairingHarness,
+) -> None:
+    unanswered(harness)
+
+    with claimed(harness) as claim:
+        assert claim.is_trial
+        assert claim.deadline == harness.clock() + TRIAL_TIMEOUT_S
+        assert harness.pairing.backlog.claim(QUEUES[1]) is None
+        assert harness.claim("sender") is None
+        error = harness.pairing.send_unavailable(harness.orders, None)
+        assert error.backlog_error is TIMED_OUT
+    with claimed(harness, QUEUES[1]) as claim:  # the first call showed nothing
+        assert claim.is_trial
+
+
+@pytest.mark.rule("S2a")
+def test_unanswered_trial_means_that_the_host_is_down(harness: PairingHarness) -> None:
+    unanswered(harness)
+    harness.events.clear()
+    probes = harness.probes
+
+    with claimed(harness) as claim:
+        claim.failed(TIMED_OUT)
+
+    assert not harness.pairing.status().secondary_host.reachable
+    assert harness.pairing.backlog.claim(QUEUES[1]) is None
+    assert [type(event) for event in harness.events] == [SecondaryUnavailable, BacklogQueuePulled]
+    assert harness.probes == probes + 1
+    probe = harness.pairing.secondary_host.next_probe()
+    assert probe == HostProbe(QUEUES[0], harness.clock() + 2 * FIRST_PROBE_S)
+
+
+@pytest.mark.rule("S2a")
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda claim: claim.succeeded(),
+        lambda claim: claim.rejected(BUSY),
+        lambda claim: claim.rejected(GONE),
+        lambda claim: claim.failed(GONE),
+    ],
+    ids=["accepted", "busy", "rejected", "the queue is at fault"],
+)
+def test_answer_to_a_trial_restores_the_host(harness: PairingHarness, end: Any) -> None:
+    unanswered(harness)
+
+    with claimed(harness) as claim:
+        end(claim)
+
+    first, second = claimed(harness, QUEUES[1]), claimed(harness, QUEUES[2])
+    assert not first.is_trial
+    assert not second.is_trial
+    assert harness.pairing.status().secondary_host.reachable
+
+
+@pytest.mark.rule("S2a")
+def test_trial_that_cannot_connect_means_that_the_host_is_down(harness: PairingHarness) -> None:
+    unanswered(harness)
+
+    with claimed(harness) as claim:
+        claim.unreachable(DOWN)
+
+    host = harness.pairing.status().secondary_host
+    assert (host.reachable, host.cause) == (False, DOWN)
 
 
 # The status.
