@@ -57,7 +57,12 @@ def check(run: CellRun) -> None:
         assert call.error.primary_error is not None, run.cell
         assert call.error.backlog_error is not None, run.cell
     assert not host.reachable, run.cell
-    # After the links of the first call are closed, one probe at a time is in progress.
+    # One operation makes the probes, one at a time.
+    driver = run.bus._driver
+    names = [thread.name for thread in tuple(getattr(driver, "_threads", ()))]
+    names += [task.get_name() for task in tuple(getattr(driver, "_tasks", ()))]
+    assert names.count("pairbus probes of the secondary") == 1, (run.cell, names)
+    # After the links of the first call are closed, one connection is in use.
     wait_until(lambda: connections(run.secondary) <= 1, f"the links of {run.cell} to be closed")
 
 
