@@ -36,7 +36,7 @@ FAULTS = ("dead", "frozen", "black hole", "refusing", "slow DNS", "TLS", "CBS")
 PLACES = ("primary", "secondary", "both")
 KINDS = ("single", "batch", "schedule")
 TIMEOUT = timedelta(seconds=3)
-CONCURRENT = 12
+CONCURRENT = 18
 """The number of cells that run at a time."""
 SLOW_HOST = "slow.localhost"
 """A host name that is resolved when the test allows it."""
@@ -268,11 +268,12 @@ async def run_cells(
     faults: Faults,
     primary: Namespace,
     secondary: Namespace,
+    call_timeout: timedelta = TIMEOUT,
     backlog_timeout: timedelta = TIMEOUT,
 ) -> AsyncIterator[CellRun]:
     """Run cells, and yield each before it is closed. Frozen processes fail for all cells, so these
     cells run last, those of one place at a time. `backlog_timeout` is the timeout of calls that the
-    backlog is to accept."""
+    backlog is to accept, `call_timeout` that of the others."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * CONCURRENT))
     others = [cell for cell in cells if cell.fault != "frozen"]
     frozen = [
@@ -288,7 +289,7 @@ async def run_cells(
                     faults,
                     primary,
                     secondary,
-                    backlog_timeout if cell.place == "primary" else TIMEOUT,
+                    backlog_timeout if cell.place == "primary" else call_timeout,
                 )
                 for cell in some
             ]

@@ -26,6 +26,8 @@ pytestmark = [
 
 PATIENT = timedelta(seconds=10)
 """Half of this timeout is enough to reach the backlog on a busy machine."""
+TIMEOUT = timedelta(seconds=7)
+"""Half of this timeout is enough to begin a call of the secondary on a machine that stalls."""
 
 Hosts = tuple[Faults, Namespace, Namespace]
 
@@ -71,7 +73,7 @@ def check(run: CellRun) -> None:
 async def test_every_call_ends(fault: str, hosts: Hosts) -> None:
     cells = [cell for cell in all_cells() if cell.fault == fault]
     checked = 0
-    async for run in run_cells(cells, *hosts, backlog_timeout=PATIENT):
+    async for run in run_cells(cells, *hosts, call_timeout=TIMEOUT, backlog_timeout=PATIENT):
         check(run)
         checked += 1
     assert checked == len(cells) >= 18

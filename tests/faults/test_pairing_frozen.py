@@ -537,9 +537,8 @@ class OpenPairing:
         self._flavour = flavour
 
     async def begin(self) -> None:
-        self.bus = await pair(
-            self._flavour, self._client, options_of(self._secondary_option, self.name)
-        )
+        options = options_of(self._secondary_option, self.name, operation_timeout=LONG_TIMEOUT)
+        self.bus = await pair(self._flavour, self._client, options)
         self.sender = self.bus.get_queue_sender(QUEUE)
         await enter(self.sender)
         await send_one(self.sender, self.sent)
@@ -607,7 +606,7 @@ async def test_token_request_without_a_response_is_bounded(
     with LocalNamespace("silent") as silent:
         silent.create_queue(QUEUE)
         fault = silent.add_fault("ignore-tokens")
-        async with paired(flavour, silent, secondary, name) as bus:
+        async with paired(flavour, silent, secondary, name, operation_timeout=LONG_TIMEOUT) as bus:
             await send_one(bus.get_queue_sender(QUEUE), sent)
             assert fault.fired > 0
             assert state(bus) is PathStatus.FAILOVER
