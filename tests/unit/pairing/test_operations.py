@@ -1336,6 +1336,25 @@ def test_host_that_answers_no_send_gets_a_short_time_after_a_probe(
 
 
 @pytest.mark.rule("S2a")
+@pytest.mark.parametrize("answer", [BUSY, LARGE, REJECTED])
+def test_answer_that_rejects_a_message_shows_that_the_host_answers_sends(
+    failed_over: PairingHarness, answer: Exception
+) -> None:
+    failed_over.fail_queues(OperationTimeoutError(message="no answer"), "send_error")
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"), timeout=60)
+    failed_over.pairing.secondary_host.probed(QUEUES[0], None, began=failed_over.clock)
+    failed_over.fail_queues(answer, "send_error")
+    with pytest.raises(Exception, match=r"."):
+        failed_over.send(message("1"), timeout=60)
+
+    failed_over.fail_queues(None, "send_error")
+    failed_over.send(message("1"), timeout=60)
+
+    assert failed_over.timeouts() == [60, 30]
+
+
+@pytest.mark.rule("S2a")
 @pytest.mark.parametrize("timeout", [0, -1])
 def test_timeout_must_be_positive_as_in_the_sdk(harness: PairingHarness, timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout must be greater than 0"):
