@@ -29,7 +29,7 @@ _MAX_ADDRESS = 100
 
 
 class NamespaceAction(StrEnum):
-    """What can be done with a namespace of a running emulator."""
+    """An action on a namespace of a running emulator."""
 
     STOP = "stop"
     START = "start"
@@ -60,7 +60,7 @@ class ControlSocket:
             with _short_path(namespace.folder) as address:
                 self._file.unlink(missing_ok=True)
                 self._server.socket.bind(address)
-            self._file.chmod(0o600)  # nobody can connect yet
+            self._file.chmod(0o600)  # before it accepts connections
             self._identity = self._file.stat()
             self._server.server_activate()
         except BaseException:
