@@ -48,7 +48,8 @@ class EmulatedNamespace:
 
 
 class EmulatorProcess:
-    """`pairbus emulator` as a child process, which ends with this process, however that ends.
+    """`pairbus emulator` as a child process, which ends with this process, however that ends. It
+    needs the extras `emulator` and `cli`.
 
     `names`, `queues`, `config` and `folder` are the options of the command. Without a folder, data
     is kept in a temporary one, which `close` removes. Ports, keys and data survive `kill` and
