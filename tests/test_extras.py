@@ -106,7 +106,7 @@ def test_extra_works_by_itself(extra: str, program: str) -> None:
         ),
         (
             "",
-            "import pairbus.emulator",
+            "from pairbus.emulator import LocalNamespace",
             (),
             "The emulator needs the package lark. Run: pip install 'pairbus[emulator]'",
         ),

@@ -1,11 +1,31 @@
 """A durable Service Bus namespace on this machine: in this process, or in a child process."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pairbus.extras import missing_package
 
-try:
+if TYPE_CHECKING:
     from pairbus.emulator.namespace import LocalNamespace
+    from pairbus.emulator.namespace_factory import NamespaceFactory
     from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
-except ModuleNotFoundError as exc:
-    raise missing_package(exc, "The emulator") from exc
 
-__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace"]
+__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace", "NamespaceFactory"]
+
+_MODULES = {
+    "EmulatedNamespace": "process",
+    "EmulatorProcess": "process",
+    "LocalNamespace": "namespace",
+    "NamespaceFactory": "namespace_factory",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Imported on first use: pytest loads the plugin of this package in every run.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'pairbus.emulator' has no attribute {name!r}")
+    try:
+        value: object = getattr(import_module(f"pairbus.emulator.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as exc:
+        raise missing_package(exc, "The emulator") from exc
+    return value
