@@ -8,18 +8,18 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
 from pairbus.cli.console import consoles, print_error, print_warning
-from pairbus.emulator.config import load_namespaces
-from pairbus.emulator.host_names import is_loopback
-from pairbus.emulator.namespace import LocalNamespace
-from pairbus.emulator.token_issuer import KEY_FILE, TokenIssuer
+from pairbus.cli.emulator_control import add_commands
 from pairbus.errors import ConfigurationError, StateError
+
+if TYPE_CHECKING:
+    from pairbus.emulator.namespace import LocalNamespace
 
 EXAMPLE = (
     "Example: pairbus emulator --namespace primary --namespace secondary --queue orders "
@@ -27,7 +27,13 @@ EXAMPLE = (
 )
 
 
+app = typer.Typer()
+add_commands(app)
+
+
+@app.callback(invoke_without_command=True, epilog=EXAMPLE)
 def emulator(
+    context: typer.Context,
     namespace: Annotated[
         list[str] | None,
         typer.Option("--namespace", help="Name of a namespace to serve. Can be repeated."),
@@ -56,7 +62,8 @@ def emulator(
             min=0,
             max=65535,
             help="Port of the first namespace; each further namespace gets the next number. "
-            "Repeat the option to set the port of each. 0, the default, is any free port.",
+            "Repeat the option to set the port of each. 0, the default, is the port that the "
+            "folder was last served on, or any free port.",
         ),
     ] = None,
     host: Annotated[
@@ -121,8 +128,18 @@ def emulator(
 
     The folder of a namespace can be served by one process at a time.
 
-    Exit status: 0 stopped; 1 failed, or the folder is in use; 2 a wrong option or file.
+    The commands stop, kill and start are for one namespace of a running emulator.
+
+    Exit status: 0 stopped; 1 failed, or the folder or a port is in use; 2 a wrong option or file.
     """
+    if context.invoked_subcommand is not None:
+        return
+    from pairbus.emulator.config import load_namespaces
+    from pairbus.emulator.control_socket import ControlSocket
+    from pairbus.emulator.host_names import is_loopback
+    from pairbus.emulator.namespace import LocalNamespace
+    from pairbus.emulator.token_issuer import KEY_FILE, TokenIssuer
+
     out, err = consoles()
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
@@ -152,6 +169,7 @@ def emulator(
                 issuer = served.token_issuer  # of all namespaces, as in a tenant
                 namespaces.append(running.enter_context(served))
                 served.ensure(namespace_config, queue or [])
+                running.enter_context(ControlSocket(served))
             if not is_loopback(host):
                 print_warning(err, _risk(host, allow_plaintext))
             if as_json:
@@ -191,7 +209,7 @@ def _risk(host: str, allow_plaintext: bool) -> str:
     )
 
 
-def _print_text(out: Console, namespaces: list[LocalNamespace], folder: Path | None) -> None:
+def _print_text(out: Console, namespaces: "list[LocalNamespace]", folder: Path | None) -> None:
     for served in namespaces:
         out.print(f"[bold]{served.name}[/bold]  port {served.port}")
         out.print(f"  {served.connection_string}")
@@ -203,7 +221,7 @@ def _print_text(out: Console, namespaces: list[LocalNamespace], folder: Path | N
     out.print("Stop with Ctrl-C.")
 
 
-def _print_json(namespaces: list[LocalNamespace]) -> None:
+def _print_json(namespaces: "list[LocalNamespace]") -> None:
     addresses = [
         {
             "name": served.name,

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -46,6 +45,7 @@ from pairbus.emulator.storage.store import Store
 from pairbus.emulator.token_issuer import KEY_FILE, EmulatorCredential, Role, TokenIssuer
 from pairbus.errors import StateError
 from pairbus.servicebus.addresses import format_address
+from pairbus.servicebus.entity_paths import check_namespace_name
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,8 @@ class LocalNamespace:
     """A namespace on a port of this machine, served by a thread of this process.
 
     Data is kept in `folder`: every accepted message is on disk. Without a folder it is kept in a
-    temporary one, which `close` removes. `stop` and `start` keep data, port and keys. A folder is
+    temporary one, which `close` removes. `stop` and `start` keep data, port and keys; so does a new
+    namespace on the same folder, unless it is created with another port. A folder is
     served by one namespace at a time. While it is in use, the constructor and `start` raise
     StateError, and change nothing in the folder.
 
@@ -95,6 +96,7 @@ class LocalNamespace:
         local_authentication: bool = True,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
+        check_namespace_name(name)
         self.name = name
         self._rules = check_rules(rules)
         self._tls_only = not (is_loopback(host) or allow_plaintext)
@@ -102,7 +104,7 @@ class LocalNamespace:
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._host = host
-        self._port = ReservedPort(host, port)
+        self._port = ReservedPort(host, port, folder=self.folder)
         self._now_ms = machine_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
         host_names = tuple(host_names)
@@ -124,7 +126,8 @@ class LocalNamespace:
         self._runtime: NamespaceRuntime | None = None
         self._store: Store | None = None
         """The last store. It knows if it has failed."""
-        self._stopping: asyncio.Event | None = None
+        self._stop_serving: Callable[[], None] = lambda: None
+        self._abandon: Callable[[], None] = lambda: None
         self._calls: set[Future[Any]] = set()
         self._on_failure = on_failure
 
@@ -137,7 +140,7 @@ class LocalNamespace:
 
     @property
     def port(self) -> int:
-        """The port, or 0 until the first start if any free port was asked for."""
+        """The port, or 0 until the first start of a new folder if any free port was asked for."""
         return self._port.number
 
     @property
@@ -180,7 +183,7 @@ class LocalNamespace:
     def start(self) -> None:
         """Start serving, and return when connections are accepted. Can be called again.
 
-        Raises StateError if the data cannot be read or written, or the folder is in use.
+        Raises StateError if the data cannot be read or written, or the folder or port is in use.
         """
         if self.failure is not None:
             self.stop()
@@ -200,13 +203,19 @@ class LocalNamespace:
 
     def stop(self) -> None:
         """Close all connections and stop. Data is kept. Can be called again."""
+        self._end(self._stop_serving)
+
+    def kill(self) -> None:
+        """Stop as if the process were killed: only what is on disk is kept. Can be called again."""
+        self._end(self._abandon)
+
+    def _end(self, end: Callable[[], None]) -> None:
         thread, self._thread = self._thread, None
         if thread is None:
             return
         assert self._loop is not None
-        assert self._stopping is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: it stopped by itself
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._loop.call_soon_threadsafe(end)
         thread.join(_TIMEOUT_S)
         self._loop = self._runtime = None
 
@@ -323,7 +332,7 @@ class LocalNamespace:
 
     async def _serve(self, started: "Future[None]") -> None:
         transports = OpenTransports()
-        stopping = self._stopping = asyncio.Event()
+        stopping = asyncio.Event()
 
         def on_store_failure() -> None:
             logger.error(
@@ -335,12 +344,18 @@ class LocalNamespace:
             transports.abort()
             stopping.set()
 
+        def abandon() -> None:
+            store.abandon()
+            self._store = None
+            transports.abort()
+            stopping.set()
+
         with contextlib.ExitStack() as resources:
             # The store comes first, so that no client connects before the folder is locked.
             store = self._store = resources.enter_context(
                 Store(self._database, on_failure=on_store_failure)
             )
-            listening = resources.enter_context(self._listen())
+            listening = resources.enter_context(self._port.listen())
             runtime = self._runtime = self._create_runtime(store)
             created_ms = int((self.folder / "keys.json").stat().st_mtime * 1000)
             listener = Listener(
@@ -352,6 +367,7 @@ class LocalNamespace:
                 tls_only=self._tls_only,
             )
             self._loop = asyncio.get_running_loop()
+            self._stop_serving, self._abandon = stopping.set, abandon
             listener.start()
             started.set_result(None)
             try:
@@ -359,13 +375,6 @@ class LocalNamespace:
             finally:
                 await listener.stop()
                 runtime.close()
-
-    def _listen(self) -> socket.socket:
-        self._port.reserve()
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self._port.number), family=family)
-        self._port.number = listening.getsockname()[1]
-        return listening
 
     def _create_runtime(self, store: Store) -> NamespaceRuntime:
         return NamespaceRuntime(
