@@ -52,6 +52,14 @@ def drill(
             show_envvar=True,
         ),
     ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            help="Limits of the namespaces on this machine, as in Azure: standard, premium or "
+            "unlimited.",
+            show_default="unlimited",
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before existing namespaces are used.")
     ] = False,
@@ -94,7 +102,7 @@ def drill(
                 failback=cast(Any, failback),
             )
             data = _data_folder(folder, resources)
-            environment = _environment(primary, secondary, data)
+            environment = _environment(primary, secondary, data, tier)
             if not check_java(err):
                 raise typer.Exit(FAILED)
             if primary is not None and not yes:
@@ -115,12 +123,18 @@ def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
     return folder
 
 
-def _environment(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
+def _environment(
+    primary: str | None, secondary: str | None, folder: Path, tier: str | None
+) -> "Environment":
     from pairbus.backlog.target import InspectionTarget
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
     if primary is None and secondary is None:
-        return LocalEnvironment(folder)
+        return LocalEnvironment(folder, tier)
+    if tier is not None:
+        raise ConfigurationError(
+            "--tier is for namespaces on this machine. Existing ones have the tier that Azure says."
+        )
     if primary is None or secondary is None:
         raise ConfigurationError(
             "--primary and --secondary belong together. Add the other one, or use neither."

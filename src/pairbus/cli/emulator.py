@@ -17,6 +17,7 @@ from rich.logging import RichHandler
 from pairbus.cli.console import consoles, print_error
 from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator.tiers import UNLIMITED, tier_of
 from pairbus.errors import ConfigurationError, StateError
 
 EXAMPLE = (
@@ -57,6 +58,18 @@ def emulator(
             "Repeat the option to set the port of each. 0, the default, is any free port.",
         ),
     ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            "--tier",
+            help="Limits of every namespace, as in Azure: standard, premium or unlimited. "
+            "Overrides the file of --config.",
+            show_default="unlimited",
+        ),
+    ] = None,
+    messaging_units: Annotated[
+        int, typer.Option(min=1, help="Messaging units of each namespace, with --tier premium.")
+    ] = 1,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -96,6 +109,9 @@ def emulator(
     )
     try:
         configs = load_namespaces(namespace or [], config)
+        tier_for_all = None
+        if tier is not None or messaging_units > 1:
+            tier_for_all = tier_of(tier or UNLIMITED, messaging_units)
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
@@ -107,6 +123,7 @@ def emulator(
                     folder=None if folder is None else folder / namespace_config.name,
                     port=port_for(port or [0], index),
                     on_failure=stopped.set,
+                    tier=tier_for_all or namespace_config.tier or UNLIMITED,
                 )
                 namespaces.append(running.enter_context(served))
                 served.ensure(namespace_config, queue or [])
@@ -141,7 +158,8 @@ def port_for(ports: list[int], index: int) -> int:
 
 def _print_text(out: Console, namespaces: list[LocalNamespace], folder: Path | None) -> None:
     for served in namespaces:
-        out.print(f"[bold]{served.name}[/bold]  port {served.port}")
+        tier = "" if served.tier is UNLIMITED else f"  tier {served.tier.name}"
+        out.print(f"[bold]{served.name}[/bold]  port {served.port}{tier}")
         out.print(f"  {served.connection_string}")
         out.print(f"  CA file for TLS and administration: {served.ca_file}")
     if folder is None:

@@ -50,9 +50,11 @@ class LocalEnvironment:
 
     primary_name = "primary"
 
-    def __init__(self, folder: Path) -> None:
-        self._primary = EmulatorProcess("primary", folder=folder)
-        self._secondary = EmulatorProcess("secondary", folder=folder)
+    def __init__(self, folder: Path, tier: str | None = None) -> None:
+        """Raises ConfigurationError for an unknown tier."""
+        self._primary = EmulatorProcess("primary", folder=folder, tier=tier)
+        self._secondary = EmulatorProcess("secondary", folder=folder, tier=tier)
+        self._tier = "" if tier is None else f" of the tier {tier}"
         self.entities = entities()
 
     @property
@@ -68,8 +70,8 @@ class LocalEnvironment:
             emulator.start()
         create_entities(self.primary, self.entities)
         return (
-            f"Started two local namespaces: primary (process {self._primary.pid}) and secondary "
-            f"(process {self._secondary.pid})."
+            f"Started two local namespaces{self._tier}: primary (process {self._primary.pid}) and "
+            f"secondary (process {self._secondary.pid})."
         )
 
     def start_outage(self) -> str:

@@ -2,5 +2,14 @@
 
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
+from pairbus.emulator.tiers import PREMIUM, STANDARD, UNLIMITED, Tier
 
-__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace"]
+__all__ = [
+    "PREMIUM",
+    "STANDARD",
+    "UNLIMITED",
+    "EmulatedNamespace",
+    "EmulatorProcess",
+    "LocalNamespace",
+    "Tier",
+]

@@ -46,6 +46,7 @@ from pairbus.emulator.provisioning import create_missing
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.tiers import UNLIMITED, Tier, tier_of
 from pairbus.errors import ConfigurationError, StateError
 from pairbus.servicebus.addresses import LOCALHOST, format_address
 
@@ -72,6 +73,8 @@ class LocalNamespace:
     label is `name`. `allow_plaintext` also serves connections without TLS, over which anyone on the
     network can read tokens and messages.
 
+    `tier` is `standard`, `premium` or `unlimited`, or a `Tier` with other limits.
+
     If the disk fails (it is full or broken), the namespace stops by itself: it confirms nothing
     that is not on disk, closes all connections, and every call raises StateError until `start` is
     called. `failure` has the reason. `on_failure` is called in the namespace's thread.
@@ -90,8 +93,10 @@ class LocalNamespace:
         host_names: Iterable[str] = (),
         allow_plaintext: bool = False,
         on_failure: Callable[[], None] | None = None,
+        tier: Tier | str = UNLIMITED,
     ) -> None:
         self.name = name
+        self.tier = tier_of(tier)
         self._rules = _checked_rules(rules)
         self._tls_only = not (is_loopback(host) or allow_plaintext)
         self._folder_is_temporary = folder is None
@@ -347,6 +352,7 @@ class LocalNamespace:
             call_soon=asyncio.get_running_loop().call_soon,
             trust_bearer_tokens=self._trust_bearer_tokens,
             accepts_host=self._host_names.accepts,
+            tier=self.tier,
         )
 
     def _administration(self, runtime: NamespaceRuntime) -> RequestHandler:
@@ -357,6 +363,8 @@ class LocalNamespace:
             created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
             meter=runtime.meter.add_without_message,
             extensions={CONTROL_PREFIX: ControlApi(runtime.faults, runtime.meter).handle},
+            tier=runtime.tier,
+            throttle=runtime.throttle,
         )
         return lambda request, scheme: admin.handle(request, runtime.now_ms(), scheme=scheme)
 

@@ -25,6 +25,7 @@ from typing import IO
 
 from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.port import ReservedPort
+from pairbus.emulator.tiers import tier_of
 from pairbus.errors import StateError
 
 START_S = 60.0
@@ -46,9 +47,9 @@ class EmulatedNamespace:
 class EmulatorProcess:
     """`pairbus emulator` as a child process, which ends with this process, however that ends.
 
-    `names`, `queues`, `config` and `folder` are the options of the command. Without a folder, data
-    is kept in a temporary one, which `close` removes. Ports, keys and data survive `kill` and
-    `terminate`; on Linux no other program gets the ports until `close`.
+    `names`, `queues`, `config`, `folder` and `tier` are the options of the command. Without a
+    folder, data is kept in a temporary one, which `close` removes. Ports, keys and data survive
+    `kill` and `terminate`; on Linux no other program gets the ports until `close`.
 
     Used as a context manager, the process is started on entry and closed on exit. A process that
     is paused when this process ends stays paused.
@@ -62,8 +63,9 @@ class EmulatorProcess:
         config: Path | str | None = None,
         port: int = 0,
         start_timeout_s: float = START_S,
+        tier: str | None = None,
     ) -> None:
-        """Raises ConfigurationError or OSError if `config` cannot be read."""
+        """Raises ConfigurationError or OSError if `config` cannot be read or `tier` is unknown."""
         config_file = None if config is None else Path(config)
         configs = load_namespaces(names, config_file)
         self.names = tuple(config.name for config in configs)
@@ -71,6 +73,8 @@ class EmulatorProcess:
         self._options += [word for queue in queues for word in ("--queue", queue)]
         if config_file is not None:
             self._options += ["--config", str(config_file)]
+        if tier is not None:
+            self._options += ["--tier", tier_of(tier).name]
         self._folder = None if folder is None else Path(folder)
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
         self._ports = [
