@@ -10,6 +10,7 @@ from pairbus.amqp.client import Client, ClientOptions
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.sections import Message
 from pairbus.emulator import EmulatorProcess
+from tests.tiers import TEST_TIER
 
 DEADLINE_S = 60.0
 """The longest time to wait for anything."""
@@ -26,7 +27,7 @@ class Namespace(EmulatorProcess):
     """A namespace in an emulator process that counts its kills."""
 
     def __init__(self, name: str, folder: Path, *queues: str) -> None:
-        super().__init__(name, folder=folder, queues=queues)
+        super().__init__(name, folder=folder, queues=queues, tier=TEST_TIER.name)
         self.kills = 0
         self.start()
 

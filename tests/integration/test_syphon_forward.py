@@ -24,6 +24,7 @@ from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
 from tests.integration.emulator_data import stored
 from tests.messages import id_of, peek_all
+from tests.tiers import TEST_TIER
 
 numbers = count(1)
 
@@ -31,7 +32,7 @@ numbers = count(1)
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[LocalNamespace]:
     """One namespace is both source and target: only the queues matter here."""
-    with LocalNamespace("both") as namespace:
+    with LocalNamespace("both", tier=TEST_TIER) as namespace:
         yield namespace
         connections.close_all()
 

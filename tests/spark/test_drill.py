@@ -34,7 +34,7 @@ def paths(namespace: LocalNamespace) -> set[str]:
 
 @pytest.mark.rule("X1", "X2", "S12", "N1")
 def test_command_proves_that_no_message_was_lost(tmp_path: Path) -> None:
-    options = ("--rate", "90", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
+    options = ("--rate", "40", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
     completed = run("drill", *options, "--tier", "standard")
 
     assert completed.returncode == 0, completed.stderr

@@ -8,11 +8,14 @@ from uuid import uuid4
 
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
+from pairbus.emulator.tiers import tier_of
 from pairbus.errors import EntityNotFound, PairbusError
 from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
 from pairbus.servicebus.entity_status import EntityStatus
+from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 
 DUPLICATE_DETECTION_WINDOW = timedelta(minutes=10)
+MAX_RECEIVE_RATE = CREDITS_PER_SECOND_STANDARD / 2
 
 
 class Environment(Protocol):
@@ -21,6 +24,8 @@ class Environment(Protocol):
 
     primary_name: str
     entities: tuple[DrillEntity, ...]
+    max_receive_rate: float | None
+    """Messages a second that can be received without being throttled; None: no limit."""
 
     @property
     def primary(self) -> str:
@@ -56,6 +61,8 @@ class LocalEnvironment:
         self._secondary = EmulatorProcess("secondary", folder=folder, tier=tier)
         self._tier = "" if tier is None else f" of the tier {tier}"
         self.entities = entities()
+        limited = tier is not None and tier_of(tier).is_throttled
+        self.max_receive_rate = MAX_RECEIVE_RATE if limited else None
 
     @property
     def primary(self) -> str:
@@ -91,6 +98,8 @@ class LocalEnvironment:
 class ExistingEnvironment:
     """Two existing namespaces, in which the drill creates its own entities and removes them. The
     outage disables these entities for sending, so that sends fail as in a real outage."""
+
+    max_receive_rate: float | None = MAX_RECEIVE_RATE
 
     def __init__(self, primary: str, secondary: str) -> None:
         self.primary = primary

@@ -134,6 +134,7 @@ class Drill:
             environment.entities,
             senders.sessions,
             client.backlog_queues,
+            environment.max_receive_rate,
         )
         primary = client.status().primary
         client.close()  # writes the rest of the ledger
