@@ -1,6 +1,6 @@
 """Pairings of namespaces of the tier premium: large messages, throttling, idle links."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ LARGE_KB = 4096
 
 @pytest.fixture(scope="module")
 def tier() -> Tier:
-    return replace(PREMIUM, link_idle_timeout=timedelta(seconds=0.2), bytes_per_second=1000 * MB)
+    return replace(PREMIUM, bytes_per_second=1000 * MB)
 
 
 async def large_pair(make: Make, **options: Any) -> tuple[Pair, str]:
@@ -125,8 +125,23 @@ def incoming_links(namespace: LocalNamespace, path: str) -> int:
     return namespace.call(lambda core: sum(link.path == path for link in core.incoming_links))
 
 
+@pytest.fixture
+def short_idle_timeout(
+    namespaces: tuple[LocalNamespace, LocalNamespace], tier: Tier
+) -> Iterator[None]:
+    """Let the namespaces detach idle links of new connections soon."""
+    short = replace(tier, link_idle_timeout=timedelta(seconds=0.2))
+    for namespace in namespaces:
+        namespace.call(lambda core: setattr(core, "tier", short))
+    yield
+    for namespace in namespaces:
+        namespace.call(lambda core: setattr(core, "tier", tier))
+
+
 @pytest.mark.rule("N1")
-async def test_senders_survive_that_idle_links_are_detached(make: Make) -> None:
+async def test_senders_survive_that_idle_links_are_detached(
+    short_idle_timeout: None, make: Make
+) -> None:
     pair = await make(backlog_queue_count=1, sdk={"retry_total": 3, "retry_backoff_factor": 0.02})
     healthy, failed = pair.sender(pair.queue()), pair.sender(pair.queue())
     await healthy.send_messages(message("one"))

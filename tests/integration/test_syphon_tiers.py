@@ -44,9 +44,7 @@ def namespace() -> Iterator[LocalNamespace]:
 
 @pytest.fixture
 def options(namespace: LocalNamespace) -> ClientOptions:
-    return ClientOptions.from_connection_string(
-        namespace.connection_string, operation_timeout_s=20
-    )
+    return ClientOptions.from_connection_string(namespace.connection_string, operation_timeout_s=20)
 
 
 def create_queue(namespace: LocalNamespace, **settings: int) -> str:
