@@ -25,7 +25,8 @@ from pairbus.servicebus.application_properties import ALIASES
 from tests.integration.deliveries import Deliveries
 from tests.integration.pairs import Make, Pair, body_of, id_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# The limits of premium are others: test_pairing_tiers.py has them.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.unlimited]
 
 KB = 1024
 LIMIT = 256 * KB
@@ -259,7 +260,7 @@ async def test_check_backlog_size_refuses_large_messages_while_healthy(
     scheduled = longer + await body_for(limits, LIMIT, scheduled_enqueue_time_utc=LATER)
 
     await sender.send_messages(sized(most))
-    await sender.send_messages([sized(most)])
+    await sender.send_messages([sized(most - 100)])  # a batch is a little larger
     assert await sender.schedule_messages(sized(scheduled), LATER)
 
     assert len(pair.arrived(path)) == 3
